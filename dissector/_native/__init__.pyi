@@ -82,28 +82,32 @@ def count_packets(
 
 def find_positions(
     slot: Int64, seq: NDArray[np.uint32], flags: Bytes, length: NDArray[np.int32],
-    captured: NDArray[np.int32], near: Int64, reference: Int64, is_ignored: Bytes,
-    ahead_limit: int, is_wide: bool, at: Int64, count: Int64, lowest: Int64, cut: Int64,
-    stray: Int64,
-) -> int:  # fmt: skip
+    captured: NDArray[np.int32], time: Int64, near: Int64, reference: Int64, is_ignored: Bytes,
+    least: Int64, ahead_limit: int, is_wide: bool, at: Int64, count: Int64, lowest: Int64,
+    cut: Int64, end: Int64, highest: Int64, latest: Int64, repeated: Int64, stray: Int64,
+) -> tuple[int, bool]:  # fmt: skip
     """The position of each payload in its stream, or a number below all positions where there is
     none. Returns the number of payloads beyond `ahead_limit`: their packets and positions are in
-    `stray`.
+    `stray`; and whether each payload is complete, and follows the one before it or repeats it.
 
     By slot: `near` and `reference`: position and sequence number of the next byte. `is_wide`: both
     go on with each payload. `count` and `lowest`: number and lowest position of the payloads.
-    `cut`: truncated bytes.
+    `cut`: truncated bytes. `end`, `highest` and `latest`: end, highest start and latest time of the
+    payloads before, and then of all payloads if they follow each other. `repeated`: number of
+    payloads from `least` on that only have bytes of others; they get no position.
     """
 
 def place_segments(
     slot: Int64, at: Int64, length: NDArray[np.int32], captured: NDArray[np.int32], payload: Int64,
     time: Int64, capture: NDArray[np.int32], number: Int64, ack: NDArray[np.uint32], flags: Bytes,
-    carried: Int64, base: Int64, first: Int64, highest: Int64, last: Int64, end: Int64,
-    solid: Int64, table: Int64,
+    carried: Int64, is_plain: bool, base: Int64, first: Int64, highest: Int64, last: Int64,
+    end: Int64, solid: Int64, table: Int64,
 ) -> bool:  # fmt: skip
     """Add carried segments, and payloads with a position, to a table: by slot and arrival. Returns
     whether the segments with new bytes are in order of position.
 
+    `is_plain`: they are known to be; only the columns are filled that then differ from segment to
+    segment, and nothing but `first` is read and set by slot.
     By slot: `first` row, `base`: the first position that is needed, `highest` start of a segment;
     `last`, `end` and `solid` begin as `base`.
     """
@@ -184,16 +188,16 @@ def read_response_ids(
     `read_request_ids`."""
 
 def describe_frames(
-    address: Int64, pieces: list[Int64], end: Int64, origin: Int64, order: Int64, start: Int64,
-    size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64, frames: Int64,
-    slots: Int64, captures: NDArray[np.int32],
+    address: Int64, pieces: list[Int64], end: Int64, origin: Int64, client: Int64, order: Int64,
+    start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64, frames: Int64,
+    captures: NDArray[np.int32], connections: NDArray[np.int32], is_request: Bytes,
 ) -> None:  # fmt: skip
     """The frames at the indices `order`, as `frames.FrameBlock` has them.
 
     `pieces`: slot, position in the stream, length, position in the data, time, capture, number and
     acknowledgement of each piece. `start`, `size` and `first` piece of each frame. By slot: `end`:
-    address behind the last byte, `origin`: sequence number of position 0, `until`: position behind
-    the last frame, `count` of frames, and of `gaps` between them. `frames`, in eleven parts: start,
+    address behind the last byte, `origin`: sequence number of position 0, `client`: the connection
+    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of `gaps` between them. `frames`, in eleven parts: start,
     position, size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
     """
 
@@ -351,11 +355,12 @@ def hash_words(data: Bytes, at: Int64, length: Int64, key: UInt64, hashes: UInt6
 
 def number_pairs(
     src_high: UInt64, src_low: UInt64, src_port: UInt16, dst_high: UInt64, dst_low: UInt64,
-    dst_port: UInt16, key: UInt64, code: Int64, end: Int64, first: Int64, hashes: UInt64,
+    dst_port: UInt16, key: UInt64, sender: Int64, first: Int64, hashes: UInt64, words: UInt64,
 ) -> int:  # fmt: skip
     """A code for the endpoints of each packet, in order of appearance, the same for both
     directions. Returns the number of codes.
 
-    `end`: 1 if the source is the larger endpoint. `first`: the index of the first packet of each
-    code. `hashes`: SipHash-1-3 of its endpoints, the smaller one first.
+    `sender`: twice the code, plus 1 if the source is the larger endpoint. `first`: the index of the
+    first packet of each code. `hashes`: SipHash-1-3 of its endpoints, the smaller one first;
+    `words`: these endpoints, five words for each code.
     """

@@ -27,6 +27,9 @@ IN_BLOCK = cython.declare(cython.longlong, -1)
 """`held` of a segment of this block: `streams.segments.BLOCK`."""
 NOWHERE = cython.declare(cython.longlong, -(1 << 62))
 """Position of a packet that is not a segment."""
+# How a payload is related to those before it.
+REPEATS = cython.declare(cython.int, 0)
+FOLLOWS = cython.declare(cython.int, 1)
 # Columns of segments.
 STREAM = cython.declare(cython.longlong, 0)
 AT = cython.declare(cython.longlong, 1)
@@ -67,8 +70,10 @@ class _Counts:
             row = stream >> 1
             self.packets[stream] += 1
             self.bytes[stream] += length[packet]
-            self.first[row] = min(self.first[row], time[packet])
-            self.last[row] = max(self.last[row], time[packet])
+            if time[packet] < self.first[row]:
+                self.first[row] = time[packet]
+            if time[packet] > self.last[row]:
+                self.last[row] = time[packet]
         return 0
 
 
@@ -92,12 +97,18 @@ class _Positions:
     flags: Bytes
     length: Shorts
     captured: Shorts
+    time: Ints
+    end: IntsOut
+    highest: IntsOut
+    latest: IntsOut
+    repeated: IntsOut
+    in_order: cython.bint
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def find(
-        self, near: IntsOut, reference: IntsOut, is_ignored: Bytes, ahead_limit: Int,
+        self, near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: Int,
         is_wide: cython.bint, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut,
         stray: IntsOut,
     ) -> Int:  # fmt: skip
@@ -123,30 +134,55 @@ class _Positions:
                 strays += 1
             else:
                 at[packet] = near[slot] + ahead
-                count[slot] += 1
-                lowest[slot] = min(lowest[slot], at[packet])
+                if self.in_order and self.follows(packet, slot, at[packet], least[slot]) == REPEATS:
+                    at[packet] = NOWHERE
+                else:
+                    count[slot] += 1
+                    lowest[slot] = min(lowest[slot], at[packet])
             if is_wide:
                 near[slot] += length
                 reference[slot] += length
         return strays
 
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def follows(self, packet: Int, slot: Int, at: Int, least: Int) -> cython.int:
+        """Whether a payload is complete, and follows the one before it or repeats bytes; sets
+        `in_order`."""
+        time: Int = self.time[packet]
+        behind: Int = at + self.length[packet]
+        is_behind: cython.bint = at >= self.highest[slot] and time >= self.latest[slot]
+        self.in_order = self.captured[packet] == self.length[packet]
+        if self.in_order and at == self.end[slot] and is_behind:
+            self.end[slot], self.highest[slot], self.latest[slot] = behind, at, time
+            return FOLLOWS
+        self.in_order = self.in_order and least <= at <= self.highest[slot]
+        self.in_order = self.in_order and behind <= self.end[slot]
+        self.repeated[slot] += self.in_order
+        return REPEATS if self.in_order else FOLLOWS
+
 
 def find_positions(
-    slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, near: IntsOut,
-    reference: IntsOut, is_ignored: Bytes, ahead_limit: int, is_wide: bool, at: IntsOut,
-    count: IntsOut, lowest: IntsOut, cut: IntsOut, stray: IntsOut,
-) -> int:  # fmt: skip
+    slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, time: Ints,
+    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: int,
+    is_wide: bool, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut,
+    highest: IntsOut, latest: IntsOut, repeated: IntsOut, stray: IntsOut,
+) -> tuple[int, bool]:  # fmt: skip
     positions: _Positions = _Positions()
     limit: Int = ahead_limit
     wide: cython.bint = is_wide
     strays: Int
     positions.slot, positions.seq, positions.flags = slot, seq, flags
-    positions.length, positions.captured = length, captured
+    positions.length, positions.captured, positions.time = length, captured, time
+    positions.end, positions.highest, positions.latest = end, highest, latest
+    positions.repeated, positions.in_order = repeated, True
     with cython.nogil:
         strays = positions.find(
-            near, reference, is_ignored, limit, wide, at, count, lowest, cut, stray
+            near, reference, is_ignored, least, limit, wide, at, count, lowest, cut, stray
         )
-    return strays
+    return strays, positions.in_order
 
 
 @cython.final
@@ -169,6 +205,7 @@ class _Segments:
     end: IntsOut
     solid: IntsOut
     arrivals: Int
+    is_plain: cython.bint
     is_sorted: cython.bint
 
     @cython.cfunc
@@ -178,14 +215,23 @@ class _Segments:
     def add(self, slot: Int, at: Int, length: Int, span: Int, source: Int) -> Int:
         """Add a segment, and return its row."""
         row: Int = self.next[slot]
-        behind: Int = at + span
-        begin: Int = max(at, self.base[slot])
         self.next[slot] = row + 1
         self.table[STREAM * self.rows + row] = slot
         self.table[AT * self.rows + row] = at
         self.table[LENGTH * self.rows + row] = length
-        self.table[SPAN * self.rows + row] = span
         self.table[SOURCE * self.rows + row] = source
+        if not self.is_plain:
+            self.compare(row, slot, at, span)
+        return row
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def compare(self, row: Int, slot: Int, at: Int, span: Int) -> cython.int:
+        """Compare a segment with those before it, and fill the columns for that."""
+        behind: Int = at + span
+        begin: Int = max(at, self.base[slot])
+        self.table[SPAN * self.rows + row] = span
         self.table[ARRIVAL * self.rows + row] = self.arrivals
         self.table[LATE * self.rows + row] = at < self.highest[slot]
         self.arrivals += 1
@@ -197,7 +243,7 @@ class _Segments:
         elif behind > self.base[slot] and (begin < self.solid[slot] or behind > self.end[slot]):
             self.is_sorted = False  # and not a repetition, which may be anywhere
         self.end[slot] = max(self.end[slot], behind)
-        return row
+        return 0
 
     @cython.cfunc
     @cython.nogil
@@ -234,25 +280,27 @@ class _Segments:
             row = self.add(
                 slot[packet], at[packet], captured[packet], length[packet], payload[packet]
             )
-            self.table[HELD * self.rows + row] = IN_BLOCK
+            if not self.is_plain:
+                self.table[HELD * self.rows + row] = IN_BLOCK
+                self.table[FRONT * self.rows + row] = 0
             self.table[TIME * self.rows + row] = time[packet]
             self.table[CAPTURE * self.rows + row] = capture[packet]
             self.table[NUMBER * self.rows + row] = number[packet]
             self.table[ACKNOWLEDGED * self.rows + row] = ack[packet] if flags[packet] & ACK else -1
-            self.table[FRONT * self.rows + row] = 0
         return 0
 
 
 def place_segments(
     slot: Ints, at: Ints, length: Shorts, captured: Shorts, payload: Ints, time: Ints,
-    capture: Shorts, number: Ints, ack: Numbers, flags: Bytes, carried: Ints, base: Ints,
-    first: IntsOut, highest: IntsOut, last: IntsOut, end: IntsOut, solid: IntsOut, table: IntsOut,
+    capture: Shorts, number: Ints, ack: Numbers, flags: Bytes, carried: Ints, is_plain: bool,
+    base: Ints, first: IntsOut, highest: IntsOut, last: IntsOut, end: IntsOut, solid: IntsOut,
+    table: IntsOut,
 ) -> bool:  # fmt: skip
     segments: _Segments = _Segments()
     segments.table, segments.rows = table, len(table) // COLUMNS
     segments.next, segments.base, segments.highest = first, base, highest
     segments.last, segments.end, segments.solid = last, end, solid
-    segments.arrivals, segments.is_sorted = 0, True
+    segments.arrivals, segments.is_sorted, segments.is_plain = 0, True, is_plain
     with cython.nogil:
         segments.add_carried(carried)
         segments.add_packets(slot, at, length, captured, payload, time, capture, number, ack, flags)

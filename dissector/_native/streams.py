@@ -17,6 +17,7 @@ Int = cython.typedef(cython.longlong)
 Bytes = cython.typedef(cython.const[cython.uchar][::1])
 Ints = cython.typedef(cython.const[cython.longlong][::1])
 IntsOut = cython.typedef(cython.longlong[::1])
+BytesOut = cython.typedef(cython.uchar[::1])
 
 # Where the walk of a stream ended: the numbers of `frame_chain`.
 WHOLE = cython.declare(cython.longlong, 0)
@@ -25,6 +26,8 @@ LOST = cython.declare(cython.longlong, 2)
 BAD = cython.declare(cython.longlong, 3)
 SIGN_16 = cython.declare(cython.longlong, 1 << 15)
 SIGN_32 = cython.declare(cython.longlong, 1 << 31)
+HEAD = cython.declare(cython.longlong, 16)
+"""Bytes of a frame with its size and the numbers that are read of it."""
 AHEAD = cython.declare(cython.longlong, 16)
 """Pieces whose memory is asked for before it is read."""
 MIN = cython.declare(cython.longlong, -(1 << 63))
@@ -82,12 +85,28 @@ class _Chain:
         begin: Int
         if inside + width <= self.length[piece]:
             begin = self.position[piece] + inside
+            if width == 4 and inside >= 0:
+                return self.word(begin)
             if inside < 0 or begin < 0 or begin > self.data.shape[0] - width:
                 raise IndexError
             for place in range(begin, begin + width):
                 number = number << 8 | self.data[place]
             return number
         return self.scattered(piece, at, width)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    @cython.boundscheck(False)
+    def word(self, at: Int) -> Int:
+        """The big-endian number of 4 bytes at a position in the data."""
+        word: cython.uint
+        if at < 0 or at > self.data.shape[0] - 4:
+            raise IndexError
+        word = self.data[at]  # a C compiler makes one load of these expressions
+        word = word << 24 | self.data[at + 1] << 16 | self.data[at + 2] << 8 | self.data[at + 3]
+        return word
 
     @cython.cfunc
     @cython.nogil
@@ -118,6 +137,12 @@ class _Chain:
         frames[row] = place
         frames[room + row] = self.size
         frames[2 * room + row] = piece
+        begin: Int = self.position[piece] + place - self.address[piece]
+        if place + HEAD <= self.address[piece] + self.length[piece]:
+            frames[3 * room + row] = (self.word(begin + 4) ^ SIGN_32) - SIGN_32
+            frames[4 * room + row] = (self.word(begin + 8) ^ SIGN_32) - SIGN_32
+            frames[5 * room + row] = (self.word(begin + 12) >> 16 ^ SIGN_16) - SIGN_16
+            return 0
         frames[3 * room + row] = (self.number(piece, place + 4, 4) ^ SIGN_32) - SIGN_32
         frames[4 * room + row] = (self.number(piece, place + 8, 4) ^ SIGN_32) - SIGN_32
         frames[5 * room + row] = (self.number(piece, place + 12, 2) ^ SIGN_16) - SIGN_16
@@ -385,6 +410,8 @@ class _Frames:
     """Address behind the last byte of each slot."""
     origin: Ints
     """Sequence number of the first byte of each slot."""
+    client: Ints
+    """The connection of each slot that a client sends, -1 - connection of the others."""
     until: IntsOut
     count: IntsOut
     gaps: IntsOut
@@ -419,7 +446,7 @@ class _Frames:
     @cython.exceptval(-1, check=False)
     def run(
         self, order: Ints, start: Ints, sizes: Ints, first: Ints, frames: IntsOut,
-        slots: IntsOut, captures: cython.int[::1],
+        captures: cython.int[::1], connections: cython.int[::1], is_request: BytesOut,
     ) -> cython.int:  # fmt: skip
         """`describe_frames`."""
         rows: Int = order.shape[0]
@@ -446,7 +473,8 @@ class _Frames:
             self.count[slot] += 1
             self.gaps[slot] += position != self.until[slot]
             self.until[slot] = position + 4 + size
-            slots[row] = slot
+            connections[row] = max(self.client[slot], -1 - self.client[slot])
+            is_request[row] = self.client[slot] >= 0
             captures[row] = self.capture[piece]
             frames[row] = body
             frames[rows + row] = -1
@@ -465,14 +493,15 @@ class _Frames:
 
 
 def describe_frames(
-    address: Ints, pieces: list, end: Ints, origin: Ints, order: Ints, start: Ints,
+    address: Ints, pieces: list, end: Ints, origin: Ints, client: Ints, order: Ints, start: Ints,
     size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut, frames: IntsOut,
-    slots: IntsOut, captures: cython.int[::1],
+    captures: cython.int[::1], connections: cython.int[::1], is_request: BytesOut,
 ) -> None:  # fmt: skip
     described: _Frames = _Frames()
     described.address, described.end, described.origin = address, end, origin
     described.stream, described.at, described.length, described.position = pieces[:4]
     described.time, described.capture, described.number, described.acknowledged = pieces[4:]
     described.until, described.count, described.gaps = until, count, gaps
+    described.client = client
     with cython.nogil:
-        described.run(order, start, size, first, frames, slots, captures)
+        described.run(order, start, size, first, frames, captures, connections, is_request)

@@ -33,6 +33,7 @@ START_1 = cython.declare(cython.ulonglong, 0x646F72616E646F6D)
 START_2 = cython.declare(cython.ulonglong, 0x6C7967656E657261)
 START_3 = cython.declare(cython.ulonglong, 0x7465646279746573)
 PAIR_BYTES = cython.declare(cython.ulonglong, 36)
+PAIR_WORDS = cython.declare(cython.longlong, 5)
 RECENT = cython.declare(cython.ulonglong, 0xFFF)
 """Last entry of the table of recent pairs, and of that of recent words."""
 SPREAD = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
@@ -281,79 +282,76 @@ class _Pairs(_Table):
     dst_high: Words
     dst_low: Words
     dst_port: Ports
+    pairs: WordsOut
+    """The words of each code, which `read` returns in `scratch`."""
     recent: IntsOut
-    """1 + code of the latest pair, by a hash of few bits; else 0."""
+    """1 + code of the latest two pairs, by a hash of few bits; else 0."""
 
     @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def is_larger(self, packet: Int) -> cython.int:
-        """Whether the source is the larger endpoint."""
-        if self.src_high[packet] != self.dst_high[packet]:
-            return self.src_high[packet] > self.dst_high[packet]
-        if self.src_low[packet] != self.dst_low[packet]:
-            return self.src_low[packet] > self.dst_low[packet]
-        return self.src_port[packet] > self.dst_port[packet]
+    def read(self, packet: Int) -> cython.int:
+        """Set the words in `scratch` to both endpoints of a packet, the smaller one first: both
+        directions have the same words. Returns whether the source is the larger one.
 
-    @cython.final
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(0x7FFF_FFFF_FFFF_FF00)
-    def hash_pair(self, packet: Int) -> Word:
-        """The hash of both endpoints, the smaller one first: both directions have the same."""
-        larger: cython.int = self.is_larger(packet)
-        source: Word = self.src_port[packet]
-        target: Word = self.dst_port[packet]
-        ports: Word = target << 16 | source if larger else source << 16 | target
-        self.scratch[2 if larger else 0] = self.src_high[packet]
-        self.scratch[3 if larger else 1] = self.src_low[packet]
-        self.scratch[0 if larger else 2] = self.dst_high[packet]
-        self.scratch[1 if larger else 3] = self.dst_low[packet]
-        self.scratch[4] = ports | PAIR_BYTES << 56
-        return self.hash(5)
-
-    @cython.final
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def is_pair(self, packet: Int, before: Int) -> cython.int:
-        """Whether two packets have the same endpoints, in either direction."""
-        if (
-            self.src_port[packet] == self.src_port[before]
-            and self.dst_port[packet] == self.dst_port[before]
-            and self.src_low[packet] == self.src_low[before]
-            and self.dst_low[packet] == self.dst_low[before]
-            and self.src_high[packet] == self.src_high[before]
-            and self.dst_high[packet] == self.dst_high[before]
-        ):
-            return 1
-        return (
-            self.src_port[packet] == self.dst_port[before]
-            and self.dst_port[packet] == self.src_port[before]
-            and self.src_low[packet] == self.dst_low[before]
-            and self.dst_low[packet] == self.src_low[before]
-            and self.src_high[packet] == self.dst_high[before]
-            and self.dst_high[packet] == self.src_high[before]
+        Without branches: nobody can predict the direction of a packet.
+        """
+        high: Word = self.src_high[packet]
+        low: Word = self.src_low[packet]
+        port: Word = self.src_port[packet]
+        other_high: Word = self.dst_high[packet]
+        other_low: Word = self.dst_low[packet]
+        other_port: Word = self.dst_port[packet]
+        larger: cython.int = (high > other_high) | (
+            (high == other_high)
+            & ((low > other_low) | ((low == other_low) & (port > other_port)))
         )
+        swapped: Word = -larger & ALL
+        difference: Word = (high ^ other_high) & swapped
+        self.scratch[0], self.scratch[2] = high ^ difference, other_high ^ difference
+        difference = (low ^ other_low) & swapped
+        self.scratch[1], self.scratch[3] = low ^ difference, other_low ^ difference
+        difference = (port ^ other_port) & swapped
+        self.scratch[4] = (
+            (port ^ difference) << 16 | (other_port ^ difference) | PAIR_BYTES << 56
+        )
+        return larger
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def is_pair(self, code: Int) -> cython.int:
+        """Whether the words in `scratch` are those of a code."""
+        at: Int = PAIR_WORDS * code
+        return (
+            (self.scratch[0] ^ self.pairs[at])
+            | (self.scratch[1] ^ self.pairs[at + 1])
+            | (self.scratch[2] ^ self.pairs[at + 2])
+            | (self.scratch[3] ^ self.pairs[at + 3])
+            | (self.scratch[4] ^ self.pairs[at + 4])
+        ) == 0
 
     @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def find(self, packet: Int, hashes: WordsOut) -> Int:
-        """The code of the endpoints of a packet, which may be new."""
+        """The code of the words in `scratch`, which may be new."""
         mask: Word = self.table.shape[0] - 1
-        value: Word = self.hash_pair(packet)
+        value: Word = self.hash(PAIR_WORDS)
         slot: Word = value & mask
+        word: Int
         while True:
             if self.table[slot] == 0:
                 hashes[self.count] = value
-                self.add(slot, packet)
-            if self.is_pair(packet, self.first[self.table[slot] - 1]):
+                for word in range(PAIR_WORDS):
+                    self.pairs[PAIR_WORDS * self.count + word] = self.scratch[word]
+                return self.add(slot, packet)
+            if self.is_pair(self.table[slot] - 1):
                 return self.table[slot] - 1
             slot = (slot + 1) & mask
 
@@ -361,34 +359,62 @@ class _Pairs(_Table):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def number(self, code: IntsOut, end: IntsOut, hashes: WordsOut) -> Int:
-        """`number_pairs`."""
+    def number(self, begin: Int, sender: IntsOut, hashes: WordsOut) -> Int:
+        """`number_pairs`, from a packet on. Returns the packet at which the table is full."""
         packet: Int
         place: Word
         number: Int
-        for packet in range(self.src_high.shape[0]):
-            place = self.src_port[packet] ^ self.dst_port[packet]
-            place = (place ^ self.src_low[packet] ^ self.dst_low[packet]) & RECENT
+        larger: Int
+        for packet in range(begin, self.src_high.shape[0]):
+            if 2 * self.count >= self.table.shape[0]:
+                return packet
+            larger = self.read(packet)
+            place = self.scratch[1] ^ self.scratch[3] ^ self.scratch[4] ^ self.scratch[4] >> 16
+            place = place * SPREAD & ALL
+            place = place >> 52
             number = self.recent[place] - 1
-            if number < 0 or not self.is_pair(packet, self.first[number]):
-                number = self.find(packet, hashes)
+            if number < 0 or not self.is_pair(number):
+                number = self.recent[place ^ 1] - 1
+                if number < 0 or not self.is_pair(number):
+                    number = self.find(packet, hashes)
+                self.recent[place ^ 1] = self.recent[place]
                 self.recent[place] = number + 1
-            code[packet] = number
-            end[packet] = self.is_larger(packet)
-        return self.count
+            sender[packet] = 2 * number + larger
+        return self.src_high.shape[0]
+
+    @cython.final
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def fill(self, hashes: WordsOut) -> cython.int:
+        """Add all codes to a free table."""
+        mask: Word = self.table.shape[0] - 1
+        code: Int
+        slot: Word
+        for code in range(self.count):
+            slot = hashes[code] & mask
+            while self.table[slot] != 0:
+                slot = (slot + 1) & mask
+            self.table[slot] = code + 1
+        return 0
 
 
 def number_pairs(
     src_high: Words, src_low: Words, src_port: Ports, dst_high: Words, dst_low: Words,
-    dst_port: Ports, key: Words, code: IntsOut, end: IntsOut, first: IntsOut, hashes: WordsOut,
+    dst_port: Ports, key: Words, sender: IntsOut, first: IntsOut, hashes: WordsOut,
+    words: WordsOut,
 ) -> int:  # fmt: skip
-    count: Int
+    packet: Int = 0
     pairs: _Pairs = _Pairs()
     pairs.src_high, pairs.src_low, pairs.src_port = src_high, src_low, src_port
     pairs.dst_high, pairs.dst_low, pairs.dst_port = dst_high, dst_low, dst_port
-    pairs.key, pairs.scratch = key, _zeros(5).cast("Q")
-    pairs.table, pairs.first, pairs.count = _table(len(src_high)), first, 0
+    pairs.key, pairs.scratch = key, _zeros(PAIR_WORDS).cast("Q")
+    pairs.first, pairs.pairs, pairs.count = first, words, 0
     pairs.recent = _zeros(RECENT + 1).cast("q")
-    with cython.nogil:
-        count = pairs.number(code, end, hashes)
-    return count
+    while packet < src_high.shape[0]:
+        # A block has fewer pairs than packets: a small table stays in the cache.
+        pairs.table = _table(max(1024, 4 * pairs.count))
+        with cython.nogil:
+            pairs.fill(hashes)
+            packet = pairs.number(packet, sender, hashes)
+    return pairs.count

@@ -87,10 +87,8 @@ class _Pairs:
 
     key: UInt64
     """Hash of the two endpoints of each pair."""
-    code: Int64
-    """Pair of each packet."""
-    end: Int64
-    """Sender of each packet: 0 or 1."""
+    sender: Int64
+    """Sender of each packet: twice its pair, plus its end."""
     row: Int64
     """Connection of each pair at the start of the block, or the one of its first packet."""
     first: Int64
@@ -98,6 +96,14 @@ class _Pairs:
     incarnations: dict[int, list[Incarnation]] = field(default_factory=dict)
     """Incarnations of pairs with events in this block, and of recently reused pairs; oldest
     first."""
+
+    def code(self, packet: Int64) -> Int64:
+        """Pair of each of these packets."""
+        return self.sender[packet] >> 1
+
+    def end(self, packet: Int64) -> Int64:
+        """Sender of each of these packets: 0 or 1."""
+        return self.sender[packet] & 1
 
 
 class FlowTracker:
@@ -136,8 +142,8 @@ class FlowTracker:
         source, target = (
             (table.high[rows, end], table.low[rows, end], table.port[rows, end]) for end in (0, 1)
         )
-        key, code, _, _ = self._numbered_pairs(source, target)
-        return key[code]
+        key, sender, _ = self._numbered_pairs(source, target)
+        return key[sender >> 1]
 
     def find(self, keys: UInt64) -> Int64:
         """The current connection of each pair; -1 for an unknown pair."""
@@ -146,21 +152,23 @@ class FlowTracker:
     def pair_keys(self, block: PacketBlock) -> tuple[UInt64, Int64, Int64]:
         """The key of each pair in a block, the pair of each packet, and the first packet of each
         pair."""
-        key, code, _, first = self._numbered_pairs(*_ends(block))
-        return key, code, first
+        key, sender, first = self._numbered_pairs(*_ends(block))
+        return key, sender >> 1, first
 
     def _numbered_pairs(
         self, source: Endpoints, target: Endpoints
-    ) -> tuple[UInt64, Int64, Int64, Int64]:
+    ) -> tuple[UInt64, Int64, Int64]:
         """Number pairs of endpoints in order of appearance.
 
-        Returns the key of each pair; the pair of each of n sources, and whether it is the larger
-        endpoint (0 or 1); and the first source of each pair.
+        Returns the key of each pair; for each of n sources, twice its pair, plus 1 if it is the
+        larger endpoint; and the first source of each pair.
         """
-        code, end, first = np.empty((3, len(source[0])), np.int64)
-        key = np.empty(len(source[0]), np.uint64)
-        count = _native.number_pairs(*source, *target, self._current.key, code, end, first, key)
-        return key[:count], code, end, first[:count]
+        sender, first = np.empty((2, len(source[0])), np.int64)
+        key, words = np.empty(len(source[0]), np.uint64), np.empty(5 * len(source[0]), np.uint64)
+        count = _native.number_pairs(
+            *source, *target, self._current.key, sender, first, key, words
+        )
+        return key[:count], sender, first[:count]
 
     def put(self, keys: UInt64, rows: Int64) -> None:
         """Assign the next packets of these pairs to these connections."""
@@ -179,12 +187,13 @@ class FlowTracker:
         several = {code: each for code, each in pairs.incarnations.items() if len(each) > 1}
         later = [each.row for incarnations in several.values() for each in incarnations]
         rows = np.unique(np.concatenate([pairs.row, np.array(later, np.int64), also]))
-        slot = (2 * np.searchsorted(rows, pairs.row))[pairs.code] + pairs.end
+        first_slot = 2 * np.searchsorted(rows, pairs.row)
+        slot = np.column_stack([first_slot, first_slot + 1]).ravel().take(pairs.sender)
         if several:
-            index = np.flatnonzero(np.isin(pairs.code, list(several)))
-            numbers = index, pairs.code[index], pairs.end[index]
-            row = incarnations_of(block, *numbers, several, self._table, self._streams)
-            slot[index] = 2 * np.searchsorted(rows, row) + pairs.end[index]
+            index = np.flatnonzero(np.isin(pairs.sender >> 1, list(several)))
+            code, end = pairs.code(index), pairs.end(index)
+            row = incarnations_of(block, index, code, end, several, self._table, self._streams)
+            slot[index] = 2 * np.searchsorted(rows, row) + end
         self._recent.record(block, {int(pairs.key[code]): each for code, each in several.items()})
         assignment = Assignment(rows, slot)
         self._count(block, assignment)
@@ -194,13 +203,13 @@ class FlowTracker:
 
     def _pairs(self, block: PacketBlock) -> _Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
-        key, code, end, first = self._numbered_pairs(*_ends(block))
+        key, sender, first = self._numbered_pairs(*_ends(block))
         row = self._current.find(key)
         self._restore(row[row >= 0])
-        pairs = _Pairs(key, code, end, row, first)
+        pairs = _Pairs(key, sender, row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
-            row[unknown] = self._open(block, first[unknown], end[first[unknown]])
+            row[unknown] = self._open(block, first[unknown], pairs.end(first[unknown]))
             self._current.add(key[unknown], row[unknown])
         return pairs
 
@@ -238,10 +247,10 @@ class FlowTracker:
             return
         followed, opened = self._follow_syns(block, pairs, event, is_syn)
         event = event[~followed]
-        self._load_incarnations(pairs, np.union1d(pairs.code[event], reused))
+        self._load_incarnations(pairs, np.union1d(pairs.code(event), reused))
         added: list[tuple[int, Incarnation]] = []
         columns = (
-            event, pairs.code[event], pairs.end[event], is_syn[event],
+            event, pairs.code(event), pairs.end(event), is_syn[event],
             block.flags[event] & ACK != 0, block.seq[event], block.ack[event],
         )  # fmt: skip
         syns: list[tuple[int, Incarnation]] = []
@@ -266,7 +275,7 @@ class FlowTracker:
             self._add_incarnations(block, pairs, added)
         packet = np.concatenate([opened, np.array([index for index, _ in syns], np.int64)])
         row = np.concatenate(
-            [pairs.row[pairs.code[opened]], np.array([each.row for _, each in syns], np.int64)]
+            [pairs.row[pairs.code(opened)], np.array([each.row for _, each in syns], np.int64)]
         )
         if len(packet):
             order = np.argsort(packet)
@@ -280,7 +289,7 @@ class FlowTracker:
 
         The rules are those of `Incarnation.owns`, for all pairs at once.
         """
-        code = pairs.code[event]
+        code = pairs.code(event)
         _, slot, count = np.unique(code, return_inverse=True, return_counts=True)
         rows = pairs.row[code[_first_indices(slot)]]
         isn, anchor = self._table.isn[rows], self._streams.anchor[rows].astype(np.int64)
@@ -291,7 +300,7 @@ class FlowTracker:
         for number in range(_MAX_EVENTS):
             pair = np.flatnonzero(is_single & (count > number))
             packet = event[order[first[pair] + number]]
-            end, has_ack = pairs.end[packet], block.flags[packet] & ACK != 0
+            end, has_ack = pairs.end(packet), block.flags[packet] & ACK != 0
             seq, ack = block.seq[packet].astype(np.int64), block.ack[packet].astype(np.int64)
             own, peer = isn[pair, end], isn[pair, 1 - end]
             near = (anchor[pair, end] - seq - 1) % _MODULO <= REORDER_BYTES
@@ -312,8 +321,8 @@ class FlowTracker:
         stale &= last != FIRST_TIME
         if not stale.any():
             return np.zeros(0, np.int64)
-        packet = np.flatnonzero(stale[pairs.code] & (block.length > 0))
-        stream = 2 * pairs.row[pairs.code[packet]] + pairs.end[packet]
+        packet = np.flatnonzero(stale[pairs.sender >> 1] & (block.length > 0))
+        stream = 2 * pairs.row[pairs.code(packet)] + pairs.end(packet)
         stream, first = np.unique(stream, return_index=True)
         packet = packet[first]
         next_seq = sequence.numbers(
@@ -350,7 +359,7 @@ class FlowTracker:
     ) -> None:
         """Add rows for new connections; the earlier connections of their pairs end."""
         begin = np.array([each.begin for _, each in added], np.int64)
-        rows = self._open(block, begin, pairs.end[begin])
+        rows = self._open(block, begin, pairs.end(begin))
         newest: dict[int, int] = {}
         for (code, each), row in zip(added, rows.tolist(), strict=True):
             each.row = row
@@ -370,7 +379,7 @@ class FlowTracker:
     def _record_syns(self, block: PacketBlock, pairs: _Pairs, packet: Int64, row: Int64) -> None:
         """Record the initial sequence numbers and the clients that SYNs show."""
         table = self._table
-        end = pairs.end[packet]
+        end = pairs.end(packet)
         table.isn[row, end] = block.seq[packet]
         table.opened[row] = True
         is_syn_ack = block.flags[packet] & ACK != 0
@@ -390,10 +399,10 @@ class FlowTracker:
         """Whether a SYN-ACK shows the number of a lost or damaged SYN: a packet of the client has
         the number after `acknowledged`, and none has the number after `syn`."""
         is_wanted = np.zeros(len(pairs.row), np.bool_)
-        is_wanted[pairs.code[syn_ack]] = True
+        is_wanted[pairs.code(syn_ack)] = True
         is_syn = block.flags & SYN != 0
-        sent = np.flatnonzero(is_wanted[pairs.code] & (~is_syn | (block.length > 0)))
-        stream = 2 * pairs.code + pairs.end
+        sent = np.flatnonzero(is_wanted[pairs.sender >> 1] & (~is_syn | (block.length > 0)))
+        stream = pairs.sender
         numbers = _stream_and_number(stream[sent], block.seq[sent] + is_syn[sent])
         after_syn, after_acknowledged = (
             np.isin(_stream_and_number(stream[syn_ack] ^ 1, (number + 1) % _MODULO), numbers)
@@ -439,7 +448,7 @@ class FlowTracker:
     # Counts
 
     def _count(self, block: PacketBlock, assignment: Assignment) -> None:
-        table, rows, row = self._table, assignment.rows, assignment.slot >> 1
+        table, rows = self._table, assignment.rows
         packets, sent = table.packets[rows], table.bytes[rows]
         first, last = table.first_time[rows], table.last_time[rows]
         _native.count_packets(
@@ -450,7 +459,7 @@ class FlowTracker:
         table.first_time[rows], table.last_time[rows] = first, last
         closing = np.flatnonzero(block.flags & (FIN | RST))
         if len(closing):
-            self._record_closes(block, closing, rows[row[closing]])
+            self._record_closes(block, closing, rows[assignment.slot[closing] >> 1])
         # A connection that one end has closed may go on (RFC 9293, section 3.6): it is over when it
         # is idle. If packets follow a RST beyond its deadline, the RST was damaged.
         deadline = self._streams.close_deadline

@@ -79,28 +79,30 @@ def frame_block(
     names = "framed_until", "frame_count", "gap_count"
     until, count, gaps = (streams.flat(name)[stream_ids] for name in names)
     origin = streams.flat("origin")[stream_ids].astype(np.int64)
-    described, slot = np.empty((11, len(start)), np.int64), np.empty(len(start), np.int64)
-    capture = np.empty(len(start), np.int32)
+    row = stream_ids >> 1
+    client = np.where(table.is_client(stream_ids), row, -1 - row)
+    described = np.empty((11, len(start)), np.int64)
+    capture, connection = np.empty((2, len(start)), np.int32)
+    is_request = np.empty(len(start), np.bool_)
     _native.describe_frames(
         chains.address,
         [
             pieces.stream, pieces.at, pieces.length, pieces.source, pieces.time, pieces.capture,
             pieces.number, pieces.acknowledged,
         ],
-        end, origin, start.argsort(kind="stable"), start, size, first, until, count, gaps,
-        described.reshape(-1), slot, capture,
+        end, origin, client, start.argsort(kind="stable"), start, size, first, until, count, gaps,
+        described.reshape(-1), capture, connection, is_request.view(np.uint8),
     )  # fmt: skip
     for name, column in zip(names, (until, count, gaps), strict=True):
         streams.flat(name)[stream_ids] = column
     start, place, size, readable, packet, time, end_time, sequence, acknowledged, rank, run = (
         described
     )
-    connection = (stream_ids >> 1).astype(np.int32)
     return FrameBlock(
         data=chains.data,
         space=chains.space,
-        connection=connection[slot],
-        is_request=table.is_client(stream_ids)[slot],
+        connection=connection,
+        is_request=is_request,
         start=start,
         position=place,
         size=size,

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import arrays
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
@@ -30,6 +31,24 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+
+
+@arrays
+class Positions:
+    """The positions of the payloads of n packets."""
+
+    at: Int64
+    """The position of each payload, below all positions where a packet has none, or where a payload
+    only repeats bytes."""
+    count: Int64
+    """Number of payloads of each slot."""
+    lowest: Int64
+    """The lowest position of a payload of each slot."""
+    beyond: Int64
+    """Packets and positions of payloads that are beyond any window; shape (strays, 2)."""
+    ends: tuple[Int64, Int64, Int64] | None
+    """If all payloads are complete, and each one follows those before it in its stream: for each
+    slot their end, highest start, and latest time."""
 
 
 class OriginFinder:
@@ -50,14 +69,14 @@ class OriginFinder:
         new = ~streams.flat("has_origin")[stream_ids]
         if not new.any():
             return
-        occupies = (block.length > 0) | (block.flags & FIN != 0)
-        packet = np.flatnonzero(occupies & new[assignment.slot])
+        sent = np.flatnonzero(new[assignment.slot])
+        packet = sent[(block.length[sent] > 0) | (block.flags[sent] & FIN != 0)]
         first = np.full(len(stream_ids), -1)
         first[assignment.slot[packet[::-1]]] = packet[::-1]  # the last assignment wins
         slot = np.flatnonzero(first >= 0)
         packet, stream = first[slot], stream_ids[slot]
         seq = block.seq[packet] + (block.flags[packet] & SYN != 0)
-        self._anchor(block, assignment, first)
+        self._anchor(block, assignment, sent, first)
         self._correct(block, assignment, packet, seq)
         isn = self._table.isn.reshape(-1)[stream]
         joined = np.flatnonzero(isn == NEVER)
@@ -69,25 +88,29 @@ class OriginFinder:
         # A damaged time in the future must not delay the start of a stream.
         streams.flat("origin_time")[stream] = np.minimum(block.time[packet], block.time[-1:])
 
-    def _anchor(self, block: PacketBlock, assignment: Assignment, first: Int64) -> None:
+    def _anchor(
+        self, block: PacketBlock, assignment: Assignment, sent: Int64, first: Int64
+    ) -> None:
         """Make the last ACK before the first payload the anchor of a stream with a SYN; but one
         that begins behind the SYN, if there is any.
 
-        `first`: the first packet with payload or FIN of each new stream; -1 without one.
+        `sent`: the packets of new streams. `first`: the first one with payload or FIN of each
+        slot; -1 without one.
         """
-        stream = assignment.streams[assignment.slot]
-        is_ack = (block.flags & (SYN | ACK | FIN | RST) == ACK) & (block.length == 0)
-        is_ack &= ~self._streams.flat("has_origin")[stream]
-        is_ack &= self._table.isn.reshape(-1)[stream] != NEVER
-        ack = np.flatnonzero(is_ack)
-        ack = ack[(ack < first[assignment.slot[ack]]) | (first[assignment.slot[ack]] < 0)]
+        is_ack = (block.flags[sent] & (SYN | ACK | FIN | RST) == ACK) & (block.length[sent] == 0)
+        ack = sent[is_ack]
+        slot = assignment.slot[ack]
+        stream = assignment.streams[slot]
+        is_early = (ack < first[slot]) | (first[slot] < 0)
+        is_early &= self._table.isn.reshape(-1)[stream] != NEVER
+        ack, stream = ack[is_early], stream[is_early]
         anchor, has_anchor = self._streams.flat("anchor"), self._streams.flat("has_anchor")
-        behind_syn = _behind(self._table.isn.reshape(-1)[stream[ack]])
-        is_confirmed = has_anchor[stream[ack]] & (anchor[stream[ack]] == behind_syn)
+        behind_syn = _behind(self._table.isn.reshape(-1)[stream])
+        is_confirmed = has_anchor[stream] & (anchor[stream] == behind_syn)
         confirms = block.seq[ack] == behind_syn
-        ack = np.append(ack[~is_confirmed & ~confirms], ack[confirms])  # the last assignment wins
-        anchor[stream[ack]] = block.seq[ack]
-        has_anchor[stream[ack]] = True
+        for chosen in (~is_confirmed & ~confirms, confirms):  # the last assignment wins
+            anchor[stream[chosen]] = block.seq[ack[chosen]]
+            has_anchor[stream[chosen]] = True
 
     def _may_lack_syn(self, stream: Int64, seq: UInt32) -> Bools:
         """Whether the only end in the capture may have a damaged SYN.
@@ -143,27 +166,29 @@ class OriginFinder:
             stream = assignment.streams[assignment.slot[packet]]
             self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
 
-    def positions(
-        self, block: PacketBlock, assignment: Assignment
-    ) -> tuple[Int64, Int64, Int64, Int64]:
-        """The position of each payload, below all positions where a packet has none; the number of
-        payloads of each slot, and their lowest position; packets and positions of payloads that are
-        beyond any window, of shape (n, 2)."""
+    def positions(self, block: PacketBlock, assignment: Assignment) -> Positions:
+        """The positions of the payloads of a block."""
         streams, stream_ids = self._streams, assignment.streams
-        near = streams.flat("next_position")[stream_ids]
+        near, end = (streams.flat("next_position")[stream_ids] for _ in range(2))
+        highest, latest = (streams.flat(name)[stream_ids] for name in ("highest", "readable_time"))
         reference = sequence.numbers(near, streams.flat("origin")[stream_ids]).astype(np.int64)
-        is_ignored = (streams.flat("state")[stream_ids] == IGNORED).view(np.uint8)
+        state = streams.flat("state")[stream_ids]
+        is_ignored = (state == IGNORED).view(np.uint8)
+        least = np.where(state == NEW, near, FIRST_TIME)  # a new stream may begin with any byte
         # If packets are truncated, a stream may wrap within a block.
         is_wide = bool(block.length.sum(dtype=np.int64) >= WINDOW_AHEAD)
         at, stray = np.empty(len(block), np.int64), np.empty((len(block), 2), np.int64)
-        count, cut = np.zeros((2, len(stream_ids)), np.int64)
+        count, cut, repeated = np.zeros((3, len(stream_ids)), np.int64)
         lowest = np.full(len(stream_ids), LAST_TIME)
-        strays = _native.find_positions(
-            assignment.slot, block.seq, block.flags, block.length, block.captured, near, reference,
-            is_ignored, WINDOW_AHEAD, is_wide, at, count, lowest, cut, stray.reshape(-1),
+        strays, in_order = _native.find_positions(
+            assignment.slot, block.seq, block.flags, block.length, block.captured, block.time, near,
+            reference, is_ignored, least, WINDOW_AHEAD, is_wide, at, count, lowest, cut, end,
+            highest, latest, repeated, stray.reshape(-1),
         )  # fmt: skip
         self._table.cut.reshape(-1)[stream_ids] += cut
-        return at, count, lowest, stray[:strays]
+        self._table.retransmitted.reshape(-1)[stream_ids] += repeated
+        ends = (end, highest, latest) if in_order and not strays else None
+        return Positions(at, count, lowest, stray[:strays], ends)
 
     def begin(self, stream_ids: Int64, lowest: Int64, is_due: Bools) -> None:
         """Start streams whose first byte is known, and those that are due: no earlier byte can

@@ -32,8 +32,10 @@ from dissector.streams.limits import (
     WAITING_BYTES,
     WAITING_SEGMENTS,
 )
-from dissector.streams.origins import OriginFinder
+from dissector.streams.origins import OriginFinder, Positions
 from dissector.streams.segments import (
+    BLOCK,
+    NO_SEGMENTS,
     POSITION_LIMIT,
     Segments,
     last_of_each,
@@ -51,7 +53,7 @@ from dissector.streams.table import (
 )
 
 # Columns of a table of segments: those of `Segments`, and two more.
-_STREAM, _AT, _LENGTH, _SPAN, _ARRIVAL, _LATE, _COLUMNS = 0, 1, 2, 3, 11, 12, 13
+_LENGTH, _SPAN, _HELD, _FRONT, _ARRIVAL, _LATE, _COLUMNS = 2, 3, 5, 10, 11, 12, 13
 
 
 @arrays
@@ -108,21 +110,24 @@ class Reassembler:
         by slot, whether the stream stops waiting.
         """
         stream_ids = assignment.streams
-        self._recent = np.append(self._recent, block.time)[-REORDER_PACKETS:]
+        self._recent = np.append(self._recent, block.time[-REORDER_PACKETS:])[-REORDER_PACKETS:]
         self._origins.place(block, assignment)
-        at, count, lowest, beyond = self._origins.positions(block, assignment)
-        np.add.at(count, held.stream, 1)
-        np.minimum.at(lowest, held.stream, held.at)
+        before = self._streams.flat("next_position")[stream_ids]
+        positions = self._origins.positions(block, assignment)
+        np.add.at(positions.count, held.stream, 1)
+        np.minimum.at(positions.lowest, held.stream, held.at)
         origin_time = self._streams.flat("origin_time")[stream_ids]
         is_due = give_up | self.is_guessing | self._is_overdue(origin_time, now)
-        self._origins.begin(stream_ids, lowest, is_due)
-        table, is_sorted = self._placed(block, assignment, held, at, count)
+        self._origins.begin(stream_ids, positions.lowest, is_due)
+        if positions.ends and self._is_plain(stream_ids, positions, held, before):
+            return self._plain(block, assignment, held, positions, positions.ends)
+        table, is_sorted = self._placed(block, assignment, held, positions, is_plain=False)
         if not is_sorted or (table[_LENGTH] < table[_SPAN]).any():
             table = self._sorted(stream_ids, table, len(held))
         table, gap = self._trimmed(stream_ids, table, len(held))
         table, gap, open_holes, stray = self._holes(block, assignment, table, gap, now, give_up)
-        if len(beyond):
-            packet, position = beyond.T
+        if len(positions.beyond):
+            packet, position = positions.beyond.T
             length = block.length[packet].astype(np.int64)
             slot, time = assignment.slot[packet], block.time[packet]
             stray = Gaps(stream_ids[slot], position, length, time) + stray
@@ -147,22 +152,51 @@ class Reassembler:
         base[streams.flat("state")[stream_ids] == NEW] -= POSITION_LIMIT
         return base
 
+    def _is_plain(
+        self, stream_ids: Int64, positions: Positions, held: Segments, before: Int64
+    ) -> bool:
+        """Whether no stream has a hole, nor two copies of a byte; given that this is true for the
+        payloads of this block.
+
+        `before`: by slot, the position to which that refers.
+        """
+        streams = self._streams
+        begin, next_position = self._needed(stream_ids), streams.flat("next_position")[stream_ids]
+        is_other = (next_position != before) | (streams.flat("state")[stream_ids] == NEW)
+        is_plain = (held.length == held.span) & (held.at >= begin[held.stream])
+        is_plain &= held.at + held.span <= next_position[held.stream]
+        return bool(is_plain.all()) and not (is_other & (positions.count > 0)).any()
+
+    def _plain(
+        self, block: PacketBlock, assignment: Assignment, held: Segments, positions: Positions,
+        ends: tuple[Int64, Int64, Int64],
+    ) -> Ordered:  # fmt: skip
+        """The segments of a block in which each one follows the one before it."""
+        table, _ = self._placed(block, assignment, held, positions, is_plain=True)
+        for name, column in zip(("next_position", "highest", "readable_time"), ends, strict=True):
+            self._streams.flat(name)[assignment.streams] = column
+        ready = replace(_segments(table), span=table[_LENGTH])
+        return Ordered(ready, NO_SEGMENTS, NO_GAPS, NO_GAPS)
+
     def _placed(
-        self, block: PacketBlock, assignment: Assignment, held: Segments, at: Int64, count: Int64
-    ) -> tuple[Int64, bool]:
+        self, block: PacketBlock, assignment: Assignment, held: Segments, positions: Positions,
+        *, is_plain: bool,
+    ) -> tuple[Int64, bool]:  # fmt: skip
         """A table of carried segments and payloads, by stream and arrival; and whether the segments
         with new bytes are in order.
 
-        `at`: the position of each payload. `count`: the number of segments of each slot.
+        `is_plain`: they are. Then the table has no spans, nor the columns behind the segments.
         """
-        stream_ids = assignment.streams
+        stream_ids, count = assignment.streams, positions.count
         table = np.empty((_COLUMNS, int(count.sum())), np.int64)
+        if is_plain:
+            table[_HELD], table[_FRONT] = BLOCK, 0
         base, highest = self._needed(stream_ids), self._streams.flat("highest")[stream_ids]
         carried = np.array([getattr(held, each.name) for each in fields(held)], np.int64)
         is_sorted = _native.place_segments(
-            assignment.slot, at, block.length, block.captured, block.payload, block.time,
-            block.capture, block.number, block.ack, block.flags, carried.reshape(-1), base,
-            np.cumsum(count) - count, highest, base.copy(), base.copy(), base.copy(),
+            assignment.slot, positions.at, block.length, block.captured, block.payload, block.time,
+            block.capture, block.number, block.ack, block.flags, carried.reshape(-1), is_plain,
+            base, np.cumsum(count) - count, highest, base.copy(), base.copy(), base.copy(),
             table.reshape(-1),
         )  # fmt: skip
         self._streams.flat("highest")[stream_ids] = highest
