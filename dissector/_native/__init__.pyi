@@ -84,7 +84,8 @@ def find_positions(
     slot: Int64, seq: NDArray[np.uint32], flags: Bytes, length: NDArray[np.int32],
     captured: NDArray[np.int32], time: Int64, near: Int64, reference: Int64, is_ignored: Bytes,
     least: Int64, ahead_limit: int, is_wide: bool, at: Int64, count: Int64, lowest: Int64,
-    cut: Int64, end: Int64, highest: Int64, latest: Int64, repeated: Int64, stray: Int64,
+    cut: Int64, end: Int64, highest: Int64, latest: Int64, repeated: Int64, in_order: bool,
+    stray: Int64,
 ) -> tuple[int, bool]:  # fmt: skip
     """The position of each payload in its stream, or a number below all positions where there is
     none. Returns the number of payloads beyond `ahead_limit`: their packets and positions are in
@@ -94,7 +95,8 @@ def find_positions(
     go on with each payload. `count` and `lowest`: number and lowest position of the payloads.
     `cut`: truncated bytes. `end`, `highest` and `latest`: end, highest start and latest time of the
     payloads before, and then of all payloads if they follow each other. `repeated`: number of
-    payloads from `least` on that only have bytes of others; they get no position.
+    payloads from `least` on that only have bytes of others; they get no position. `in_order`: no
+    segment was behind `end` before.
     """
 
 def place_segments(
@@ -189,16 +191,16 @@ def read_response_ids(
 
 def describe_frames(
     address: Int64, pieces: list[Int64], end: Int64, origin: Int64, client: Int64, order: Int64,
-    start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64, frames: Int64,
-    captures: NDArray[np.int32], connections: NDArray[np.int32], is_request: Bytes,
+    start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
+    columns: list[NDArray[Any]],
 ) -> None:  # fmt: skip
     """The frames at the indices `order`, as `frames.FrameBlock` has them.
 
     `pieces`: slot, position in the stream, length, position in the data, time, capture, number and
     acknowledgement of each piece. `start`, `size` and `first` piece of each frame. By slot: `end`:
     address behind the last byte, `origin`: sequence number of position 0, `client`: the connection
-    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of `gaps` between them. `frames`, in eleven parts: start,
-    position, size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
+    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of `gaps` between them. `columns`: connection, is_request, capture,
+    start, position, size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
     """
 
 # messages

@@ -27,9 +27,6 @@ IN_BLOCK = cython.declare(cython.longlong, -1)
 """`held` of a segment of this block: `streams.segments.BLOCK`."""
 NOWHERE = cython.declare(cython.longlong, -(1 << 62))
 """Position of a packet that is not a segment."""
-# How a payload is related to those before it.
-REPEATS = cython.declare(cython.int, 0)
-FOLLOWS = cython.declare(cython.int, 1)
 # Columns of segments.
 STREAM = cython.declare(cython.longlong, 0)
 AT = cython.declare(cython.longlong, 1)
@@ -134,9 +131,19 @@ class _Positions:
                 strays += 1
             else:
                 at[packet] = near[slot] + ahead
-                if self.in_order and self.follows(packet, slot, at[packet], least[slot]) == REPEATS:
-                    at[packet] = NOWHERE
-                else:
+                if self.in_order:
+                    if (
+                        at[packet] == self.end[slot]
+                        and length == self.captured[packet]
+                        and self.time[packet] >= self.latest[slot]
+                    ):
+                        self.end[slot] += length
+                        self.highest[slot], self.latest[slot] = at[packet], self.time[packet]
+                    elif self.repeats(packet, slot, at[packet], least[slot]):
+                        at[packet] = NOWHERE
+                    else:
+                        self.in_order = False
+                if at[packet] != NOWHERE:
                     count[slot] += 1
                     lowest[slot] = min(lowest[slot], at[packet])
             if is_wide:
@@ -145,30 +152,24 @@ class _Positions:
         return strays
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def follows(self, packet: Int, slot: Int, at: Int, least: Int) -> cython.int:
-        """Whether a payload is complete, and follows the one before it or repeats bytes; sets
-        `in_order`."""
-        time: Int = self.time[packet]
+    def repeats(self, packet: Int, slot: Int, at: Int, least: Int) -> cython.int:
+        """Whether a complete payload only has bytes of those before it, which it counts."""
         behind: Int = at + self.length[packet]
-        is_behind: cython.bint = at >= self.highest[slot] and time >= self.latest[slot]
-        self.in_order = self.captured[packet] == self.length[packet]
-        if self.in_order and at == self.end[slot] and is_behind:
-            self.end[slot], self.highest[slot], self.latest[slot] = behind, at, time
-            return FOLLOWS
-        self.in_order = self.in_order and least <= at <= self.highest[slot]
-        self.in_order = self.in_order and behind <= self.end[slot]
-        self.repeated[slot] += self.in_order
-        return REPEATS if self.in_order else FOLLOWS
+        if self.captured[packet] != self.length[packet] or behind > self.end[slot]:
+            return 0
+        if not least <= at <= self.highest[slot]:
+            return 0
+        self.repeated[slot] += 1
+        return 1
 
 
 def find_positions(
     slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, time: Ints,
     near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: int,
     is_wide: bool, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut,
-    highest: IntsOut, latest: IntsOut, repeated: IntsOut, stray: IntsOut,
+    highest: IntsOut, latest: IntsOut, repeated: IntsOut, in_order: bool, stray: IntsOut,
 ) -> tuple[int, bool]:  # fmt: skip
     positions: _Positions = _Positions()
     limit: Int = ahead_limit
@@ -177,7 +178,7 @@ def find_positions(
     positions.slot, positions.seq, positions.flags = slot, seq, flags
     positions.length, positions.captured, positions.time = length, captured, time
     positions.end, positions.highest, positions.latest = end, highest, latest
-    positions.repeated, positions.in_order = repeated, True
+    positions.repeated, positions.in_order = repeated, in_order
     with cython.nogil:
         strays = positions.find(
             near, reference, is_ignored, least, limit, wide, at, count, lowest, cut, stray

@@ -415,6 +415,21 @@ class _Frames:
     until: IntsOut
     count: IntsOut
     gaps: IntsOut
+    # The columns of the frames.
+    connections: cython.int[::1]
+    is_requests: BytesOut
+    captures: cython.int[::1]
+    bodies: IntsOut
+    positions: IntsOut
+    sizes: IntsOut
+    readables: IntsOut
+    packets: IntsOut
+    times: IntsOut
+    end_times: IntsOut
+    sequences: IntsOut
+    acknowledgements: IntsOut
+    ranks: IntsOut
+    runs: IntsOut
     holder: Int
     """The pieces with the first byte of the body of a frame, and with its last byte."""
     last: Int
@@ -444,12 +459,8 @@ class _Frames:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def run(
-        self, order: Ints, start: Ints, sizes: Ints, first: Ints, frames: IntsOut,
-        captures: cython.int[::1], connections: cython.int[::1], is_request: BytesOut,
-    ) -> cython.int:  # fmt: skip
+    def run(self, order: Ints, start: Ints, sizes: Ints, first: Ints) -> cython.int:
         """`describe_frames`."""
-        rows: Int = order.shape[0]
         row: Int
         frame: Int
         piece: Int
@@ -459,7 +470,7 @@ class _Frames:
         readable: Int
         inside: Int
         position: Int
-        for row in range(rows):
+        for row in range(order.shape[0]):
             frame = order[row]
             size = sizes[frame]
             piece = self.holder = self.last = first[frame]
@@ -473,29 +484,28 @@ class _Frames:
             self.count[slot] += 1
             self.gaps[slot] += position != self.until[slot]
             self.until[slot] = position + 4 + size
-            connections[row] = max(self.client[slot], -1 - self.client[slot])
-            is_request[row] = self.client[slot] >= 0
-            captures[row] = self.capture[piece]
-            frames[row] = body
-            frames[rows + row] = -1
+            self.is_requests[row] = self.client[slot] >= 0
+            self.connections[row] = max(self.client[slot], -1 - self.client[slot])
+            self.captures[row] = self.capture[piece]
+            self.bodies[row] = body
+            self.positions[row] = -1
             if inside + size <= self.length[self.holder]:
-                frames[rows + row] = self.position[self.holder] + inside
-            frames[2 * rows + row] = size
-            frames[3 * rows + row] = min(max(readable - body, 0), size)
-            frames[4 * rows + row] = self.number[piece]
-            frames[5 * rows + row] = self.time[piece]
-            frames[6 * rows + row] = self.time[self.last]
-            frames[7 * rows + row] = (self.origin[slot] + position) & ALL_32
-            frames[8 * rows + row] = self.acknowledged[piece]
-            frames[9 * rows + row] = self.count[slot]
-            frames[10 * rows + row] = self.gaps[slot]
+                self.positions[row] = self.position[self.holder] + inside
+            self.sizes[row] = size
+            self.readables[row] = min(max(readable - body, 0), size)
+            self.packets[row] = self.number[piece]
+            self.times[row] = self.time[piece]
+            self.end_times[row] = self.time[self.last]
+            self.sequences[row] = (self.origin[slot] + position) & ALL_32
+            self.acknowledgements[row] = self.acknowledged[piece]
+            self.ranks[row] = self.count[slot]
+            self.runs[row] = self.gaps[slot]
         return 0
 
 
 def describe_frames(
     address: Ints, pieces: list, end: Ints, origin: Ints, client: Ints, order: Ints, start: Ints,
-    size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut, frames: IntsOut,
-    captures: cython.int[::1], connections: cython.int[::1], is_request: BytesOut,
+    size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut, columns: list,
 ) -> None:  # fmt: skip
     described: _Frames = _Frames()
     described.address, described.end, described.origin = address, end, origin
@@ -503,5 +513,10 @@ def describe_frames(
     described.time, described.capture, described.number, described.acknowledged = pieces[4:]
     described.until, described.count, described.gaps = until, count, gaps
     described.client = client
+    described.connections, described.is_requests, described.captures = columns[:3]
+    described.bodies, described.positions, described.sizes, described.readables = columns[3:7]
+    described.packets, described.times, described.end_times = columns[7:10]
+    described.sequences, described.acknowledgements = columns[10:12]
+    described.ranks, described.runs = columns[12:]
     with cython.nogil:
-        described.run(order, start, size, first, frames, captures, connections, is_request)
+        described.run(order, start, size, first)

@@ -490,13 +490,16 @@ class FlowTracker:
         if not waits.any():
             return
         first = (table.isn[rows, client] + 1).astype(np.uint32)
-        row = assignment.slot >> 1
-        is_ack = block.flags & (SYN | ACK | RST) == ACK
-        ack = np.flatnonzero(is_ack & waits[row] & (assignment.slot & 1 == client[row]))
-        ack = ack[block.seq[ack] == first[row[ack]]]
-        trip = block.time[ack] - table.syn_time[rows[row[ack]]]
-        ack, trip = ack[trip >= 0], trip[trip >= 0]
-        measured, first_ack = np.unique(row[ack], return_index=True)
+        is_sender = np.zeros((len(rows), 2), np.bool_)
+        is_sender[waits, client[waits]] = True
+        ack = np.flatnonzero(is_sender.ravel()[assignment.slot])
+        ack = ack[block.flags[ack] & (SYN | ACK | RST) == ACK]
+        row = assignment.slot[ack] >> 1
+        is_first = block.seq[ack] == first[row]
+        ack, row = ack[is_first], row[is_first]
+        trip = block.time[ack] - table.syn_time[rows[row]]
+        row, trip = row[trip >= 0], trip[trip >= 0]
+        measured, first_ack = np.unique(row, return_index=True)
         table.handshake[rows[measured]] = trip[first_ack]
 
 

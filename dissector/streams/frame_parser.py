@@ -301,6 +301,8 @@ class FrameParser:
         at = chains.address_of(np.arange(len(stream)), boundary)
         due &= at >= chains.address[chains.first[:-1]]
         index = np.flatnonzero(due & ~self._finished)
+        if not len(index):
+            return [*np.flatnonzero(due).tolist()]
         place, owner = segment_starts(chains, index, chains.piece_of(at[index]) + 1)
         owner = index[owner]
         state = self._scorer.headers(chains, place, chains.end[owner], stream[owner])[1]

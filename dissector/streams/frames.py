@@ -81,9 +81,9 @@ def frame_block(
     origin = streams.flat("origin")[stream_ids].astype(np.int64)
     row = stream_ids >> 1
     client = np.where(table.is_client(stream_ids), row, -1 - row)
-    described = np.empty((11, len(start)), np.int64)
-    capture, connection = np.empty((2, len(start)), np.int32)
+    connection, capture = (np.empty(len(start), np.int32) for _ in range(2))
     is_request = np.empty(len(start), np.bool_)
+    numbers = [np.empty(len(start), np.int64) for _ in range(11)]
     _native.describe_frames(
         chains.address,
         [
@@ -91,13 +91,11 @@ def frame_block(
             pieces.number, pieces.acknowledged,
         ],
         end, origin, client, start.argsort(kind="stable"), start, size, first, until, count, gaps,
-        described.reshape(-1), capture, connection, is_request.view(np.uint8),
+        [connection, is_request.view(np.uint8), capture, *numbers],
     )  # fmt: skip
     for name, column in zip(names, (until, count, gaps), strict=True):
         streams.flat(name)[stream_ids] = column
-    start, place, size, readable, packet, time, end_time, sequence, acknowledged, rank, run = (
-        described
-    )
+    start, place, size, readable, packet, time, end_time, sequence, acknowledged, rank, run = numbers
     return FrameBlock(
         data=chains.data,
         space=chains.space,

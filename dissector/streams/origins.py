@@ -183,7 +183,7 @@ class OriginFinder:
         strays, in_order = _native.find_positions(
             assignment.slot, block.seq, block.flags, block.length, block.captured, block.time, near,
             reference, is_ignored, least, WINDOW_AHEAD, is_wide, at, count, lowest, cut, end,
-            highest, latest, repeated, stray.reshape(-1),
+            highest, latest, repeated, bool((highest <= near).all()), stray.reshape(-1),
         )  # fmt: skip
         self._table.cut.reshape(-1)[stream_ids] += cut
         self._table.retransmitted.reshape(-1)[stream_ids] += repeated
