@@ -192,15 +192,16 @@ def read_response_ids(
 def describe_frames(
     address: Int64, pieces: list[Int64], end: Int64, origin: Int64, client: Int64, order: Int64,
     start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
-    columns: list[NDArray[Any]],
+    connection: NDArray[np.int32], is_request: Bytes, capture: NDArray[np.int32],
+    numbers: list[Int64],
 ) -> None:  # fmt: skip
     """The frames at the indices `order`, as `frames.FrameBlock` has them.
 
     `pieces`: slot, position in the stream, length, position in the data, time, capture, number and
     acknowledgement of each piece. `start`, `size` and `first` piece of each frame. By slot: `end`:
     address behind the last byte, `origin`: sequence number of position 0, `client`: the connection
-    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of `gaps` between them. `columns`: connection, is_request, capture,
-    start, position, size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
+    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of `gaps` between them. `numbers`: start, position,
+    size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
     """
 
 # messages

@@ -505,7 +505,8 @@ class _Frames:
 
 def describe_frames(
     address: Ints, pieces: list, end: Ints, origin: Ints, client: Ints, order: Ints, start: Ints,
-    size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut, columns: list,
+    size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut,
+    connection: cython.int[::1], is_request: BytesOut, capture: cython.int[::1], numbers: list,
 ) -> None:  # fmt: skip
     described: _Frames = _Frames()
     described.address, described.end, described.origin = address, end, origin
@@ -513,10 +514,11 @@ def describe_frames(
     described.time, described.capture, described.number, described.acknowledged = pieces[4:]
     described.until, described.count, described.gaps = until, count, gaps
     described.client = client
-    described.connections, described.is_requests, described.captures = columns[:3]
-    described.bodies, described.positions, described.sizes, described.readables = columns[3:7]
-    described.packets, described.times, described.end_times = columns[7:10]
-    described.sequences, described.acknowledgements = columns[10:12]
-    described.ranks, described.runs = columns[12:]
+    described.connections, described.is_requests = connection, is_request
+    described.captures = capture
+    described.bodies, described.positions, described.sizes, described.readables = numbers[:4]
+    described.packets, described.times, described.end_times = numbers[4:7]
+    described.sequences, described.acknowledgements = numbers[7:9]
+    described.ranks, described.runs = numbers[9:]
     with cython.nogil:
         described.run(order, start, size, first)

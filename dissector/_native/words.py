@@ -369,9 +369,10 @@ class _Pairs(_Table):
             if 2 * self.count >= self.table.shape[0]:
                 return packet
             larger = self.read(packet)
-            place = self.scratch[1] ^ self.scratch[3] ^ self.scratch[4] ^ self.scratch[4] >> 16
-            place = place * SPREAD & ALL
-            place = place >> 52
+            # Not an XOR of all words: ports and addresses may be numbered in the same way.
+            place = self.scratch[4] * SPREAD & ALL
+            place = ((place ^ place >> 32) + (self.scratch[1] ^ self.scratch[3])) & ALL
+            place = (place * SPREAD & ALL) >> 52
             number = self.recent[place] - 1
             if number < 0 or not self.is_pair(number):
                 number = self.recent[place ^ 1] - 1

@@ -91,7 +91,7 @@ def frame_block(
             pieces.number, pieces.acknowledged,
         ],
         end, origin, client, start.argsort(kind="stable"), start, size, first, until, count, gaps,
-        [connection, is_request.view(np.uint8), capture, *numbers],
+        connection, is_request.view(np.uint8), capture, numbers,
     )  # fmt: skip
     for name, column in zip(names, (until, count, gaps), strict=True):
         streams.flat(name)[stream_ids] = column

@@ -72,6 +72,8 @@ _SORTED = (
     "answered_connection",
 )  # fmt: skip
 """Arguments that ascend, below the number of items."""
+_LISTS = {"pieces": 8, "numbers": 11}
+"""Number of columns in a list of them."""
 _NODE = 10
 """Numbers of a node of a program for `walk_bodies`."""
 
@@ -122,6 +124,8 @@ def _value(name: str, kind: str, data: bytes, items: int, chance: random.Random)
         return [np.frombuffer(chance.randbytes(size), np.uint8) % 20 for size in _TABLES]
     if kind == "list[NDArray[Any]]":
         return _columns(len(data), items, chance)
+    if kind == "list[Int64]":
+        return [_value("", "Int64", data, items, chance) for _ in range(_LISTS[name])]
     if kind == "bool":
         return chance.random() < 0.5
     if kind == "int":

@@ -59,11 +59,11 @@ def test_columns_of_pieces_with_different_lengths_are_refused(short: int, both: 
     columns = [address, position, length]
     columns[short - 1] = columns[short - 1][:1]
     first, end = np.array([[1], [16]], np.int64)
-    at, ended, behind, total = np.array([[8], [0], [0], [0]], np.int64)
+    at, ended, behind, until = np.array([[8], [0], [0], [0]], np.int64)
     data, frames = np.full(32, 0x7F, np.uint8), np.zeros(60, np.int64)
     with pytest.raises(IndexError):
         _native.walk_frames(
-            data, *columns, first, end, 100, 0, at, ended, behind, frames, total
+            data, *columns, first, end, 100, 0, at, ended, behind, until, frames, 0
         )  # fmt: skip
 
 
@@ -71,9 +71,12 @@ def test_a_frame_that_is_missing_from_address_minus_1_on(both: str) -> None:
     """-1 is also what a compiled function returns if it raises an error."""
     address, length, start, size, end = np.array([[-2], [1], [-5], [9], [99]], np.int64)
     zero = np.zeros(1, np.int64)
-    until, count, gaps, frames = (np.zeros(6, np.int64) for _ in range(4))
+    until, count, gaps = (np.zeros(1, np.int64) for _ in range(3))
+    connection, capture = np.zeros((2, 1), np.int32)
+    numbers = [np.full(1, 7) for _ in range(11)]
     _native.describe_frames(
-        address, zero, length, zero, zero, zero, end, start, size, zero, until, count, gaps, frames
-    )
-    readable = 1
-    assert frames[readable] == 0
+        address, [zero, zero, length, *[zero] * 5], end, zero, zero, zero, start, size, zero,
+        until, count, gaps, connection, np.zeros(1, np.uint8), capture, numbers,
+    )  # fmt: skip
+    readable = 3
+    assert numbers[readable] == 0

@@ -94,18 +94,29 @@ def test_pairs(packets: list[tuple[tuple[tuple[int, int], int], ...]]) -> None:
         for end in (0, 1)
         for part, dtype in ((0, np.uint64), (1, np.uint64), (None, np.uint16))
     ]
-    code, end, first = np.zeros((3, len(packets)), np.int64)
-    hashes = np.zeros(len(packets), np.uint64)
-    count = _native.number_pairs(*columns, _native.HASH_KEY, code, end, first, hashes)
+    sender, first = np.zeros((2, len(packets)), np.int64)
+    hashes, words = np.zeros(len(packets), np.uint64), np.zeros(5 * len(packets), np.uint64)
+    count = _native.number_pairs(*columns, _native.HASH_KEY, sender, first, hashes, words)
     seen: list[frozenset[object]] = []
     for pair in map(frozenset, packets):
         if pair not in seen:
             seen.append(pair)
     expected = [seen.index(frozenset(pair)) for pair in packets]
-    assert code.tolist() == expected
-    assert end.tolist() == [int(source > target) for source, target in packets]
+    assert (sender >> 1).tolist() == expected
+    assert (sender & 1).tolist() == [int(source > target) for source, target in packets]
     assert first[:count].tolist() == [expected.index(code) for code in range(len(seen))]
     assert len(np.unique(hashes[:count])) == count
+
+
+def test_more_pairs_than_the_first_table_has_room_for() -> None:
+    numbers = np.tile(np.arange(5_000, dtype=np.uint64), 2)
+    zero, port = np.zeros(10_000, np.uint64), np.full(10_000, 9092, np.uint16)
+    sender, first = np.zeros((2, 10_000), np.int64)
+    columns = (zero, numbers + np.uint64(1), port, zero, zero, port)
+    arrays = sender, first, np.zeros(10_000, np.uint64), np.zeros(50_000, np.uint64)
+    assert _native.number_pairs(*columns, _native.HASH_KEY, *arrays) == 5_000
+    assert sender.tolist() == [2 * number + 1 for number in numbers.tolist()]
+    assert first[:5_000].tolist() == list(range(5_000))
 
 
 @given(st.binary(max_size=300), st.integers(0, 320))

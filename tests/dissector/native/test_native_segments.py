@@ -13,7 +13,11 @@ from dissector.streams.segments import BLOCK
 pytestmark = pytest.mark.usefixtures("loops")
 
 AT, LENGTH, SPAN, SOURCE, HELD, TIME, ARRIVAL = 1, 2, 3, 4, 5, 6, 11
+PLAIN = 0, AT, LENGTH, SOURCE, TIME, 7, 8, 9
+"""The columns that are filled if no segment is out of order."""
 STREAMS = 2
+UNSET = -77
+NOWHERE = -(1 << 62)
 NEEDED = 5
 """First position of each stream that is needed."""
 
@@ -22,17 +26,38 @@ packets = st.lists(
 )
 
 
-def placed(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, bool]:
+@st.composite
+def mostly_following(draw: st.DrawFn) -> list[tuple[int, int, int]]:
+    """Payloads, most of which begin where the one before ends, or repeat one before."""
+    rows: list[tuple[int, int, int]] = []
+    end = [NEEDED] * STREAMS
+    for stream, at, length in draw(packets):
+        kind = draw(st.integers(0, 9))
+        before = [row for row in rows if row[0] == stream]
+        if kind == 0:
+            rows.append((stream, at, length))
+        elif kind <= 3 and before:
+            rows.append(draw(st.sampled_from(before)))
+        else:
+            rows.append((stream, end[stream], length))
+        end[stream] = max(end[stream], sum(rows[-1][1:]))
+    return rows
+
+
+def placed(
+    rows: list[tuple[int, int, int]], *, is_plain: bool = False
+) -> tuple[np.ndarray, bool]:
     """A table of payloads: stream, position and length of each."""
     slot, at, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
     index, size = np.arange(len(rows)), length.astype(np.int32)
     count = np.bincount(slot, minlength=STREAMS)
     base = np.full(STREAMS, NEEDED)
-    table = np.empty((13, len(rows)), np.int64)
+    table = np.full((13, len(rows)), UNSET)
     is_sorted = _native.place_segments(
         slot, at, size, size, 100 * index, index, size, index, size.astype(np.uint32),
-        np.zeros(len(rows), np.uint8), np.zeros(0, np.int64), base, np.cumsum(count) - count,
-        np.full(STREAMS, -1), base.copy(), base.copy(), base.copy(), table.reshape(-1),
+        np.zeros(len(rows), np.uint8), np.zeros(0, np.int64), is_plain, base,
+        np.cumsum(count) - count, np.full(STREAMS, -1), base.copy(), base.copy(), base.copy(),
+        table.reshape(-1),
     )  # fmt: skip
     return table, is_sorted
 
@@ -66,6 +91,49 @@ def test_each_byte_is_of_the_first_segment_that_has_it(rows: list[tuple[int, int
         actual |= {(stream, at + each): source + each for each in range(length)}
     assert actual == expected
     assert retransmitted.sum() == len(rows) - kept
+
+
+@given(mostly_following(), st.booleans())
+def test_positions(rows: list[tuple[int, int, int]], is_new: bool) -> None:
+    """Payloads that only repeat bytes have no position, as long as all others follow each other."""
+    slot, at, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+    size, index = length.astype(np.int32), np.arange(len(rows))
+    near, reference, end = np.full((3, STREAMS), NEEDED)
+    least = np.full(STREAMS, NEEDED if is_new else -100)
+    count, cut, repeated = np.zeros((3, STREAMS), np.int64)
+    highest, latest, lowest = np.full(STREAMS, NEEDED - 1), np.full(STREAMS, -1), near + 100
+    positions, stray = np.zeros(len(rows), np.int64), np.zeros(2 * len(rows), np.int64)
+    strays, in_order = _native.find_positions(
+        slot, at.astype(np.uint32), np.zeros(len(rows), np.uint8), size, size, index, near,
+        reference, np.zeros(STREAMS, np.uint8), least, 1 << 30, False, positions, count, lowest,
+        cut, end, highest, latest, repeated, True, stray,
+    )  # fmt: skip
+    assert strays == 0
+    ends, tops, repeats = [NEEDED] * STREAMS, [NEEDED - 1] * STREAMS, [0] * STREAMS
+    expected, follows = [], True
+    for stream, begin, bytes_sent in rows:
+        if follows and begin == ends[stream]:
+            ends[stream], tops[stream] = begin + bytes_sent, begin
+        elif (
+            follows
+            and begin + bytes_sent <= ends[stream]
+            and least[stream] <= begin <= tops[stream]
+        ):
+            repeats[stream] += 1
+            expected.append(NOWHERE)
+            continue
+        else:
+            follows = False
+        expected.append(begin)
+    assert in_order == follows
+    assert positions.tolist() == expected
+    assert repeated.tolist() == repeats
+    placed_rows = [row for row, place in zip(rows, expected, strict=True) if place != NOWHERE]
+    for stream in range(STREAMS):
+        starts = [begin for each, begin, _ in placed_rows if each == stream]
+        assert (count[stream], lowest[stream]) == (len(starts), min([*starts, NEEDED + 100]))
+    if in_order:
+        assert (end.tolist(), highest.tolist()) == (ends, tops)
 
 
 def test_times_are_those_of_the_latest_byte_before() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector import _native
 from dissector.packets.block import PAD
 from dissector.streams.frame_chain import BAD, CUT, LOST, WHOLE, FrameChains
 from dissector.streams.limits import FRAME_LIMIT
@@ -76,10 +77,11 @@ def test_walk(chain: FrameChains, data: st.DataObject) -> None:
     index = np.arange(len(chain.stream))
     begin = chain.address[chain.first[:-1]]
     at = begin + np.array([data.draw(st.sampled_from([0, 0, 0, 1, 4])) for _ in index])
-    frames_walked, *ends = chain.walk(index, at)
+    frames_walked, until, *ends = chain.walk(index, at)
     expected = [walk(chain, *each) for each in zip(at.tolist(), chain.end.tolist(), strict=True)]
     assert [*zip(*(each.tolist() for each in ends), strict=True)] == [each[1:] for each in expected]
     frames = [frame for each in expected for frame in each[0]]
+    assert until.tolist() == np.cumsum([len(each[0]) for each in expected]).tolist()
     assert [*zip(frames_walked.start.tolist(), frames_walked.size.tolist(), strict=True)] == frames
     assert frames_walked.piece.tolist() == chain.piece_of(frames_walked.start).tolist()
 
@@ -92,4 +94,111 @@ def test_a_walk_from_before_a_stream_is_lost() -> None:
         front=nothing,
     )  # fmt: skip
     chain = FrameChains(np.zeros(9 + PAD, np.uint8), pieces)
-    assert chain.walk(nothing, nothing - 1)[2].tolist() == [LOST]
+    assert chain.walk(nothing, nothing - 1)[3].tolist() == [LOST]
+
+
+def test_more_frames_than_pieces() -> None:
+    """The table of frames grows, and keeps the frames of the streams before."""
+    data, nothing = np.zeros(400 + PAD, np.uint8), np.zeros(2, np.int64)
+    data[:8] = [0, 0, 0, 4, 1, 2, 3, 4]
+    stream, source, length = np.array([[0, 1], [0, 8], [8, 392]])
+    pieces = Segments(
+        stream=stream, at=nothing, length=length, span=length, source=source, held=nothing,
+        time=nothing, capture=nothing, number=nothing, acknowledged=nothing, front=nothing,
+    )  # fmt: skip
+    chain = FrameChains(data, pieces)
+    frames, until, at, ended, _ = chain.walk(np.arange(2), chain.address)
+    assert frames.start.tolist() == [0, *range(8, 400, 4)]
+    assert frames.size.tolist() == [4] + [0] * 98
+    assert frames.first[:2].tolist() == [0x01020304, 0]
+    assert (until.tolist(), at.tolist(), ended.tolist()) == ([1, 99], [8, 400], [WHOLE, WHOLE])
+
+
+NEWEST = [9, 3]
+"""Highest version of two APIs."""
+RANGE = 100, 200
+"""Correlation ids of responses."""
+HEADERS = [
+    # first number, length of the client id, size, whether the header is usual
+    [(0, 5, 15, True), (0, 5, 14, False), (9, -1, 9, True), (10, -1, 9, False)],
+    [(100, 0, 4, True), (101, 0, 3, False), (150, 0, 4, True), (150, 0, 4, False)],
+    [(99, 0, 9, False), (200, 0, 9, True), (201, 0, 9, False), (120, 0, 9, False)],
+    [(1 << 16 | 3, 0, 10, True), (1 << 16 | 4, 0, 10, False), (2 << 16, 0, 10, False)],
+    [(3, -2, 10, False), (-1, 0, 10, False), (0, 0, 10, False)],
+]
+IS_CLIENT = [1, 0, 0, 1, 1]
+
+
+def test_unusual_headers() -> None:
+    rows = [row for stream in HEADERS for row in stream]
+    first, third, size, is_usual = np.array(rows, np.int64).T.copy()
+    # Zeros as API and version are looked at, whatever the client id is.
+    is_usual[first == 0] &= np.repeat(IS_CLIENT, [len(each) for each in HEADERS])[first == 0] == 0
+    until = np.cumsum([len(stream) for stream in HEADERS])
+    lowest, highest = (np.full(len(HEADERS), end) for end in RANGE)
+    unusual = np.zeros(len(rows), np.int64)
+    count = _native.find_unusual(
+        until, np.array(IS_CLIENT, np.uint8), np.array(NEWEST), lowest, highest, size, first, third,
+        unusual,
+    )  # fmt: skip
+    assert unusual[:count].tolist() == np.flatnonzero(is_usual == 0).tolist()
+
+
+def test_ids_of_requests_and_responses() -> None:
+    """Two slots of three pieces; the client of a connection whose stream is 6 sends the first."""
+    piece, slot = np.array([0, 0, 1, 2, 2, 2]), np.array([0, 0, 1])
+    first = np.array([3 << 16 | 1, 18 << 16, -7, 50, 90, 70])
+    second = np.array([5, -1, 9, 0, 0, 0])
+    least, most, fall = np.zeros((3, 2), np.int64)
+    earliest, latest = np.full((2, 2), -1)
+    key, kind = np.zeros(6, np.int64), np.zeros(6, np.int32)
+    count = _native.read_request_ids(
+        piece, first, second, slot, np.array([6, -1]), 9, least, most, fall, earliest, key, kind
+    )
+    assert key[:count].tolist() == [6 << 32 | 5, 6 << 32 | 0xFFFFFFFF, 6 << 32 | 9]
+    assert kind[:count].tolist() == [3 << 16 | 1, 18 << 16, -7]
+    ids = [each.tolist() for each in (least, most, fall, earliest)]
+    assert ids == [[-1, 0], [5, 0], [7, 0], [0, -1]]
+    lowest, highest = np.array([9, 50]), np.array([0, 89])
+    _native.read_response_ids(piece, first, slot, lowest, highest, latest)
+    assert latest.tolist() == [-1, 70]
+
+
+def test_frames_are_described() -> None:
+    """A frame in one piece, one in two pieces, one whose end is missing; of two slots."""
+    address, stream, at = np.array([0, 10, 30]), np.array([0, 0, 1]), np.array([100, 110, 7])
+    length, source, time = np.array([10, 14, 8]), np.array([40, 0, 60]), np.array([11, 22, 33])
+    pieces = [
+        stream, at, length, source, time, np.array([0, 1, 2]), np.array([5, 6, 7]),
+        np.array([80, -1, 82]),
+    ]  # fmt: skip
+    order, start, size, first = np.array(
+        [[1, 2, 0], [30, 0, 6], [20, 2, 14], [2, 0, 0]], np.int64
+    )  # fmt: skip
+    until, count, gaps = np.array([[100, 5], [3, 0], [1, 0]])
+    connection, capture = np.zeros((2, 3), np.int32)
+    is_request, numbers = np.zeros(3, np.uint8), [np.zeros(3, np.int64) for _ in range(11)]
+    _native.describe_frames(
+        address, pieces, np.array([24, 54]), np.array([0xFFFFFFFF, 1000]), np.array([4, -5]),
+        order, start, size, first, until, count, gaps, connection, is_request, capture, numbers,
+    )  # fmt: skip
+    assert (connection.tolist(), is_request.tolist()) == ([4, 4, 4], [1, 1, 0])
+    assert capture.tolist() == [0, 0, 2]
+    names = (
+        "start", "position", "size", "readable", "packet", "time", "end_time", "sequence",
+        "acknowledged", "rank", "run",
+    )  # fmt: skip
+    assert dict(zip(names, (each.tolist() for each in numbers), strict=True)) == {
+        "start": [4, 10, 34],
+        "position": [44, 0, -1],
+        "size": [2, 14, 20],
+        "readable": [2, 14, 4],
+        "packet": [5, 5, 7],
+        "time": [11, 11, 33],
+        "end_time": [11, 22, 33],
+        "sequence": [99, 105, 1007],
+        "acknowledged": [80, 80, 82],
+        "rank": [4, 5, 1],
+        "run": [1, 1, 1],
+    }
+    assert [each.tolist() for each in (until, count, gaps)] == [[124, 31], [5, 1], [1, 1]]
