@@ -167,8 +167,8 @@ def find_unusual(
     """The rows of the frames whose headers may be implausible: `doubts` decides. Returns their
     number.
 
-    By stream: `until`: number of frames up to its last one, `lowest` and `highest` correlation id of
-    responses, which ascend. `newest`: highest version by API key.
+    By stream: `until`: number of frames up to its last one, `lowest` and `highest` correlation id
+    of responses, which ascend. `newest`: highest version by API key.
     """
 
 def read_request_ids(
@@ -200,8 +200,9 @@ def describe_frames(
     `pieces`: slot, position in the stream, length, position in the data, time, capture, number and
     acknowledgement of each piece. `start`, `size` and `first` piece of each frame. By slot: `end`:
     address behind the last byte, `origin`: sequence number of position 0, `client`: the connection
-    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of `gaps` between them. `numbers`: start, position,
-    size, readable, packet, time, end_time, sequence, acknowledged, rank and run.
+    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count`
+    of frames, and of `gaps` between them. `numbers`: start, position, size, readable, packet, time,
+    end_time, sequence, acknowledged, rank and run.
     """
 
 # messages

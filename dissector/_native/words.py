@@ -305,8 +305,7 @@ class _Pairs(_Table):
         other_low: Word = self.dst_low[packet]
         other_port: Word = self.dst_port[packet]
         larger: cython.int = (high > other_high) | (
-            (high == other_high)
-            & ((low > other_low) | ((low == other_low) & (port > other_port)))
+            (high == other_high) & ((low > other_low) | ((low == other_low) & (port > other_port)))
         )
         swapped: Word = -larger & ALL
         difference: Word = (high ^ other_high) & swapped
@@ -314,9 +313,7 @@ class _Pairs(_Table):
         difference = (low ^ other_low) & swapped
         self.scratch[1], self.scratch[3] = low ^ difference, other_low ^ difference
         difference = (port ^ other_port) & swapped
-        self.scratch[4] = (
-            (port ^ difference) << 16 | (other_port ^ difference) | PAIR_BYTES << 56
-        )
+        self.scratch[4] = (port ^ difference) << 16 | (other_port ^ difference) | PAIR_BYTES << 56
         return larger
 
     @cython.final

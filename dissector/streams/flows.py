@@ -143,7 +143,8 @@ class FlowTracker:
             (table.high[rows, end], table.low[rows, end], table.port[rows, end]) for end in (0, 1)
         )
         key, sender, _ = self._numbered_pairs(source, target)
-        return key[sender >> 1]
+        keys: UInt64 = key[sender >> 1]
+        return keys
 
     def find(self, keys: UInt64) -> Int64:
         """The current connection of each pair; -1 for an unknown pair."""
@@ -155,9 +156,7 @@ class FlowTracker:
         key, sender, first = self._numbered_pairs(*_ends(block))
         return key, sender >> 1, first
 
-    def _numbered_pairs(
-        self, source: Endpoints, target: Endpoints
-    ) -> tuple[UInt64, Int64, Int64]:
+    def _numbered_pairs(self, source: Endpoints, target: Endpoints) -> tuple[UInt64, Int64, Int64]:
         """Number pairs of endpoints in order of appearance.
 
         Returns the key of each pair; for each of n sources, twice its pair, plus 1 if it is the
@@ -165,9 +164,7 @@ class FlowTracker:
         """
         sender, first = np.empty((2, len(source[0])), np.int64)
         key, words = np.empty(len(source[0]), np.uint64), np.empty(5 * len(source[0]), np.uint64)
-        count = _native.number_pairs(
-            *source, *target, self._current.key, sender, first, key, words
-        )
+        count = _native.number_pairs(*source, *target, self._current.key, sender, first, key, words)
         return key[:count], sender, first[:count]
 
     def put(self, keys: UInt64, rows: Int64) -> None:

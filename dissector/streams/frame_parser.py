@@ -120,9 +120,7 @@ class FrameParser:
         frames, until, at, ended, behind = chains.walk(index, begin)
         kept = np.ones(len(frames.start), np.bool_)
         resumed = []
-        for each, places in self._doubts.find(
-            index, frames, until, begin, at, ended
-        ).items():
+        for each, places in self._doubts.find(index, frames, until, begin, at, ended).items():
             low, high = np.searchsorted(frames.start, [begin[each], chains.end[index[each]]])
             drop, at[each], goes_on = self._doubts.resolve(
                 int(index[each]), frames.start[low:high], places, int(at[each]), int(ended[each]),

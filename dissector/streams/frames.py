@@ -95,7 +95,8 @@ def frame_block(
     )  # fmt: skip
     for name, column in zip(names, (until, count, gaps), strict=True):
         streams.flat(name)[stream_ids] = column
-    start, place, size, readable, packet, time, end_time, sequence, acknowledged, rank, run = numbers
+    start, place, size, readable, packet, time, end_time, *others = numbers
+    sequence, acknowledged, rank, run = others
     return FrameBlock(
         data=chains.data,
         space=chains.space,

@@ -44,9 +44,7 @@ def mostly_following(draw: st.DrawFn) -> list[tuple[int, int, int]]:
     return rows
 
 
-def placed(
-    rows: list[tuple[int, int, int]], *, is_plain: bool = False
-) -> tuple[np.ndarray, bool]:
+def placed(rows: list[tuple[int, int, int]], *, is_plain: bool = False) -> tuple[np.ndarray, bool]:
     """A table of payloads: stream, position and length of each."""
     slot, at, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
     index, size = np.arange(len(rows)), length.astype(np.int32)
