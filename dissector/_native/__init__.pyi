@@ -299,13 +299,13 @@ def gather(
     """
 
 def list_words(
-    message: Int64, address: Int64, code: NDArray[np.int32], words: int, begin: NDArray[np.int32],
+    message: Int64, address: Int64, code: NDArray[np.int32], last: Int64, begin: NDArray[np.int32],
     listed: NDArray[np.int32],
 ) -> int:  # fmt: skip
     """The codes of each message, without repetitions and without -1. Returns their number, or -1 if
     the words of a message are not in order of address.
 
-    `words`: number of codes. `begin`: where the list of each message begins, and the end of the
+    `last`: a zero for each code. `begin`: where the list of each message begins, and the end of the
     last one.
     """
 

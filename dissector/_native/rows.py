@@ -114,14 +114,13 @@ class _Lists:
 
 
 def list_words(
-    message: Ints, address: Ints, code: Codes, words: Int, begin: CodesOut, listed: CodesOut
+    message: Ints, address: Ints, code: Codes, last: IntsOut, begin: CodesOut, listed: CodesOut
 ) -> int:
     lists: _Lists = _Lists()
     messages = max(len(begin) - 1, 0)
     lists.end = memoryview(bytearray(8 * messages + 8)).cast("q")[:messages]
     lists.order = memoryview(bytearray(8 * len(message) + 8)).cast("q")
-    words = max(words, 0)
-    lists.last = memoryview(bytearray(8 * words + 8)).cast("q")[:words]
+    lists.last = last
     count: Int
     with cython.nogil:
         lists.sort(message)

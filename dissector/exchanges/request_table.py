@@ -129,10 +129,12 @@ def topic_lists(
         return pa.nulls(count, TOPICS)
     code, words = dictionary_codes(encoded), encoded.dictionary
     begin, listed = np.empty(count + 1, np.int32), np.empty(len(code), np.int32)
-    size = _native.list_words(message, address, code, len(words), begin, listed)
+    size = _native.list_words(message, address, code, np.zeros(len(words), np.int64), begin, listed)
     if size < 0:
         order = ordered(message, address)
         message, address, code = message[order], address[order], code[order]
-        size = _native.list_words(message, address, code, len(words), begin, listed)
+        size = _native.list_words(
+            message, address, code, np.zeros(len(words), np.int64), begin, listed
+        )
     values = pa.DictionaryArray.from_arrays(pa.array(listed[:size]), words, safe=False)
     return pa.ListArray.from_arrays(pa.array(begin), values, mask=pa.array(begin[1:] == begin[:-1]))

@@ -54,7 +54,9 @@ def test_systemd_accepts_the_unit(tmp_path: Path) -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_kustomize_builds_the_objects() -> None:
     command = ["kubectl", "kustomize", str(DEPLOY / "kubernetes")]
-    objects = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
+    objects = subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=180
+    ).stdout
     assert re.findall(r"^kind: (\w+)", objects, re.MULTILINE) == ["Namespace", "DaemonSet"]
     assert "image: registry.example.com/kafka-dissector:" in objects
 

@@ -69,7 +69,7 @@ _EDGES = (0, -1, _MOST, _MOST - 30, -_MOST - 1, 1 << 31, (1 << 31) - 1, 1 << 32,
 _ITEMS = 40
 _SORTED = (
     "address", "position", "length", "rows", "first", "slot", "chosen", "connection",
-    "answered_connection",
+    "answered_connection", "message",
 )  # fmt: skip
 """Arguments that ascend, below the number of items."""
 _LISTS = {"pieces": 8, "numbers": 11}
@@ -103,6 +103,9 @@ def call_loop(loop: Callable[..., Any], name: str, data: bytes, chance: random.R
     if name == "walk_bodies":  # its counts belong together
         values[5], values[-4], values[-1] = 4, np.zeros(3, np.int64), np.zeros(7, np.int64)
         values[-2] = np.zeros(chance.randrange(2_000), np.int64)
+    if name == "list_words":
+        values[2] = np.array([chance.randrange(-1, items + 2) for _ in range(items)], np.int32)
+        values[4], values[5] = np.zeros(items + 1, np.int32), np.zeros(items, np.int32)
     is_hostile = chance.random() < 0.3
     if is_hostile:
         _spoil(values, chance)

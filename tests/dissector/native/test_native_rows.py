@@ -54,7 +54,8 @@ def listed(words: list[tuple[int, int, int]], messages: int) -> tuple[list[int],
     """`list_words`; None if it refused the order of the addresses."""
     message, address, code = np.array(words, np.int64).reshape(-1, 3).T.copy()
     begin, codes = np.empty(messages + 1, np.int32), np.empty(len(words), np.int32)
-    count = _native.list_words(message, address, code.astype(np.int32), 4, begin, codes)
+    last = np.zeros(4, np.int64)
+    count = _native.list_words(message, address, code.astype(np.int32), last, begin, codes)
     return None if count < 0 else (begin.tolist(), codes[:count].tolist())
 
 
