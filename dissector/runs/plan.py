@@ -140,8 +140,9 @@ def _time_runs(source: FileSource, run_bytes: int) -> list[TimeRun] | None:
     sequence = source.sequence or ()
     cuts, size = [BEFORE_ALL], 0
     sums = [0]
-    first = sequence[0][1]  # start of the first file of the latest range, which must contain it
+    first = AFTER_ALL  # start of the first file of the latest range, which must contain it
     for index, start in sequence:
+        first = min(first, start)
         if size >= run_bytes and start > first:
             cuts.append(start)
             sums.append(0)
