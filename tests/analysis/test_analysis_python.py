@@ -149,7 +149,7 @@ def test_a_connection_without_tables_is_an_error(answer: Answer) -> None:
         answer.function(empty)
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @ALL
 def test_tables_of_any_kind_give_the_same_rows(
     answer: Answer, tables: dict[str, pd.DataFrame], connection: duckdb.DuckDBPyConnection

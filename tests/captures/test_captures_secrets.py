@@ -143,7 +143,7 @@ def test_there_are_secrets_to_look_for() -> None:
     assert leaks(b"alice-secret".hex(" ").encode())
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CAPTURES)
 def test_tables_and_summary(name: str) -> None:
     capture = open_capture(CAPTURES[name])
@@ -159,7 +159,7 @@ def test_tables_and_summary(name: str) -> None:
     assert leaks(console.export_text().encode()) == set()
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", CAPTURES)
 def test_show(name: str) -> None:
     most = None if name in WITH_SECRETS else 50

@@ -40,7 +40,7 @@ def bodies(path: Path) -> dict[Layout, list[bytes]]:
     return by_layout
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("name", sorted(ledger()))
 def test_walkers_agree_on_every_frame(name: str) -> None:
     for layout, frames in bodies(ledger()[name].path).items():

@@ -32,7 +32,7 @@ SWAPPED = {
 """Numbers of packets that once, left out, turned a connection round."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("path", recordings(), ids=lambda path: path.name)
 def test_no_broker_is_the_client(path: Path) -> None:
     starts = [*SWAPPED.get(path.name, ()), len(path.name) % 5 + 1, 40 + len(path.name)]
@@ -154,7 +154,7 @@ def half_open(
     return kept
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("handshake", ["all", "syn", "syn-ack", "none"])
 @pytest.mark.parametrize("has_fin", [True, False])
 @pytest.mark.parametrize("name", HALF_OPEN)

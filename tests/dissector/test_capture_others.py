@@ -78,7 +78,7 @@ def test_no_row_is_kafka(tmp_path: Path, name: str) -> None:
             assert_no_kafka(path, [port])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_row_is_kafka_where_a_capture_begins_or_ends_midway(tmp_path: Path, name: str) -> None:
     chance = random.Random(name)
@@ -98,7 +98,7 @@ def test_no_single_packet_is_kafka(tmp_path: Path, name: str) -> None:
     assert_no_kafka(recorded.write(tmp_path / "other.pcap", alone), [NO_BROKER])
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", OTHERS)
 def test_no_row_is_kafka_packet_by_packet(tmp_path: Path, name: str) -> None:
     for packets, _ in selections(name)[:2]:

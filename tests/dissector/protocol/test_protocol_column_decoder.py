@@ -128,7 +128,7 @@ def check(layout: Layout, bodies: list[bytes]) -> None:
         assert columns[index] == (values_by_explaining(explained) if readable else {})
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda x: f"{x.api}-{x.direction.name}-{x.version}")
 def test_walkers_agree_on_every_layout(layout: Layout) -> None:
     check_all(layout, random.Random(f"{layout.api} {layout.direction} {layout.version}"))

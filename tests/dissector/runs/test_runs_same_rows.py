@@ -46,7 +46,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "map", in_this_process)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_each_recording(path: Path, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_each_recording(path: Path, tmp_path: Path) -> None:
         assert not differences(expected, actual), (count, warm_up)
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(8)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("path", RECORDINGS[1:], ids=lambda path: path.name)
 def test_states_that_are_learned_in_the_run(
