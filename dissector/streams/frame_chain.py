@@ -49,7 +49,7 @@ class ChainFrames:
 
     @classmethod
     def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
-        """The frames of all parts, each in order of address, in order of address."""
+        """The frames of all parts, in order of address. Each part has this order."""
         if len(parts) == 1:
             return parts[0]
         columns = [[getattr(each, name.name) for each in parts] for name in fields(cls)]
