@@ -5,9 +5,10 @@ arguments are made from the loop's declaration: arrays of the declared types, mo
 length, with numbers at the edges of ranges. Some arrays have another type or shape, cannot be
 written, or are passed twice.
 
-`python -m tests.fuzz.fuzz_native CALLS SEED`: that many calls of each loop. With a third argument,
-the loops are those in that folder. `compiled` builds them with `-fsanitize=address,undefined`: the
-process ends at the first access outside of an array. `sanitized` runs them.
+`python -m tests.fuzz.fuzz_native CALLS SEED`: that many calls of each loop, of which CHANGES have
+the same arguments apart from single numbers. With a third argument, the loops are those in that
+folder. `compiled` builds them with `-fsanitize=address,undefined`: the process ends at the first
+access outside of an array. `sanitized` runs them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections import Counter
 from collections.abc import Callable
 from functools import cache
 from importlib.machinery import ExtensionFileLoader
@@ -74,6 +74,8 @@ _SORTED = (
 """Arguments that ascend, below the number of items."""
 _LISTS = {"pieces": 8, "numbers": 11}
 """Number of columns in a list of them."""
+CHANGES = 20
+"""Calls with the same arrays, in which a number changes before each: new arrays cost more time."""
 _NODE = 10
 """Numbers of a node of a program for `walk_bodies`."""
 
@@ -96,8 +98,10 @@ def call(data: bytes) -> None:
     call_loop(getattr(_native, name), name, data[8:], chance)
 
 
-def call_loop(loop: Callable[..., Any], name: str, data: bytes, chance: random.Random) -> bool:
-    """One call of this loop; False where it refused its arguments."""
+def call_loop(
+    loop: Callable[..., Any], name: str, data: bytes, chance: random.Random, calls: int = 1
+) -> int:
+    """Call this loop; return how many of the calls it accepted."""
     items = chance.randrange(_ITEMS)
     values = [_value(argument, kind, data, items, chance) for argument, kind in loops()[name]]
     if name == "walk_bodies":  # its counts belong together
@@ -109,6 +113,15 @@ def call_loop(loop: Callable[..., Any], name: str, data: bytes, chance: random.R
     is_hostile = chance.random() < 0.3
     if is_hostile:
         _spoil(values, chance)
+    accepted = 0
+    for number in range(calls):
+        if number:
+            _change(values, len(data), chance)
+        accepted += _is_accepted(loop, values, is_hostile=is_hostile)
+    return accepted
+
+
+def _is_accepted(loop: Callable[..., Any], values: list[Any], *, is_hostile: bool) -> bool:
     try:
         loop(*values)
     except (ValueError, IndexError, OverflowError, MemoryError):
@@ -200,6 +213,15 @@ def _spoil(values: list[Any], chance: random.Random) -> None:
     )  # fmt: skip
 
 
+def _change(values: list[Any], size: int, chance: random.Random) -> None:
+    """Change a number in an argument."""
+    value = chance.choice(values)
+    if isinstance(value, list):
+        value = chance.choice(value)
+    if isinstance(value, np.ndarray) and value.size and value.flags.writeable:
+        value[chance.randrange(len(value))] = np.array(_number(size, chance)).astype(value.dtype)
+
+
 def _number(size: int, chance: random.Random) -> int:
     """A position or a length: mostly inside, else at an edge."""
     if chance.random() < 0.99:
@@ -275,13 +297,14 @@ def main(calls: int, seed: int, folder: Path | None = None) -> None:
         module = _native if folder is None else _load(folder / f"{module_name}.abi3.so")
         for name in names:
             chance = random.Random(f"{name} {seed}")
-            outcomes = Counter(
+            accepted = sum(
                 call_loop(
-                    getattr(module, name), name, chance.randbytes(chance.randrange(300)), chance
+                    getattr(module, name), name, chance.randbytes(chance.randrange(300)), chance,
+                    min(CHANGES, calls - done),
                 )
-                for _ in range(calls)
-            )
-            print(f"{name:20} {calls:>9,} calls, {outcomes[True]:>9,} accepted", flush=True)
+                for done in range(0, calls, CHANGES)
+            )  # fmt: skip
+            print(f"{name:20} {calls:>9,} calls, {accepted:>9,} accepted", flush=True)
 
 
 if __name__ == "__main__":
