@@ -32,10 +32,10 @@ from dissector.packets.remote import is_url
 
 LEAST_RUN, MOST_RUN = 64 << 20, 1 << 30
 """Limits of the size of a run, in bytes. Within them, each process gets one."""
-WARM_UP: Final = 32
-MOST_WARM_UP: Final = 4 << 20
-"""The state of connections is learned from the bytes before a run: as many as a 32nd of the run, at
-most `MOST_WARM_UP`."""
+WARM_UP: Final = 64
+MOST_WARM_UP: Final = 16 << 20
+"""The state of connections is learned from the bytes before a run: as many as a 64th of the run, at
+most `MOST_WARM_UP`. The parent dissects the first packets of connections that they do not show."""
 MARGIN: Final = 10**9
 """ns; packets of a file may be later than the first packet of the file that follows it."""
 MOST_REPEATED: Final = 2

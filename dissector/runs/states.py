@@ -1,7 +1,7 @@
 """The state of connections at the border of two runs.
 
 The reader of a run does not know the run before it. It learns the state of connections from the
-bytes before the run (`plan.WARM_UP_BYTES`). A connection goes on into the run if this state is the
+bytes before the run (`plan.WARM_UP`). A connection goes on into the run if this state is the
 state that the run before left: then all rows from the border on are the same. Both states count
 from different beginnings: positions in the stream, numbers of frames and of requests. These are
 compared, and joined, relative to the border.
@@ -75,7 +75,9 @@ class States:
     stats: MessageStats
 
     def select(self, index: Int64) -> States:
-        """The state of the connections at `index`; `stats` are left out."""
+        """The state of the connections at `index`, which ascends; `stats` may be left out."""
+        if len(index) == len(self.table["client"]):
+            return self
         return States(self.streams.select(index), self.exchanges.select(index), NO_STATS)
 
     @property
