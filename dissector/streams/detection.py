@@ -109,15 +109,17 @@ class ProtocolDetector:
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - at >= SEEK_BYTES)
         verdict = self._scorer.requests(chains, at, end, row)[1]
-        lost = (verdict == UNCLEAR) & (chains.gap_after(at) < end)
+        has_gap = chains.gap_after(at) < end
+        lost = (verdict == UNCLEAR) & has_gap
         doubtful = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
         self._weigh_heads(chains, index, stream, verdict, doubtful, given_up, self._scorer.brokers)
         # At a broker, an unknown API or version is likelier than another protocol.
         at_broker = self._scorer.is_broker(row)[servers]
         unknown = np.flatnonzero((verdict == NO) & at_broker)
         places = at[unknown], end[unknown], row[unknown]
-        unknown = unknown[self._scorer.requests(chains, *places, any_api=True)[1] == YES]
-        verdict[unknown] = YES
+        verdict[unknown] = self._scorer.requests(chains, *places, any_api=True)[1]
+        lost[unknown] = (verdict[unknown] == UNCLEAR) & has_gap[unknown]
+        unknown = unknown[verdict[unknown] == YES]
         self._weigh_heads(chains, index, stream, verdict, unknown, given_up)
         head = chains.space.number(at, "i4")
         protocol = np.where(looks_like_tls(head), TLS, OTHER)

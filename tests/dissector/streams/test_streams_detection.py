@@ -277,6 +277,18 @@ def test_requests_of_unknown_versions_are_frames():
     assert len(dissect(dialogue.packets).frames) == 2
 
 
+@pytest.mark.parametrize("sent", range(1, 25, 2))
+def test_the_first_request_has_an_unknown_api_and_is_complete_in_a_later_block(sent):
+    """The block ends before the client id, from which on its header counts as one."""
+    dialogue, first = Dialogue(), request(999, 0, 1, bytes(8))
+    connection = dialogue.connect()
+    connection.client(first[:sent])
+    connection.client(first[sent:])
+    connection.fin()
+    cuts = range(len(dialogue.packets))
+    assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [first[4:]]
+
+
 @pytest.mark.slow
 def test_many_damaged_places_in_one_block_take_bounded_time():
     dialogue = Dialogue()
