@@ -75,7 +75,10 @@ class States:
     stats: MessageStats
 
     def select(self, index: Int64) -> States:
-        """The state of the connections at `index`, which ascends; `stats` may be left out."""
+        """The state of the connections at `index`, which ascends.
+
+        Only for states at a border, which have no `stats` (`take_border`).
+        """
         if len(index) == len(self.table["client"]):
             return self
         return States(self.streams.select(index), self.exchanges.select(index), NO_STATS)

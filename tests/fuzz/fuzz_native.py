@@ -5,10 +5,10 @@ arguments are made from the loop's declaration: arrays of the declared types, mo
 length, with numbers at the edges of ranges. Some arrays have another type or shape, cannot be
 written, or are passed twice.
 
-`python -m tests.fuzz.fuzz_native CALLS SEED`: that many calls of each loop, of which CHANGES have
-the same arguments apart from single numbers. With a third argument, the loops are those in that
-folder. `compiled` builds them with `-fsanitize=address,undefined`: the process ends at the first
-access outside of an array. `sanitized` runs them.
+`python -m tests.fuzz.fuzz_native CALLS SEED` calls each loop that many times: CALLS_PER_ARGUMENTS
+times with the same arguments, in which one number changes before each call. With a third argument,
+the loops are those in that folder. `compiled` builds them with `-fsanitize=address,undefined`: the
+process ends at the first access outside of an array. `sanitized` runs them.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ _SORTED = (
 """Arguments that ascend, below the number of items."""
 _LISTS = {"pieces": 8, "numbers": 11}
 """Number of columns in a list of them."""
-CHANGES = 20
-"""Calls with the same arrays, in which a number changes before each: new arrays cost more time."""
+CALLS_PER_ARGUMENTS = 20
+"""New arguments take much more time than a call."""
 _NODE = 10
 """Numbers of a node of a program for `walk_bodies`."""
 
@@ -101,7 +101,10 @@ def call(data: bytes) -> None:
 def call_loop(
     loop: Callable[..., Any], name: str, data: bytes, chance: random.Random, calls: int = 1
 ) -> int:
-    """Call this loop; return how many of the calls it accepted."""
+    """Call this loop; return the number of calls that it accepted.
+
+    One number in the arguments changes between two calls.
+    """
     items = chance.randrange(_ITEMS)
     values = [_value(argument, kind, data, items, chance) for argument, kind in loops()[name]]
     if name == "walk_bodies":  # its counts belong together
@@ -300,9 +303,9 @@ def main(calls: int, seed: int, folder: Path | None = None) -> None:
             accepted = sum(
                 call_loop(
                     getattr(module, name), name, chance.randbytes(chance.randrange(300)), chance,
-                    min(CHANGES, calls - done),
+                    min(CALLS_PER_ARGUMENTS, calls - done),
                 )
-                for done in range(0, calls, CHANGES)
+                for done in range(0, calls, CALLS_PER_ARGUMENTS)
             )  # fmt: skip
             print(f"{name:20} {calls:>9,} calls, {accepted:>9,} accepted", flush=True)
 

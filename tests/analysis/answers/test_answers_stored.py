@@ -61,7 +61,7 @@ import dissector
 from analysis.answers import ANSWERS
 from analysis.sql import stored as module
 
-module.MEMORY = 64 << 20  # what DuckDB keeps of files that fit does not count as growth
+module.MEMORY = 64 << 20  # a small budget limits how much its buffers can grow
 names = {table for answer in ANSWERS.values() for table in answer.tables}
 rows = dissector.open_capture(sys.argv[1]).tables(names)
 

@@ -279,7 +279,7 @@ def test_requests_of_unknown_versions_are_frames():
 
 @pytest.mark.parametrize("sent", range(1, 25, 2))
 def test_the_first_request_has_an_unknown_api_and_is_complete_in_a_later_block(sent):
-    """The block ends before the client id, from which on its header counts as one."""
+    """A header is recognised by its first 14 bytes. A block ends after `sent` bytes."""
     dialogue, first = Dialogue(), request(999, 0, 1, bytes(8))
     connection = dialogue.connect()
     connection.client(first[:sent])
