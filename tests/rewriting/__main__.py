@@ -32,7 +32,7 @@ def run_in_folder(seed: int, blocks: str, name: str | None) -> Case:
 
 
 def main() -> int:
-    """Exit status: 1 if a case lost or forged an exchange."""
+    """Exit status: 1 if a case lost or forged a row."""
     parser = argparse.ArgumentParser(prog="python -m tests.rewriting", description=__doc__)
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None, help="of the first case; default: random")
@@ -44,18 +44,18 @@ def main() -> int:
     first = random.SystemRandom().getrandbits(40) if options.seed is None else options.seed
     seeds = range(first, first + options.cases)
     work = partial(run_in_folder, blocks=options.blocks, name=options.capture)
-    wrong = exchanges = lost = false = 0
+    wrong = expected = lost = false = 0
     with ProcessPoolExecutor(options.jobs) as pool:
         for case in pool.map(work, seeds):
-            exchanges += case.exchanges
+            expected += case.expected
             lost += case.lost.total()
             false += case.false.total()
             wrong += not case.is_equal
             if not case.is_equal:
                 print(case, flush=True)
     print(
-        f"{options.cases} cases from seed {first}, {options.blocks} blocks: {exchanges:,} "
-        f"exchanges; {wrong} cases wrong, {lost} lost, {false} false"
+        f"{options.cases} cases from seed {first}, {options.blocks} blocks: {expected:,} "
+        f"rows; {wrong} cases wrong, {lost} lost, {false} false"
     )
     return int(wrong > 0)
 

@@ -21,9 +21,15 @@ from tests.rewriting.network import Options, Packet, drawn, packets
 
 LEFT_OUT = (
     "capture", "connection_id", "request_packet", "response_packet", "request_time",
-    "request_end_time", "response_time", "response_end_time", "latency_ms", "in_flight",
+    "request_end_time", "response_time", "response_end_time", "latency_ms", "in_flight", "time",
 )  # fmt: skip
 """Columns that depend on the network."""
+COMPARED = (
+    "exchanges", "errors", "batches", "decompressed_batches", "records", "partitions",
+    "memberships", "transactions",
+)  # fmt: skip
+"""Tables that are compared. `topics` and `brokers` have changes only, which depend on
+the order of connections."""
 REPEATED_IDS = ("pykafka", "sasl")
 """Parts of the names of recordings in which correlation ids repeat."""
 UNUSABLE = ("vxlan", "tls", "cut-responses")
@@ -45,7 +51,8 @@ class Case:
     name: str
     options: Options
     block_bytes: int
-    exchanges: int = 0
+    expected: int = 0
+    """Rows of the recording."""
     lost: Counter[tuple[Any, ...]] = field(default_factory=Counter)
     false: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
@@ -56,7 +63,7 @@ class Case:
     def __str__(self) -> str:
         return (
             f"seed {self.seed}: {self.name}, {self.options}, blocks of {self.block_bytes}: "
-            f"{self.lost.total()} lost, {self.false.total()} false of {self.exchanges}"
+            f"{self.lost.total()} lost, {self.false.total()} false of {self.expected}"
         )
 
 
@@ -90,24 +97,29 @@ def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = 
     paths = write(folder, packets(whole, options, chance))
     actual = rows(paths, case.block_bytes)
     expected = original(name)
-    case.exchanges = expected.total()
+    case.expected = expected.total()
     case.lost, case.false = expected - actual, actual - expected
     return case
 
 
 def rows(paths: list[Path], block_bytes: int = 1 << 25) -> Counter[tuple[Any, ...]]:
-    """The exchanges in these files."""
+    """The rows of these files, each with the name of its table."""
     capture = Pipeline(open_packets(paths, block_bytes=block_bytes), [], ports=[PORT])
-    table = capture.tables(["exchanges"])["exchanges"].drop_columns([*LEFT_OUT])
-    return Counter(
-        tuple(str(value) if isinstance(value, list) else value for value in row.values())
-        for row in table.to_pylist()
-    )
+    counts: Counter[tuple[Any, ...]] = Counter()
+    for name, table in capture.tables(COMPARED).items():
+        columns = [column for column in table.column_names if column not in LEFT_OUT]
+        values = [map(_hashable, table[column].to_pylist()) for column in columns]
+        counts.update(zip([name] * len(table), *values, strict=True))
+    return counts
+
+
+def _hashable(value: object) -> object:
+    return str(value) if isinstance(value, list) else value
 
 
 @cache
 def original(name: str) -> Counter[tuple[Any, ...]]:
-    """The exchanges of the recording as it is."""
+    """The rows of the recording as it is."""
     return rows([CAPTURES / name])
 
 
