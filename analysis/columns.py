@@ -6,14 +6,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     from dissector.tables import TableColumn
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Column:
     """A column with its meaning, or one that a table of the dissector declares."""
 

@@ -28,13 +28,13 @@ from dissector.errors import (
     DissectorError,
     UnknownVersion,
 )
-from dissector.protocol.explain import Explained, Explanation
-from dissector.protocol.message import Message, decode_request, decode_response
-from dissector.protocol.notation import Direction
 
 if TYPE_CHECKING:
     from dissector.capture import Capture, OpenOptions, open_capture
     from dissector.exchanges.exchange import Exchange
+    from dissector.protocol.explain import Explained, Explanation
+    from dissector.protocol.message import Message, decode_request, decode_response
+    from dissector.protocol.notation import Direction
     from dissector.records.decode import Batch, Record, decode_records
 
     __version__: str
@@ -65,14 +65,20 @@ _LAZY: Final = MappingProxyType(
     {
         "Batch": "dissector.records.decode",
         "Capture": "dissector.capture",
+        "Direction": "dissector.protocol.notation",
         "Exchange": "dissector.exchanges.exchange",
+        "Explained": "dissector.protocol.explain",
+        "Explanation": "dissector.protocol.explain",
+        "Message": "dissector.protocol.message",
         "OpenOptions": "dissector.capture",
         "Record": "dissector.records.decode",
         "decode_records": "dissector.records.decode",
+        "decode_request": "dissector.protocol.message",
+        "decode_response": "dissector.protocol.message",
         "open_capture": "dissector.capture",
     }
 )
-"""Modules that need NumPy and Arrow. They are imported when a name of theirs is first used."""
+"""Modules that are imported when a name of theirs is first used: most take time, or need Arrow."""
 
 
 if not TYPE_CHECKING:  # type checkers would take every name for an attribute

@@ -6,8 +6,9 @@ and longer to create: that was a fifth of the start of a command.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TypeVar, dataclass_transform
+from dataclasses import dataclass, field, fields
+from operator import attrgetter
+from typing import Any, TypeVar, cast, dataclass_transform
 
 Class = TypeVar("Class")
 
@@ -20,5 +21,21 @@ def arrays(each: type[Class]) -> type[Class]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(each: type[Class]) -> type[Class]:
-    """A class whose instances are compared by their attributes."""
-    return dataclass(slots=True, unsafe_hash=True)(each)
+    """A class whose instances are compared by their attributes.
+
+    The methods are closures. Those of `dataclasses` are compiled for each class, which takes longer
+    than all else here.
+    """
+    made: Any = dataclass(slots=True, eq=False, repr=False)(each)
+    compared = attrgetter(*(item.name for item in fields(made) if item.compare))
+    shown = [item.name for item in fields(made) if item.repr]
+
+    def is_equal(self: object, other: object) -> bool:
+        return compared(self) == compared(other) if type(other) is made else NotImplemented
+
+    def text(self: object) -> str:
+        return f"{made.__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
+
+    made.__eq__, made.__repr__ = is_equal, text
+    made.__hash__ = lambda self: hash(compared(self))
+    return cast("type[Class]", made)

@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from analysis.columns import Column, resolved
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., "pd.DataFrame"])
 Value: TypeAlias = tuple[str, ...] | int | float | str
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Option:
     """A keyword of an answer, and an option of its command."""
 
@@ -55,7 +56,7 @@ class Option:
     """The default in the signature of the function; a tuple: the option may be repeated."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Variant:
     """Columns that the result has instead if an option is given."""
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from rich.text import Text
 from textual.binding import Binding, BindingType
 
 from analysis.browse.cursor_view import CursorView
+from dissector.arrays import value
 
 LARGE: Final = 10
 """Most elements of an array that is not folded at first."""
@@ -22,7 +22,7 @@ MARKS: Final = {None: "  ", False: "▾ ", True: "▸ "}
 """By whether a line is folded; None: it has no deeper lines."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TreeLine:
     """A line of a tree."""
 

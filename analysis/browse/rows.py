@@ -7,7 +7,6 @@ sort needs, are read. So a million rows take as long as a thousand.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from analysis.input.filters import Filter
 from analysis.sql.conditions import Condition
+from dissector.arrays import value
 from dissector.tables import EXCHANGES
 
 Numbers: TypeAlias = NDArray[np.int64]
@@ -26,7 +26,7 @@ TIME: Final = "time"
 """Column of exchanges: the time of the request, or if it is missing, of the response."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Column:
     """A column to show."""
 

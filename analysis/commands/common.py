@@ -9,7 +9,6 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -20,6 +19,7 @@ from click.shell_completion import CompletionItem
 from analysis.commands import presentation
 from analysis.commands.choice import Choice, Integer
 from analysis.commands.sections import input_option, output_option
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     import duckdb
@@ -70,7 +70,7 @@ DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Input:
     """The input options of a command."""
 
@@ -237,7 +237,7 @@ def _jobs(default: str) -> Callable[[F], F]:
     )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Output:
     """How and where rows are written."""
 

@@ -80,10 +80,13 @@ def _zone(name: str) -> tzinfo:
 
 def _names(file: Path | None) -> Names:
     from analysis.names.addresses import Names
+
+    if file is None:
+        return Names()
     from analysis.names.files import read_names
     from dissector.errors import DissectorError
 
     try:
-        return Names(read_names(file) if file else ())
+        return Names(read_names(file))
     except DissectorError as error:
         raise click.UsageError(f"--names {error}") from error

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from dissector.arrays import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class Measure:
     """A number of a group of requests: the quotient of two sums, or a quantile of `net_ms`."""
 

@@ -7,7 +7,6 @@ logarithm, so that a bootstrap can compute quantiles of any sample of slices.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from analysis.answers import select
 from analysis.comparison.measures import MEASURES
 from analysis.sql.expressions import CLIENT_SOFTWARE, quoted, table_columns, with_columns
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,7 +36,7 @@ BINS: Final = 10 * BINS_PER_DECADE
 SUMS: Final = ("requests", "responses", "errors", "throttle_ms", "bytes")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Group:
     """The requests of one group."""
 
@@ -51,7 +51,7 @@ class Group:
         return float(self.sums[name].sum())
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Profile:
     """One capture."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.columns import Column
 from analysis.comparison.measures import MEASURES, NAMES, Measure
 from analysis.sql.expressions import By, column_names
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,7 +44,7 @@ COLUMNS: Final = (
 """Columns of the changes, after those that requests are grouped by."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Comparison:
     """Changes between two captures."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +22,7 @@ from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export.files import output_file
 from analysis.input.passes import check_files, open_pass
+from dissector.arrays import value
 from dissector.capture import Capture, Paths
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import comment
@@ -42,7 +42,7 @@ IDENTITY: Final = ("client_ip", "client_port", "correlation_id", "status", "requ
 """Columns that an exchange has in a cut, too."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class CutResult:
     """What a cut contains."""
 
@@ -111,7 +111,7 @@ def check_output(output: Path) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Written:
     """What a file contains."""
 
@@ -123,7 +123,7 @@ class _Written:
     """The number of exchanges that cannot be read in it, by connection."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _Cutter:
     """Writes the file of a cut; the fields are as in `cut`."""
 

@@ -8,13 +8,14 @@ wrap is there twice, before and after it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from analysis.display.terminal import printable
+from dissector.arrays import value
 from dissector.packets.block import Int64
 from dissector.tables.exchanges import SEQUENCES
 
@@ -40,7 +41,7 @@ _EDGE: Final = 1 << 20
 """More than the bytes of a segment."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Messages:
     """n messages; arrays of shape (n,)."""
 
@@ -73,7 +74,7 @@ class Messages:
         return np.flatnonzero((self.first_time <= last) & (self.last_time >= first))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Ranges:
     """Ranges of sequence numbers as keys, in ascending order; arrays of the same shape."""
 

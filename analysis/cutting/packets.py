@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from analysis.cutting.gaps import ClosedGaps
 from analysis.cutting.messages import Messages, Ranges, keys
+from dissector.arrays import value
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
 from dissector.packets.trimming import Segment
 from dissector.streams.declared import endpoint
@@ -47,7 +47,7 @@ _RANDOM: Final = slice(11, 43)
 """The random of a ClientHello in the payload of its first segment."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Part:
     """A segment of which a cut has only some bytes."""
 

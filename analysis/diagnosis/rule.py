@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from analysis.columns import Column
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     from analysis.diagnosis.case import Case
@@ -27,7 +28,7 @@ Limits: TypeAlias = Mapping[str, float]
 Numbers: TypeAlias = Mapping[str, "int | float | str | None"]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Threshold:
     """A number that decides whether there is a finding; the first of a rule is its main one."""
 

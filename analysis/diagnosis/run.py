@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import RULES, limits
 from analysis.diagnosis.rule import COLUMNS, SEVERITIES
 from analysis.diagnosis.words import share
+from dissector.arrays import value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,7 +24,7 @@ DIAGNOSIS_TABLES: Final = (
 """Tables that the rules need."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Diagnosis:
     """The findings about a capture, and what they rest on."""
 

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 
 from analysis.display.presentation import names
 from analysis.display.terminal import counted, printable, time_text, zone_name
+from dissector.arrays import value
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
@@ -49,7 +49,7 @@ DUMP_BYTES: Final = 4096
 """Most bytes of a dump."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Line:
     """A line of a tree."""
 

@@ -7,12 +7,13 @@ number or a time is never broken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
+
+from dissector.arrays import value
 
 GAP: Final = 2
 """Spaces between columns."""
@@ -26,7 +27,7 @@ OPTIONAL: Final = 1000
 """Ranks: see `Column.rank`."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Column:
     """One column of a listing."""
 

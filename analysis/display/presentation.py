@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, tzinfo
 from typing import Final
 
 from analysis.names.addresses import Names
+from dissector.arrays import value
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Presentation:
     """The settings of a command."""
 

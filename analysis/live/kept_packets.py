@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from analysis.live.recorder import Recorder
 from analysis.live.rotation import Rotation
+from dissector.arrays import value
 from dissector.errors import DissectorError
 from dissector.packets.capture_reader import PacketRecords
 
@@ -31,7 +32,7 @@ class _Block(NamedTuple):
     capture: NDArray[np.int32]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class PacketSpan:
     """The packets in a file."""
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,7 @@ from prometheus_client.registry import Collector
 from analysis.live.series import PREFIX, Key, Series, label_values
 from analysis.live.topic_metrics import TopicMetrics
 from analysis.summary.tally import Tally
+from dissector.arrays import value
 from dissector.errors import DissectorError
 
 SECONDS: Final = (
@@ -37,7 +37,7 @@ SECONDS: Final = (
 """Upper bounds of the latency buckets."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Gauges:
     """Functions for current values, called when the page is requested."""
 

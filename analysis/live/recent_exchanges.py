@@ -10,7 +10,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.live.lines import RowFilter
+from dissector.arrays import value
 from dissector.tables import EXCHANGES
 
 SECONDS: Final = 10.0
@@ -34,7 +34,7 @@ _COLUMNS: Final = (
 _SCHEMA: Final = pa.schema([EXCHANGES.schema.field(name) for name in _COLUMNS])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class GroupStats:
     """Statistics of one client, API, broker or topic in the last seconds."""
 

@@ -15,16 +15,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
 from analysis.display.terminal import counted
+from dissector.arrays import value
 from dissector.errors import DissectorError
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Rotation:
     """Limits of a file's size and age, and the number of files to keep. None: no limit."""
 

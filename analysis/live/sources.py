@@ -6,10 +6,10 @@ import os
 import stat
 import sys
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dissector.arrays import value
 from dissector.packets.af_packet import PacketRing
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.live_input import LiveInput
@@ -19,7 +19,7 @@ FORGET_AFTER: Final = 60 * 10**9
 """ns after which a closed connection is forgotten: longer than any wait for late packets."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Origin:
     """Where packets come from, and the filter for them."""
 

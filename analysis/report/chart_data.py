@@ -8,7 +8,6 @@ connection with the capture's tables (`analysis.sql.stored`) and returns rows as
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import duckdb
@@ -17,6 +16,7 @@ from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
 from analysis.sql.expressions import quantiles
 from analysis.sql.query import fetch
+from dissector.arrays import value
 
 Rows: TypeAlias = list[dict[str, Any]]
 
@@ -40,7 +40,7 @@ _QUANTILES: Final = ", ".join(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Span:
     """The time range of the exchanges of a capture, and the width of a bin; ns."""
 

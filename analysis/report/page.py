@@ -11,7 +11,6 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -31,6 +30,7 @@ from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script
+from dissector.arrays import value
 
 FINDINGS: Final = 10
 """Findings that are shown at once; the others are folded."""
@@ -58,7 +58,7 @@ CONFIG: Final[Mapping[str, Any]] = {
 """Settings of Vega. Its colours are those of the style sheet, for light and dark themes."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Tile:
     """A number in the head of the page."""
 

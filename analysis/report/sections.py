@@ -7,7 +7,7 @@ its contents, not on the number of exchanges.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 import duckdb
@@ -18,6 +18,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.report import answer_charts, chart_data, charts
 from analysis.report.chart_elements import Chart, with_time_range
 from analysis.report.topology_chart import topology_chart
+from dissector.arrays import value
 
 TABLES: Final = tuple(
     dict.fromkeys([*DIAGNOSIS_TABLES, *(t for answer in ANSWERS.values() for t in answer.tables)])
@@ -29,7 +30,7 @@ SLOWEST: Final = 20
 """Slowest requests that are listed."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ChartInput:
     """The input of the charts of a section."""
 
@@ -92,7 +93,7 @@ CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw]]]] = {
 """By answer: titles and functions of its charts."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Section:
     """One answer with its charts."""
 

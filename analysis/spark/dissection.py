@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 from uuid import uuid4
@@ -25,6 +25,7 @@ from analysis.spark.manifests import InputFile, JobFolder, Manifest
 from analysis.spark.options import Request
 from analysis.spark.schemas import to_spark
 from analysis.spark.writing import RunFiles
+from dissector.arrays import value
 from dissector.exchanges.topic_names import TopicNames
 from dissector.pipeline import Pipeline
 from dissector.runs import Plan
@@ -41,7 +42,7 @@ from dissector.tables.topics import TopicChanges
 Blocks: TypeAlias = list[list[StoredRows]]
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Part:
     """A part of the input: a run, a log segment, or the end with the rows of the driver."""
 
@@ -51,7 +52,7 @@ class Part:
     segment: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Task:
     """The parameters of all tasks."""
 
@@ -77,7 +78,7 @@ class Task:
         return len(self.plan.runs) == 1
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Completion:
     """What completes the rows of a run; the driver writes it."""
 

@@ -21,10 +21,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from dissector.arrays import value
 from dissector.errors import CaptureError
 from dissector.packets.file_ranges import size_of
 from dissector.packets.paths import find, open_reader
@@ -38,7 +38,7 @@ MOST_MISSING: Final = 256
 _READ_BYTES: Final = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class FileInfo:
     """A file of the folder."""
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
@@ -29,6 +29,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from analysis.spark.writing import Written, whole_file
+from dissector.arrays import value
 from dissector.errors import DissectorError
 from dissector.packets.remote import located
 from dissector.runs.rows import Content, mapped
@@ -43,7 +44,7 @@ SHARED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InputFile:
     """A file that a run was made from."""
 
@@ -53,7 +54,7 @@ class InputFile:
     """Its modification time, or version."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Manifest:
     """What a complete run was made from, and its files."""
 
@@ -75,7 +76,7 @@ class Manifest:
         return cls([InputFile(**each) for each in given["inputs"]], files, given["waiting"])
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobFolder:
     """The folder of a job, for driver and tasks. Methods raise OSError."""
 
@@ -159,7 +160,7 @@ class JobFolder:
             system.rm_file(f"{root}/{name}")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _RemoteContent:
     file: Any
 

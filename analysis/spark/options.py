@@ -22,10 +22,10 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from analysis.input.times import time_ns
+from dissector.arrays import value
 from dissector.errors import DissectorError, did_you_mean
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.protocol import registry
@@ -36,7 +36,7 @@ WATERMARK: Final = 900
 """Seconds, as in one process: longer than the default timeouts of brokers."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Request:
     """Tables of captures, and how to make them."""
 

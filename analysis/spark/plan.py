@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from analysis.spark.manifests import InputFile
 from analysis.spark.options import Request
 from analysis.spark.output import Output
 from dissector import runs
+from dissector.arrays import value
 from dissector.capture import captures_and_segments
 from dissector.errors import CaptureError
 from dissector.packets import remote
@@ -38,7 +39,7 @@ RUNS: Final = 4
 """Runs per core, to balance unequal runs; a single core needs no balance."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class JobPlan:
     """A job, and what only the driver needs."""
 

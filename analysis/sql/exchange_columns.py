@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,13 +18,14 @@ from analysis.columns import resolved
 from analysis.sql.expressions import BROKER, CLIENT, CLIENT_SOFTWARE, SOFTWARE, endpoint
 from analysis.sql.latency_breakdown import PART_NAMES, PARTS, exchanges_with_parts
 from analysis.sql.row_order import NTH
+from dissector.arrays import value
 from dissector.tables import TableColumn
 
 if TYPE_CHECKING:
     import duckdb
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Lookup:
     """Columns that are looked up together."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from dissector.arrays import value
 
-@dataclass(frozen=True, slots=True)
+
+@value
 class ApiUse:
     """Requests of one API in one version."""
 
@@ -38,7 +40,7 @@ class Client:
     errors: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class End:
     """How a connection ended."""
 
@@ -50,7 +52,7 @@ class End:
     """Whether the capture has both directions without losses."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Totals:
     """Totals of all connections; times in ns, None without packets."""
 

@@ -25,6 +25,7 @@ from analysis.timeline.exchange import (
     part_text,
     span,
 )
+from dissector.arrays import value
 from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
 from dissector.packets.block import PacketBlock
@@ -37,7 +38,7 @@ NAMED: Final = 3
 """Most messages that the text of a segment names."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Message:
     """A request or response in the bytes of one end."""
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from analysis.input.passes import check_files, open_pass
+from dissector.arrays import value
 from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
 from dissector.packets.block import ACK, FIN, RST, SYN, PacketBlock
@@ -27,7 +28,7 @@ _HALF: Final = 1 << 31
 _FLAGS: Final = {SYN: "SYN", FIN: "FIN", RST: "RST"}
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Packet:
     """One packet of the connection of an exchange."""
 
@@ -43,7 +44,7 @@ class Packet:
     window: int
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Event:
     """A packet of a timeline."""
 
