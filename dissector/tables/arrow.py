@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 from dissector.exchanges.columns import as_array, dictionary_codes, masked, take_rows, unmasked
 from dissector.packets.block import Int64
 from dissector.tables.schema import TEXT, Table
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 MANY_CODES = 1 << 10
 """Codes in a larger range are looked up by a hash."""
@@ -68,10 +70,10 @@ def empty_batch(table: Table) -> pa.RecordBatch:
     return to_batch(table, {name: pa.nulls(0) for name in table.schema.names})
 
 
-def as_batch(table: pa.Table) -> pa.RecordBatch:
-    """The table as one batch."""
-    arrays = [as_array(column) for column in table.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
+def with_column(rows: Rows, name: str, column: pa.Array | pa.ChunkedArray) -> Rows:
+    """The rows with other values in a column."""
+    index = rows.schema.get_field_index(name)
+    return rows.set_column(index, rows.schema.field(index), column)
 
 
 class SelectedRows:

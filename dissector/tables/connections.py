@@ -44,14 +44,6 @@ class MessageStats(NamedTuple):
     """Software and SASL mechanism of clients, by role and number."""
 
 
-def numbered(batch: pa.RecordBatch, numbers: Int64) -> pa.RecordBatch:
-    """The batch with `numbers` in place of rows of the streams' table."""
-    if (index := batch.schema.get_field_index("connection_id")) < 0:
-        return batch
-    column = pa.array(numbers).take(batch.column(index))
-    return batch.set_column(index, batch.schema.field(index), column)
-
-
 class Connections:
     """The connection table of the streams, with the information from messages."""
 
@@ -78,7 +70,7 @@ class Connections:
         for role, info in self._client_info.items():
             for group, column in block.request.fields.columns(role):
                 connection = block.request.headers.connection[group.message(column)].tolist()
-                texts = group.sibling_texts(column, role, np.arange(len(column.row)))
+                texts = group.sibling_texts(column, role)
                 last = dict(zip(connection, dictionary_codes(texts).tolist(), strict=True))
                 words = [*texts.dictionary.to_pylist(), None]  # also at the index -1
                 info |= {row: words[code] for row, code in last.items()}
@@ -185,7 +177,7 @@ class Connections:
 
     def _brokers(self, block: CorrelatedBlock) -> Iterator[tuple[int, int, int]]:
         for group, column in block.response.fields.columns("port"):
-            hosts = group.sibling_texts(column, "host", np.arange(len(column.row)))
+            hosts = group.sibling_texts(column, "host")
             for host, port in distinct_pairs(hosts, pa.array(column.values)):
                 with suppress(ValueError):  # a host name, whose address is unknown, or no port
                     yield endpoint((host or "").strip("[]"), port)

@@ -20,6 +20,7 @@ from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import to_batch
+from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
     exchange_columns,
@@ -27,7 +28,7 @@ from dissector.tables.pending import (
     response_request_ids,
 )
 from dissector.tables.schema import TRANSACTIONS
-from dissector.tables.shared_columns import IN_ORDER, error_names
+from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names
 
 APIS = frozenset(
     {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn",
@@ -67,8 +68,7 @@ class TransactionRows:
             "error_code": code,
             "error": error_names(code),
         }
-        rows = to_batch(TRANSACTIONS, columns)
-        return rows.take(pc.sort_indices(rows, sort_keys=IN_ORDER))
+        return to_batch(TRANSACTIONS, columns).sort_by(IN_ORDER)
 
 
 def _request_columns(block: CorrelatedBlock) -> pa.Table:
@@ -76,15 +76,14 @@ def _request_columns(block: CorrelatedBlock) -> pa.Table:
     parts = [_NO_ROWS]
     ids = request_ids(block)
     for group, column in _anchors(block):
-        index = np.arange(len(column.row), dtype=np.int64)
         count = _partitions(group, column)
         columns: dict[str, Any] = {
             "request": ids[group.message(column)],
             "partition_count": pa.array(count, mask=count == 0),
         }
-        columns |= {name: group.sibling_numbers(column, name, index) for name in _NUMBERS}
+        columns |= {name: group.sibling_numbers(column, name) for name in _NUMBERS}
         for name in _TEXTS:
-            columns[name] = group.sibling_texts(column, name, index).cast(pa.string())
+            columns[name] = group.sibling_texts(column, name).cast(pa.string())
         parts.append(pa.table(columns, schema=_NO_ROWS.schema))
     return pa.concat_tables(parts)
 
@@ -133,16 +132,14 @@ def _errors(block: CorrelatedBlock, requests: pa.Table, response: Int64) -> pa.A
     fields = block.response.fields
     codes: dict[tuple[int, str | None, int | None], int] = {}
     ids = response_request_ids(block)
-    for group, column in fields.columns("error_code"):
-        assert column.values is not None
-        select = np.flatnonzero(column.values)
+    for group, column, select in error_codes(fields):
         keys = zip(
             ids[group.message(column)[select]].tolist(),
             group.sibling_texts(column, "transactional_id", select).to_pylist(),
             group.sibling_numbers(column, "producer_id", select).to_pylist(),
             strict=True,
         )
-        for key, code in zip(keys, column.values[select].tolist(), strict=True):
+        for key, code in zip(keys, column_numbers(column)[select].tolist(), strict=True):
             codes.setdefault(key, code)
     code = np.zeros(len(requests), np.int64)
     request = int_column(requests, "request")
