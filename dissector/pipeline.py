@@ -332,7 +332,7 @@ class Pipeline:
         """Forget connections that ended long ago; return their rows."""
         streams = self._reader.streams
         ended = streams.expired(now, wait)
-        ended = ended[~np.isin(ended, builder.pending_connections)]
+        ended = ended[~np.isin(ended, builder.correlator.pending_connections)]
         if len(ended):
             if "problems" in wanted and (problems := streams.named_port_problems(ended)):
                 yield TableRows("problems", problem_rows(problems))
@@ -349,7 +349,7 @@ class Pipeline:
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for a response."""
-        return self._builder.in_flight if self._builder else 0
+        return self._builder.correlator.in_flight if self._builder else 0
 
     @property
     def open_connections(self) -> int:

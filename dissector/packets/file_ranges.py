@@ -107,8 +107,8 @@ def last_time(path: str) -> int | None:
     at = None if size is None else boundary(path, max(size - WINDOW, Pcap.HEADER_BYTES))
     if size is None or at is None:
         return None
-    reader = CaptureReader(path, RangeSource(path, at, size), ReadState(primed(path), at))
-    records = reader.read(0, WINDOW)
+    state = ReadState(primed(path), at)
+    records = CaptureReader(path, RangeSource(path, at, size), state).read(0, WINDOW)
     return int(records.columns.time.max()) if records and len(records.number) else None
 
 

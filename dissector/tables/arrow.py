@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from dissector.exchanges.columns import as_array, dictionary_codes, masked, take_rows, unmasked
 from dissector.packets.block import Int64
 from dissector.tables.schema import TEXT, Table
-
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 MANY_CODES = 1 << 10
 """Codes in a larger range are looked up by a hash."""
@@ -68,12 +66,6 @@ def _as_dictionary(array: pa.Array) -> pa.DictionaryArray:
 def empty_batch(table: Table) -> pa.RecordBatch:
     """An empty batch."""
     return to_batch(table, {name: pa.nulls(0) for name in table.schema.names})
-
-
-def with_column(rows: Rows, name: str, column: pa.Array | pa.ChunkedArray) -> Rows:
-    """The rows with other values in a column."""
-    index = rows.schema.get_field_index(name)
-    return rows.set_column(index, rows.schema.field(index), column)
 
 
 class SelectedRows:

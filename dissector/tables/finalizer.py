@@ -14,9 +14,9 @@ from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 
+from dissector.exchanges.columns import with_column
 from dissector.exchanges.topic_names import TopicNames
 from dissector.problems import Problem
-from dissector.tables.arrow import with_column
 from dissector.tables.problems import problem_rows
 from dissector.tables.topics import TopicChanges
 

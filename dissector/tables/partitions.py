@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array, int_column
+from dissector.exchanges.columns import as_array, int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -23,7 +23,7 @@ from dissector.packets.block import Int64
 from dissector.protocol.field_columns import FieldColumn
 from dissector.protocol.notation import Direction
 from dissector.records.batch_reader import read_batches
-from dissector.tables.arrow import empty_batch, to_batch, with_column, without_dictionary
+from dissector.tables.arrow import empty_batch, to_batch, without_dictionary
 from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,

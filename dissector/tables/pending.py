@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import int_column, masked
+from dissector.exchanges.columns import int_column, masked, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
-from dissector.tables.arrow import with_column
 from dissector.tables.errors import first_codes
 from dissector.tables.shared_columns import request_columns, with_connections
 

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays
-from dissector.exchanges.columns import int_column
+from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.exchanges.topic_names import TopicNames
@@ -25,7 +25,7 @@ from dissector.records.arrow import records_table
 from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import Records
 from dissector.records.record_reader import read_records
-from dissector.tables.arrow import milliseconds, to_batch, with_column
+from dissector.tables.arrow import milliseconds, to_batch
 from dissector.tables.pending import completed_ids
 from dissector.tables.record_batches import (
     CarriedBatches,

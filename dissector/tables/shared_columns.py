@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array
+from dissector.exchanges.columns import Rows, as_array, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import ALL, LayoutGroup, Values
 from dissector.exchanges.sasl import SASL_TOKEN
@@ -16,7 +16,7 @@ from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import Rows, encode, map_codes, with_column, without_dictionary
+from dissector.tables.arrow import encode, map_codes, without_dictionary
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 

@@ -52,12 +52,11 @@ def test_parts_are_those_of_a_file(folder: str, tmp_path: Path) -> None:
     assert at is not None
     assert boundary(there, size // 2) == at
     for begin, end in ((24, at), (at, size), (24, size)):
-        read = [
-            CaptureReader(path, RangeSource(path, begin, end), ReadState(primed(path), begin)).read(
-                0, 1 << 30
-            )
-            for path in (here, there)
-        ]
+        read = []
+        for path in (here, there):
+            state = ReadState(primed(path), begin)
+            reader = CaptureReader(path, RangeSource(path, begin, end), state)
+            read.append(reader.read(0, 1 << 30))
         local, remote = (records for records in read if records is not None)
         assert (local.data == remote.data).all()
         assert len(local.number) == len(remote.number) > 10
