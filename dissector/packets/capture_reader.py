@@ -335,8 +335,9 @@ class CaptureReader:
                     # A record may begin in the last bytes; the next bytes will show it.
                     at = max(at, end - SEARCH_OVERLAP)
                     return PacketColumns.join(parts), problems, at
-                if parts:
-                    _clip_last(parts[-1], position)
+                if parts:  # the last packet ends here: its own length was damaged
+                    last = parts[-1]
+                    last.captured[-1] = min(last.captured[-1], position - last.start[-1])
                 problems.append(self._resume(base + position))
                 at = position
             scan = self.form.scan(data, at, end)
@@ -392,8 +393,3 @@ class CaptureReader:
         if self._input.damage:
             problems.append(Problem("packets", "damaged_stream", self._input.damage, offset=end))
         return problems
-
-
-def _clip_last(columns: PacketColumns, end: int) -> None:
-    """End the last packet at `end`, where a record begins: its own length was damaged."""
-    columns.captured[-1] = min(columns.captured[-1], end - columns.start[-1])

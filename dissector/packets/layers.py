@@ -13,6 +13,7 @@ check sequence).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -84,9 +85,7 @@ def parse_packets(
     packets = Packets(records)
     packets.read_headers(np.arange(len(packets.kind)), _COMMON_LAYERS)
 
-    def join() -> bool:
-        return fragments.join(packets, records, capture, names)
-
+    join = partial(fragments.join, packets, records, capture, names)
     _read_headers(packets, join)
     labels: dict[int, Label] = {}
     suspects = unread_layers.with_tcp_inside(packets)

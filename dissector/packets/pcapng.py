@@ -190,12 +190,13 @@ class Pcapng:
     ) -> tuple[PacketColumns, list[Problem]]:
         """The packets in the blocks as columns. Interfaces, secrets and names are stored."""
         describes = (kind == INTERFACE) & (size >= 20)
-        for block in np.flatnonzero(describes):
-            self._add_interface(data[at[block] : at[block] + size[block]].tobytes())
-        for block in np.flatnonzero((kind == SECRETS) & (size >= 20)):
-            self._add_secrets(data[at[block] : at[block] + size[block]].tobytes())
-        for block in np.flatnonzero(kind == NAMES):
-            self._add_names(data[at[block] : at[block] + size[block]].tobytes())
+        for is_read, add in (
+            (describes, self._add_interface),
+            ((kind == SECRETS) & (size >= 20), self._add_secrets),
+            (kind == NAMES, self._add_names),
+        ):
+            for block in np.flatnonzero(is_read):
+                add(data[at[block] : at[block] + size[block]].tobytes())
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
@@ -212,9 +213,8 @@ class Pcapng:
         if len(columns.time):
             self._time = int(columns.time[-1])
         if short.any():
-            problems.append(
-                _problem("bad_packet", short.sum(), "shorter than the header of a packet block")
-            )
+            detail = "shorter than the header of a packet block"
+            problems.append(_problem("bad_packet", int(short.sum()), detail))
         return columns, problems
 
     def _read_enhanced(
@@ -232,18 +232,15 @@ class Pcapng:
         ticks = (block["high"].astype(np.uint64) << np.uint64(32)) | block["low"]
         captured = block["captured"].astype(np.int64)
         time = self._nanoseconds(ticks, interface)
+        counts = (
+            ("unknown_interface", interface == unknown, "of an interface that is not described"),
+            ("bad_packet", captured > size - 32, "longer than the block around it"),
+            ("bad_time", time >= LATEST, "of a time beyond 2116"),
+        )
         problems = [
             _problem(kind, count, detail)
-            for kind, count, detail in (
-                (
-                    "unknown_interface",
-                    (interface == unknown).sum(),
-                    "of an interface that is not described",
-                ),
-                ("bad_packet", (captured > size - 32).sum(), "longer than the block around it"),
-                ("bad_time", (time >= LATEST).sum(), "of a time beyond 2116"),
-            )
-            if count
+            for kind, affected, detail in counts
+            if (count := int(affected.sum()))
         ]
         columns = PacketColumns(
             start=at + 28,
@@ -359,4 +356,4 @@ def nanoseconds(ticks: UInt64, resolution: int) -> Int64:
 
 
 def _problem(kind: str, count: int, reason: str) -> Problem:
-    return Problem("packets", kind, f"{packets_are(count)} {reason}", count=int(count))
+    return Problem("packets", kind, f"{packets_are(count)} {reason}", count=count)

@@ -63,7 +63,7 @@ _REQUEST: Final = (
 """Columns that identify a pending request, and its state."""
 
 
-NO_STATS: Final = MessageStats(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
+NO_STATS: Final = MessageStats(np.zeros((2, 0), np.int64), {})
 
 
 @dataclass(slots=True)

@@ -142,6 +142,11 @@ def unless_empty(text: pa.Array | pa.ChunkedArray) -> pa.Array:
     return take_words(text.dictionary, np.where(codes == empty, -1, codes))
 
 
+def unless_negative(number: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The numbers; null if negative, which is Kafka's null."""
+    return pc.if_else(pc.less(number, 0), None, number)
+
+
 def row_keys(*columns: Any) -> pa.Array:
     """The columns of each row as one text, which identifies equal rows."""
     parts = [as_array(column).cast(pa.string()) for column in columns]

@@ -23,7 +23,7 @@ from dissector.packets.block import Int64
 from dissector.protocol.field_columns import FieldColumn
 from dissector.protocol.notation import Direction
 from dissector.records.batch_reader import read_batches
-from dissector.tables.arrow import empty_batch, to_batch, without_dictionary
+from dissector.tables.arrow import empty_batch, to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
@@ -122,10 +122,10 @@ class PartitionRows:
             **topic_columns(group, column, self._names),
             "partition": column.values.astype(np.int64),
             # A response in a fetch session (KIP-227) may name partitions that the request omits.
-            "replica_id": _not_negative(replicas.take(pa.array(message))),
+            "replica_id": unless_negative(replicas.take(pa.array(message))),
         }
         for key, role in NUMBERS.items():
-            columns[key] = _not_negative(group.sibling_numbers(column, role))
+            columns[key] = unless_negative(group.sibling_numbers(column, role))
         for key, role in SIGNED.items():
             columns[key] = group.sibling_numbers(column, role)
         columns |= _records(group, column)
@@ -140,11 +140,6 @@ _NO_ROWS = pa.table(
         for name in (*KEY, "replica_id", *NUMBERS, *SIGNED, *RECORD_COLUMNS)
     }
 )
-
-
-def _not_negative(number: pa.Array) -> pa.Array:
-    """The numbers, null for negative ones."""
-    return pc.if_else(pc.less(number, 0), None, number)
 
 
 def _records(group: LayoutGroup, column: FieldColumn) -> dict[str, pa.Array]:

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
@@ -19,7 +18,7 @@ from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import to_batch
+from dissector.tables.arrow import to_batch, unless_negative
 from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
@@ -59,8 +58,8 @@ class TransactionRows:
         columns: dict[str, Any] = {
             **{name: requests[name] for name in requests.column_names},
             **exchange,
-            "producer_id": _non_negative(requests["producer_id"]),
-            "producer_epoch": _non_negative(requests["producer_epoch"]),
+            "producer_id": unless_negative(requests["producer_id"]),
+            "producer_epoch": unless_negative(requests["producer_epoch"]),
             "committed": requests["committed"].cast(pa.bool_()),
             "verify_only": requests["verify_only"].cast(pa.bool_()),
             "given_producer_id": producers["given_producer_id"],
@@ -155,8 +154,3 @@ def _errors(block: CorrelatedBlock, requests: pa.Table, response: Int64) -> pa.A
             code[index] = codes.get((number, name, None), by_producer)
     good = np.append(fields.good, False)
     return pa.array(code, mask=~good[response])
-
-
-def _non_negative(number: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The number; null if negative, which is Kafka's null."""
-    return pc.if_else(pc.less(number, 0), None, number)
