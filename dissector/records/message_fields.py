@@ -12,7 +12,6 @@ all its messages (KIP-32).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +27,6 @@ from dissector.records.record_columns import (
     Spans,
     add_problem,
     make_views,
-    no_records,
 )
 from dissector.streams.byteview import ContiguousBytes
 
@@ -102,8 +100,9 @@ def read_wrapped_records(
     base = np.where((batches.magic[row.batch] == 1) & (base > 0), base, 0)
     log_append = batches.timestamp_type[owner] == LOG_APPEND
     timestamp = np.where(log_append, batches.max_timestamp[owner], messages.timestamp)
-    offset = messages.offset + base[field]
-    yield _columns(row, owner, messages, offset, timestamp, batches, problems)
+    yield _columns(
+        row, owner, messages, messages.offset + base[field], timestamp, batches, problems
+    )
 
 
 def _columns(
@@ -124,12 +123,13 @@ def _columns(
         detail = "key and value do not match the message length"
         add_problem(problems, batches, index, "record_fields", detail)
     key, value = ((at[keep], length[keep]) for at, length in (messages.key, messages.value))
-    return replace(
-        no_records(),
+    return RecordColumns(
         batch=owner[keep],
         offset=offset[keep],
         timestamp=timestamp[keep],
         key=make_views(row.data, row.buffer, key),
         value=make_views(row.data, row.buffer, value),
         header_count=np.zeros(len(keep), np.int64),
+        header_key=np.zeros((0, 2), np.uint64),
+        header_value=np.zeros((0, 2), np.uint64),
     )

@@ -90,13 +90,16 @@ def _inflate(
     if not len(compressed):
         return BatchBytes(np.zeros(PAD, np.uint8), compressed, compressed, compressed), taken
     payload = _payloads(space, batches, compressed, problems)
+    memory = payload.data.data
     guess = _RATIO * int((payload.end - payload.begin).sum())
     row = Inflated(min(guess + PAD, GROUP_BYTES))
     done: list[int] = []
     offsets = [0]
-    for index, data, codec, magic in _each(payload, batches):
+    codecs, magics = batches.codec[payload.batch], batches.magic[payload.batch]
+    columns = payload.batch, payload.begin, payload.end, codecs, magics
+    for index, low, high, codec, magic in zip(*(each.tolist() for each in columns), strict=True):
         try:
-            decompress_into(row, codec, data, limits, magic=magic)
+            decompress_into(row, codec, memory[low:high], limits, magic=magic)
         except DecodeError as error:
             add_problem(problems, batches, index, "decompression", error.detail)
             continue
@@ -107,8 +110,8 @@ def _inflate(
             break
     row.room(PAD)[:PAD] = bytes(PAD)
     borders = np.array(offsets, np.int64)
-    inflated = row.data[: row.used + PAD]
-    return BatchBytes(inflated, np.array(done, np.int64), borders[:-1], borders[1:]), taken
+    data = row.data[: row.used + PAD]
+    return BatchBytes(data, np.array(done, np.int64), borders[:-1], borders[1:]), taken
 
 
 def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None = None) -> Int64:
@@ -117,21 +120,16 @@ def decompressed_sizes(space: ByteView, batches: Batches, limits: Limits | None 
     compressed = np.flatnonzero((batches.codec != 0) & ~batches.truncated)
     sizes = np.where(batches.truncated | (batches.codec != 0), -1, batches.size)
     payload = _payloads(space, batches, compressed, problems=[])
+    memory = payload.data.data
     row = Inflated()
-    for index, data, codec, magic in _each(payload, batches):
+    places = payload.batch.tolist(), payload.begin.tolist(), payload.end.tolist()
+    for index, low, high in zip(*places, strict=True):
         row.used = 0
+        codec, magic = int(batches.codec[index]), int(batches.magic[index])
         with suppress(DecodeError):
-            decompress_into(row, codec, data, limits, magic=magic)
-            sizes[index] = batches.size[index] - len(data) + row.used
+            decompress_into(row, codec, memory[low:high], limits, magic=magic)
+            sizes[index] = batches.size[index] - (high - low) + row.used
     return sizes
-
-
-def _each(row: BatchBytes, batches: Batches) -> Iterator[tuple[int, memoryview, int, int]]:
-    """Index, bytes, codec and magic of each batch."""
-    memory = row.data.data
-    columns = row.batch, row.begin, row.end, batches.codec[row.batch], batches.magic[row.batch]
-    for index, low, high, codec, magic in zip(*(each.tolist() for each in columns), strict=True):
-        yield index, memory[low:high], codec, magic
 
 
 def _payloads(

@@ -115,11 +115,10 @@ def _repair(tail: ContiguousBytes, proven: list[Link]) -> tuple[list[Link], list
         behind = bisect_right(addresses, at)
         goal = addresses[behind] if behind < len(addresses) else tail.size
         stated = _link(tail, at)
-        if (
-            stated is not None
-            and stated.end <= goal
-            and (stated.end == tail.size or _begins(tail, stated.end, known))
-        ):
+        follows = stated is not None and (
+            stated.end == tail.size or _begins(tail, stated.end, known)
+        )
+        if stated is not None and follows and stated.end <= goal:
             links.append(stated)  # its length is right, but other bytes are damaged
             at = stated.end
             continue
