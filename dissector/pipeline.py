@@ -35,11 +35,12 @@ from dissector.packets.block import PacketSource
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
-from dissector.tables.connections import Connections, numbered
+from dissector.tables.connections import Connections
 from dissector.tables.finalizer import Finalizer, NamedBatch, with_topic_names
 from dissector.tables.log_segments import segment_rows
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import TABLES
+from dissector.tables.shared_columns import with_connections
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
@@ -331,7 +332,7 @@ class Pipeline:
         """Forget connections that ended long ago; return their rows."""
         streams = self._reader.streams
         ended = streams.expired(now, wait)
-        ended = ended[~np.isin(ended, builder.pending_connections)]
+        ended = ended[~np.isin(ended, builder.correlator.pending_connections)]
         if len(ended):
             if "problems" in wanted and (problems := streams.named_port_problems(ended)):
                 yield TableRows("problems", problem_rows(problems))
@@ -343,12 +344,12 @@ class Pipeline:
     def _numbered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with connection numbers, which differ from rows if a row was used again."""
         is_number = self._forget_after is None and self._plan is None
-        return batch if is_number else numbered(batch, self._connections.numbers)
+        return batch if is_number else with_connections(batch, self._connections.numbers)
 
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for a response."""
-        return self._builder.in_flight if self._builder else 0
+        return self._builder.correlator.in_flight if self._builder else 0
 
     @property
     def open_connections(self) -> int:

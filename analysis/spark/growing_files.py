@@ -82,12 +82,9 @@ class GrowingFiles(FileSource):
             reader = open_reader(path, self.secrets)
             reader.name = self.names[index]
             return reader
-        state = position.state
-        if state is None:
-            form, first = start_of(path, self.secrets)
-            state = ReadState(form, first, 0, None, 0)
+        state = position.state or start_of(path, self.secrets)
         source = RangeSource(path, state.offset, until, is_last=False)
-        return CaptureReader.go_on(self.names[index], source, state)
+        return CaptureReader(self.names[index], source, state)
 
     def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
         position, _, until = self._coming[lane.index]

@@ -42,9 +42,9 @@ from dissector.runs.rows import RowFile
 from dissector.runs.worker import Make
 from dissector.streams.table import ConnectionTable
 from dissector.tables.builder import TableBuilder, TableRows
-from dissector.tables.connections import numbered
 from dissector.tables.finalizer import Finalizer, NamedBatch, RowBuffer
 from dissector.tables.problems import problem_rows
+from dissector.tables.shared_columns import with_connections
 
 
 def check(spark: SparkSession, output: Output) -> None:
@@ -153,7 +153,7 @@ def _stored(
     """Write the rows of the driver, with connection numbers."""
     return [
         [
-            file.write(each._replace(batch=numbered(each.batch, connections.number)))
+            file.write(each._replace(batch=with_connections(each.batch, connections.number)))
             for each in block
             if len(each.batch)
         ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Int64
+
+Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
 _NO_BITS = np.zeros(0, np.uint8)
 
@@ -21,6 +23,11 @@ def as_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     if column.num_chunks == 1:
         return column.chunk(0)
     return pa.concat_arrays(column.chunks or [pa.nulls(0, column.type)])
+
+
+def with_column(rows: Rows, name: str, column: pa.Array | pa.ChunkedArray) -> Rows:
+    """The rows with other values in a column."""
+    return rows.set_column(rows.schema.get_field_index(name), name, column)
 
 
 def int_column(table: pa.Table, name: str) -> Int64:

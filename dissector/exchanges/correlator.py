@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.exchanges import decoded_fields, matching
-from dissector.exchanges.columns import as_array, bool_column, int_column
+from dissector.exchanges.columns import as_array, bool_column, int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -38,7 +38,7 @@ from dissector.exchanges.message_headers import (
 from dissector.exchanges.repeated_ids import Requests, Responses
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
-from dissector.exchanges.states import ExchangeStates, RequestIds, with_column
+from dissector.exchanges.states import ExchangeStates, RequestIds
 from dissector.exchanges.topic_names import TopicNames
 from dissector.exchanges.wanted_roles import wanted_roles
 from dissector.packets.block import Int64
@@ -154,7 +154,7 @@ class Correlator:
         requests = self._pending
         if requests is not None:
             index, place = places(int_column(requests, "connection"), connections)
-            requests = with_column(requests.take(pa.array(index)), "connection", place)
+            requests = with_column(requests.take(pa.array(index)), "connection", pa.array(place))
         index, place = places(self._pending_responses.connection, connections)
         answers, owner = places(self._answers[0], connections)
         return ExchangeStates(
@@ -200,7 +200,7 @@ class Correlator:
         self._count += len(requests)
         moved = matching.moved_keys(key, connection)
         for name, values in (("connection", connection), ("key", moved), ("id", ids)):
-            requests = with_column(requests, name, values)
+            requests = with_column(requests, name, pa.array(values))
         both = requests if self._pending is None else pa.concat_tables([self._pending, requests])
         self._pending = both.combine_chunks()
         return RequestIds(old, ids)
@@ -400,7 +400,7 @@ class Correlator:
         counts[ended] = matching.in_flight(
             connection, ordinal, end_time, answers[0], answers[1], answers[2], before
         )
-        return with_column(table, "in_flight", counts)
+        return with_column(table, "in_flight", pa.array(counts))
 
     def _keep_answers(self, pending: pa.Table, client_held_since: Int64) -> None:
         """Keep the answers that came after a pending request, or after bytes of the client that may

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import field
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,9 @@ from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
 Bools = NDArray[np.bool_]
+Values: TypeAlias = "Int64 | slice"
+"""Indices of values of a column."""
+ALL = slice(None)
 
 
 @arrays
@@ -88,30 +91,30 @@ class LayoutGroup:
             best = candidate, index[rows]
         return best
 
-    def sibling_numbers(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
+    def sibling_numbers(self, column: FieldColumn, role: str, select: Values = ALL) -> pa.Array:
         """The nearest number with a role for each selected value; null if there is none."""
         sibling = self.sibling(column, role)
         if sibling is None or sibling[0].values is None:
-            return pa.nulls(len(select), pa.int64())
+            return pa.nulls(len(column.row[select]), pa.int64())
         index = sibling[1][select]
         value = sibling[0].values[np.maximum(index, 0)].astype(np.int64)
         return masked(value, index < 0)
 
-    def sibling_texts(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
+    def sibling_texts(self, column: FieldColumn, role: str, select: Values = ALL) -> pa.Array:
         """The nearest text with a role for each selected value; null if there is none."""
         sibling = self.sibling(column, role)
         if sibling is None:
-            return pa.nulls(len(select), pa.string())
+            return pa.nulls(len(column.row[select]), pa.string())
         source, index = sibling[0], sibling[1][select]
         assert source.length is not None
         length = np.where(index < 0, -1, source.length[index])
         return texts([self.space], np.zeros(len(index), np.int64), source.at[index], length)
 
-    def sibling_uuids(self, column: FieldColumn, role: str, select: Int64) -> pa.Array:
+    def sibling_uuids(self, column: FieldColumn, role: str, select: Values = ALL) -> pa.Array:
         """The nearest uuid with a role for each selected value, 16 bytes; null if none or zero."""
         sibling = self.sibling(column, role)
         if sibling is None:
-            return pa.nulls(len(select), pa.binary())
+            return pa.nulls(len(column.row[select]), pa.binary())
         source, index = sibling[0], sibling[1][select]
         return uuids([self.space], np.zeros(len(index), np.int64), source.at[index], index >= 0)
 

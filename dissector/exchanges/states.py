@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from dissector.exchanges.columns import int_column
+from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.message_headers import MessageHeaders
 from dissector.exchanges.sasl import Tokens
 from dissector.packets.block import Int64
@@ -51,7 +51,7 @@ class ExchangeStates:
         if requests is not None:
             chosen_requests, place = places(int_column(requests, "connection"), index)
             requests = requests.take(pa.array(chosen_requests))
-            requests = with_column(requests, "connection", place)
+            requests = with_column(requests, "connection", pa.array(place))
         waits, place = places(self.responses.connection, index)
         answers, owner = places(self.answers[0], index)
         return ExchangeStates(
@@ -63,8 +63,3 @@ class ExchangeStates:
             [self.frames[each] for each in waits.tolist()],
             np.stack([owner, *self.answers[1:, answers]]),
         )
-
-
-def with_column(table: pa.Table, name: str, values: NDArray[np.integer]) -> pa.Table:
-    """The table with other values in a column."""
-    return table.set_column(table.schema.get_field_index(name), name, pa.array(values))

@@ -40,7 +40,7 @@ class TopicNames:
     def learn(self, fields: DecodedFields) -> None:
         """Learn from messages that contain the name and the id of a topic."""
         for group, column in fields.columns("topic_id"):
-            names = group.sibling_texts(column, "topic", np.arange(len(column.row)))
+            names = group.sibling_texts(column, "topic")
             if names.null_count == len(names):
                 continue
             for topic_id, name in distinct_pairs(group.uuid(column), names):

@@ -7,7 +7,6 @@ remote           files that URLs name
 byte_input       bytes of files and pipes, decompressed
 file_ranges      byte ranges of large files
 capture_reader   reads packets from a capture file, also after damage
-record_scan      finds the packet records of a file by their lengths
 pcap             the pcap format
 pcapng           the pcapng format
 prefetch         reads the next block while the current one is processed

@@ -127,9 +127,7 @@ class PacketRing:
         if program:
             _attach(opened, program)
         opened.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
-        ring = struct.pack(
-            "7I", BLOCK_BYTES, blocks, BLOCK_BYTES, blocks, _RETIRE_MS, 0, 0
-        )  # fmt: skip
+        ring = struct.pack("7I", BLOCK_BYTES, blocks, BLOCK_BYTES, blocks, _RETIRE_MS, 0, 0)
         opened.setsockopt(_SOL_PACKET, _RX_RING, ring)
         self._memory = mmap.mmap(opened.fileno(), BLOCK_BYTES * blocks)
         self._blocks: Bytes = np.frombuffer(self._memory, np.uint8).reshape(blocks, -1)
@@ -186,18 +184,15 @@ class PacketRing:
         _, dropped, _ = struct.unpack("3I", counts)
         if dropped:
             self.dropped += dropped
-            problems.append(
-                self._problem("dropped_packets", f"the kernel dropped {dropped} packets")
-            )
+            detail = f"the kernel dropped {dropped} packets"
+            problems.append(self._problem("dropped_packets", detail))
         if self.name != ANY:
             is_up = self._look()
             if is_up != self._is_up:
                 self._is_up = is_up
-                problems.append(
-                    self._problem("interface_up", "is up again")
-                    if is_up
-                    else self._problem("interface_down", "is down; waiting for it")
-                )
+                kind = "interface_up" if is_up else "interface_down"
+                detail = "is up again" if is_up else "is down; waiting for it"
+                problems.append(self._problem(kind, detail))
         return problems
 
     def _look(self) -> bool:

@@ -109,10 +109,11 @@ def has_layer(label: Label) -> bool:
     """Whether scapy is installed and reads the layer of this label."""
     if not has_scapy():
         return False
+    from scapy.config import conf
     from scapy.layers.inet import IP, UDP
     from scapy.layers.l2 import Ether
 
-    link_types = _scapy_config().l2types.num2layer
+    link_types = conf.l2types.num2layer
     known = {
         "link type": lambda: label.number in link_types,
         "EtherType": lambda: _is_bound(Ether, "type", label.number),
@@ -137,20 +138,15 @@ def has_scapy() -> bool:
     return True
 
 
-def _scapy_config() -> Any:
-    from scapy.config import conf
-
-    return conf
-
-
 def _ip_position(packet: bytes, link: int) -> int | None:
     """Position of the IP header before TCP, as scapy finds it."""
+    from scapy.config import conf
     from scapy.error import Scapy_Exception
     from scapy.layers.inet import IP, TCP
     from scapy.layers.inet6 import IPv6
 
     try:
-        parsed = _scapy_config().l2types[link](packet)
+        parsed = conf.l2types[link](packet)
     except (Scapy_Exception, struct.error, IndexError, KeyError, ValueError, TypeError):
         return None
     segment = parsed.getlayer(TCP)

@@ -27,6 +27,8 @@ PAUSE = 0.02
 """Seconds without a new byte after which a pipe's bytes are returned."""
 LINGER = 0.1
 """Seconds after which they are returned even if new bytes keep arriving."""
+CHUNK: Final = 1 << 16
+"""Compressed bytes to read at a time."""
 PIECE: Final = 1 << 18
 """Bytes to decompress at a time; the last block of the codec may exceed it: 128 KiB of zstd, 4 MiB
 of lz4."""
@@ -143,8 +145,6 @@ class Codec(NamedTuple):
     name: str
     magic: bytes
     new: Callable[[], Decompressor]
-    chunk: int
-    """Compressed bytes to decompress at a time."""
 
 
 def _lz4() -> Decompressor:
@@ -155,9 +155,9 @@ def _lz4() -> Decompressor:
 
 
 CODECS = (
-    Codec("gzip", b"\x1f\x8b", _Gzip, 1 << 16),
-    Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd, 1 << 16),
-    Codec("lz4", b"\x04\x22\x4d\x18", _lz4, 1 << 16),
+    Codec("gzip", b"\x1f\x8b", _Gzip),
+    Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd),
+    Codec("lz4", b"\x04\x22\x4d\x18", _lz4),
 )
 
 
@@ -247,7 +247,7 @@ class ByteInput:
         assert self._stream
         chunk, self._waiting = self._waiting, b""
         if not chunk and not self._full:
-            chunk = self._read(self._codec.chunk)
+            chunk = self._read(CHUNK)
             if not chunk:
                 if not self._stream.eof:
                     self.damage = self.damage or f"the {self._codec.name} stream is truncated"

@@ -14,7 +14,7 @@ to its length. If the file ends inside a record, it was truncated, which is a `P
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -52,9 +52,19 @@ def gather(data: Bytes, at: Int64 | slice, layout: np.dtype[np.void]) -> NDArray
     return structures[at].view(layout)
 
 
-def first_false(mask: NDArray[np.bool_]) -> int:
-    """Index of the first False; the length if all are True."""
-    return len(mask) if mask.all() else int(mask.argmin())
+def first_record(begin: int, end: int, records: Callable[[int, int], Int64]) -> int | None:
+    """The first position from `begin` to before `end` at which a record seems to begin.
+
+    `records`: all such positions of a range, which grows up to SEARCH_WINDOW.
+    """
+    window = 1 << 12
+    while begin < end:
+        until = min(begin + window, end)
+        positions = records(begin, until)
+        if len(positions):
+            return int(positions[0])
+        begin, window = until, min(window * 2, SEARCH_WINDOW)
+    return None
 
 
 @arrays
@@ -216,100 +226,67 @@ class ReadState:
     form: CaptureFormat
     offset: int
     """Offset in the file behind the last packet."""
-    packets: int
+    packets: int = 0
     """Number of packets before it."""
-    lost_at: int | None
+    lost_at: int | None = None
     """Offset of damage that began before `offset`."""
-    damages: int
+    damages: int = 0
 
 
 class CaptureReader:
-    """Reads one capture, block by block. `head`: bytes that were already read from its start."""
+    """Reads one capture, block by block, from the state at which another reader stopped.
+
+    `source`: the bytes from the offset of `state` on, without those in `head`.
+    """
 
     def __init__(
-        self, name: str, source: ByteSource, form: CaptureFormat, *, offset: int, head: bytes = b""
+        self, name: str, source: ByteSource, state: ReadState, *, head: bytes = b""
     ) -> None:
         self.name = name
         self.size = None if source.is_stream else source.size
         """Bytes of the file, before decompression; None for a pipe, which can be read only once."""
+        self.form = state.form
+        self.has_ended = False
+        """Whether all packets were read, or the file was closed."""
+        self.is_exhausted = False
+        """Whether the input is a range of the file, which was read to its end."""
         self._input = source
-        self._format = form
         self._carry = head
-        self._offset = offset  # in the decompressed file, of the first byte of `_carry`
+        self._offset = state.offset  # in the decompressed file, of the first byte of `_carry`
         self._consumed = 0  # bytes of input that were reported
-        self._packets = 0
-        self._damages = 0
-        self._lost_at: int | None = None  # offset in the file at which the chain broke
-        self._ended = False
-        self._is_exhausted = False  # the input is a range that ends within a packet
+        self._packets = state.packets
+        self._damages = state.damages
+        self._lost_at = state.lost_at  # offset in the file at which the chain broke
         self._memory = Memory()
-
-    @property
-    def context(self) -> object:
-        """State that the next packets depend on: see `CaptureFormat`."""
-        return self._format.context
-
-    @property
-    def interfaces(self) -> Sequence[Interface]:
-        """The interfaces that the file has described so far: see `CaptureFormat`."""
-        return self._format.interfaces
-
-    @property
-    def comments(self) -> Sequence[str]:
-        """The comments on the whole file that were read so far."""
-        return self._format.comments
-
-    @property
-    def host_names(self) -> Sequence[tuple[str, str]]:
-        """The names of addresses that were read so far: see `CaptureFormat`."""
-        return self._format.host_names
 
     @property
     def state(self) -> ReadState:
         """Where the next read begins."""
-        return ReadState(self._format, self._offset, self._packets, self._lost_at, self._damages)
+        return ReadState(self.form, self._offset, self._packets, self._lost_at, self._damages)
 
     @property
     def is_between_packets(self) -> bool:
         """Whether all bytes so far were packets."""
         return not self._carry and self._lost_at is None
 
-    @property
-    def is_exhausted(self) -> bool:
-        """Whether the range of the file was read to its end."""
-        return self._is_exhausted
-
     def problems_at(self, end: int) -> list[Problem]:
         """Problems of the bytes behind the last packet, if the file ends at `end`."""
         problems = self._last_words(self._offset, end, final=True)
         return [replace(problem, capture=self.name) for problem in problems]
 
-    @classmethod
-    def go_on(cls, name: str, source: ByteSource, state: ReadState) -> CaptureReader:
-        """A reader of the packets behind `state`. `source`: the bytes from its offset on."""
-        reader = cls(name, source, state.form, offset=state.offset)
-        reader._packets, reader._lost_at = state.packets, state.lost_at
-        reader._damages = state.damages
-        return reader
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether all packets were read, or the file was closed."""
-        return self._ended
-
     def close(self) -> None:
         """Close the file."""
         self._input.close()
-        self._ended = True
+        self.has_ended = True
 
     def read(self, reserve: int, room: int, memory: Memory | None = None) -> PacketRecords | None:
         """The packets in the next `room` bytes of the file, or in a longer range; None at the end.
 
         A pipe is read until a complete packet has arrived. `memory`: takes the bytes.
         """
-        while not self._ended:
+        while not self.has_ended:
             records = self._read_once(reserve, room, memory or self._memory)
-            is_over = self._ended or self._is_exhausted
+            is_over = self.has_ended or self.is_exhausted
             if len(records.number) or records.problems or is_over:
                 self._consumed += records.bytes_read
                 return records
@@ -321,7 +298,7 @@ class CaptureReader:
         data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
         got, final = self._input.fill(data.data[fresh : fresh + room])
         end = fresh + got
-        self._is_exhausted = not got
+        self.is_exhausted = not got
         if got < room // 2:  # a short piece must not keep a large array alive
             large, data = data, np.empty(end + PAD, np.uint8)
             data[reserve:end] = large[reserve:end]
@@ -353,16 +330,17 @@ class CaptureReader:
         at = search = begin
         while True:
             if self._lost_at is not None:
-                position = self._format.search(data, search, end, final=final)
+                position = self.form.search(data, search, end, final=final)
                 if position is None or self._damages == DAMAGE_LIMIT:
                     # A record may begin in the last bytes; the next bytes will show it.
                     at = max(at, end - SEARCH_OVERLAP)
                     return PacketColumns.join(parts), problems, at
-                if parts:
-                    _clip_last(parts[-1], position)
+                if parts:  # the last packet ends here: its own length was damaged
+                    last = parts[-1]
+                    last.captured[-1] = min(last.captured[-1], position - last.start[-1])
                 problems.append(self._resume(base + position))
                 at = position
-            scan = self._format.scan(data, at, end)
+            scan = self.form.scan(data, at, end)
             problems += scan.problems
             if len(scan.columns.start):
                 parts.append(scan.columns)
@@ -375,7 +353,7 @@ class CaptureReader:
             elif scan.stop == at:
                 # At the end of a file, a record that extends beyond it is either the truncated
                 # last record, or a record with a damaged length and others after it.
-                if not final or self._format.search(data, search, end, final=True) is None:
+                if not final or self.form.search(data, search, end, final=True) is None:
                     return PacketColumns.join(parts), problems, at
                 self._lost_at = base + at
             at = scan.stop
@@ -415,8 +393,3 @@ class CaptureReader:
         if self._input.damage:
             problems.append(Problem("packets", "damaged_stream", self._input.damage, offset=end))
         return problems
-
-
-def _clip_last(columns: PacketColumns, end: int) -> None:
-    """End the last packet at `end`, where a record begins: its own length was damaged."""
-    columns.captured[-1] = min(columns.captured[-1], end - columns.start[-1])

@@ -13,14 +13,17 @@ A compressed file can only be read from its beginning, so it is one range.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 
 import numpy as np
 
 from dissector.packets.block import PAD, Bytes
 from dissector.packets.byte_input import CODECS
-from dissector.packets.capture_reader import PACKET_LIMIT, CaptureFormat, CaptureReader
-from dissector.packets.paths import open_reader
+from dissector.packets.capture_reader import (
+    PACKET_LIMIT,
+    CaptureFormat,
+    CaptureReader,
+    ReadState,
+)
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
 from dissector.packets.remote import open_file
@@ -29,15 +32,6 @@ HEAD_BYTES = 1 << 16
 """Bytes of a file that must contain all facts that its packets depend on."""
 WINDOW = 4 * PACKET_LIMIT
 """Bytes after a position within which the next record must begin."""
-
-
-@dataclass(frozen=True, slots=True)
-class FilePart:
-    """The bytes [begin, end) of a file; 0 and None for the whole file."""
-
-    path: str
-    begin: int = 0
-    end: int | None = None
 
 
 class RangeSource:
@@ -83,7 +77,7 @@ def size_of(path: str) -> int | None:
 
 def boundary(path: str, at: int) -> int | None:
     """Position of the first likely record at or after byte `at`; None if there is none."""
-    form, _ = _primed(path)
+    form = primed(path)
     with open_file(path) as file:
         final = at + WINDOW >= file.seek(0, os.SEEK_END)
         file.seek(at)
@@ -92,36 +86,29 @@ def boundary(path: str, at: int) -> int | None:
     return None if record_at is None else at + record_at
 
 
-def open_part(part: FilePart, secrets: list[bytes]) -> CaptureReader:
-    """A reader of the packets of one part, numbered from 1; adds TLS secrets in it to `secrets`.
-
-    Raises CaptureError if the file is not a readable capture.
-    """
-    if part.begin == 0 and part.end is None:
-        return open_reader(part.path, secrets)
-    end = size_of(part.path) if part.end is None else part.end
-    assert end is not None
-    form, first = _primed(part.path) if part.begin else _fresh(_head(part.path), secrets)
-    begin = part.begin or first
-    return CaptureReader(part.path, RangeSource(part.path, begin, end), form, offset=begin)
+def start_of(path: str, secrets: list[bytes]) -> ReadState:
+    """The state before the first record of a file, which adds TLS secrets to `secrets`."""
+    return _start(_head(path), secrets)
 
 
 def primed(path: str) -> CaptureFormat:
     """The format of a file, after it has read the records at the file's head."""
-    return _primed(path)[0]
-
-
-def start_of(path: str, secrets: list[bytes]) -> tuple[CaptureFormat, int]:
-    """The format of a file, and the position of its first record."""
-    return _fresh(_head(path), secrets)
+    head = _head(path)
+    start = _start(head, [])
+    data, at = _array(head), start.offset
+    while (scan := start.form.scan(data, at, len(head))).stop > at:
+        at = scan.stop
+    return start.form
 
 
 def last_time(path: str) -> int | None:
     """The latest time of the packets at the end of a file, ns; None if there is no packet."""
     size = size_of(path)
     at = None if size is None else boundary(path, max(size - WINDOW, Pcap.HEADER_BYTES))
-    reader = None if at is None else open_part(FilePart(path, at, size), [])
-    records = reader.read(0, WINDOW) if reader else None
+    if size is None or at is None:
+        return None
+    state = ReadState(primed(path), at)
+    records = CaptureReader(path, RangeSource(path, at, size), state).read(0, WINDOW)
     return int(records.columns.time.max()) if records and len(records.number) else None
 
 
@@ -130,21 +117,10 @@ def _head(path: str) -> bytes:
         return file.read(HEAD_BYTES) or b""
 
 
-def _fresh(head: bytes, secrets: list[bytes]) -> tuple[CaptureFormat, int]:
-    """The format of a file that begins with `head`, and the position of its first record."""
+def _start(head: bytes, secrets: list[bytes]) -> ReadState:
     if Pcap.recognises(head):
-        return Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES
-    return Pcapng(secrets), 0
-
-
-def _primed(path: str) -> tuple[CaptureFormat, int]:
-    """The same for a file, after its format has read the records at the file's head."""
-    head = _head(path)
-    form, begin = _fresh(head, [])
-    data, at = _array(head), begin
-    while (scan := form.scan(data, at, len(head))).stop > at:
-        at = scan.stop
-    return form, begin
+        return ReadState(Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES)
+    return ReadState(Pcapng(secrets), 0)
 
 
 def _array(data: bytes) -> Bytes:

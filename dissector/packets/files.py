@@ -30,6 +30,7 @@ import numpy as np
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
 from dissector.packets.capture_reader import (
+    CaptureFormat,
     CaptureReader,
     Interface,
     Memory,
@@ -150,12 +151,10 @@ class FileSource:
         self._packet_bytes = _PACKET_BYTES
         self._problems: list[Problem] = []  # not yet passed on
         self._lanes: list[Lane] = []
-        self._interfaces: dict[int, Sequence[Interface]] = {}
-        self._host_names: dict[int, Sequence[tuple[str, str]]] = {}
+        self._formats: dict[int, CaptureFormat] = {}  # of all files that were opened
         self._fragments = Fragments()
-        self._closed: list[
-            tuple[int, int]
-        ] = []  # files to come: time of first packet, index; a heap
+        # Files to come: time of first packet, index; a heap.
+        self._closed: list[tuple[int, int]] = []
         self.sizes: list[int] = []
         """Bytes of each file, before decompression."""
         self.last_times: dict[int, int] = {}
@@ -192,13 +191,12 @@ class FileSource:
         if reader.has_ended and records:
             self.last_times[index] = int(records.columns.time.max(initial=BEFORE_ALL))
         reader.close()
-        self.comments += reader.comments
+        self.comments += reader.form.comments
         start = int(records.columns.time[0]) if records and len(records.number) else BEFORE_ALL
         self._closed.append((start, index))
 
     def _add_lane(self, index: int, reader: CaptureReader, start: int) -> None:
-        self._interfaces[index] = reader.interfaces
-        self._host_names[index] = reader.host_names
+        self._formats[index] = reader.form
         self._lanes.append(Lane(index, reader, start))
 
     def _cannot_read(self, path: str, error: CaptureError) -> None:
@@ -250,16 +248,19 @@ class FileSource:
 
     def interfaces(self, file: int) -> Sequence[Interface]:
         """The interfaces that a file has described so far."""
-        return self._interfaces.get(file, ())
+        form = self._formats.get(file)
+        return form.interfaces if form else ()
 
     @property
     def host_names(self) -> list[tuple[str, str]]:
         """Addresses with their names, from all files that were read so far."""
-        return [pair for names in self._host_names.values() for pair in names]
+        return [pair for form in self._formats.values() for pair in form.host_names]
 
     def _next(self, reserve: int) -> tuple[PacketRecords, Int32] | None:
         parts: list[_RecordRange] = []
-        size, latest, room = 0, 0, self._room
+        size, latest = 0, 0
+        # If packets have the size of the last ones.
+        room = min(self.block_bytes, int(PACKETS * self._packet_bytes))
         while size + latest < room and len(parts) < _MOST_PARTS:
             ranges = self._ranges(reserve, room - size)
             parts += ranges
@@ -320,11 +321,6 @@ class FileSource:
         """A reader of a file. Raises CaptureError."""
         return open_reader(self.names[index], self.secrets)
 
-    @property
-    def _room(self) -> int:
-        """Bytes of the next block, if packets have the size of the last ones."""
-        return min(self.block_bytes, int(PACKETS * self._packet_bytes))
-
     def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
         # Buffers of overlapping files have about the size of one block in all.
         room = min(max(room // len(self._lanes), _SMALLEST_BLOCK), self.block_bytes)
@@ -345,11 +341,8 @@ class FileSource:
             assert lane.records
             until = int(np.searchsorted(lane.order, frontier, side="right"))
             if until > lane.done:
-                parts.append(
-                    _RecordRange(
-                        lane.records, lane.index, lane.order, lane.done, until, lane.is_fresh
-                    )
-                )
+                place = lane.index, lane.order, lane.done, until
+                parts.append(_RecordRange(lane.records, *place, lane.is_fresh))
                 lane.is_fresh = False
             lane.done = until
             if until == len(lane.order):
@@ -384,20 +377,16 @@ class _RecordRange:
         return self.begin == 0 and self.end == len(self.records.number)
 
     @property
+    def rows(self) -> slice:
+        return slice(self.begin, self.end)
+
+    @property
     def capture(self) -> Int32:
         return np.full(self.end - self.begin, self.index, np.int32)
 
-    @property
-    def number(self) -> Int64:
-        return self.records.number[self.begin : self.end]
-
-    @property
-    def order(self) -> Int64:
-        return self.times[self.begin : self.end]
-
     def copy_to(self, data: Bytes, at: int) -> tuple[PacketColumns, int]:
         """Copy the bytes to position `at` of `data`. Returns the packets there, and their end."""
-        columns = self.records.columns.take(slice(self.begin, self.end))
+        columns = self.records.columns.take(self.rows)
         # Packets have the same order in the data.
         first, end = int(columns.start[0]), int(columns.start[-1] + columns.captured[-1])
         data[at : at + end - first] = self.records.data[first:end]
@@ -416,8 +405,10 @@ def _merge(parts: list[_RecordRange], reserve: int, memory: Memory) -> tuple[Pac
         columns.append(moved)
     data[end:] = 0
     capture = np.concatenate([np.empty(0, np.int32), *(part.capture for part in parts)])
-    number = np.concatenate([np.empty(0, np.int64), *(part.number for part in parts)])
-    time = np.concatenate([np.empty(0, np.int64), *(part.order for part in parts)])
+    number = np.concatenate(
+        [np.empty(0, np.int64), *(part.records.number[part.rows] for part in parts)]
+    )
+    time = np.concatenate([np.empty(0, np.int64), *(part.times[part.rows] for part in parts)])
     joined = PacketColumns.join(columns)
     if (time[1:] < time[:-1]).any():
         order = np.argsort(time, kind="stable")

@@ -155,11 +155,12 @@ class Fragments:
         if pieces is None:
             pieces = self._waiting[key] = _Datagram(time, *place)
         before = pieces.pieces.setdefault(offset, piece)
-        if before is not piece and before.length == piece.length:
-            self._keep_duplicate(pieces, offset, piece)
-            return None
         if before is not piece:
-            self._discard(key)
+            if before.length != piece.length:
+                self._discard(key)
+            elif offset not in pieces.duplicates:  # captured or sent twice
+                pieces.duplicates[offset] = piece
+                self._bytes += len(piece.data)
             return None
         pieces.length += piece.length
         self._bytes += len(piece.data)
@@ -176,12 +177,6 @@ class Fragments:
         if pieces.size is None or pieces.length < pieces.size:
             return None
         return self._complete(key)
-
-    def _keep_duplicate(self, pieces: _Datagram, offset: int, piece: _Fragment) -> None:
-        """Keep a fragment that was captured or sent twice."""
-        if offset not in pieces.duplicates:
-            pieces.duplicates[offset] = piece
-            self._bytes += len(piece.data)
 
     def _complete(self, key: _Key) -> _Datagram:
         """Remove a complete packet; its duplicate fragments stay in the buffer."""
@@ -204,8 +199,7 @@ class Fragments:
         return pieces
 
     def _discard(self, key: _Key) -> None:
-        pieces = self._drop(key)
-        self._lost.append(pieces)
+        self._lost.append(self._drop(key))
 
     def discarded(self) -> list[Problem]:
         """Fragments dropped since the last call, as a row for each file."""

@@ -328,6 +328,27 @@ class Packets:
 
 Layer: TypeAlias = Callable[[Packets, Rows], None]
 """Reads the headers of packets of one kind, and sets their next kind and position."""
+Next: TypeAlias = "tuple[NDArray[np.integer] | int, NDArray[np.integer] | int]"
+"""The next kind of packets, and the bytes of their header."""
+Read: TypeAlias = Callable[[Fields], Next]
+
+
+def reads(
+    layers: dict[Kind, Layer], kind: Kind, *fields: tuple[str, str] | tuple[str, str, int]
+) -> Callable[[Read], Read]:
+    """Adds a function of headers of a kind, which have these fields, to `layers`."""
+    layout = np.dtype(list(fields))
+
+    def add(read: Read) -> Read:
+        def layer(packets: Packets, rows: Rows) -> None:
+            rows, header = packets.header(rows, layout)
+            packets.kind[rows], size = read(header)
+            packets.at[rows] += size
+
+        layers[kind] = layer
+        return read
+
+    return add
 
 
 def bit(flags: NDArray[np.integer], mask: int) -> Int64:

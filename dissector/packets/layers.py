@@ -13,12 +13,13 @@ check sequence).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from dissector.packets import by_packet, links, tunnels, unread_layers
 from dissector.packets.block import Int32, PacketBlock
-from dissector.packets.capture_reader import PacketRecords
+from dissector.packets.capture_reader import Fields, PacketRecords
 from dissector.packets.fragments import Fragments
 from dissector.packets.headers import (
     COMMON,
@@ -28,12 +29,13 @@ from dissector.packets.headers import (
     Kind,
     Layer,
     Names,
+    Next,
     Packets,
     Rows,
+    reads,
 )
 from dissector.packets.layer_names import Label
 
-_EXTENSION = np.dtype([("protocol", "u1"), ("size", "u1"), ("fragment", ">u2"), ("-", "V4")])
 _COMMON_LAYERS = 6
 """Headers of a packet to read at once, before those of tunnels."""
 
@@ -43,39 +45,33 @@ def _common(packets: Packets, rows: Rows) -> None:
     packets.read_headers(np.arange(len(packets.kind))[rows], 1)
 
 
-def _ipv6_options(packets: Packets, rows: Rows) -> None:
-    """RFC 8200, 4.3, 4.4 and 4.6: sizes are in units of 8 bytes, without the first 8 bytes."""
-    rows, header = packets.header(rows, _EXTENSION)
-    packets.kind[rows] = PROTOCOLS[header["protocol"]]
-    packets.at[rows] += (header["size"].astype(np.int64) + 1) * 8
-
-
-def _authentication(packets: Packets, rows: Rows) -> None:
-    """RFC 4302, 2.2: the size is in units of 4 bytes, without the first 8 bytes."""
-    rows, header = packets.header(rows, _EXTENSION)
-    packets.kind[rows] = PROTOCOLS[header["protocol"]]
-    packets.at[rows] += (header["size"].astype(np.int64) + 2) * 4
-
-
-def _ipv6_fragment(packets: Packets, rows: Rows) -> None:
-    """RFC 8200, 4.5; a fragment that is both first and last (RFC 6946) is a whole packet."""
-    rows, header = packets.header(rows, _EXTENSION)
-    kind = PROTOCOLS[header["protocol"]]
-    fragment = ((header["fragment"] & 0xFFF9) != 0) & (kind != Kind.OTHER)
-    kind[fragment] = Kind.FRAGMENT_V6
-    packets.kind[rows] = kind
-    packets.at[rows] += np.where(fragment, 0, _EXTENSION.itemsize)
-
-
 LAYERS: dict[Kind, Layer] = {
     **dict.fromkeys(COMMON, _common),
-    Kind.IPV6_OPTIONS: _ipv6_options,
-    Kind.IPV6_FRAGMENT: _ipv6_fragment,
-    Kind.AUTHENTICATION: _authentication,
     **links.LAYERS,
     **tunnels.LAYERS,
     **by_packet.LAYERS,
 }
+_EXTENSION = ("protocol", "u1"), ("size", "u1"), ("fragment", ">u2"), ("-", "V4")
+
+
+@reads(LAYERS, Kind.IPV6_OPTIONS, *_EXTENSION)
+def _ipv6_options(header: Fields) -> Next:
+    """RFC 8200, 4.3, 4.4 and 4.6: sizes are in units of 8 bytes, without the first 8 bytes."""
+    return PROTOCOLS[header["protocol"]], (header["size"].astype(np.int64) + 1) * 8
+
+
+@reads(LAYERS, Kind.AUTHENTICATION, *_EXTENSION)
+def _authentication(header: Fields) -> Next:
+    """RFC 4302, 2.2: the size is in units of 4 bytes, without the first 8 bytes."""
+    return PROTOCOLS[header["protocol"]], (header["size"].astype(np.int64) + 2) * 4
+
+
+@reads(LAYERS, Kind.IPV6_FRAGMENT, *_EXTENSION)
+def _ipv6_fragment(header: Fields) -> Next:
+    """RFC 8200, 4.5; a fragment that is both first and last (RFC 6946) is a whole packet."""
+    kind = PROTOCOLS[header["protocol"]]
+    fragment = ((header["fragment"] & 0xFFF9) != 0) & (kind != Kind.OTHER)
+    return np.where(fragment, Kind.FRAGMENT_V6, kind), np.where(fragment, 0, 8)
 
 
 def parse_packets(
@@ -89,9 +85,7 @@ def parse_packets(
     packets = Packets(records)
     packets.read_headers(np.arange(len(packets.kind)), _COMMON_LAYERS)
 
-    def join() -> bool:
-        return fragments.join(packets, records, capture, names)
-
+    join = partial(fragments.join, packets, records, capture, names)
     _read_headers(packets, join)
     labels: dict[int, Label] = {}
     suspects = unread_layers.with_tcp_inside(packets)

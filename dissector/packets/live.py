@@ -209,7 +209,13 @@ class Pipe:
                 break
             if len(records.number):
                 self._latest = int(records.columns.time[-1]), time.monotonic()
-            pieces.append(_piece(records))
+            data = records.data[: len(records.data) - PAD]
+            interface = np.zeros(len(records.number), np.int32)
+            pieces.append(
+                LivePackets(
+                    data, records.columns, interface, records.bytes_read, tuple(records.problems)
+                )
+            )
         return pieces
 
     def release(self) -> None:
@@ -226,11 +232,3 @@ class Pipe:
         while not self._is_closed and (records := self._reader.read(0, PIPE_BYTES)) is not None:
             self._queue.put(records)
         self._queue.put(None)
-
-
-def _piece(records: PacketRecords) -> LivePackets:
-    count = len(records.number)
-    return LivePackets(
-        records.data[: len(records.data) - PAD], records.columns, np.zeros(count, np.int32),
-        records.bytes_read, tuple(records.problems),
-    )  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from dissector.errors import CaptureError
 from dissector.packets.byte_input import ByteInput
-from dissector.packets.capture_reader import CaptureReader
+from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
 
@@ -97,11 +97,11 @@ def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureRea
     if Pcap.recognises(head):
         head += source.take(Pcap.HEADER_BYTES - 4)
         if len(head) == Pcap.HEADER_BYTES:
-            return CaptureReader(path, source, Pcap(head), offset=len(head))
+            return CaptureReader(path, source, ReadState(Pcap(head), len(head)))
     elif Pcapng.recognises(head):
         head += source.take(Pcapng.HEADER_BYTES - 4)
         if len(head) == Pcapng.HEADER_BYTES and Pcapng.can_begin(head):
-            return CaptureReader(path, source, Pcapng(secrets), offset=0, head=head)
+            return CaptureReader(path, source, ReadState(Pcapng(secrets), 0), head=head)
     if source.damage:
         raise CaptureError(f"cannot be read: {source.damage}")
     if not head:

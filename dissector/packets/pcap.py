@@ -23,10 +23,10 @@ from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt8
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
-    SEARCH_WINDOW,
     Interface,
     PacketColumns,
     ScanResult,
+    first_record,
     gather,
 )
 
@@ -132,17 +132,12 @@ class Pcap:
         return _FIRST_RECORDS
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
-        window = 1 << 12
-        last = end - self._record_bytes  # where the last record header may begin
-        while begin <= last:
-            until = min(begin + window, last + 1)
-            likely = self._timely(gather(data, slice(begin, until), self._record))
-            at = begin + np.flatnonzero(likely)
-            records = at[self._begins(data, at, end, final=final)]
-            if len(records):
-                return int(records[0])
-            begin, window = until, min(window * 2, SEARCH_WINDOW)
-        return None
+        def records(low: int, high: int) -> Int64:
+            likely = self._timely(gather(data, slice(low, high), self._record))
+            at = low + np.flatnonzero(likely)
+            return at[self._begins(data, at, end, final=final)]
+
+        return first_record(begin, end - self._record_bytes + 1, records)
 
     def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:
         """Whether a likely record begins at each position, followed by another one.

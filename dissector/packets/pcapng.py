@@ -19,21 +19,21 @@ from __future__ import annotations
 import ipaddress
 import struct
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.packets.capture_reader import (
     PACKET_LIMIT,
-    SEARCH_WINDOW,
     Interface,
     PacketColumns,
     ScanResult,
-    first_false,
+    first_record,
     gather,
 )
-from dissector.packets.record_scan import Steps, follow
 from dissector.problems import Problem, packets_are
 
 SECTION = 0x0A0D0D0A
@@ -42,6 +42,8 @@ TLS_KEY_LOG = 0x544C534B
 ADDRESS_BYTES = {1: 4, 2: 16}
 """Size of the address in a record of names, by its kind: IPv4, IPv6."""
 
+CHAIN_LIMIT = 1 << 17
+"""Blocks to follow before validation: this limits the cost of a wrong chain."""
 BLOCK_LIMIT = 1 << 24
 """Bytes of one block; Wireshark's limit too."""
 SECTION_LIMIT = 1 << 14
@@ -65,7 +67,6 @@ COMMENT = 1  # option of all blocks
 RESOLUTION, OFFSET = 9, 14  # options of an interface
 _MICROSECONDS = 6
 _NOTHING = PacketColumns.join([])
-_STEPS = Steps(4, header=0, least=12, most=BLOCK_LIMIT, stop=SECTION)
 
 
 class Pcapng:
@@ -128,7 +129,7 @@ class Pcapng:
         closing = gather(data, np.where(possible & inside, at + size - 4, begin), self._u4)
         sound = possible & inside & (closing["value"] == size)
         # If only the closing size is damaged, the next block still follows.
-        whole = first_false(sound | np.append(possible[:-1] & sound[1:], False))
+        whole = int(np.append(sound | np.append(possible[:-1] & sound[1:], False), False).argmin())
         stop = int(at[whole - 1] + size[whole - 1]) if whole else begin
         is_broken = whole < len(at) and (not possible[whole] or inside[whole])
         columns, problems = self._read(data, at[:whole], head["kind"][:whole], size[:whole])
@@ -154,17 +155,13 @@ class Pcapng:
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         if not self._sections_left:
             return None
-        window = 1 << 12
-        last = end - 12  # where the last block may begin
-        while begin <= last:
-            until = min(begin + window, last + 1)
-            kind = gather(data, slice(begin, until), self._head)["kind"]
-            at = begin + np.flatnonzero((kind - 1 < SECRETS) | (kind == SECTION))
-            blocks = at[self._begins(data, at, end, final=final)]
-            if len(blocks):
-                return int(blocks[0])
-            begin, window = until, min(window * 2, SEARCH_WINDOW)
-        return None
+
+        def records(low: int, high: int) -> Int64:
+            kind = gather(data, slice(low, high), self._head)["kind"]
+            at = low + np.flatnonzero((kind - 1 < SECRETS) | (kind == SECTION))
+            return at[self._begins(data, at, end, final=final)]
+
+        return first_record(begin, end - 12 + 1, records)
 
     def _begins(self, data: Bytes, at: Int64, end: int, *, final: bool) -> NDArray[np.bool_]:
         """Whether a block begins at each position: both of its sizes are equal.
@@ -182,19 +179,24 @@ class Pcapng:
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, by the sizes of the blocks."""
-        return follow(data, begin, end - 7, self._order, _STEPS)
+        positions = np.empty(min(max(end - 7 - begin, 0) // 12 + 1, CHAIN_LIMIT), np.int64)
+        count = _native.follow_chain(
+            data, begin, end - 7, self._order == ">", 4, 0, 12, BLOCK_LIMIT, SECTION, positions
+        )
+        return positions[:count]
 
     def _read(
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
     ) -> tuple[PacketColumns, list[Problem]]:
         """The packets in the blocks as columns. Interfaces, secrets and names are stored."""
         describes = (kind == INTERFACE) & (size >= 20)
-        for block in np.flatnonzero(describes):
-            self._add_interface(data[at[block] : at[block] + size[block]].tobytes())
-        for block in np.flatnonzero((kind == SECRETS) & (size >= 20)):
-            self._add_secrets(data[at[block] : at[block] + size[block]].tobytes())
-        for block in np.flatnonzero(kind == NAMES):
-            self._add_names(data[at[block] : at[block] + size[block]].tobytes())
+        for is_read, add in (
+            (describes, self._add_interface),
+            ((kind == SECRETS) & (size >= 20), self._add_secrets),
+            (kind == NAMES, self._add_names),
+        ):
+            for block in np.flatnonzero(is_read):
+                add(data[at[block] : at[block] + size[block]].tobytes())
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
@@ -211,9 +213,8 @@ class Pcapng:
         if len(columns.time):
             self._time = int(columns.time[-1])
         if short.any():
-            problems.append(
-                _problem("bad_packet", short.sum(), "shorter than the header of a packet block")
-            )
+            detail = "shorter than the header of a packet block"
+            problems.append(_problem("bad_packet", int(short.sum()), detail))
         return columns, problems
 
     def _read_enhanced(
@@ -231,18 +232,15 @@ class Pcapng:
         ticks = (block["high"].astype(np.uint64) << np.uint64(32)) | block["low"]
         captured = block["captured"].astype(np.int64)
         time = self._nanoseconds(ticks, interface)
+        counts = (
+            ("unknown_interface", interface == unknown, "of an interface that is not described"),
+            ("bad_packet", captured > size - 32, "longer than the block around it"),
+            ("bad_time", time >= LATEST, "of a time beyond 2116"),
+        )
         problems = [
             _problem(kind, count, detail)
-            for kind, count, detail in (
-                (
-                    "unknown_interface",
-                    (interface == unknown).sum(),
-                    "of an interface that is not described",
-                ),
-                ("bad_packet", (captured > size - 32).sum(), "longer than the block around it"),
-                ("bad_time", (time >= LATEST).sum(), "of a time beyond 2116"),
-            )
-            if count
+            for kind, affected, detail in counts
+            if (count := int(affected.sum()))
         ]
         columns = PacketColumns(
             start=at + 28,
@@ -274,14 +272,7 @@ class Pcapng:
         order = np.argsort(columns.start)
         giver = np.maximum.accumulate(np.where(order < timed, np.arange(len(order)), -1))
         time = np.where(giver < 0, self._time, columns.time[order][giver])
-        return PacketColumns(
-            columns.start[order],
-            columns.captured[order],
-            columns.length[order],
-            time,
-            columns.link[order],
-            columns.interface[order],
-        )
+        return replace(columns.take(order), time=time)
 
     def _add_interface(self, block: bytes) -> None:
         if len(self._links) > INTERFACE_LIMIT:
@@ -365,4 +356,4 @@ def nanoseconds(ticks: UInt64, resolution: int) -> Int64:
 
 
 def _problem(kind: str, count: int, reason: str) -> Problem:
-    return Problem("packets", kind, f"{packets_are(count)} {reason}", count=int(count))
+    return Problem("packets", kind, f"{packets_are(count)} {reason}", count=count)

@@ -38,9 +38,8 @@ class ReadAhead:
     """A `FileSource` that reads one block ahead."""
 
     def __init__(self, source: FileSource) -> None:
-        from concurrent.futures import (
-            ThreadPoolExecutor,  # its import takes longer than that of all
-        )
+        # Its import takes longer than that of all other modules.
+        from concurrent.futures import ThreadPoolExecutor
 
         self.names = source.names
         self.total_bytes = source.total_bytes

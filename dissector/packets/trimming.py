@@ -43,7 +43,8 @@ def trimmed(
     """
     ports = struct.pack(">HHII", segment.src_port, segment.dst_port, segment.seq, segment.ack)
     tcp = packet.find(ports)
-    ip = _ip_header(packet, tcp, segment)
+    addresses = _addresses(segment)
+    ip = _ip_header(packet, tcp, addresses)
     if tcp < 0 or ip is None or len(packet) < tcp + _TCP_BYTES:
         return None
     payload = tcp + (packet[tcp + 12] >> 4) * 4
@@ -56,17 +57,15 @@ def trimmed(
         result[tcp + 13] &= ~FIN & 0xFF
     _set_length(result, ip, payload + end - begin - ip)
     if len(result) == payload + end - begin:
-        _set_tcp_checksum(result, tcp, segment)
+        _set_tcp_checksum(result, tcp, addresses)
     return bytes(result)
 
 
-def _ip_header(packet: bytes, tcp: int, segment: Segment) -> int | None:
+def _ip_header(packet: bytes, tcp: int, addresses: bytes) -> int | None:
     """Position of the IP header in front of the TCP header."""
-    is_ipv4 = segment.src[0] == 0 and segment.src[1] >> 32 == MAPPED >> 32
-    at = packet.rfind(_addresses(segment), 0, max(tcp, 0)) - (12 if is_ipv4 else 8)
-    if at < 0 or packet[at] >> 4 != (4 if is_ipv4 else 6):
-        return None
-    return at
+    is_ipv4 = len(addresses) == 8
+    at = packet.rfind(addresses, 0, max(tcp, 0)) - (12 if is_ipv4 else 8)
+    return at if at >= 0 and packet[at] >> 4 == (4 if is_ipv4 else 6) else None
 
 
 def _addresses(segment: Segment) -> bytes:
@@ -87,10 +86,10 @@ def _set_length(packet: bytearray, ip: int, length: int) -> None:
     struct.pack_into(">H", packet, ip + 10, _checksum(packet[ip:header]))
 
 
-def _set_tcp_checksum(packet: bytearray, tcp: int, segment: Segment) -> None:
+def _set_tcp_checksum(packet: bytearray, tcp: int, addresses: bytes) -> None:
     """RFC 9293, section 3.1: over a pseudo header with the addresses, then the segment."""
     packet[tcp + 16 : tcp + 18] = bytes(2)
-    pseudo = _addresses(segment) + struct.pack(">II", _TCP, len(packet) - tcp)
+    pseudo = addresses + struct.pack(">II", _TCP, len(packet) - tcp)
     struct.pack_into(">H", packet, tcp + 16, _checksum(pseudo + packet[tcp:]))
 
 

@@ -190,9 +190,10 @@ def problems(
     labels: Mapping[int, Label],
 ) -> list[Problem]:
     """A row for each kind of unreadable packet and each file."""
-    groups: list[tuple[str, str, Int64]] = []
-    for kind, (title, text) in _PROBLEMS.items():
-        groups.append((title, text, np.flatnonzero(packets.kind == kind)))
+    groups = [
+        (title, text, np.flatnonzero(packets.kind == kind))
+        for kind, (title, text) in _PROBLEMS.items()
+    ]
     unknown = np.flatnonzero(packets.kind == Kind.UNKNOWN_LINK)
     for link in np.unique(records.columns.link[unknown]).tolist():
         text = f"of {Label('link type', link)}, which is not supported"

@@ -66,7 +66,7 @@ def recover(
     problems: list[tuple[int, Problem]] = []
     for index, at in _first_suspects(chain, batches).items():
         tail = ContiguousBytes.of(space.bytes(at, int(stop[index]) - at))
-        links, repair_problems = _repair(tail, find_batches(tail, 1))
+        links, repair_problems = _repair(tail, find_batches(tail))
         problems += [
             (index, replace(problem, offset=at + (problem.offset or 0)))
             for problem in repair_problems
@@ -186,11 +186,11 @@ def _bad_length(tail: ContiguousBytes, link: Link) -> Problem:
     return Problem("records", "bad_length", detail, offset=link.address, bytes=link.size)
 
 
-def find_batches(tail: ContiguousBytes, begin: int) -> list[Link]:
-    """All proven batches that begin at `begin` or later, in order."""
+def find_batches(tail: ContiguousBytes) -> list[Link]:
+    """All proven batches after the first byte, in order."""
     effort = _EFFORT * tail.size
     proven: list[Link] = []
-    for stretch in range(begin, tail.size, _STRETCH):
+    for stretch in range(1, tail.size, _STRETCH):
         for link in _candidates(tail, stretch, min(stretch + _STRETCH, tail.size)):
             if proven and link.address < proven[-1].end:
                 continue

@@ -240,7 +240,7 @@ class Joiner:
         isn = table.isn[rows], end["isn"][new]
         silent &= ((isn[0] != NEVER) & (isn[0] != isn[1])).any(axis=1)
         silent &= ~np.isin(rows, self._streams.held)
-        silent &= ~np.isin(rows, self._builder.pending_connections)
+        silent &= ~np.isin(rows, self._builder.correlator.pending_connections)
         is_clear[reused] = silent
         return replaced, is_clear
 
@@ -281,7 +281,7 @@ class Joiner:
 
     def _is_due(self, blocks: list[PacketBlock]) -> bool:
         """Whether there is something to dissect, or something that waits."""
-        waits = len(self._builder.pending_connections) or len(self._streams.held)
+        waits = len(self._builder.correlator.pending_connections) or len(self._streams.held)
         return bool(any(map(len, blocks)) or waits)
 
     def _fed(self, packets: PacketBlock) -> list[TableRows]:

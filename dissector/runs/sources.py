@@ -57,11 +57,11 @@ class RunSource:
         self._has_finished = False
         state = position.reader if position else None
         if state is None:
-            form, first = start_of(run.path, self.secrets)
-            form = primed(run.path) if run.begin else form
-            state = ReadState(form, run.begin or first, 0, None, 0)
+            state = start_of(run.path, self.secrets)
+            if run.begin:
+                state = ReadState(primed(run.path), run.begin)
         self._input = RangeSource(run.path, state.offset, run.end, is_last=run.ends_file)
-        self._reader = CaptureReader.go_on(run.path, self._input, state)
+        self._reader = CaptureReader(run.path, self._input, state)
 
     @property
     def position(self) -> Position:
@@ -77,7 +77,7 @@ class RunSource:
             return False
         if self._run.ends_file:
             return True
-        is_same = self._reader.context == primed(self._run.path).context
+        is_same = self._reader.form.context == primed(self._run.path).context
         return is_same and self._reader.is_between_packets
 
     @property

@@ -63,7 +63,7 @@ _REQUEST: Final = (
 """Columns that identify a pending request, and its state."""
 
 
-NO_STATS: Final = MessageStats(np.zeros(0, np.int64), np.zeros(0, np.int64), {})
+NO_STATS: Final = MessageStats(np.zeros((2, 0), np.int64), {})
 
 
 @dataclass(slots=True)
@@ -91,13 +91,15 @@ class States:
 
 def take(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
     """The state of these connections."""
-    return States(reader.streams.take(rows), builder.take(rows), builder.connections.take(rows))
+    return States(
+        reader.streams.take(rows), builder.correlator.take(rows), builder.connections.take(rows)
+    )
 
 
 def take_border(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
     """The same, without what is neither compared nor joined."""
     streams = reader.streams.take(rows, with_history=False)
-    return States(streams, builder.take(rows), NO_STATS)
+    return States(streams, builder.correlator.take(rows), NO_STATS)
 
 
 def put(

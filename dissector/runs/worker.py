@@ -294,12 +294,12 @@ def _learn(block: PacketBlock, reader: FrameReader, builder: TableBuilder) -> No
 def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
     """The connections that go on into the run, and the others."""
     streams = reader.streams
-    builder.drop_responses()  # their requests are before the bytes that were read
+    builder.correlator.drop_responses()  # their requests are before the bytes that were read
     rows = streams.connections.in_use
     is_chosen = is_normal(streams.connections, streams.states, rows)
     is_chosen &= streams.flows.find(streams.flows.keys(rows)) == rows
     # Kafka answers in order: once a request is answered, no earlier one waits.
-    is_chosen &= builder.take(rows).counts["last_answered"] > 0
+    is_chosen &= builder.correlator.take(rows).counts["last_answered"] > 0
     return rows[is_chosen], rows[~is_chosen]
 
 

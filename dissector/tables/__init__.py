@@ -15,43 +15,9 @@ finalizer         completes rows with what only the whole capture knows
 internal_topics   decodes the records of Kafka's internal topics
 log_segments      rows from a broker's log segments
 
-The names of this package are those of `schema`.
+The names of this package are from `schema`.
 """
 
-from dissector.tables.schema import (
-    BATCHES,
-    BROKERS,
-    CONNECTIONS,
-    DECOMPRESSED_BATCHES,
-    ERRORS,
-    EXCHANGES,
-    MEMBERSHIPS,
-    PARTITIONS,
-    PROBLEMS,
-    RECORDS,
-    TABLES,
-    TIME,
-    TOPICS,
-    TRANSACTIONS,
-    Table,
-    TableColumn,
-)
+from dissector.tables.schema import EXCHANGES, RECORDS, TABLES, TIME, Table, TableColumn
 
-__all__ = [
-    "BATCHES",
-    "BROKERS",
-    "CONNECTIONS",
-    "DECOMPRESSED_BATCHES",
-    "ERRORS",
-    "EXCHANGES",
-    "MEMBERSHIPS",
-    "PARTITIONS",
-    "PROBLEMS",
-    "RECORDS",
-    "TABLES",
-    "TIME",
-    "TOPICS",
-    "TRANSACTIONS",
-    "Table",
-    "TableColumn",
-]
+__all__ = ["EXCHANGES", "RECORDS", "TABLES", "TIME", "Table", "TableColumn"]

@@ -68,12 +68,6 @@ def empty_batch(table: Table) -> pa.RecordBatch:
     return to_batch(table, {name: pa.nulls(0) for name in table.schema.names})
 
 
-def as_batch(table: pa.Table) -> pa.RecordBatch:
-    """The table as one batch."""
-    arrays = [as_array(column) for column in table.columns]
-    return pa.RecordBatch.from_arrays(arrays, schema=table.schema)
-
-
 class SelectedRows:
     """Selected rows of a table; only the columns that are used are built."""
 
@@ -146,6 +140,11 @@ def unless_empty(text: pa.Array | pa.ChunkedArray) -> pa.Array:
         return pa.nulls(len(text), text.type)
     codes = dictionary_codes(text)
     return take_words(text.dictionary, np.where(codes == empty, -1, codes))
+
+
+def unless_negative(number: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """The numbers; null if negative, which is Kafka's null."""
+    return pc.if_else(pc.less(number, 0), None, number)
 
 
 def row_keys(*columns: Any) -> pa.Array:

@@ -12,20 +12,22 @@ from numpy.typing import NDArray
 
 from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
-from dissector.exchanges.topic_names import TopicNames, uuid_text
+from dissector.exchanges.topic_names import TopicNames
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.record_reader import decompressed_sizes
 from dissector.streams.byteview import ByteView
-from dissector.tables.arrow import empty_batch, map_codes, milliseconds, to_batch
+from dissector.tables.arrow import empty_batch, milliseconds, to_batch
+from dissector.tables.errors import error_codes
 from dissector.tables.pending import PendingRows, completed_ids, response_request_ids
 from dissector.tables.record_batches import (
     CarriedBatches,
     assigned_offsets,
     message_columns,
     offset_columns,
+    topic_keys,
 )
 from dissector.tables.schema import BATCHES
-from dissector.tables.shared_columns import IN_ORDER
+from dissector.tables.shared_columns import IN_ORDER, column_numbers, topic_columns
 
 
 class BatchRows:
@@ -117,7 +119,7 @@ def _partition_errors(block: CorrelatedBlock, done: pa.Table) -> pa.Array:
     failed = np.flatnonzero(np.isin(request, [key[0] for key in codes]))
     if len(failed):
         rows = done.take(pa.array(failed))
-        topics = pc.coalesce(rows["topic_id"], rows["topic"]).to_pylist()
+        topics = topic_keys(rows).to_pylist()
         partitions = rows["partition"].to_pylist()
         keys = zip(request[failed].tolist(), topics, partitions, strict=True)
         code[failed] = [codes.get(key, 0) for key in keys]
@@ -129,20 +131,15 @@ def _error_codes(block: CorrelatedBlock) -> dict[tuple[int, str, int], int]:
     """Error codes other than 0, by id of the request, topic (or its id) and partition."""
     codes: dict[tuple[int, str, int], int] = {}
     ids = response_request_ids(block)
-    for group, column in block.response.fields.columns("error_code"):
-        assert column.values is not None
-        select = np.flatnonzero(column.values)
-        topic_id = map_codes(
-            group.sibling_uuids(column, "topic_id", select), uuid_text, pa.string()
-        )
-        topic = group.sibling_texts(column, "topic", select).cast(pa.string())
+    for group, column, select in error_codes(block.response.fields):
+        topics = topic_keys(topic_columns(group, column, select=select))
         keys = zip(
             ids[group.message(column)[select]].tolist(),
-            pc.coalesce(topic_id, topic).to_pylist(),
+            topics.to_pylist(),
             group.sibling_numbers(column, "partition", select).to_pylist(),
             strict=True,
         )
-        codes.update(zip(keys, column.values[select].tolist(), strict=True))
+        codes.update(zip(keys, column_numbers(column)[select].tolist(), strict=True))
     return codes
 
 

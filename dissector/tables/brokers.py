@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.tables.arrow import empty_batch, to_batch, unless_empty
 from dissector.tables.schema import BROKERS
-from dissector.tables.shared_columns import api_of, column_numbers
+from dissector.tables.shared_columns import (
+    column_numbers,
+    in_responses,
+    request_columns,
+    response_place,
+)
 
 
 def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
@@ -19,36 +23,25 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
     """
     parts = []
     for group, column in block.response.fields.columns("port"):
-        index = np.arange(len(column.row), dtype=np.int64)
-        message = group.message(column)
         parts.append(
             pa.table(
                 {
-                    "time": block.response.headers.time[message],
-                    "connection": block.response.headers.connection[message],
-                    "message": message,
-                    "at": column.at,
-                    "broker_id": group.sibling_numbers(column, "broker_id", index),
-                    "host": group.sibling_texts(column, "host", index).cast(pa.string()),
+                    **response_place(block, group, column),
+                    "broker_id": group.sibling_numbers(column, "broker_id"),
+                    "host": group.sibling_texts(column, "host").cast(pa.string()),
                     "port": column_numbers(column),
-                    "rack": group.sibling_texts(column, "broker_rack", index).cast(pa.string()),
+                    "rack": group.sibling_texts(column, "broker_rack").cast(pa.string()),
                 }
             )
         )
     if not parts:
         return empty_batch(BROKERS)
-    order = ("time", "connection", "message", "at")
-    table = pa.concat_tables(parts).sort_by([(name, "ascending") for name in order])
+    table = in_responses(parts)
     table = table.filter((pc.field("broker_id") >= 0) & (pc.field("host") != ""))
     request = block.requests.take(pa.array(block.answered[table["message"].to_numpy()]))
     columns = {
-        "connection_id": request["connection"],
-        "correlation_id": request["correlation_id"],
-        "time": table["time"],
-        "api": api_of(request["api_key"], request["is_token"]),
-        "broker_id": table["broker_id"],
-        "host": table["host"],
-        "port": table["port"],
+        **{name: table[name] for name in table.column_names},
+        **request_columns(request),
         "rack": unless_empty(table["rack"]),
     }
     return to_batch(BROKERS, columns)

@@ -15,11 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
-from dissector.exchanges.correlator import (
-    PENDING_BYTES,
-    REQUEST_WAIT,
-    Correlator,
-)
+from dissector.exchanges.correlator import PENDING_BYTES, REQUEST_WAIT, Correlator
 from dissector.exchanges.states import ExchangeStates
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameBatch
@@ -77,7 +73,7 @@ class TableBuilder:
         self._captures = captures
         self._with_sequences = with_sequences
         self._dictionaries = dictionaries
-        self._correlator = Correlator(
+        self.correlator = Correlator(
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
         )  # fmt: skip
@@ -108,14 +104,9 @@ class TableBuilder:
         self.brokers: list[Broker] = []
         """Brokers in the responses of the latest batch of frames."""
 
-    @property
-    def pending_connections(self) -> Int64:
-        """Connections with a request or response that is not matched yet."""
-        return self._correlator.pending_connections
-
     def forget(self, connections: Int64) -> None:
-        """Drop the state of connections outside of `pending_connections`."""
-        self._correlator.forget(connections)
+        """Drop the state of connections outside of `Correlator.pending_connections`."""
+        self.correlator.forget(connections)
         self.connections.forget(connections)
 
     def remove(self, connections: Int64) -> None:
@@ -123,21 +114,13 @@ class TableBuilder:
         self.discard(connections)
         self.forget(connections)
 
-    def drop_responses(self) -> None:
-        """Drop all responses that wait for their requests."""
-        self._correlator.drop_responses()
-
     @property
     def waiting_bytes(self) -> int:
         """Bytes of all that waits for responses or requests."""
-        size = self._correlator.waiting_bytes
+        size = self.correlator.waiting_bytes
         if self._records is not None:
             size += sum(part.rows.nbytes for part in self._records.rows)
         return size
-
-    def take(self, rows: Int64) -> ExchangeStates:
-        """A copy of the state of these connections; `put` adds it to another builder."""
-        return self._correlator.take(rows)
 
     @property
     def _waiting(self) -> dict[str, PendingRows | RecordRows]:
@@ -159,22 +142,17 @@ class TableBuilder:
 
         `waiting`: what `take_rows` returned. `row_of`: the row of each connection by its row there.
         """
-        ids = self._correlator.put(rows, states)
+        ids = self.correlator.put(rows, states)
         for name, each in self._waiting.items():
             if waiting[name] is not None and len(ids.before):
                 each.put(waiting[name], ids, row_of)
 
     def discard(self, connections: Int64) -> None:
         """Drop all that waits in these connections, whose state will be put."""
-        ids = self._correlator.discard(connections)
+        ids = self.correlator.discard(connections)
         if len(ids):
             for each in self._waiting.values():
                 each.discard(ids)
-
-    @property
-    def in_flight(self) -> int:
-        """Number of requests that wait for a response."""
-        return self._correlator.in_flight
 
     def correlate(self, batch: FrameBatch) -> Iterator[tuple[CorrelatedBlock, list[Problem]]]:
         """The correlated blocks of a batch of frames, and the problems so far of each."""
@@ -184,7 +162,7 @@ class TableBuilder:
             is_last_block = not batch.frames
             last = batch.is_last and is_last_block
             now = batch.now if is_last_block else 0  # all frames come before any request expires
-            block = self._correlator.feed(
+            block = self.correlator.feed(
                 frames, now, batch.ended & is_last_block, batch.client_held_since, last=last
             )
             for messages in (block.request, block.response):

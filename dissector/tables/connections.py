@@ -37,19 +37,10 @@ CLOSED = pa.array([None, "fin", "rst"])
 class MessageStats(NamedTuple):
     """What messages show about n connections, numbered from 0."""
 
-    requests: Int64
-    """Number of requests."""
-    responses: Int64
+    messages: Int64
+    """Number of requests, and of responses; shape (2, n)."""
     client_info: Mapping[str, Mapping[int, str]]
     """Software and SASL mechanism of clients, by role and number."""
-
-
-def numbered(batch: pa.RecordBatch, numbers: Int64) -> pa.RecordBatch:
-    """The batch with `numbers` in place of rows of the streams' table."""
-    if (index := batch.schema.get_field_index("connection_id")) < 0:
-        return batch
-    column = pa.array(numbers).take(batch.column(index))
-    return batch.set_column(index, batch.schema.field(index), column)
 
 
 class Connections:
@@ -61,8 +52,7 @@ class Connections:
         """`tls`: facts from TLS handshakes, by connection; it grows."""
         self._table = table
         self._tls = tls
-        self._requests = np.zeros(0, np.int64)
-        self._responses = np.zeros(0, np.int64)
+        self._messages = np.zeros((2, 0), np.int64)
         self._client_info: dict[str, dict[int, str]] = {
             "software_name": {}, "software_version": {}, "sasl_mechanism": {},
         }  # fmt: skip
@@ -72,13 +62,15 @@ class Connections:
 
         Of each broker with an IP address: high, low and port, as in `PacketBlock`.
         """
-        self._requests = _added(self._requests, block.request.headers.connection)
-        self._responses = _added(self._responses, block.response.headers.connection)
-        self._responses = _added(self._responses, block.unmatched_responses.connection)
+        size = self._table.count
+        requests = np.bincount(block.request.headers.connection, minlength=size)
+        responses = np.bincount(block.response.headers.connection, minlength=size)
+        responses += np.bincount(block.unmatched_responses.connection, minlength=size)
+        self._messages = _sum(self._messages, np.stack([requests, responses]))
         for role, info in self._client_info.items():
             for group, column in block.request.fields.columns(role):
                 connection = block.request.headers.connection[group.message(column)].tolist()
-                texts = group.sibling_texts(column, role, np.arange(len(column.row)))
+                texts = group.sibling_texts(column, role)
                 last = dict(zip(connection, dictionary_codes(texts).tolist(), strict=True))
                 words = [*texts.dictionary.to_pylist(), None]  # also at the index -1
                 info |= {row: words[code] for row, code in last.items()}
@@ -87,17 +79,14 @@ class Connections:
     def take(self, rows: Int64) -> MessageStats:
         """The information about these connections; `put` adds it to another object."""
         info = {role: chosen(texts, rows) for role, texts in self._client_info.items()}
-        return MessageStats(
-            _counts_of(self._requests, rows), _counts_of(self._responses, rows), info
-        )
+        return MessageStats(_counts_of(self._messages, rows), info)
 
     def put(self, rows: Int64, stats: MessageStats) -> None:
         """Add information about connections. `rows`: the row of each one; -1: leave it out."""
         kept = rows >= 0
-        for name, counts in (("_requests", stats.requests), ("_responses", stats.responses)):
-            added = np.zeros(int(rows.max(initial=-1)) + 1, np.int64)
-            added[rows[kept]] = counts[kept]
-            setattr(self, name, _sum(getattr(self, name), added))
+        added = np.zeros((2, int(rows.max(initial=-1)) + 1), np.int64)
+        added[:, rows[kept]] = stats.messages[:, kept]
+        self._messages = _sum(self._messages, added)
         for role, texts in stats.client_info.items():
             moved = {int(rows[index]): text for index, text in texts.items()}
             moved.pop(-1, None)
@@ -105,7 +94,7 @@ class Connections:
 
     def clear_counts(self) -> None:
         """Set the numbers of requests and responses to 0."""
-        self._requests[:] = self._responses[:] = 0
+        self._messages[:] = 0
 
     @property
     def mechanisms(self) -> Mapping[int, str]:
@@ -130,8 +119,7 @@ class Connections:
 
     def forget(self, rows: Int64) -> None:
         """Drop the information about these connections."""
-        for counts in (self._requests, self._responses):
-            counts[rows[rows < len(counts)]] = 0
+        self._messages[:, rows[rows < self._messages.shape[1]]] = 0
         for info in self._client_info.values():
             for row in rows.tolist():
                 info.pop(row, None)
@@ -146,6 +134,7 @@ class Connections:
         table = self._table
         client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
         rtt = table.handshake[rows]
+        requests, responses = _counts_of(self._messages, rows)
         columns = {
             "connection_id": rows,
             **self.columns(rows),
@@ -155,12 +144,14 @@ class Connections:
             "opened": table.opened[rows],
             "closed": CLOSED.take(pa.array(table.closed[rows])),
             "handshake_rtt_ms": pa.array(rtt / 1e6, mask=rtt == NEVER),
-            "requests": _counts_of(self._requests, rows),
-            "responses": _counts_of(self._responses, rows),
+            "requests": requests,
+            "responses": responses,
         }
         # A stream is followed until it is known not to be Kafka. The counts until then depend on
         # the size of the blocks, so they are left out.
         is_ignored = np.isin(table.protocol[rows], (OTHER, TLS))
+        index = np.arange(len(rows))
+        zero_windows, round_trip = trips.zero_windows(rows), trips.medians(rows)
         for name, end in (("client", client), ("broker", 1 - client)):
             for metric, counts in (("packets", table.packets), ("bytes", table.bytes)):
                 columns[f"{name}_{metric}"] = counts[rows, end]
@@ -169,9 +160,6 @@ class Connections:
                 ("lost_bytes", table.lost),
             ):  # fmt: skip
                 columns[f"{name}_{metric}"] = pa.array(counts[rows, end], mask=is_ignored)
-        index = np.arange(len(rows))
-        zero_windows, round_trip = trips.zero_windows(rows), trips.medians(rows)
-        for name, end in (("client", client), ("broker", 1 - client)):
             columns[f"{name}_zero_windows"] = zero_windows[index, end]
             columns[f"{name}_rtt_ms"] = pa.array(round_trip[index, end], from_pandas=True)
         fields = [self._tls.get(row, _NO_TLS) for row in rows.tolist()] if self._tls else []
@@ -185,7 +173,7 @@ class Connections:
 
     def _brokers(self, block: CorrelatedBlock) -> Iterator[tuple[int, int, int]]:
         for group, column in block.response.fields.columns("port"):
-            hosts = group.sibling_texts(column, "host", np.arange(len(column.row)))
+            hosts = group.sibling_texts(column, "host")
             for host, port in distinct_pairs(hosts, pa.array(column.values)):
                 with suppress(ValueError):  # a host name, whose address is unknown, or no port
                     yield endpoint((host or "").strip("[]"), port)
@@ -205,23 +193,16 @@ def _texts(high: UInt64, low: UInt64) -> pa.Array:
     return pc.replace_with_mask(texts, pa.array(~is_ipv4), pa.array(ipv6, pa.string()))
 
 
-def _added(counts: Int64, connection: Int64) -> Int64:
-    """The counts plus the number of occurrences of each connection."""
-    total = np.bincount(connection, minlength=len(counts))
-    total[: len(counts)] += counts
-    return total.astype(np.int64)
-
-
 def _counts_of(counts: Int64, connection: Int64) -> Int64:
     """The counts of these connections; 0 for those without a count."""
-    chosen = np.zeros(len(connection), np.int64)
-    is_counted = connection < len(counts)
-    chosen[is_counted] = counts[connection[is_counted]]
+    chosen = np.zeros((2, len(connection)), np.int64)
+    is_counted = connection < counts.shape[1]
+    chosen[:, is_counted] = counts[:, connection[is_counted]]
     return chosen
 
 
 def _sum(left: Int64, right: Int64) -> Int64:
-    total = np.zeros(max(len(left), len(right)), np.int64)
+    total = np.zeros((2, max(left.shape[1], right.shape[1])), np.int64)
     for counts in (left, right):
-        total[: len(counts)] += counts
+        total[:, : counts.shape[1]] += counts
     return total

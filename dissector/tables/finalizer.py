@@ -14,6 +14,7 @@ from typing import IO, Any, TypeAlias
 
 import pyarrow as pa
 
+from dissector.exchanges.columns import with_column
 from dissector.exchanges.topic_names import TopicNames
 from dissector.problems import Problem
 from dissector.tables.problems import problem_rows
@@ -76,8 +77,8 @@ def finalize_rows(
 
 def with_topic_names(rows: pa.RecordBatch, names: TopicNames) -> pa.RecordBatch:
     """The rows with the known names in place of topic ids."""
-    for index, column in _topic_columns(rows).items():
-        rows = rows.set_column(index, rows.schema.field(index), names.replace_ids(column))
+    for name, column in _topic_columns(rows).items():
+        rows = with_column(rows, name, names.replace_ids(column))
     return rows
 
 
@@ -86,9 +87,8 @@ def has_unresolved_topics(rows: pa.RecordBatch, names: TopicNames) -> bool:
     return any(names.has_unresolved(column) for column in _topic_columns(rows).values())
 
 
-def _topic_columns(rows: pa.RecordBatch) -> dict[int, pa.Array]:
-    indices = [rows.schema.get_field_index(name) for name in TOPIC_COLUMNS]
-    return {index: rows.column(index) for index in indices if index >= 0}
+def _topic_columns(rows: pa.RecordBatch) -> dict[str, pa.Array]:
+    return {name: rows[name] for name in TOPIC_COLUMNS if name in rows.schema.names}
 
 
 class RowBuffer:

@@ -91,12 +91,13 @@ def segment_rows(
     from dissector.tables.records import record_rows
 
     topic, partition = topic_partition(path)
+    in_records = {column.name for column in RECORDS.columns}
     bytes_read = 0
     try:
         for block in read_segment(path):
             shared = _shared_columns(topic, partition, len(block.batches))
-            columns = {name: shared[name] for name in shared.column_names}
-            columns |= header_columns(block.batches)
+            of_records = pa.table({name: shared[name] for name in shared if name in in_records})
+            columns = shared | header_columns(block.batches)
             if "batches" in wanted:
                 yield "batches", to_batch(BATCHES, columns)
             if "decompressed_batches" in wanted:
@@ -106,7 +107,7 @@ def segment_rows(
             if "records" in wanted:
                 for part in read_records(block.space, block.batches):
                     problems += [_with_offset(path, block, *each) for each in part.problems]
-                    yield "records", record_rows(part, block.batches, _record_columns(shared))[0]
+                    yield "records", record_rows(part, block.batches, of_records)[0]
             if "problems" in wanted:
                 yield "problems", problem_rows(problems)
             read = block.position + block.space.size
@@ -118,18 +119,13 @@ def segment_rows(
             yield "problems", problem_rows([problem])
 
 
-def _shared_columns(topic: str | None, partition: int | None, count: int) -> pa.Table:
+def _shared_columns(topic: str | None, partition: int | None, count: int) -> dict[str, pa.Array]:
     """The columns of `batches` for n batches, null except for topic and partition."""
-    table = pa.table({column.name: pa.nulls(count, column.type) for column in BATCHES.columns})
-    for name, value in (("topic", topic), ("partition", partition)):
-        column = pa.repeat(pa.scalar(value, BATCHES.schema.field(name).type), count)
-        table = table.set_column(table.schema.get_field_index(name), name, column)
-    return table
-
-
-def _record_columns(shared: pa.Table) -> pa.Table:
-    names = set(shared.column_names) & set(RECORDS.schema.names)
-    return shared.select(sorted(names))
+    values = {"topic": topic, "partition": partition}
+    return {
+        column.name: pa.repeat(pa.scalar(values.get(column.name), column.type), count)
+        for column in BATCHES.columns
+    }
 
 
 def _with_offset(path: str, block: SegmentBlock, index: int | None, problem: Problem) -> Problem:

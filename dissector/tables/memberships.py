@@ -68,8 +68,7 @@ class MembershipRows:
             "error_code": responses["error_code"],
             "error": error_names(responses["error_code"]),
         }
-        rows = to_batch(MEMBERSHIPS, columns)
-        return rows.take(pc.sort_indices(rows, sort_keys=IN_ORDER))
+        return to_batch(MEMBERSHIPS, columns).sort_by(IN_ORDER)
 
 
 def _request_columns(block: CorrelatedBlock) -> pa.Table:

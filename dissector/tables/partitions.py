@@ -14,16 +14,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array, int_column
+from dissector.exchanges.columns import as_array, int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
-from dissector.exchanges.topic_names import TopicNames, uuid_text
+from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol.field_columns import FieldColumn
 from dissector.protocol.notation import Direction
 from dissector.records.batch_reader import read_batches
-from dissector.tables.arrow import empty_batch, map_codes, to_batch, without_dictionary
+from dissector.tables.arrow import empty_batch, to_batch, unless_negative, without_dictionary
+from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
     exchange_columns,
@@ -31,7 +32,7 @@ from dissector.tables.pending import (
     response_request_ids,
 )
 from dissector.tables.schema import PARTITIONS
-from dissector.tables.shared_columns import IN_ORDER, error_names
+from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names, topic_columns
 
 KEY = ("request", "group_id", "topic", "topic_id", "partition")
 
@@ -73,7 +74,7 @@ class PartitionRows:
         if not len(halves):
             return empty_batch(PARTITIONS)
         topic = self._names.replace_ids(as_array(halves["topic"]))
-        halves = halves.set_column(halves.schema.get_field_index("topic"), "topic", topic)
+        halves = with_column(halves, "topic", topic)
         halves = halves.append_column("at", pa.array(np.arange(len(halves))))
         values = ["replica_id", *NUMBERS, *SIGNED, *RECORD_COLUMNS]
         table = (
@@ -88,8 +89,7 @@ class PartitionRows:
         columns["error_code"] = _errors(block, table, exchange["response"])
         columns["error"] = error_names(columns["error_code"])
         columns["last_offset"] = _last_offsets(table)
-        rows = to_batch(PARTITIONS, columns)
-        return rows.take(pc.sort_indices(rows, sort_keys=IN_ORDER))
+        return to_batch(PARTITIONS, columns).sort_by(IN_ORDER)
 
     def _half(self, messages: DecodedMessages, block: CorrelatedBlock, row: Int64) -> pa.Table:
         """The half rows of one direction. `row`: row of the request of each message."""
@@ -114,28 +114,23 @@ class PartitionRows:
     ) -> pa.Table:
         """Half rows. `ids`, `groups`, `replicas`: of the request of each message."""
         assert column.values is not None
-        index = np.arange(len(column.row), dtype=np.int64)
         message = group.message(column)
-        topic = group.sibling_texts(column, "topic", index).cast(pa.string())
-        topic_id = group.sibling_uuids(column, "topic_id", index)
-        name = self._names.resolve(topic_id).cast(pa.string())
-        group_id = group.sibling_texts(column, "group_id", index).cast(pa.string())
+        group_id = group.sibling_texts(column, "group_id").cast(pa.string())
         columns: dict[str, Any] = {
             "request": ids[message],
             "group_id": pc.coalesce(group_id, groups.take(pa.array(message))),
-            "topic": pc.coalesce(topic, name),
-            "topic_id": map_codes(topic_id, uuid_text, pa.string()),
+            **topic_columns(group, column, self._names),
             "partition": column.values.astype(np.int64),
             # A response in a fetch session (KIP-227) may name partitions that the request omits.
-            "replica_id": _not_negative(replicas.take(pa.array(message))),
+            "replica_id": unless_negative(replicas.take(pa.array(message))),
         }
         for key, role in NUMBERS.items():
-            columns[key] = _not_negative(group.sibling_numbers(column, role, index))
+            columns[key] = unless_negative(group.sibling_numbers(column, role))
         for key, role in SIGNED.items():
-            columns[key] = group.sibling_numbers(column, role, index)
+            columns[key] = group.sibling_numbers(column, role)
         columns |= _records(group, column)
         if direction == Direction.REQUEST:  # offsets of produced batches start at 0
-            columns["last_offset"] = pa.nulls(len(index), pa.int64())
+            columns["last_offset"] = pa.nulls(len(message), pa.int64())
         return pa.table(columns, schema=_NO_ROWS.schema)
 
 
@@ -145,11 +140,6 @@ _NO_ROWS = pa.table(
         for name in (*KEY, "replica_id", *NUMBERS, *SIGNED, *RECORD_COLUMNS)
     }
 )
-
-
-def _not_negative(number: pa.Array) -> pa.Array:
-    """The numbers, null for negative ones."""
-    return pc.if_else(pc.less(number, 0), None, number)
 
 
 def _records(group: LayoutGroup, column: FieldColumn) -> dict[str, pa.Array]:
@@ -188,10 +178,8 @@ def _errors(block: CorrelatedBlock, table: pa.Table, response: Int64) -> pa.Chun
     """The error code of the partition, or of the whole response if the partition has none."""
     fields = block.response.fields
     code = np.zeros(len(block.answered), np.int64)
-    for group, column in fields.columns("error_code"):
-        assert column.values is not None
-        failed = np.flatnonzero(column.values)
-        if len(failed) and group.sibling(column, "partition") is None:
-            code[group.message(column)[failed]] = column.values[failed]
+    for group, column, failed in error_codes(fields):
+        if group.sibling(column, "partition") is None:
+            code[group.message(column)[failed]] = column_numbers(column)[failed]
     whole = pa.array(code, mask=~fields.good).take(pa.array(response, mask=response < 0))
     return pc.coalesce(table["error_code"], whole)

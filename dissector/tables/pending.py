@@ -8,21 +8,18 @@ until the exchange ends. Rows refer to their exchange by `request`, the running 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array, int_column, masked
+from dissector.exchanges.columns import int_column, masked, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
-from dissector.tables.arrow import without_dictionary
 from dissector.tables.errors import first_codes
-from dissector.tables.shared_columns import api_of
-
-Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
+from dissector.tables.shared_columns import request_columns, with_connections
 
 
 class PendingRows:
@@ -47,7 +44,7 @@ class PendingRows:
     def discard(self, ids: Int64) -> None:
         """Drop the rows of these requests."""
         if self.rows is not None:
-            self.rows = without_requests(self.rows, ids)
+            self.rows = self.rows.filter(pc.invert(pc.is_in(self.rows["request"], pa.array(ids))))
 
 
 def moved_rows(rows: pa.Table, ids: RequestIds, connections: Int64) -> pa.Table:
@@ -56,22 +53,8 @@ def moved_rows(rows: pa.Table, ids: RequestIds, connections: Int64) -> pa.Table:
     `connections`: the new row of each connection, for tables with a column `connection_id`.
     """
     request, is_moved = ids.moved(int_column(rows, "request"))
-    index = rows.schema.get_field_index("request")
-    rows = rows.set_column(index, rows.field(index), pa.chunked_array([pa.array(request)]))
-    rows = rows.filter(pa.array(is_moved))
-    return with_connections(rows, connections) if "connection_id" in rows.column_names else rows
-
-
-def with_connections(rows: Rows, connections: Int64) -> Rows:
-    """The rows with other numbers in `connection_id`. `connections`: by present number."""
-    index = rows.schema.get_field_index("connection_id")
-    column = pa.array(connections).take(as_array(rows["connection_id"]))
-    return rows.set_column(index, rows.field(index), column)
-
-
-def without_requests(rows: pa.Table, ids: Int64) -> pa.Table:
-    """The rows without those of these requests."""
-    return rows.filter(pc.invert(pc.is_in(rows["request"], pa.array(ids))))
+    rows = with_column(rows, "request", pa.array(request)).filter(pa.array(is_moved))
+    return with_connections(rows, connections)
 
 
 def completed_ids(block: CorrelatedBlock) -> Int64:
@@ -110,11 +93,7 @@ def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any
     return {
         "row": row,
         "response": row_response,
-        "connection_id": requests["connection"],
-        "correlation_id": requests["correlation_id"],
+        **request_columns(requests),
         "time": requests["time"],
         "response_time": time.take(pa.array(row_response, mask=row_response < 0)),
-        "api": without_dictionary(api_of(requests["api_key"], requests["is_token"])),
-        "api_version": requests["version"],
-        "client_id": without_dictionary(requests["client_id"]),
     }

@@ -22,41 +22,31 @@ from dissector.protocol.notation import Direction
 from dissector.tables.schema import PROBLEMS
 
 
-def decode_problems(block: CorrelatedBlock, captures: Sequence[str]) -> list[Problem]:
+def decode_problems(block: CorrelatedBlock, captures: Sequence[str]) -> Iterator[Problem]:
     """A problem for each message of the block that was not decoded, or has surplus bytes."""
-    return [
-        problem
-        for messages in (block.request, block.response)
-        for problem in _message_problems(messages, captures)
-    ]
-
-
-def _message_problems(
-    decoded_messages: DecodedMessages, captures: Sequence[str]
-) -> Iterator[Problem]:
-    headers = decoded_messages.headers
-    decoded, surplus = decoded_messages.decoded, decoded_messages.surplus
-    for index in np.flatnonzero(~decoded | (surplus > 0)).tolist():
-        size = int(headers.bytes[index])
-        if decoded[index]:
-            kind, affected = "surplus_bytes", int(surplus[index])
-            offset = size - 4 - affected
-            follow = "byte follows" if affected == 1 else "bytes follow"
-            detail = f"{_name(decoded_messages, index)}: {affected} {follow} the last field"
-        else:
-            kind, error = _decode_error(decoded_messages, index)
-            detail, offset, affected = str(error), error.offset, size
-        yield Problem(
-            stage="protocol",
-            kind=kind,
-            detail=detail,
-            time=int(headers.time[index]),
-            capture=captures[int(headers.capture[index])],
-            packet=int(headers.packet[index]),
-            connection_id=int(headers.connection[index]),
-            offset=offset,
-            bytes=affected,
-        )
+    for messages in (block.request, block.response):
+        headers, decoded, surplus = messages.headers, messages.decoded, messages.surplus
+        for index in np.flatnonzero(~decoded | (surplus > 0)).tolist():
+            size = int(headers.bytes[index])
+            if decoded[index]:
+                kind, affected = "surplus_bytes", int(surplus[index])
+                offset = size - 4 - affected
+                follow = "byte follows" if affected == 1 else "bytes follow"
+                detail = f"{_name(messages, index)}: {affected} {follow} the last field"
+            else:
+                kind, error = _decode_error(messages, index)
+                detail, offset, affected = str(error), error.offset, size
+            yield Problem(
+                stage="protocol",
+                kind=kind,
+                detail=detail,
+                time=int(headers.time[index]),
+                capture=captures[int(headers.capture[index])],
+                packet=int(headers.packet[index]),
+                connection_id=int(headers.connection[index]),
+                offset=offset,
+                bytes=affected,
+            )
 
 
 def _name(decoded_messages: DecodedMessages, index: int) -> str:

@@ -7,7 +7,7 @@ The offsets of produced batches are in the response.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -20,15 +20,14 @@ from dissector.exchanges.columns import as_array
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
-from dissector.exchanges.topic_names import TopicNames, uuid_text
+from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.protocol.field_columns import FieldColumn
 from dissector.records.batch_headers import Batches, take
 from dissector.records.batch_reader import read_batches
-from dissector.tables.arrow import map_codes, without_dictionary
 from dissector.tables.pending import response_request_ids
-from dissector.tables.shared_columns import api_of, column_numbers
+from dissector.tables.shared_columns import column_numbers, request_columns, topic_columns
 
 PRODUCE = 0
 
@@ -111,16 +110,10 @@ def message_columns(
     """Columns of `batches` from the message that contains each batch."""
     field, message = carried.batches.field, carried.message
     request = block.requests.take(pa.array(carried.row[message]))
-    topic_id = carried.group.sibling_uuids(carried.column, "topic_id", field)
-    topic = carried.group.sibling_texts(carried.column, "topic", field).cast(pa.string())
     return {
-        "connection_id": request["connection"],
-        "correlation_id": request["correlation_id"],
+        **request_columns(request),
         "time": carried.messages.headers.time[message],
-        "api": api_of(request["api_key"], request["is_token"]),
-        "client_id": without_dictionary(request["client_id"]),
-        "topic": pc.coalesce(topic, names.resolve(topic_id).cast(pa.string())),
-        "topic_id": map_codes(topic_id, uuid_text, pa.string()),
+        **topic_columns(carried.group, carried.column, names, field),
         "partition": carried.group.sibling_numbers(carried.column, "partition", field),
     }
 
@@ -147,6 +140,11 @@ def offset_columns(batches: Batches) -> dict[str, pa.Array]:
     }
 
 
+def topic_keys(columns: Mapping[str, Any] | pa.Table) -> Any:
+    """What identifies topics in messages of one version: the id, or else the name."""
+    return pc.coalesce(columns["topic_id"], columns["topic"])
+
+
 def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
     """The offset of the first record of each batch's partition, from the response; null without.
 
@@ -156,17 +154,14 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
     for group, column in block.response.fields.columns("offset"):
         if block.response.messages.api_key[group.messages[0]] != PRODUCE:
             continue
-        index = np.arange(len(column.row), dtype=np.int64)
         offset = column_numbers(column)
-        failed = pc.not_equal(group.sibling_numbers(column, "error_code", index), 0)
-        topic_id = map_codes(group.sibling_uuids(column, "topic_id", index), uuid_text, pa.string())
-        topic = group.sibling_texts(column, "topic", index).cast(pa.string())
+        failed = pc.not_equal(group.sibling_numbers(column, "error_code"), 0)
         parts.append(
             pa.table(
                 {
                     "request": response_request_ids(block)[group.message(column)],
-                    "key": pc.coalesce(topic_id, topic),
-                    "partition": group.sibling_numbers(column, "partition", index),
+                    "key": topic_keys(topic_columns(group, column)),
+                    "partition": group.sibling_numbers(column, "partition"),
                     "offset": pc.if_else(failed, None, pa.array(offset, mask=offset < 0)),
                 }
             )
@@ -178,7 +173,7 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
     wanted = pa.table(
         {
             "request": batches["request"],
-            "key": pc.coalesce(batches["topic_id"], batches["topic"]),
+            "key": topic_keys(batches),
             "partition": batches["partition"],
             "row": np.arange(len(batches)),
         }

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays
-from dissector.exchanges.columns import int_column
+from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.exchanges.topic_names import TopicNames
@@ -26,7 +26,7 @@ from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import Records
 from dissector.records.record_reader import read_records
 from dissector.tables.arrow import milliseconds, to_batch
-from dissector.tables.pending import completed_ids, with_connections
+from dissector.tables.pending import completed_ids
 from dissector.tables.record_batches import (
     CarriedBatches,
     Rank,
@@ -36,6 +36,7 @@ from dissector.tables.record_batches import (
     with_location,
 )
 from dissector.tables.schema import RECORDS
+from dissector.tables.shared_columns import with_connections
 
 _PENDING_RANK = -1
 """Start of the rank of rows from earlier blocks, which come before all others."""
@@ -101,8 +102,7 @@ class RecordRows:
             request, is_moved = ids.moved(int_column(part.batches, "request"))
             moved = part.filter(is_moved[part.batch])
             if len(moved.rows):
-                index = part.batches.schema.get_field_index("request")
-                batches = part.batches.set_column(index, "request", pa.array(request))
+                batches = with_column(part.batches, "request", pa.array(request))
                 rows = with_connections(moved.rows, connections)
                 self.rows.append(replace(moved, batches=batches, rows=rows))
 
@@ -190,8 +190,7 @@ def _with_offsets(block: CorrelatedBlock | None, part: _RecordPart) -> pa.Record
     if block is not None:
         first = assigned_offsets(block, part.batches).take(pa.array(part.batch))
         offset = pc.add(first, part.position)
-    index = part.rows.schema.get_field_index("offset")
-    return part.rows.set_column(index, part.rows.schema.field(index), offset)
+    return with_column(part.rows, "offset", offset)
 
 
 def _eviction_problem(evicted: Sequence[_RecordPart], block: CorrelatedBlock) -> Problem:

@@ -56,6 +56,16 @@ _PARTITION = TableColumn("partition", pa.int32(), "index of the partition")
 _CLIENT_ID = TableColumn(
     "client_id", TEXT, "client id; ends with … if the packet was truncated inside it"
 )
+_API_VERSION = TableColumn("api_version", pa.int16(), "version of the request")
+_REQUEST_TIME = TableColumn("time", TIME, "time of the request's first byte")
+_RESPONSE_TIME = TableColumn("response_time", TIME, "time of the response's first byte")
+_ENDPOINTS = (
+    TableColumn("client_ip", TEXT, "address of the client"),
+    TableColumn("client_port", pa.int32(), "port of the client"),
+    TableColumn("broker_ip", TEXT, "address of the broker"),
+    TableColumn("broker_port", pa.int32(), "port of the broker"),
+)
+_EXCHANGE = (_CONNECTION, _CORRELATION, _REQUEST_TIME, _RESPONSE_TIME, _API)
 
 EXCHANGES = Table(
     "exchanges",
@@ -63,13 +73,10 @@ EXCHANGES = Table(
     (
         TableColumn("capture", TEXT, "file with the first byte of the request"),
         _CONNECTION,
-        TableColumn("client_ip", TEXT, "address of the client"),
-        TableColumn("client_port", pa.int32(), "port of the client"),
-        TableColumn("broker_ip", TEXT, "address of the broker"),
-        TableColumn("broker_port", pa.int32(), "port of the broker"),
+        *_ENDPOINTS,
         TableColumn("api_key", pa.int16(), "number of the API"),
         _API,
-        TableColumn("api_version", pa.int16(), "version of the request"),
+        _API_VERSION,
         _CORRELATION,
         _CLIENT_ID,
         TableColumn(
@@ -139,13 +146,11 @@ ERRORS = Table(
         _CONNECTION,
         _CORRELATION,
         TableColumn("time", TIME, "time of the response's first byte"),
-        TableColumn("client_ip", TEXT, "address of the client"),
-        TableColumn("client_port", pa.int32(), "port of the client"),
+        *_ENDPOINTS[:2],
         _CLIENT_ID,
-        TableColumn("broker_ip", TEXT, "address of the broker"),
-        TableColumn("broker_port", pa.int32(), "port of the broker"),
+        *_ENDPOINTS[2:],
         _API,
-        TableColumn("api_version", pa.int16(), "version of the request"),
+        _API_VERSION,
         TableColumn("path", TEXT, "path of the error code in the response"),
         _TOPIC,
         _PARTITION,
@@ -239,42 +244,36 @@ RECORDS = Table(
     opt_in=True,
 )  # fmt: skip
 
+
+def _packets_from(end: str) -> tuple[TableColumn, ...]:
+    return (
+        TableColumn(f"{end}_packets", pa.int64(), f"number of packets from the {end}"),
+        TableColumn(f"{end}_bytes", pa.int64(), f"payload bytes from the {end}", "bytes"),
+        TableColumn(
+            f"{end}_retransmitted", pa.int64(), "number of packets with retransmitted bytes only"
+        ),
+        TableColumn(
+            f"{end}_out_of_order", pa.int64(), "number of packets that arrived after a later one"
+        ),
+        TableColumn(
+            f"{end}_lost_bytes", pa.int64(), "bytes that are missing in the capture", "bytes"
+        ),
+    )
+
+
 CONNECTIONS = Table(
     "connections",
     "a TCP connection; connections without Kafka have no counts of lost or reordered packets",
     (
         _CONNECTION,
-        TableColumn("client_ip", TEXT, "address of the client"),
-        TableColumn("client_port", pa.int32(), "port of the client"),
-        TableColumn("broker_ip", TEXT, "address of the broker"),
-        TableColumn("broker_port", pa.int32(), "port of the broker"),
+        *_ENDPOINTS,
         TableColumn("first_time", TIME, "time of the first packet"),
         TableColumn("last_time", TIME, "time of the last packet"),
         TableColumn("protocol", TEXT, "kafka (also inside TLS), tls (not decrypted) or unknown"),
         TableColumn("opened", pa.bool_(), "whether the capture contains the TCP handshake"),
         TableColumn("closed", TEXT, "fin or rst; null if the capture does not contain the end"),
-        TableColumn("client_packets", pa.int64(), "number of packets from the client"),
-        TableColumn("client_bytes", pa.int64(), "payload bytes from the client", "bytes"),
-        TableColumn(
-            "client_retransmitted", pa.int64(), "number of packets with retransmitted bytes only"
-        ),
-        TableColumn(
-            "client_out_of_order", pa.int64(), "number of packets that arrived after a later one"
-        ),
-        TableColumn(
-            "client_lost_bytes", pa.int64(), "bytes that are missing in the capture", "bytes"
-        ),
-        TableColumn("broker_packets", pa.int64(), "number of packets from the broker"),
-        TableColumn("broker_bytes", pa.int64(), "payload bytes from the broker", "bytes"),
-        TableColumn(
-            "broker_retransmitted", pa.int64(), "number of packets with retransmitted bytes only"
-        ),
-        TableColumn(
-            "broker_out_of_order", pa.int64(), "number of packets that arrived after a later one"
-        ),
-        TableColumn(
-            "broker_lost_bytes", pa.int64(), "bytes that are missing in the capture", "bytes"
-        ),
+        *_packets_from("client"),
+        *_packets_from("broker"),
         TableColumn("handshake_rtt_ms", pa.float64(), "round-trip time of the TCP handshake", "ms"),
         TableColumn("requests", pa.int64(), "number of requests"),
         TableColumn("responses", pa.int64(), "number of responses"),
@@ -324,21 +323,14 @@ TOPICS = Table(
     ),
 )
 
-_REQUEST_TIME = TableColumn("time", TIME, "time of the request's first byte")
-_RESPONSE_TIME = TableColumn("response_time", TIME, "time of the response's first byte")
-
 PARTITIONS = Table(
     "partitions",
     "a partition in an exchange with offsets: Produce, Fetch, ShareFetch, ListOffsets, "
     "OffsetCommit, TxnOffsetCommit, OffsetFetch, OffsetForLeaderEpoch, and for share groups "
     "DescribeShareGroupOffsets, ReadShareGroupState and its summary, WriteShareGroupState",
     (
-        _CONNECTION,
-        _CORRELATION,
-        _REQUEST_TIME,
-        _RESPONSE_TIME,
-        _API,
-        TableColumn("api_version", pa.int16(), "version of the request"),
+        *_EXCHANGE,
+        _API_VERSION,
         _CLIENT_ID,
         TableColumn("group_id", TEXT, "group of the offset; a Fetch does not contain it"),
         _TOPIC,
@@ -406,11 +398,7 @@ MEMBERSHIPS = Table(
     "an exchange between a group member and its coordinator: JoinGroup, SyncGroup, Heartbeat, "
     "LeaveGroup, ConsumerGroupHeartbeat, ShareGroupHeartbeat, StreamsGroupHeartbeat",
     (
-        _CONNECTION,
-        _CORRELATION,
-        _REQUEST_TIME,
-        _RESPONSE_TIME,
-        _API,
+        *_EXCHANGE,
         _CLIENT_ID,
         TableColumn("group_id", TEXT, "id of the group"),
         TableColumn("group_type", TEXT, "classic, consumer (KIP-848), share or streams"),
@@ -443,11 +431,7 @@ TRANSACTIONS = Table(
     "a transaction, or producer, in an exchange with a coordinator: InitProducerId, "
     "AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, EndTxn, WriteTxnMarkers",
     (
-        _CONNECTION,
-        _CORRELATION,
-        _REQUEST_TIME,
-        _RESPONSE_TIME,
-        _API,
+        *_EXCHANGE,
         _CLIENT_ID,
         TableColumn("transactional_id", TEXT, "transactional id of the producer"),
         TableColumn("producer_id", pa.int64(), "producer id in the request"),

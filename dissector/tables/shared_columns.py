@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array
+from dissector.exchanges.columns import Rows, as_array, with_column
+from dissector.exchanges.correlated_block import CorrelatedBlock
+from dissector.exchanges.decoded_fields import ALL, LayoutGroup, Values
 from dissector.exchanges.sasl import SASL_TOKEN
+from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import encode, without_dictionary
+from dissector.tables.arrow import encode, map_codes, without_dictionary
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -28,12 +31,68 @@ class Endpoints(Protocol):
         """client_ip, client_port, broker_ip and broker_port of each of n connections."""
 
 
+def with_connections(rows: Rows, connections: Int64) -> Rows:
+    """The rows with other numbers in `connection_id`, if they have it.
+
+    `connections`: by present number.
+    """
+    if "connection_id" not in rows.schema.names:
+        return rows
+    column = pa.array(connections).take(as_array(rows["connection_id"]))
+    return with_column(rows, "connection_id", column)
+
+
 def api_of(api_key: Column, is_token: Column | None) -> pa.Array:
     """API name of each request; null if no API has its key, or the request is missing."""
     name = encode(api_key, registry.api_name)
     if is_token is None or not pc.any(is_token).as_py():
         return name
     return pc.if_else(as_array(is_token), SASL_TOKEN, without_dictionary(name))
+
+
+def request_columns(requests: pa.Table) -> dict[str, Any]:
+    """The columns that most tables have of these rows of `CorrelatedBlock.requests`."""
+    return {
+        "connection_id": requests["connection"],
+        "correlation_id": requests["correlation_id"],
+        "api": api_of(requests["api_key"], requests["is_token"]),
+        "api_version": requests["version"],
+        "client_id": without_dictionary(requests["client_id"]),
+    }
+
+
+def response_place(
+    block: CorrelatedBlock, group: LayoutGroup, column: FieldColumn, select: Values = ALL
+) -> dict[str, Int64]:
+    """Columns that order values in responses: see `in_responses`."""
+    message, headers = group.message(column)[select], block.response.headers
+    return {
+        "time": headers.time[message],
+        "connection_id": headers.connection[message],
+        "message": message,
+        "at": column.at[select],
+    }
+
+
+def in_responses(parts: list[pa.Table]) -> pa.Table:
+    """The rows of parts with the columns of `response_place`, in their order."""
+    return pa.concat_tables(parts).sort_by(
+        [*IN_ORDER, ("message", "ascending"), ("at", "ascending")]
+    )
+
+
+def topic_columns(
+    group: LayoutGroup,
+    column: FieldColumn,
+    names: TopicNames | None = None,
+    select: Values = ALL,
+) -> dict[str, pa.Array]:
+    """`topic` and `topic_id` of each selected value. `names`: for topics with an id only."""
+    topic_id = group.sibling_uuids(column, "topic_id", select)
+    topic = group.sibling_texts(column, "topic", select).cast(pa.string())
+    if names is not None:
+        topic = pc.coalesce(topic, names.resolve(topic_id).cast(pa.string()))
+    return {"topic": topic, "topic_id": map_codes(topic_id, uuid_text, pa.string())}
 
 
 def error_names(code: pa.Array | pa.ChunkedArray) -> pa.DictionaryArray:

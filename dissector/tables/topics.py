@@ -8,44 +8,41 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.columns import as_array
 from dissector.exchanges.correlated_block import CorrelatedBlock
-from dissector.exchanges.topic_names import uuid_text
 from dissector.packets.block import Int64
-from dissector.tables.arrow import as_batch, map_codes, row_keys, to_batch
+from dissector.tables.arrow import empty_batch, row_keys, to_batch
 from dissector.tables.schema import TOPICS
-from dissector.tables.shared_columns import column_numbers
+from dissector.tables.shared_columns import (
+    column_numbers,
+    in_responses,
+    response_place,
+    topic_columns,
+)
 
 
 def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
     """The partitions in Metadata responses: columns of `topics`, and connection_id."""
-    parts = [pa.schema([*TOPICS.schema, *_SOURCE]).empty_table()]
+    parts = []
     for group, column in block.response.fields.columns("leader"):
         if not any(group.walked.by_role("replicas")):
             continue  # a Produce or Fetch response that only names a new leader
-        index = np.arange(len(column.row), dtype=np.int64)
-        message = group.message(column)
-        columns = {
-            "topic": group.sibling_texts(column, "topic", index).cast(pa.string()),
-            "topic_id": map_codes(
-                group.sibling_uuids(column, "topic_id", index), uuid_text, pa.string()
-            ),
-            "partition": group.sibling_numbers(column, "partition", index),
-            "leader": pa.array(column_numbers(column)),
-            "leader_epoch": group.sibling_numbers(column, "leader_epoch", index),
-            "replicas": group.nested_lists(column, "replicas"),
-            "isr": group.nested_lists(column, "isr"),
-            "time": block.response.headers.time[message],
-        }
-        source = [block.response.headers.connection[message], message, column.at]
-        rows = pa.Table.from_batches([to_batch(TOPICS, columns)])
-        for name, values in zip(_SOURCE, source, strict=True):
-            rows = rows.append_column(name, pa.array(values))
-        parts.append(rows)
-    order = ("time", *_SOURCE.names)
-    table = pa.concat_tables(parts).sort_by([(name, "ascending") for name in order])
-    return as_batch(table.drop_columns(_SOURCE.names[1:]))
-
-
-_SOURCE = pa.schema({"connection_id": pa.int64(), "message": pa.int64(), "at": pa.int64()})
+        parts.append(
+            pa.table(
+                {
+                    **response_place(block, group, column),
+                    **topic_columns(group, column),
+                    "partition": group.sibling_numbers(column, "partition"),
+                    "leader": pa.array(column_numbers(column)),
+                    "leader_epoch": group.sibling_numbers(column, "leader_epoch"),
+                    "replicas": group.nested_lists(column, "replicas"),
+                    "isr": group.nested_lists(column, "isr"),
+                }
+            )
+        )
+    if not parts:
+        return empty_batch(TOPICS).append_column("connection_id", pa.nulls(0, pa.int64()))
+    table = in_responses(parts)
+    rows = to_batch(TOPICS, {name: table[name] for name in table.column_names})
+    return rows.append_column("connection_id", as_array(table["connection_id"]))
 
 
 class TopicChanges:

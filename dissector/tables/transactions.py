@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
@@ -19,7 +18,8 @@ from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import to_batch
+from dissector.tables.arrow import to_batch, unless_negative
+from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
     exchange_columns,
@@ -27,7 +27,7 @@ from dissector.tables.pending import (
     response_request_ids,
 )
 from dissector.tables.schema import TRANSACTIONS
-from dissector.tables.shared_columns import IN_ORDER, error_names
+from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names
 
 APIS = frozenset(
     {"InitProducerId", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn",
@@ -58,8 +58,8 @@ class TransactionRows:
         columns: dict[str, Any] = {
             **{name: requests[name] for name in requests.column_names},
             **exchange,
-            "producer_id": _non_negative(requests["producer_id"]),
-            "producer_epoch": _non_negative(requests["producer_epoch"]),
+            "producer_id": unless_negative(requests["producer_id"]),
+            "producer_epoch": unless_negative(requests["producer_epoch"]),
             "committed": requests["committed"].cast(pa.bool_()),
             "verify_only": requests["verify_only"].cast(pa.bool_()),
             "given_producer_id": producers["given_producer_id"],
@@ -67,8 +67,7 @@ class TransactionRows:
             "error_code": code,
             "error": error_names(code),
         }
-        rows = to_batch(TRANSACTIONS, columns)
-        return rows.take(pc.sort_indices(rows, sort_keys=IN_ORDER))
+        return to_batch(TRANSACTIONS, columns).sort_by(IN_ORDER)
 
 
 def _request_columns(block: CorrelatedBlock) -> pa.Table:
@@ -76,15 +75,14 @@ def _request_columns(block: CorrelatedBlock) -> pa.Table:
     parts = [_NO_ROWS]
     ids = request_ids(block)
     for group, column in _anchors(block):
-        index = np.arange(len(column.row), dtype=np.int64)
         count = _partitions(group, column)
         columns: dict[str, Any] = {
             "request": ids[group.message(column)],
             "partition_count": pa.array(count, mask=count == 0),
         }
-        columns |= {name: group.sibling_numbers(column, name, index) for name in _NUMBERS}
+        columns |= {name: group.sibling_numbers(column, name) for name in _NUMBERS}
         for name in _TEXTS:
-            columns[name] = group.sibling_texts(column, name, index).cast(pa.string())
+            columns[name] = group.sibling_texts(column, name).cast(pa.string())
         parts.append(pa.table(columns, schema=_NO_ROWS.schema))
     return pa.concat_tables(parts)
 
@@ -133,16 +131,14 @@ def _errors(block: CorrelatedBlock, requests: pa.Table, response: Int64) -> pa.A
     fields = block.response.fields
     codes: dict[tuple[int, str | None, int | None], int] = {}
     ids = response_request_ids(block)
-    for group, column in fields.columns("error_code"):
-        assert column.values is not None
-        select = np.flatnonzero(column.values)
+    for group, column, select in error_codes(fields):
         keys = zip(
             ids[group.message(column)[select]].tolist(),
             group.sibling_texts(column, "transactional_id", select).to_pylist(),
             group.sibling_numbers(column, "producer_id", select).to_pylist(),
             strict=True,
         )
-        for key, code in zip(keys, column.values[select].tolist(), strict=True):
+        for key, code in zip(keys, column_numbers(column)[select].tolist(), strict=True):
             codes.setdefault(key, code)
     code = np.zeros(len(requests), np.int64)
     request = int_column(requests, "request")
@@ -158,8 +154,3 @@ def _errors(block: CorrelatedBlock, requests: pa.Table, response: Int64) -> pa.A
             code[index] = codes.get((number, name, None), by_producer)
     good = np.append(fields.good, False)
     return pa.array(code, mask=~good[response])
-
-
-def _non_negative(number: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The number; null if negative, which is Kafka's null."""
-    return pc.if_else(pc.less(number, 0), None, number)

@@ -352,8 +352,7 @@ def test_zstd_blocks_in_pieces(tmp_path, monkeypatch, plain, checksum, chunk):
             writer.write(CONTENT[at : at + 30_000])
             writer.flush(zstandard.FLUSH_BLOCK)
     content = packed.getvalue()
-    codecs = [codec._replace(chunk=chunk) for codec in byte_input.CODECS]
-    monkeypatch.setattr(byte_input, "CODECS", codecs)
+    monkeypatch.setattr(byte_input, "CHUNK", chunk)
     reading = read_bytes(tmp_path, content)
     assert reading.rows == plain.rows
     assert reading.problems == []

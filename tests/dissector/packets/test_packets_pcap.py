@@ -198,7 +198,7 @@ def test_unlikely_records_are_read_where_the_chain_holds(tmp_path):
 
 
 def test_an_unlikely_record_at_the_end_of_a_batch(tmp_path, monkeypatch):
-    monkeypatch.setattr("dissector.packets.record_scan.CHAIN_LIMIT", 4)
+    monkeypatch.setattr("dissector.packets.pcap._SCAN_LIMIT", 4)
     content = bytearray(CONTENT)
     at = int(ENDS[2])
     content[at : at + 4] = struct.pack("<I", 1)  # the fourth packet is of 1970

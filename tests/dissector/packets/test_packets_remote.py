@@ -14,7 +14,8 @@ import fsspec
 from dissector.errors import CaptureError
 from dissector.packets import open_packets, remote
 from dissector.packets.byte_input import ByteInput
-from dissector.packets.file_ranges import FilePart, boundary, open_part, size_of
+from dissector.packets.capture_reader import CaptureReader, ReadState
+from dissector.packets.file_ranges import RangeSource, boundary, primed, size_of
 from dissector.packets.paths import open_reader
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-sasl.pcap.zst"
@@ -50,10 +51,12 @@ def test_parts_are_those_of_a_file(folder: str, tmp_path: Path) -> None:
     at = boundary(here, size // 2)
     assert at is not None
     assert boundary(there, size // 2) == at
-    for begin, end in ((0, at), (at, None), (0, None)):
-        read = [
-            open_part(FilePart(path, begin, end), []).read(0, 1 << 30) for path in (here, there)
-        ]
+    for begin, end in ((24, at), (at, size), (24, size)):
+        read = []
+        for path in (here, there):
+            state = ReadState(primed(path), begin)
+            reader = CaptureReader(path, RangeSource(path, begin, end), state)
+            read.append(reader.read(0, 1 << 30))
         local, remote = (records for records in read if records is not None)
         assert (local.data == remote.data).all()
         assert len(local.number) == len(remote.number) > 10

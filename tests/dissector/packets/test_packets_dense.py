@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dissector.packets import record_scan
+from dissector.packets import pcap, pcapng
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
@@ -64,7 +64,8 @@ def test_dense_captures(tmp_path, monkeypatch, dense, order, damage):
         content = content[:damage] + bytes(3000) + content[damage + 2500 :]
     in_blocks = read_bytes(tmp_path, content, block_bytes=100_000)
     together = read_bytes(tmp_path, content, block_bytes=1 << 22)
-    monkeypatch.setattr(record_scan, "CHAIN_LIMIT", 1000)
+    monkeypatch.setattr(pcap, "_SCAN_LIMIT", 1000)
+    monkeypatch.setattr(pcapng, "CHAIN_LIMIT", 1000)
     in_parts = read_bytes(tmp_path, content, block_bytes=1 << 22)
     assert together.rows == in_blocks.rows == in_parts.rows
     assert damage or together.problems == in_blocks.problems == []
