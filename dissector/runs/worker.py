@@ -254,7 +254,7 @@ def dissect(
     builder.remove(others)
     _clear(reader, builder)
     border = Border(rows, take_border(reader, builder, rows))
-    reader.streams.forget_brokers()  # those that were guessed
+    reader.streams.brokers.clear()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
     brokers_before = set(reader.streams.brokers)
     learner = None if run.is_first else Learner(make, hash_key)

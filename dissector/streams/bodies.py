@@ -126,13 +126,13 @@ class BodyCheck:
         self._table = table
         self._body_end = body_end
 
-    def check(self, chains: FrameChains, stream: int, at: int, until: int) -> tuple[int, int]:
-        """Whether the body of the message at an address fits its size; and the address where the
-        body ends, or the end of the message if that is unknown.
+    def check(self, chains: FrameChains, index: int, at: int) -> tuple[int, int]:
+        """Whether the body of the message at an address of a chain fits its size; and the address
+        where the body ends, or the end of the message if that is unknown.
 
-        `until`: address behind the last byte of the stream. A hole ends the check.
+        A hole ends the check.
         """
-        address = np.array([at])
+        address, stream, until = np.array([at]), int(chains.stream[index]), int(chains.end[index])
         size = int(chains.space.number(address, "i4")[0])
         body = at + 4
         behind = body + size

@@ -22,13 +22,11 @@ import numpy as np
 from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import BodyCheck, BodyEnd, unknown_body
+from dissector.streams.bodies import BodyEnd, unknown_body
 from dissector.streams.declared import DeclaredConnections
-from dissector.streams.detection import ProtocolDetector
 from dissector.streams.flows import Assignment, FlowTracker
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Framer
-from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import GRACE
 from dissector.streams.named_ports import NamedPorts, Refusal
 from dissector.streams.parking import Parking
@@ -37,7 +35,8 @@ from dissector.streams.request_evidence import DECISION, Evidence
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.rows import StreamStates
 from dissector.streams.segments import Segments
-from dissector.streams.state import CLOSED, States
+from dissector.streams.state import CLOSED
+from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     ENCRYPTED,
     HEAD,
@@ -91,32 +90,22 @@ class Streams:
         refusal: Refusal = lambda request: "it is not a request",
     ) -> None:
         self.connections = ConnectionTable()
-        self._streams = StreamTable()
+        self.brokers: set[tuple[int, int, int]] = set()
+        """The known addresses of brokers: high and low as in `PacketBlock`, and port."""
+        self._set, decrypted = (
+            StreamSet(self.connections, ports, newest, evidence, body_end, self.brokers)
+            for _ in range(2)
+        )
+        self._streams = self._set.streams
+        self._detector = self._set.detector
         self._parking = Parking(self.connections)
-        self._flows = FlowTracker(self.connections, self._streams, self._parking.restore)
+        self.flows = FlowTracker(self.connections, self._streams, self._parking.restore)
+        """The connection of each pair of endpoints."""
         self._recent = np.zeros(0, np.int64)  # rows of the last block
-        self._states = States(self.connections, self._streams)
-        self._reassembler = Reassembler(self.connections, self._streams, self._states)
-        self._bodies = BodyCheck(self.connections, body_end)
-        self._scorer = HeaderScorer(
-            self.connections, self._streams, ports, newest, self._bodies.log
-        )
-        self._detector = ProtocolDetector(
-            self.connections, self._streams, self._states, self._scorer, evidence
-        )
-        self.declared = DeclaredConnections(self.connections, self._streams, self._states)
-        self._framer = Framer(
-            self.connections,
-            self._streams,
-            self._states,
-            self._scorer,
-            self._detector,
-            self._bodies,
-        )
-        self._tls_streams = TlsStreams(
-            self.connections, ports, newest, evidence, body_end, self._scorer.brokers,
-            keys or KeyLog(), memory // STREAM_SHARE // 2,
-        )  # fmt: skip
+        self._reassembler = Reassembler(self.connections, self._streams, self._set.states)
+        self.declared = DeclaredConnections(self.connections, self._streams, self._set.states)
+        self._framer = Framer(self._set)
+        self._tls_streams = TlsStreams(decrypted, keys or KeyLog(), memory // STREAM_SHARE // 2)
         self._named_ports = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
@@ -136,10 +125,6 @@ class Streams:
     def reserve(self) -> int:
         """Bytes to leave free in front of the next block."""
         return self._framer.carry.bytes
-
-    def learn_broker(self, high: int, low: int, port: int) -> None:
-        """Add the address of a broker, from another connection."""
-        self._scorer.brokers.add((high, low, port))
 
     def feed(self, block: PacketBlock) -> FrameBlock:
         """The frames that this block completed."""
@@ -180,12 +165,10 @@ class Streams:
         self._forget(rows)
 
     def _forget(self, rows: Int64) -> None:
-        self._streams.forget(rows)
-        self._flows.forget(rows)
+        self._set.forget(rows)
+        self.flows.forget(rows)
         self._tls_streams.forget(rows)
-        self._detector.forget(rows)
         self._named_ports.forget(rows)
-        self._bodies.log.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 
@@ -201,20 +184,10 @@ class Streams:
         column = self._streams.close_deadline
         column[rows] = np.minimum(column[rows], deadline[:, None])
 
-    @property
-    def flows(self) -> FlowTracker:
-        """The connection of each pair of endpoints."""
-        return self._flows
-
     def guess(self, is_guessing: bool) -> None:
         """Let streams begin with their first bytes, and requests decide that are not refuted, for
         states that will be verified; or not."""
         self._reassembler.is_guessing = self._detector.is_guessing = is_guessing
-
-    @property
-    def brokers(self) -> set[tuple[int, int, int]]:
-        """The known addresses of brokers: high and low as in `PacketBlock`, and port."""
-        return self._scorer.brokers
 
     def identify_sides(self, rows: Int64) -> None:
         """Find the clients of these connections by the brokers that are known now."""
@@ -223,10 +196,6 @@ class Streams:
     def servers(self, rows: Int64) -> list[tuple[int, int, int]]:
         """The address of the server of each of these connections, as in `brokers`."""
         return self._detector.servers(rows)
-
-    def forget_brokers(self) -> None:
-        """Forget all addresses of brokers."""
-        self.brokers.clear()
 
     @property
     def buffered(self) -> int:
@@ -244,7 +213,7 @@ class Streams:
             self._streams.take(rows),
             self._framer.carry.take(rows),
             self._detector.take(rows),
-            self._bodies.log.take(of_history),
+            self._set.bodies.log.take(of_history),
             self._tls_streams.take(rows),
             self._named_ports.take(rows),
             None
@@ -264,7 +233,7 @@ class Streams:
             table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
         self._framer.carry.put(rows, states.carried)
         self._detector.put(rows, states.rejected)
-        self._bodies.log.put(rows, states.requests)
+        self._set.bodies.log.put(rows, states.requests)
         self._tls_streams.put(rows, states.tls)
         self._named_ports.put(rows, states.first_bytes)
         if self.round_trips is not None and states.round_trips is not None:
@@ -302,7 +271,7 @@ class Streams:
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
         streams, carried = self._streams, self._framer.carry.segments
         block_problems = BlockProblems(self.connections, self._streams)
-        assignment = self._flows.assign(block, np.unique(carried.stream >> 1))
+        assignment = self.flows.assign(block, np.unique(carried.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
         if self.observe is not None:
@@ -370,7 +339,7 @@ class Streams:
         tls_streams = self._tls_streams
         self.decrypted = list(tls_streams.feed(block.data, segments, self._now, last=last))
         closed = np.array(tls_streams.take_closed(), np.int64)
-        self._states.advance(np.concatenate([2 * closed, 2 * closed + 1]), CLOSED)
+        self._set.states.advance(np.concatenate([2 * closed, 2 * closed + 1]), CLOSED)
 
     def _beyond_budget(self, block_problems: BlockProblems) -> Int64:
         """The streams that must stop waiting: those with the oldest carried bytes."""

@@ -296,7 +296,7 @@ def test_a_learned_broker_identifies_the_client():
     connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
     connection.broker(response(1)[:3])
     streams = Streams(ports=(9092,), newest=NEWEST)
-    streams.learn_broker(0, ipv4("10.0.0.9"), 7777)
+    streams.brokers.add((0, ipv4("10.0.0.9"), 7777))
     streams.feed(block(dialogue.packets, streams.reserve))
     table = streams.connections
     assert table.port[0, int(table.client[0])] == 40001
