@@ -17,7 +17,7 @@ import numpy as np
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.byteview import ScatteredBytes
+from dissector.streams.byteview import ByteView, copy_ranges
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments
 from dissector.streams.table import Bools
@@ -77,7 +77,7 @@ class FrameChains:
     """The stream of each slot, ascending."""
     address: Int64 = field(init=False)
     """Address of each piece's first byte."""
-    space: ScatteredBytes = field(init=False)
+    space: ByteView = field(init=False)
     slot: Int64 = field(init=False)
     """Slots of the streams that have pieces, ascending; shape (streams,)."""
     stream: Int64 = field(init=False)
@@ -97,7 +97,7 @@ class FrameChains:
             pieces.stream, pieces.at, pieces.length, pieces.span, self.address,
             streams.reshape(-1), gaps.reshape(-1),
         )  # fmt: skip
-        self.space = ScatteredBytes(self.data, self.address, pieces.source, pieces.length)
+        self.space = ByteView(self.data, self.address, pieces.source, pieces.length)
         self.slot, first, self.end = streams[:, :stream_count].copy()
         self.stream = self.stream_ids[self.slot]
         self.first = np.append(first, count)
@@ -169,18 +169,16 @@ class FrameChains:
         high = np.minimum(self.address[first:last] + self.pieces.length[first:last], end)
         length = np.maximum(high - low, 0)
         source = self.pieces.source[first:last] + low - self.address[first:last]
-        parts = [
-            self.data[at : at + size]
-            for at, size in zip(source.tolist(), length.tolist(), strict=True)
-        ]
         ends = np.cumsum(length)
+        window = np.empty(int(ends[-1]), np.uint8)
+        copy_ranges(self.data, source, length, window)
         shift = low - (ends - length)
 
         def address(offset: Int64) -> Int64:
             shifted: Int64 = offset + shift[ends.searchsorted(offset, "right")]
             return shifted
 
-        return np.concatenate(parts), address
+        return window, address
 
     def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64, Int64]:
         """Walk the chains of these streams, in order, from the addresses `at` on.
