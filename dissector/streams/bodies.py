@@ -42,11 +42,6 @@ MAX_SURPLUS: Final = 16
 """Most surplus bytes that clients are known to append to a body."""
 
 
-def unknown_body(data: bytes, size: int, request: tuple[int, int] | None) -> int:
-    """A `BodyEnd` without definitions."""
-    raise UnknownVersion("no definitions", offset=0)
-
-
 class RequestLog:
     """API and version of the latest requests, by stream and correlation id."""
 
@@ -56,12 +51,9 @@ class RequestLog:
         self._orders: list[Int64 | None] = []
         """The order of the keys of each chunk, once a request was looked up in it."""
 
-    def add(self, stream: Int64, correlation: Int64, kind: Int64) -> None:
-        """Add requests. `kind`: API key and version, as one number of the header."""
-        self.add_keys(_key(stream, correlation), kind.astype(np.int32))
-
-    def add_keys(self, keys: Int64, kinds: Int32) -> None:
-        """Add requests. `keys`: stream and correlation id of each, as one number."""
+    def add(self, keys: Int64, kinds: Int32) -> None:
+        """Add requests. `keys`: stream and correlation id, see `key_of`. `kinds`: API key and
+        version, as one number of the header."""
         if not len(keys):
             return
         self._keys.append(keys)
@@ -86,7 +78,7 @@ class RequestLog:
 
     def has(self, stream: Int64, correlation: Int64) -> Bools:
         """Whether requests with these correlation ids were sent in these streams."""
-        key = _key(stream, correlation)
+        key = key_of(stream, correlation)
         has = np.zeros(len(key), np.bool_)
         for keys in self._keys:
             has |= np.isin(key, keys)
@@ -110,10 +102,10 @@ class RequestLog:
     def put(self, rows: Int64, taken: tuple[Int64, Int64, Int32]) -> None:
         """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
         stream, correlation, kind = (column[rows[taken[0] >> 1] >= 0] for column in taken)
-        self.add(streams_of(rows, stream), correlation, kind.astype(np.int64))
+        self.add(key_of(streams_of(rows, stream), correlation), kind)
 
 
-def _key(stream: Int64, correlation: Int64) -> Int64:
+def key_of(stream: Int64, correlation: Int64) -> Int64:
     """One number of a stream and a correlation id."""
     return stream << 32 | (correlation & 0xFFFFFFFF)
 

@@ -31,7 +31,9 @@ from dissector.streams.table import (
     UNDECIDED,
     Bools,
     ConnectionTable,
+    Endpoint,
     StreamTable,
+    streams_at,
 )
 
 READINGS = 16
@@ -67,13 +69,12 @@ class ProtocolDetector:
 
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections; their rows will be reused."""
-        for stream in np.concatenate([2 * rows, 2 * rows + 1]).tolist():
+        for stream in streams_at(rows).tolist():
             self._rejected.pop(stream, None)
 
     def take(self, rows: Int64) -> dict[int, set[int]]:
         """Rejected candidates of these connections, by stream, numbered like `rows`."""
-        streams = (2 * rows[:, None] + np.arange(2)).ravel()
-        return chosen(self._rejected, streams)
+        return chosen(self._rejected, streams_at(rows))
 
     def put(self, rows: Int64, rejected: Mapping[int, set[int]]) -> None:
         """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
@@ -135,7 +136,7 @@ class ProtocolDetector:
 
     def _weigh_heads(
         self, chains: FrameChains, index: Int64, verdict: Int64, doubtful: Int64, given_up: Bools,
-        trusted: Collection[tuple[int, int, int]] = (),
+        trusted: Collection[Endpoint] = (),
     ) -> None:  # fmt: skip
         """Weigh doubtful requests at the heads of their streams. With enough evidence, the receiver
         is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then NO.
@@ -153,11 +154,9 @@ class ProtocolDetector:
             else:
                 verdict[each] = NO if bits < 0 or given_up[each] else UNCLEAR
 
-    def servers(self, rows: Int64) -> list[tuple[int, int, int]]:
-        """Address (high, low) and port of the servers of these connections."""
-        table, end = self._table, 1 - self._table.client[rows]
-        ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
-        return list(zip(*(each.tolist() for each in ends), strict=True))
+    def servers(self, rows: Int64) -> list[Endpoint]:
+        """The servers of these connections."""
+        return self._table.endpoints(rows, 1 - self._table.client[rows])
 
     # Connections that are joined midway
 

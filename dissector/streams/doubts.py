@@ -55,12 +55,10 @@ class Doubts:
         doubtful = self._doubtful_ends(index[cut], begin[cut], at[cut])
         doubtful = np.union1d(doubtful, self._repeated_ends(index[cut], at[cut], frames))
         last = np.union1d(cut[doubtful], np.flatnonzero(ended == BAD))
+        places = np.append(frames.start[implausible], at[last]).tolist()
         doubtful_places: dict[int, list[int]] = {}
-        starts = frames.start[implausible].tolist()
-        for each, address in zip(owner.tolist(), starts, strict=True):
+        for each, address in zip(np.append(owner, last).tolist(), places, strict=True):
             doubtful_places.setdefault(each, []).append(address)
-        for each in last.tolist():
-            doubtful_places.setdefault(each, []).append(int(at[each]))
         return doubtful_places
 
     def _doubtful_ends(self, index: Int64, begin: Int64, at: Int64) -> Int64:

@@ -255,7 +255,7 @@ class FrameParser:
             frames.piece, frames.first, frames.second, chains.pieces.stream, client, RESERVED,
             least, most, fall, earliest, key, kind,
         )  # fmt: skip
-        self._bodies.log.add_keys(key[:count], kind[:count])
+        self._bodies.log.add(key[:count], kind[:count])
         slot = np.flatnonzero(earliest >= 0)
         index, stream = chains.slot.searchsorted(slot), stream[slot]
         begin = chains.position_of(index, frames.start[earliest[slot]])

@@ -33,6 +33,7 @@ from dissector.streams.table import (
     NEVER,
     Bools,
     ConnectionTable,
+    Endpoint,
     StreamTable,
 )
 
@@ -89,7 +90,7 @@ class HeaderScorer:
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, ports: Collection[int],
-        newest: Mapping[int, int], log: RequestLog, brokers: set[tuple[int, int, int]],
+        newest: Mapping[int, int], log: RequestLog, brokers: set[Endpoint],
     ) -> None:  # fmt: skip
         self.brokers = brokers
         """Addresses and ports of brokers: from Kafka connections, and named in responses."""
@@ -112,10 +113,8 @@ class HeaderScorer:
         table = self._table
         is_known: Bools = _port_table({port for _, _, port in self.brokers})[table.port[rows]]
         index, end = np.nonzero(is_known)
-        row = rows[index]
-        columns = (table.high[row, end], table.low[row, end], table.port[row, end])
-        ends = zip(*(each.tolist() for each in columns), strict=True)
-        is_known[index, end] = [each in self.brokers for each in ends]
+        endpoints = table.endpoints(rows[index], end)
+        is_known[index, end] = [each in self.brokers for each in endpoints]
         return is_known
 
     def may_be_client(self, stream: Int64) -> Bools:

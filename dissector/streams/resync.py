@@ -332,14 +332,12 @@ class Search:
         if node.end >= self._end:
             return node.bits, -1
         following = self._nodes.get(node.end)
-        if following is not None and following.state == UNCLEAR and following.end < 0:
-            rank = bisect_left(order, node.end)
-            return node.bits + best[rank], entry[rank]
-        rank = bisect_left(order, node.end)
-        is_border = following is not None and following.is_border
-        skipped = best[rank] + (BORDER_BITS if is_border else -BROKEN)
         if following is None:
             return node.bits, -1
+        rank = bisect_left(order, node.end)
+        if following.state == UNCLEAR and following.end < 0:
+            return node.bits + best[rank], entry[rank]
+        skipped = best[rank] + (BORDER_BITS if following.is_border else -BROKEN)
         linked = value.get(node.end, following.bits) if following.end >= 0 else -np.inf
         if self._is_out_of_order(node, following):
             linked += OUT_OF_ORDER

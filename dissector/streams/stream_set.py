@@ -13,7 +13,7 @@ from dissector.streams.detection import ProtocolDetector
 from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.request_evidence import Evidence
 from dissector.streams.state import States
-from dissector.streams.table import ConnectionTable, StreamTable
+from dissector.streams.table import ConnectionTable, Endpoint, StreamTable
 
 
 class StreamSet:
@@ -22,7 +22,7 @@ class StreamSet:
 
     def __init__(
         self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
-        evidence: Evidence, body_end: BodyEnd, brokers: set[tuple[int, int, int]],
+        evidence: Evidence, body_end: BodyEnd, brokers: set[Endpoint],
     ) -> None:  # fmt: skip
         self.table = table
         self.streams = StreamTable()

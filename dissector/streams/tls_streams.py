@@ -32,6 +32,7 @@ from dissector.streams.table import (
     NEW,
     OPEN,
     UNDECIDED,
+    streams_at,
 )
 from dissector.tls import KeyLog, Plaintext, TlsFacts
 
@@ -54,7 +55,8 @@ class TlsStreams:
         self._encrypted_size = 0
         self._sessions: dict[int, TlsSession] = {}
         self._undecided: set[int] = set()
-        self._closed: list[int] = []
+        self.closed: list[int] = []
+        """Connections whose decryption ended; the caller removes them."""
         self.reported: set[int] = set()
         """Connections with a problem that gives the reason why they are not decrypted."""
         self._keys = keys
@@ -100,11 +102,6 @@ class TlsStreams:
                 self._undecided.add(row)
             if is_reported:
                 self.reported.add(row)
-
-    def take_closed(self) -> list[int]:
-        """The connections whose decryption ended since the last call."""
-        closed, self._closed = self._closed, []
-        return closed
 
     def feed(
         self, data: Bytes, segments: Segments, now: int, *, last: bool
@@ -192,7 +189,7 @@ class TlsStreams:
 
     def _close(self, row: int) -> None:
         """End the decryption of this connection."""
-        self._closed.append(row)
+        self.closed.append(row)
         self._sessions.pop(row, None)
 
     def _problems(self, row: int, session: TlsSession) -> list[Problem]:
@@ -219,7 +216,7 @@ class TlsStreams:
         data = self._joined(records)
         fresh = _segments(records, carry.bytes)
         rows = np.unique(np.concatenate([fresh.stream, carry.segments.stream]) >> 1)
-        stream_ids = (2 * rows[:, None] + np.arange(2)).ravel()
+        stream_ids = streams_at(rows)
         self._begin(records)
         segments = carry.segments + fresh
         segments = replace(segments, stream=np.searchsorted(stream_ids, segments.stream))
@@ -274,12 +271,10 @@ class TlsStreams:
 
 def _segments(records: list[tuple[int, Plaintext]], begin: int) -> Segments:
     """The plaintext of records as segments. `begin`: offset of the first one in the data."""
-    stream = np.array([stream for stream, _ in records], np.int64)
-    length = np.array([len(plain.data) for _, plain in records], np.int64)
-    at = np.array([plain.at for _, plain in records], np.int64)
-    arrival = np.array([plain.arrival for _, plain in records], np.int64).reshape(-1, 3)
+    rows = [(stream, plain.at, len(plain.data), *plain.arrival) for stream, plain in records]
+    columns = np.array(rows, np.int64).reshape(-1, 6).T.copy()
+    stream, at, length, time, capture, number = columns
     source = begin + np.cumsum(length) - length
-    time, capture, number = arrival.T.copy()
     return Segments(
         stream, at, length, length, source, np.full(len(records), BLOCK), time, capture, number,
         acknowledged=np.full(len(records), -1), front=np.zeros(len(records), np.int64),
