@@ -182,8 +182,9 @@ class FrameParser:
         place[searched] = self._doubts.entries(index[searched], begin[searched])
         missed = np.flatnonzero((place < 0) & (is_searched | ~is_kafka))
         self._detector.move_on(chains, index[missed], pending[missed], waits[missed])
-        found = place >= 0
-        stream, position = stream[found], chains.position_of(index[found], place[found])
+        resumed = place >= 0
+        index, stream, place = index[resumed], stream[resumed], place[resumed]
+        position = chains.position_of(index, place)
         self._states.advance(stream, FOUND)
         streams.flat("boundary")[stream] = position
         self._report_skipped(stream, position)
