@@ -93,7 +93,7 @@ class FrameReader:
     def learn_brokers(self, brokers: Iterable[Broker]) -> None:
         """Learn the addresses of brokers, for the next batch and later ones."""
         for broker in brokers:
-            self.streams.learn_broker(*broker)
+            self.streams.brokers.add(broker)
 
     def batches(self, *, goes_on: bool = False) -> Iterator[FrameBatch]:
         """All batches of the source, which is closed at the end.
@@ -116,12 +116,10 @@ class FrameReader:
 
     def finish(self) -> FrameBatch:
         """The last batch: what becomes complete at the end of the capture."""
-        frames = self.streams.finish()
+        frames = self._with_decrypted(self.streams.finish())
         problems = self._keylog_source.problems()
-        return FrameBatch(
-            self._with_decrypted(frames), self.now, self._ended(), self.streams.client_held_since,
-            True, problems,
-        )  # fmt: skip
+        held_since = self.streams.client_held_since
+        return FrameBatch(frames, self.now, self._ended(), held_since, True, problems)
 
     def feed(self, block: PacketBlock) -> FrameBatch:
         """The batch of a block of packets."""

@@ -256,8 +256,8 @@ class Pipeline:
         rows = streams.connections.in_use
         for begin in range(0, max(len(rows), 1), CONNECTION_ROWS):
             batch_rows = rows[begin : begin + CONNECTION_ROWS]
-            streams.restore(batch_rows)
-            streams.identify_sides(batch_rows)
+            streams.parking.restore(batch_rows)
+            streams.detector.identify_sides(batch_rows)
             yield self._connections.rows(self._trips, batch_rows)
             streams.park()
 

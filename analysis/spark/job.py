@@ -120,7 +120,7 @@ class _Runs:
     ) -> Iterator[TableRows]:  # fmt: skip
         """The rows behind the last run. Those of the runs are written to files."""
         task, plan = self._task, self._task.plan
-        reader.streams.flows.hash_key = plan.hash_key
+        reader.streams.flows.index.key = plan.hash_key
         joiner = Joiner(reader, builder, plan.block_bytes, plan.limits, progress)
         for number, run in enumerate(plan.runs):
             name = task.parts[number].name

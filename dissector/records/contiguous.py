@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.arrays import arrays
 from dissector.packets.block import PAD, Bytes, Int64
-from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes, ranges
+from dissector.streams.byteview import ByteView, ContiguousBytes, ranges
 
 MAX_ROW = (1 << 31) - 1
 """Longest array: Arrow views have 32-bit positions."""
@@ -43,7 +43,7 @@ def slices(space: ByteView, start: Int64, length: Int64) -> RangeSlices:
     """The memory of n ranges; lost bytes are zeros. `length` is 0 or more."""
     if isinstance(space, ContiguousBytes):
         return RangeSlices(space.data, np.arange(len(start) + 1), start, start + length)
-    if isinstance(space, ScatteredBytes) and len(space.address):
+    if len(space.address):
         covered = _scattered_slices(space, start, length)
         sizes = np.append(covered.high - covered.low, 0)
         total = np.add.reduceat(sizes, covered.first[:-1]) if len(start) else start
@@ -53,7 +53,7 @@ def slices(space: ByteView, start: Int64, length: Int64) -> RangeSlices:
     return RangeSlices(data, np.arange(len(start) + 1), offsets[:-1], offsets[1:])
 
 
-def _scattered_slices(space: ScatteredBytes, start: Int64, length: Int64) -> RangeSlices:
+def _scattered_slices(space: ByteView, start: Int64, length: Int64) -> RangeSlices:
     end = start + length
     begin = np.maximum(np.searchsorted(space.address, start, side="right") - 1, 0)
     behind = np.maximum(np.searchsorted(space.address, end, side="left"), begin + 1)

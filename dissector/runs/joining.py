@@ -187,7 +187,7 @@ class Joiner:
         """Find the connections that go on, those that begin, and those to dissect again."""
         count = len(result.is_doubtful)
         row = np.full(len(result.rows), NEVER)
-        present = self._streams.flows.find(result.keys)
+        present = self._streams.flows.index.find(result.keys)
         replaced, is_clear = self._replaced(result, present, count)
         begins = np.ones(len(row), np.bool_)
         begins[:count] = False
@@ -212,7 +212,7 @@ class Joiner:
         with that of the parent. Drop what waits in the connections that go on."""
         index = first + np.arange(len(border.rows))
         keys = result.keys[index]
-        present = self._streams.flows.find(keys)
+        present = self._streams.flows.index.find(keys)
         goes_on = np.flatnonzero((present >= 0) & ~np.isin(keys, verdict.again))
         goes_on = goes_on[is_normal(self._table, self._streams.states, present[goes_on])]
         left = take_border(self._reader, self._builder, present[goes_on])

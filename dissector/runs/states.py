@@ -53,9 +53,7 @@ _NO_POSITION: Final = {
 _COUNTS: Final = ("packets", "bytes", "retransmitted", "out_of_order", "lost", "cut")
 _EARLIEST: Final = ("number", "capture", "packet", "syn_time", "handshake", "isn", "first_time")
 """Columns of the connection that its first packets determine."""
-_EARLIEST_STREAM: Final = (
-    "has_anchor", "anchor", "origin", "origin_time", "was_undecided",
-)  # fmt: skip
+_EARLIEST_STREAM: Final = ("anchor", "origin", "origin_time", "was_undecided")
 _REQUEST: Final = (
     "packet", "capture", "correlation_id", "time", "end_time", "bytes", "api_key", "version",
     "acknowledged", "end",

@@ -133,7 +133,7 @@ class Learner:
             return None
         if self._stages is None:
             self._stages = self._make()
-            self._stages[0].streams.flows.hash_key = self._hash_key
+            self._stages[0].streams.flows.index.key = self._hash_key
             self._stages[0].streams.guess(True)
             names = self._stages[1].names  # of rows that will move
             names.names, names.unresolved = builder.names.names, builder.names.unresolved
@@ -194,7 +194,7 @@ class PairFilter:
         syn = block.flags & SYN != 0
         self._reopen(key[np.unique(code[syn])])
         is_unknown = _isin(key, self._unknown)
-        is_new = ~is_unknown & (self._reader.streams.flows.find(key) < 0) & ~syn[first]
+        is_new = ~is_unknown & (self._reader.streams.flows.index.find(key) < 0) & ~syn[first]
         if is_new.any():
             self._unknown = np.sort(np.concatenate([self._unknown, key[is_new]]))
             is_unknown |= is_new
@@ -243,7 +243,7 @@ def dissect(
     `brokers`: known addresses. `hash_key`: of the parent's pairs of endpoints.
     """
     reader, builder = make()
-    reader.streams.flows.hash_key = hash_key
+    reader.streams.flows.index.key = hash_key
     reader.learn_brokers(brokers)
     if warm_up is not None:
         _warm_up(warm_up, reader, builder, names, block_bytes)
@@ -254,8 +254,8 @@ def dissect(
     builder.remove(others)
     _clear(reader, builder)
     border = Border(rows, take_border(reader, builder, rows))
-    reader.streams.forget_brokers()  # those that were guessed
-    reader.learn_brokers({*brokers, *reader.streams.servers(rows)})
+    reader.streams.brokers.clear()  # those that were guessed
+    reader.learn_brokers({*brokers, *reader.streams.detector.servers(rows)})
     brokers_before = set(reader.streams.brokers)
     learner = None if run.is_first else Learner(make, hash_key)
     pairs = PairFilter(reader, builder, known, unknown, learner)
@@ -297,7 +297,7 @@ def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
     builder.correlator.drop_responses()  # their requests are before the bytes that were read
     rows = streams.connections.in_use
     is_chosen = is_normal(streams.connections, streams.states, rows)
-    is_chosen &= streams.flows.find(streams.flows.keys(rows)) == rows
+    is_chosen &= streams.flows.index.find(streams.flows.keys(rows)) == rows
     # Kafka answers in order: once a request is answered, no earlier one waits.
     is_chosen &= builder.correlator.take(rows).counts["last_answered"] > 0
     return rows[is_chosen], rows[~is_chosen]
@@ -380,7 +380,7 @@ class _Dissection:
         before = np.concatenate([each.states.exchanges.matching[1] for each in borders])
         return RunResult(
             self._builder.names, border, end, self._builder.take_rows(), all_rows, keys,
-            streams.flows.find(keys) == all_rows, doubtful,
+            streams.flows.index.find(keys) == all_rows, doubtful,
             end.exchanges.matching[1][:count, 1] != before[:, 1], self._pairs.unknown, brokers,
             source.position, source.is_between_packets, self._is_exact and not source.secrets,
             self._most_buffered, self._most_waiting, self._blocks,

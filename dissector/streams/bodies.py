@@ -42,11 +42,6 @@ MAX_SURPLUS: Final = 16
 """Most surplus bytes that clients are known to append to a body."""
 
 
-def unknown_body(data: bytes, size: int, request: tuple[int, int] | None) -> int:
-    """A `BodyEnd` without definitions."""
-    raise UnknownVersion("no definitions", offset=0)
-
-
 class RequestLog:
     """API and version of the latest requests, by stream and correlation id."""
 
@@ -56,12 +51,9 @@ class RequestLog:
         self._orders: list[Int64 | None] = []
         """The order of the keys of each chunk, once a request was looked up in it."""
 
-    def add(self, stream: Int64, correlation: Int64, kind: Int64) -> None:
-        """Add requests. `kind`: API key and version, as one number of the header."""
-        self.add_keys(_key(stream, correlation), kind.astype(np.int32))
-
-    def add_keys(self, keys: Int64, kinds: Int32) -> None:
-        """Add requests. `keys`: stream and correlation id of each, as one number."""
+    def add(self, keys: Int64, kinds: Int32) -> None:
+        """Add requests. `keys`: stream and correlation id, see `key_of`. `kinds`: API key and
+        version, as one number of the header."""
         if not len(keys):
             return
         self._keys.append(keys)
@@ -86,7 +78,7 @@ class RequestLog:
 
     def has(self, stream: Int64, correlation: Int64) -> Bools:
         """Whether requests with these correlation ids were sent in these streams."""
-        key = _key(stream, correlation)
+        key = key_of(stream, correlation)
         has = np.zeros(len(key), np.bool_)
         for keys in self._keys:
             has |= np.isin(key, keys)
@@ -110,10 +102,10 @@ class RequestLog:
     def put(self, rows: Int64, taken: tuple[Int64, Int64, Int32]) -> None:
         """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
         stream, correlation, kind = (column[rows[taken[0] >> 1] >= 0] for column in taken)
-        self.add(streams_of(rows, stream), correlation, kind.astype(np.int64))
+        self.add(key_of(streams_of(rows, stream), correlation), kind)
 
 
-def _key(stream: Int64, correlation: Int64) -> Int64:
+def key_of(stream: Int64, correlation: Int64) -> Int64:
     """One number of a stream and a correlation id."""
     return stream << 32 | (correlation & 0xFFFFFFFF)
 
@@ -126,13 +118,13 @@ class BodyCheck:
         self._table = table
         self._body_end = body_end
 
-    def check(self, chains: FrameChains, stream: int, at: int, until: int) -> tuple[int, int]:
-        """Whether the body of the message at an address fits its size; and the address where the
-        body ends, or the end of the message if that is unknown.
+    def check(self, chains: FrameChains, index: int, at: int) -> tuple[int, int]:
+        """Whether the body of the message at an address of a chain fits its size; and the address
+        where the body ends, or the end of the message if that is unknown.
 
-        `until`: address behind the last byte of the stream. A hole ends the check.
+        A hole ends the check.
         """
-        address = np.array([at])
+        address, stream, until = np.array([at]), int(chains.stream[index]), int(chains.end[index])
         size = int(chains.space.number(address, "i4")[0])
         body = at + 4
         behind = body + size

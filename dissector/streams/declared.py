@@ -8,14 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
-from typing import TypeAlias
 
 from dissector.packets.block import LAST_PORT, MAPPED, Int64
 from dissector.streams.state import States
-from dissector.streams.table import KAFKA, UNDECIDED, ConnectionTable, StreamTable
-
-Endpoint: TypeAlias = tuple[int, int, int]
-"""Address and port: high, low and port as in `PacketBlock`."""
+from dissector.streams.table import KAFKA, UNDECIDED, ConnectionTable, Endpoint, StreamTable
 
 _COMMENT = re.compile(
     r"Kafka connection of ([\da-f.:]+) port (\d{1,5}) to ([\da-f.:]+) port (\d{1,5})"
@@ -52,10 +48,9 @@ class DeclaredConnections:
             return
         table = self._table
         rows = rows[self._streams.protocol[rows] == UNDECIDED]
-        columns = (table.high[rows], table.low[rows], table.port[rows])
-        for row, *ends in zip(rows.tolist(), *(each.tolist() for each in columns), strict=True):
-            first, second = zip(*ends, strict=True)
-            if (client := self._pairs.get((first, second))) is not None:
+        pairs = zip(table.endpoints(rows, 0), table.endpoints(rows, 1), strict=True)
+        for row, pair in zip(rows.tolist(), pairs, strict=True):
+            if (client := self._pairs.get(pair)) is not None:
                 table.client[row] = client
                 self._states.decide(rows[rows == row], KAFKA)
 

@@ -31,7 +31,9 @@ from dissector.streams.table import (
     UNDECIDED,
     Bools,
     ConnectionTable,
+    Endpoint,
     StreamTable,
+    streams_at,
 )
 
 READINGS = 16
@@ -67,13 +69,12 @@ class ProtocolDetector:
 
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections; their rows will be reused."""
-        for stream in np.concatenate([2 * rows, 2 * rows + 1]).tolist():
+        for stream in streams_at(rows).tolist():
             self._rejected.pop(stream, None)
 
     def take(self, rows: Int64) -> dict[int, set[int]]:
         """Rejected candidates of these connections, by stream, numbered like `rows`."""
-        streams = (2 * rows[:, None] + np.arange(2)).ravel()
-        return chosen(self._rejected, streams)
+        return chosen(self._rejected, streams_at(rows))
 
     def put(self, rows: Int64, rejected: Mapping[int, set[int]]) -> None:
         """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
@@ -91,12 +92,10 @@ class ProtocolDetector:
             is_clear = broker[:, 0] != broker[:, 1]
             self._table.client[rows[is_clear]] = broker[is_clear, 0]
 
-    def decide(self, chains: FrameChains, stream: Int64, finished: Bools) -> None:
-        """Decide the protocol of connections by the client's first bytes.
-
-        `stream`: the stream of each chain. `finished`: whether it has ended.
-        """
-        table, row = self._table, stream >> 1
+    def decide(self, chains: FrameChains, finished: Bools) -> None:
+        """Decide the protocol of connections by the client's first bytes. `finished`: whether the
+        stream of each chain has ended."""
+        table, stream, row = self._table, chains.stream, chains.stream >> 1
         index = np.flatnonzero(
             (self._streams.protocol[row] == UNDECIDED)
             & (self._streams.flat("state")[stream] == HEAD)
@@ -108,19 +107,19 @@ class ProtocolDetector:
         at, end = chains.address[chains.first[index]], chains.end[index]
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - at >= SEEK_BYTES)
-        verdict = self._scorer.requests(chains, at, end, row)[1]
+        verdict = self._scorer.requests(chains, at, index)[1]
         has_gap = chains.gap_after(at) < end
         lost = (verdict == UNCLEAR) & has_gap
         doubtful = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
-        self._weigh_heads(chains, index, stream, verdict, doubtful, given_up, self._scorer.brokers)
+        self._weigh_heads(chains, index, verdict, doubtful, given_up, self._scorer.brokers)
         # At a broker, an unknown API or version is likelier than another protocol.
         at_broker = self._scorer.is_broker(row)[servers]
         unknown = np.flatnonzero((verdict == NO) & at_broker)
-        places = at[unknown], end[unknown], row[unknown]
+        places = at[unknown], index[unknown]
         verdict[unknown] = self._scorer.requests(chains, *places, any_api=True)[1]
         lost[unknown] = (verdict[unknown] == UNCLEAR) & has_gap[unknown]
         unknown = unknown[verdict[unknown] == YES]
-        self._weigh_heads(chains, index, stream, verdict, unknown, given_up)
+        self._weigh_heads(chains, index, verdict, unknown, given_up)
         head = chains.space.number(at, "i4")
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
@@ -136,46 +135,43 @@ class ProtocolDetector:
         self._states.decide(row[decided], protocol[decided])
 
     def _weigh_heads(
-        self, chains: FrameChains, index: Int64, stream: Int64, verdict: Int64, doubtful: Int64,
-        given_up: Bools, trusted: Collection[tuple[int, int, int]] = (),
+        self, chains: FrameChains, index: Int64, verdict: Int64, doubtful: Int64, given_up: Bools,
+        trusted: Collection[Endpoint] = (),
     ) -> None:  # fmt: skip
         """Weigh doubtful requests at the heads of their streams. With enough evidence, the receiver
         is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then NO.
 
         `trusted`: receivers that need no evidence.
         """
-        brokers, servers = self._scorer.brokers, self.servers(stream[doubtful] >> 1)
+        servers = self.servers(chains.stream[index[doubtful]] >> 1)
         for each, server in zip(doubtful.tolist(), servers, strict=True):
             if server in trusted:
                 continue
             at = int(chains.address[chains.first[index[each]]])
-            bits = self._requests.bits(chains, int(index[each]), int(stream[each]), at)
+            bits = self._requests.bits(chains, int(index[each]), at)
             if bits >= DECISION:
-                brokers.add(server)
+                self._scorer.brokers.add(server)
             else:
                 verdict[each] = NO if bits < 0 or given_up[each] else UNCLEAR
 
-    def servers(self, rows: Int64) -> list[tuple[int, int, int]]:
-        """Address (high, low) and port of the servers of these connections."""
-        table, end = self._table, 1 - self._table.client[rows]
-        ends = (table.high[rows, end], table.low[rows, end], table.port[rows, end])
-        return list(zip(*(each.tolist() for each in ends), strict=True))
+    def servers(self, rows: Int64) -> list[Endpoint]:
+        """The servers of these connections."""
+        return self._table.endpoints(rows, 1 - self._table.client[rows])
 
     # Connections that are joined midway
 
-    def seek(self, chains: FrameChains, index: Int64, stream: Int64, peer_waits: Bools) -> Int64:
+    def seek(self, chains: FrameChains, index: Int64, peer_waits: Bools) -> Int64:
         """Decide connections by a request behind the boundary of each of these streams. Returns the
         first address in each stream where later bytes may confirm a request, or -1.
 
-        `stream`: the stream of each chain at `index`. `peer_waits`: the opposite stream has bytes
-        that cannot be read yet.
+        `peer_waits`: the opposite stream has bytes that cannot be read yet.
         """
-        table, row = self._table, stream >> 1
+        table, stream, row = self._table, chains.stream[index], chains.stream[index] >> 1
         may_be_client = self._scorer.may_be_client(stream)
         boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
         first = np.maximum(chains.address.searchsorted(boundary), chains.first[index])
         at, owner = segment_starts(chains, index, first)
-        verdict = verdicts(chains, self._scorer, at, index[owner], stream[owner])
+        verdict = verdicts(chains, self._scorer, at, index[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         self._streams.was_undecided[row] = True
         is_one_way = table.packets[row, 1 - (stream & 1)] == 0
@@ -184,9 +180,7 @@ class ProtocolDetector:
         good &= may_decide[owner]
         requests = np.flatnonzero(good & may_be_client[owner])
         bits = np.zeros(len(at), np.int64)
-        bits[requests] = self._weighed(
-            chains, index[owner[requests]], stream[owner[requests]], at[requests]
-        )
+        bits[requests] = self._weighed(chains, index[owner[requests]], at[requests])
         good[requests], unclear[requests] = bits[requests] >= DECISION, bits[requests] >= 0
         self._accept(stream, _first(len(index), owner[good], bits[good]))
         tls = row[owner[looks_like_tls(chains.space.number(at, "i4"))]]
@@ -195,15 +189,14 @@ class ProtocolDetector:
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
         left = np.flatnonzero(at_broker)
-        bits = self._answered(chains, index[left], stream[left], boundary[left])
-        self._accept(stream[left], bits)
+        self._accept(stream[left], self._answered(chains, index[left], boundary[left]))
         # Responses may show that messages of these streams are requests; and requests that cannot
         # be read yet, that they are responses.
         waits = at_broker | peer_waits
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
 
-    def _answered(self, chains: FrameChains, index: Int64, stream: Int64, begin: Int64) -> Int64:
+    def _answered(self, chains: FrameChains, index: Int64, begin: Int64) -> Int64:
         """Bits of the first request of each stream, anywhere behind `begin`, that the other end has
         answered; -1 if there is none.
 
@@ -215,43 +208,35 @@ class ProtocolDetector:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
             at = address(self._scorer.candidate_requests(window))
-            verdict = verdicts(
-                chains, self._scorer, at, np.full_like(at, chain), np.full_like(at, stream[each])
-            )
+            verdict = verdicts(chains, self._scorer, at, np.full_like(at, chain))
             for place in at[verdict == YES][:READINGS].tolist():
                 if self._requests.is_answered(chains, chain, place):
-                    score = self._requests.bits(chains, chain, int(stream[each]), place)
+                    score = self._requests.bits(chains, chain, place)
                     if score >= DECISION:
                         bits[each] = score
                         break
         return bits
 
-    def _weighed(self, chains: FrameChains, index: Int64, stream: Int64, at: Int64) -> Int64:
+    def _weighed(self, chains: FrameChains, index: Int64, at: Int64) -> Int64:
         """Bits of each of these candidates, up to the first one in each stream that decides;
-        negative where no request can be.
-
-        `stream`: the stream of each chain at `index`.
-        """
-        bits = np.zeros(len(at), np.int64)
-        for candidate_stream in np.unique(stream).tolist():
-            rejected = self._rejected.setdefault(candidate_stream, set())
-            for each in np.flatnonzero(stream == candidate_stream).tolist():
-                chain, place = index[each : each + 1], at[each : each + 1]
-                position = int(chains.position_of(chain, place)[0])
-                if position in rejected or len(rejected) == READINGS:
+        negative where no request can be."""
+        bits, positions = np.zeros(len(at), np.int64), chains.position_of(index, at).tolist()
+        for chain in np.unique(index).tolist():
+            stream = int(chains.stream[chain])
+            rejected = self._rejected.setdefault(stream, set())
+            for each in np.flatnonzero(index == chain).tolist():
+                if positions[each] in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = self._requests.bits(
-                    chains, int(index[each]), candidate_stream, int(place[0])
-                )
+                bits[each] = self._requests.bits(chains, chain, int(at[each]))
                 if self.is_guessing and bits[each] >= 0:
                     bits[each] = max(int(bits[each]), DECISION)
                 if bits[each] >= DECISION:
                     break
                 if bits[each] < 0:
-                    rejected.add(position)
-            if len(rejected) == READINGS and self._is_hopeless(candidate_stream):
-                self._states.decide(np.array([candidate_stream >> 1]), OTHER)
+                    rejected.add(positions[each])
+            if len(rejected) == READINGS and self._is_hopeless(stream):
+                self._states.decide(np.array([stream >> 1]), OTHER)
         return bits
 
     def _is_hopeless(self, stream: int) -> bool:
@@ -275,23 +260,19 @@ class ProtocolDetector:
         table.client[row[unknown]] = stream[unknown] & 1
         self._scorer.brokers.update(self.servers(row[accepted]))
 
-    def move_on(
-        self, chains: FrameChains, index: Int64, stream: Int64, missed: Int64, pending: Int64,
-        peer_waits: Bools,
-    ) -> None:  # fmt: skip
+    def move_on(self, chains: FrameChains, index: Int64, pending: Int64, peer_waits: Bools) -> None:
         """Where no frame was found: move the boundary to the first bytes that may become a frame,
         at most SEEK_BYTES before the end, or WAITING_BYTES where `peer_waits`; see `seek`.
 
         Boundaries go to the starts of segments, since these are evidence.
         """
-        end = chains.end[index[missed]]
-        keep = np.where(pending[missed] < 0, end, pending[missed])
-        keep = np.maximum(keep, end - np.where(peer_waits[missed], WAITING_BYTES, SEEK_BYTES))
+        end, stream = chains.end[index], chains.stream[index]
+        keep = np.where(pending < 0, end, pending)
+        keep = np.maximum(keep, end - np.where(peer_waits, WAITING_BYTES, SEEK_BYTES))
         kept = chains.address[chains.piece_of(np.minimum(keep, end - 1))]
         kept = np.where(keep >= end, end, kept)
-        position = chains.position_of(index[missed], kept)
         boundary = self._streams.flat("boundary")
-        boundary[stream[missed]] = np.maximum(boundary[stream[missed]], position)
+        boundary[stream] = np.maximum(boundary[stream], chains.position_of(index, kept))
 
 
 def _first(count: int, owner: Int64, value: Int64) -> Int64:

@@ -10,13 +10,13 @@ import numpy as np
 
 from dissector import _native
 from dissector.packets.block import Int64
-from dissector.streams.bodies import CONSISTENT, UNKNOWN, BodyCheck
+from dissector.streams.bodies import CONSISTENT, UNKNOWN
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
-from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
 from dissector.streams.resync import Node, Search
-from dissector.streams.table import NEVER, RESUMED, ConnectionTable, StreamTable
+from dissector.streams.stream_set import StreamSet
+from dissector.streams.table import NEVER, RESUMED
 
 MAX_DOUBTFUL = 64
 """Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
@@ -27,25 +27,18 @@ _HEADERS = 8, 4
 
 
 class Doubts:
-    """Doubtful places of the chains of a block, and the search in each stream.
+    """Doubtful places of the chains of a block, and the search in each stream."""
 
-    `stream`: that of each chain.
-    """
-
-    def __init__(
-        self, chains: FrameChains, stream: Int64, table: ConnectionTable, streams: StreamTable,
-        scorer: HeaderScorer, bodies: BodyCheck,
-    ) -> None:  # fmt: skip
+    def __init__(self, chains: FrameChains, stream_set: StreamSet) -> None:
         self._chains = chains
-        self._stream = stream
-        self._table = table
-        self._streams = streams
-        self._scorer = scorer
-        self._bodies = bodies
+        self._table = stream_set.table
+        self._streams = stream_set.streams
+        self._scorer = stream_set.scorer
+        self._bodies = stream_set.bodies
         self._searches: dict[int, Search] = {}
         self._confirmed = np.zeros(0, np.int64)
         """Addresses of messages that need no search, in the chains that are examined."""
-        self._is_examined = np.zeros(len(stream), np.bool_)
+        self._is_examined = np.zeros(len(chains.stream), np.bool_)
 
     def find(
         self, index: Int64, frames: ChainFrames, until: Int64, begin: Int64, at: Int64,
@@ -56,18 +49,16 @@ class Doubts:
         `until`: number of frames up to the last one of each stream. `begin` and `at`: where its
         walk began and ended. `ended`: why it ended.
         """
-        implausible = self._implausible_headers(frames, until, self._stream[index])
+        implausible = self._implausible_headers(frames, until, self._chains.stream[index])
         owner = until.searchsorted(implausible, "right")
         cut = np.flatnonzero(ended == CUT)
         doubtful = self._doubtful_ends(index[cut], begin[cut], at[cut])
         doubtful = np.union1d(doubtful, self._repeated_ends(index[cut], at[cut], frames))
         last = np.union1d(cut[doubtful], np.flatnonzero(ended == BAD))
+        places = np.append(frames.start[implausible], at[last]).tolist()
         doubtful_places: dict[int, list[int]] = {}
-        starts = frames.start[implausible].tolist()
-        for each, address in zip(owner.tolist(), starts, strict=True):
+        for each, address in zip(np.append(owner, last).tolist(), places, strict=True):
             doubtful_places.setdefault(each, []).append(address)
-        for each in last.tolist():
-            doubtful_places.setdefault(each, []).append(int(at[each]))
         return doubtful_places
 
     def _doubtful_ends(self, index: Int64, begin: Int64, at: Int64) -> Int64:
@@ -77,16 +68,15 @@ class Doubts:
         """
         if not len(index):
             return index
-        chains, stream, end = self._chains, self._stream[index], self._chains.end[index]
-        sure, impossible = self._scorer.is_sure(chains, at, stream, end)
+        chains, stream = self._chains, self._chains.stream[index]
+        sure, impossible = self._scorer.is_sure(chains, at, index)
         # A message begins where the walk began, and where a segment begins. After a search, the
         # start of a segment is not sufficient evidence, unless the bytes of the body are missing.
         is_border = chains.is_border(at)
-        is_unreadable = is_border & (chains.gap_after(at) < end)
+        is_unreadable = is_border & (chains.gap_after(at) < chains.end[index])
         begins = (at == begin) | (is_border & (self._streams.flat("state")[stream] != RESUMED))
         for each in np.flatnonzero(sure & ~begins).tolist():
-            place = int(stream[each]), int(at[each]), int(end[each])
-            verdict = self._bodies.check(chains, *place)[0]
+            verdict = self._bodies.check(chains, int(index[each]), int(at[each]))[0]
             sure[each] = verdict == CONSISTENT or (verdict == UNKNOWN and is_unreadable[each])
         return np.flatnonzero(impossible | ~(sure | begins))
 
@@ -95,12 +85,12 @@ class Doubts:
         the previous responses. `frames`: those of all chains."""
         if not len(index):
             return index
-        chains, stream = self._chains, self._stream[index]
+        chains, stream = self._chains, self._chains.stream[index]
         previous = frames.start.searchsorted(at) - 1  # -1: none
         is_first = np.append(frames.start, NEVER)[previous] < chains.address[chains.first[index]]
         before = np.where(is_first, NEVER, np.append(frames.first, NEVER)[previous])
         has_number = at + 8 <= np.minimum(chains.end[index], chains.gap_after(at))
-        number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
+        number = chains.number(at + 4, "i4")
         implausible = self._scorer.implausible_responses(stream, number, before)
         return np.flatnonzero(implausible & has_number & ~self._table.is_client(stream))
 
@@ -169,10 +159,7 @@ class Doubts:
         chain = starts[max(last - MAX_BACKTRACK, 0) : last]
         if not len(chain):
             return [place]
-        chain_index = np.full(len(chain), index)
-        is_sure, _ = self._scorer.is_sure(
-            self._chains, chain, self._stream[chain_index], self._chains.end[chain_index]
-        )
+        is_sure, _ = self._scorer.is_sure(self._chains, chain, np.full(len(chain), index))
         is_sure |= self._chains.is_border(chain)
         sure = np.flatnonzero(is_sure)
         messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
@@ -188,8 +175,8 @@ class Doubts:
         piece = np.union1d(piece, chains.first[index])
         owner = chains.first.searchsorted(piece, "right") - 1
         piece, owner = piece[np.isin(owner, index)], owner[np.isin(owner, index)]
-        at, stream = chains.address[piece], self._stream[owner]
-        is_confirmed = are_confirmed(chains, self._scorer, at, owner, stream)
+        at = chains.address[piece]
+        is_confirmed = are_confirmed(chains, self._scorer, at, owner)
         self._confirmed = np.union1d(self._confirmed, at[is_confirmed])
 
     def entries(self, index: Int64, begin: Int64) -> Int64:
@@ -220,15 +207,13 @@ class Doubts:
         index = np.setdiff1d(index, list(self._searches))
         if not len(index):
             return
-        stream, is_client = self._stream[index], self._table.is_client(self._stream[index])
-        at, owner = segment_starts(self._chains, index, self._chains.first[index])
-        segments = weighed_chains(self._chains, self._scorer, at, index[owner], stream[owner])
-        columns = (index, stream, is_client)
-        for each, number, is_request in zip(*(column.tolist() for column in columns), strict=True):
+        chains, is_client = self._chains, self._table.is_client(self._chains.stream[index])
+        at, owner = segment_starts(chains, index, chains.first[index])
+        segments = weighed_chains(chains, self._scorer, at, index[owner])
+        for each, is_request in zip(index.tolist(), is_client.tolist(), strict=True):
             self._searches[each] = Search(
-                self._chains, each, number, self._scorer, self._bodies, segments,
-                is_request=is_request,
-            )  # fmt: skip
+                chains, each, self._scorer, self._bodies, segments, is_request=is_request
+            )
 
 
 def _deviation(

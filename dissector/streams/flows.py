@@ -19,7 +19,6 @@ from typing import TypeAlias
 import numpy as np
 
 from dissector import _native
-from dissector.arrays import arrays
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.incarnations import (
@@ -37,6 +36,7 @@ from dissector.streams.limits import (
     WINDOW_BEHIND,
 )
 from dissector.streams.pair_index import PairIndex
+from dissector.streams.sequence import MODULO
 from dissector.streams.table import (
     FIN_SEEN,
     FIRST_TIME,
@@ -49,12 +49,11 @@ from dissector.streams.table import (
     Bools,
     ConnectionTable,
     StreamTable,
+    streams_at,
 )
 
 Endpoints: TypeAlias = tuple[UInt64, UInt64, UInt16]
 """High and low part of addresses, and ports; each of shape (n,)."""
-
-_MODULO = 1 << 32
 
 _MAX_EVENTS = 3
 """Most events of a pair in a block that are followed for all pairs at once."""
@@ -63,7 +62,7 @@ _LOOK_BACK = 2
 """A late SYN may belong to the incarnation before the newest one of its pair."""
 
 
-@arrays
+@dataclass(slots=True)
 class Assignment:
     """The connections and streams of a block's packets.
 
@@ -74,11 +73,11 @@ class Assignment:
     """All connections of the block, ascending."""
     slot: Int64
     """Slot of each packet; shape (n,)."""
+    streams: Int64 = field(init=False)
+    """The stream of each slot; shape (2 * rows,)."""
 
-    @property
-    def streams(self) -> Int64:
-        """The stream of each slot; shape (2 * rows,)."""
-        return (2 * self.rows[:, None] + np.arange(2)).ravel()
+    def __post_init__(self) -> None:
+        self.streams = streams_at(self.rows)
 
 
 @dataclass(slots=True)
@@ -117,23 +116,14 @@ class FlowTracker:
         self._restore = restore
         self._table = table
         self._streams = streams
-        self._current = PairIndex()
+        self.index = PairIndex()
+        """The current connection of each pair."""
         self._recent = RecentIncarnations()
         self._new: list[Int64] = []  # rows of connections that have no number yet
 
-    @property
-    def hash_key(self) -> UInt64:
-        """Key of the hashes of pairs."""
-        return self._current.key
-
-    @hash_key.setter
-    def hash_key(self, key: UInt64) -> None:
-        """Take over the key of a process that compares pairs with this one, before any packet."""
-        self._current.key = key
-
     def forget(self, rows: Int64) -> None:
         """Drop these connections; a later packet of one of them begins another connection."""
-        self._current.forget(rows)
+        self.index.forget(rows)
         self._recent.forget(rows)
 
     def keys(self, rows: Int64) -> UInt64:
@@ -145,10 +135,6 @@ class FlowTracker:
         key, sender, _ = self._numbered_pairs(source, target)
         keys: UInt64 = key[sender >> 1]
         return keys
-
-    def find(self, keys: UInt64) -> Int64:
-        """The current connection of each pair; -1 for an unknown pair."""
-        return self._current.find(keys)
 
     def pair_keys(self, block: PacketBlock) -> tuple[UInt64, Int64, Int64]:
         """The key of each pair in a block, the pair of each packet, and the first packet of each
@@ -164,14 +150,14 @@ class FlowTracker:
         """
         sender, first = np.empty((2, len(source[0])), np.int64)
         key, words = np.empty(len(source[0]), np.uint64), np.empty(5 * len(source[0]), np.uint64)
-        count = _native.number_pairs(*source, *target, self._current.key, sender, first, key, words)
+        count = _native.number_pairs(*source, *target, self.index.key, sender, first, key, words)
         return key[:count], sender, first[:count]
 
     def put(self, keys: UInt64, rows: Int64) -> None:
         """Assign the next packets of these pairs to these connections."""
-        is_known = self._current.find(keys) >= 0
-        self._current.replace(keys[is_known], rows[is_known])
-        self._current.add(keys[~is_known], rows[~is_known])
+        is_known = self.index.find(keys) >= 0
+        self.index.replace(keys[is_known], rows[is_known])
+        self.index.add(keys[~is_known], rows[~is_known])
         self._recent.drop(keys)
 
     def assign(self, block: PacketBlock, also: Int64) -> Assignment:
@@ -201,13 +187,13 @@ class FlowTracker:
     def _pairs(self, block: PacketBlock) -> _Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
         key, sender, first = self._numbered_pairs(*_ends(block))
-        row = self._current.find(key)
+        row = self.index.find(key)
         self._restore(row[row >= 0])
         pairs = _Pairs(key, sender, row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
             row[unknown] = self._open(block, first[unknown], pairs.end(first[unknown]))
-            self._current.add(key[unknown], row[unknown])
+            self.index.add(key[unknown], row[unknown])
         return pairs
 
     def _open(self, block: PacketBlock, packet: Int64, end: Int64) -> Int64:
@@ -216,21 +202,19 @@ class FlowTracker:
         rows = table.claim(len(packet))
         streams.add(table.count - streams.count)
         self._new.append(rows)
-        for ends, high, low, port in (
-            (end, block.src_high, block.src_low, block.src_port),
-            (end ^ 1, block.dst_high, block.dst_low, block.dst_port),
-        ):
-            table.high[rows, ends] = high[packet]
-            table.low[rows, ends] = low[packet]
-            table.port[rows, ends] = port[packet]
         table.capture[rows] = block.capture[packet]
         table.packet[rows] = block.number[packet]
         flags = block.flags[packet]
         is_valid = flags & RST == 0  # a RST may have any number
-        streams.anchor[rows, end] = block.seq[packet]
-        streams.has_anchor[rows, end] = is_valid & (flags & SYN == 0)
-        streams.anchor[rows, end ^ 1] = block.ack[packet]
-        streams.has_anchor[rows, end ^ 1] = is_valid & (flags & ACK != 0)
+        source, target = _ends(block)
+        for at, ends, is_anchor, number in (
+            (end, source, flags & SYN == 0, block.seq),
+            (end ^ 1, target, flags & ACK != 0, block.ack),
+        ):
+            table.high[rows, at], table.low[rows, at], table.port[rows, at] = (
+                each[packet] for each in ends
+            )
+            streams.anchor[rows, at] = _or_never(is_valid & is_anchor, number[packet])
         return rows
 
     # Incarnations
@@ -247,21 +231,20 @@ class FlowTracker:
         self._load_incarnations(pairs, np.union1d(pairs.code(event), reused))
         added: list[tuple[int, Incarnation]] = []
         columns = (
-            event, pairs.code(event), pairs.end(event), is_syn[event],
-            block.flags[event] & ACK != 0, block.seq[event], block.ack[event],
+            event, pairs.code(event), pairs.end(event), is_syn[event], block.seq[event],
+            _or_never(block.flags[event] & ACK != 0, block.ack[event]),
         )  # fmt: skip
         syns: list[tuple[int, Incarnation]] = []
-        for index, code, end, syn, has_ack, isn, ack in zip(
+        for index, code, end, syn, isn, acknowledged in zip(
             *(each.tolist() for each in columns), strict=True
         ):
             incarnations = pairs.incarnations[code]
-            acknowledged = ack if has_ack else None
             for owner in incarnations[: -1 - _LOOK_BACK : -1]:
                 if owner.owns(end, isn, acknowledged) if syn else owner.begin >= 0:
                     break
             else:
                 time = int(block.time[index])
-                owner = Incarnation(-1, index, time, [None, None], [None, None])
+                owner = Incarnation(-1, index, time, [NEVER, NEVER], [NEVER, NEVER])
                 incarnations.append(owner)
                 added.append((code, owner))
             if syn:
@@ -286,11 +269,9 @@ class FlowTracker:
 
         The rules are those of `Incarnation.owns`, for all pairs at once.
         """
-        code = pairs.code(event)
-        _, slot, count = np.unique(code, return_inverse=True, return_counts=True)
-        rows = pairs.row[code[_first_indices(slot)]]
-        isn, anchor = self._table.isn[rows], self._streams.anchor[rows].astype(np.int64)
-        has_anchor = self._streams.has_anchor[rows]
+        code, slot, count = np.unique(pairs.code(event), return_inverse=True, return_counts=True)
+        rows = pairs.row[code]
+        isn, anchor = self._table.isn[rows], self._streams.anchor[rows]
         is_single = (count <= _MAX_EVENTS) & (np.bincount(slot, ~is_syn[event]) == 0)
         order = np.argsort(slot, kind="stable")
         first = np.cumsum(count) - count
@@ -300,12 +281,12 @@ class FlowTracker:
             end, has_ack = pairs.end(packet), block.flags[packet] & ACK != 0
             seq, ack = block.seq[packet].astype(np.int64), block.ack[packet].astype(np.int64)
             own, peer = isn[pair, end], isn[pair, 1 - end]
-            near = (anchor[pair, end] - seq - 1) % _MODULO <= REORDER_BYTES
-            owns = np.where(has_ack & (peer != NEVER), (ack - peer - 1) % _MODULO < SYN_BYTES,
-                            ~has_anchor[pair, end] | near)  # fmt: skip
+            near = (anchor[pair, end] - seq - 1) % MODULO <= REORDER_BYTES
+            owns = np.where(has_ack & (peer != NEVER), (ack - peer - 1) % MODULO < SYN_BYTES,
+                            (anchor[pair, end] == NEVER) | near)  # fmt: skip
             is_single[pair] = np.where(own != NEVER, own == seq, owns)
             isn[pair, end] = seq
-            anchor[pair, 1 - end], has_anchor[pair, 1 - end] = ack, has_ack
+            anchor[pair, 1 - end] = np.where(has_ack, ack, NEVER)
         followed = is_single[slot]
         return followed, event[followed]
 
@@ -322,10 +303,7 @@ class FlowTracker:
         stream = 2 * pairs.row[pairs.code(packet)] + pairs.end(packet)
         stream, first = np.unique(stream, return_index=True)
         packet = packet[first]
-        next_seq = sequence.numbers(
-            streams.flat("next_position")[stream], streams.flat("origin")[stream]
-        )
-        ahead = sequence.ahead(block.seq[packet], next_seq)
+        ahead = sequence.ahead(block.seq[packet], streams.next_sequence(stream))
         has_position = ~np.isin(streams.flat("state")[stream], (NEW, IGNORED))
         is_outside = (ahead > WINDOW_AHEAD) | (ahead < -WINDOW_BEHIND)
         outside: Int64 = packet[has_position & is_outside]
@@ -340,16 +318,10 @@ class FlowTracker:
             known[code] = self._recent.of(key) or [Begin(row)]
         rows = np.array([each.row for begins in known.values() for each in begins], np.int64)
         self._restore(rows)
-        isn, streams = self._table.isn[rows], self._streams
-        columns = isn != NEVER, isn, streams.has_anchor[rows], streams.anchor[rows]
+        columns = self._table.isn[rows], self._streams.anchor[rows]
         states = zip(*(each.tolist() for each in columns), strict=True)
         for code, begins in known.items():
-            pairs.incarnations[code] = []
-            for begin in begins:
-                has_isn, isns, has_anchor, anchor = next(states)
-                isns, anchors = _optional(has_isn, isns), _optional(has_anchor, anchor)
-                each = Incarnation(begin.row, begin.packet, begin.time, isns, anchors)
-                pairs.incarnations[code].append(each)
+            pairs.incarnations[code] = [Incarnation(*begin, *next(states)) for begin in begins]
 
     def _add_incarnations(
         self, block: PacketBlock, pairs: _Pairs, added: list[tuple[int, Incarnation]]
@@ -371,7 +343,7 @@ class FlowTracker:
         """Assign the next packets of each pair to its newest incarnation."""
         codes = list(pairs.incarnations)
         rows = np.array([pairs.incarnations[code][-1].row for code in codes], np.int64)
-        self._current.replace(pairs.key[codes], rows)
+        self.index.replace(pairs.key[codes], rows)
 
     def _record_syns(self, block: PacketBlock, pairs: _Pairs, packet: Int64, row: Int64) -> None:
         """Record the initial sequence numbers and the clients that SYNs show."""
@@ -402,7 +374,7 @@ class FlowTracker:
         stream = pairs.sender
         numbers = _stream_and_number(stream[sent], block.seq[sent] + is_syn[sent])
         after_syn, after_acknowledged = (
-            np.isin(_stream_and_number(stream[syn_ack] ^ 1, (number + 1) % _MODULO), numbers)
+            np.isin(_stream_and_number(stream[syn_ack] ^ 1, (number + 1) % MODULO), numbers)
             for number in (syn, acknowledged)
         )
         shows: Bools = after_acknowledged & ~(after_syn & (syn != NEVER))
@@ -439,7 +411,7 @@ class FlowTracker:
         for incarnations in pairs.incarnations.values():
             for each in incarnations:
                 each.row = int(number[each.row])
-        self._current.replace(pairs.key, pairs.row)
+        self.index.replace(pairs.key, pairs.row)
         self._set_current(pairs)
 
     # Counts
@@ -475,9 +447,8 @@ class FlowTracker:
         reset, fin = row[is_rst], row[~is_rst]
         table.closed[reset] = RST_SEEN
         table.closed[fin] = np.maximum(table.closed[fin], FIN_SEEN)
-        deadline = block.time[packet[is_rst]] + GRACE
-        for end in (0, 1):
-            np.minimum.at(self._streams.close_deadline[:, end], reset, deadline)
+        deadline = block.time[packet[is_rst], None] + GRACE
+        np.minimum.at(self._streams.close_deadline, reset, deadline)
 
     def _measure_handshakes(self, block: PacketBlock, assignment: Assignment) -> None:
         """Measure the time from each SYN to the client's ACK directly behind it."""
@@ -508,17 +479,11 @@ def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:
     )
 
 
-def _first_indices(slot: Int64) -> Int64:
-    """Index of the first appearance of each of the numbers from 0 on."""
-    first = np.empty(int(slot.max(initial=-1)) + 1, np.int64)
-    first[slot[::-1]] = np.arange(len(slot) - 1, -1, -1)  # the last assignment wins
-    return first
-
-
 def _stream_and_number(stream: Int64, number: Int64 | UInt32) -> Int64:
     """A stream and a sequence number as one integer."""
     return stream << 32 | number
 
 
-def _optional(is_known: list[bool], values: list[int]) -> list[int | None]:
-    return [value if known else None for known, value in zip(is_known, values, strict=True)]
+def _or_never(is_known: Bools, number: UInt32) -> Int64:
+    """The numbers that are known, NEVER instead of the others."""
+    return np.where(is_known, number.astype(np.int64), NEVER)

@@ -17,7 +17,7 @@ import numpy as np
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.byteview import ScatteredBytes
+from dissector.streams.byteview import ByteView, copy_ranges
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments
 from dissector.streams.table import Bools
@@ -72,12 +72,16 @@ class FrameChains:
 
     data: Bytes
     pieces: Segments
-    """Segments by stream and position, without overlap."""
+    """Segments by slot and position, without overlap."""
+    stream_ids: Int64
+    """The stream of each slot, ascending."""
     address: Int64 = field(init=False)
     """Address of each piece's first byte."""
-    space: ScatteredBytes = field(init=False)
-    stream: Int64 = field(init=False)
+    space: ByteView = field(init=False)
+    slot: Int64 = field(init=False)
     """Slots of the streams that have pieces, ascending; shape (streams,)."""
+    stream: Int64 = field(init=False)
+    """These streams."""
     first: Int64 = field(init=False)
     """First piece of each stream, then the number of pieces; shape (streams + 1,)."""
     end: Int64 = field(init=False)
@@ -93,8 +97,9 @@ class FrameChains:
             pieces.stream, pieces.at, pieces.length, pieces.span, self.address,
             streams.reshape(-1), gaps.reshape(-1),
         )  # fmt: skip
-        self.space = ScatteredBytes(self.data, self.address, pieces.source, pieces.length)
-        self.stream, first, self.end = streams[:, :stream_count].copy()
+        self.space = ByteView(self.data, self.address, pieces.source, pieces.length)
+        self.slot, first, self.end = streams[:, :stream_count].copy()
+        self.stream = self.stream_ids[self.slot]
         self.first = np.append(first, count)
         self._gap_start, self._gap_end = gaps[:gap_count].T.copy()
 
@@ -136,10 +141,19 @@ class FrameChains:
         until: Int64 = np.maximum(start, address)
         return until
 
+    def readable(self, address: Int64, index: Int64) -> Int64:
+        """Number of bytes from each address to the first missing byte, or to the end of its
+        stream."""
+        return np.minimum(self.gap_after(address), self.end[index]) - address
+
+    def number(self, address: Int64, dtype: str) -> Int64:
+        """See `ByteView.number`. Addresses may be behind all bytes."""
+        return self.space.number(np.minimum(address, self.space.size), dtype)
+
     def frames_at(self, address: Int64, size: Int64) -> ChainFrames:
         """The frames at these addresses."""
         heads = (
-            self.space.number(np.minimum(address + offset, self.space.size), dtype)
+            self.number(address + offset, dtype)
             for offset, dtype in ((4, "i4"), (8, "i4"), (12, "i2"))
         )
         return ChainFrames(address, size, self.piece_of(address), *heads)
@@ -155,18 +169,16 @@ class FrameChains:
         high = np.minimum(self.address[first:last] + self.pieces.length[first:last], end)
         length = np.maximum(high - low, 0)
         source = self.pieces.source[first:last] + low - self.address[first:last]
-        parts = [
-            self.data[at : at + size]
-            for at, size in zip(source.tolist(), length.tolist(), strict=True)
-        ]
         ends = np.cumsum(length)
+        window = np.empty(int(ends[-1]), np.uint8)
+        copy_ranges(self.data, source, length, window)
         shift = low - (ends - length)
 
         def address(offset: Int64) -> Int64:
             shifted: Int64 = offset + shift[ends.searchsorted(offset, "right")]
             return shifted
 
-        return np.concatenate(parts), address
+        return window, address
 
     def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64, Int64]:
         """Walk the chains of these streams, in order, from the addresses `at` on.

@@ -20,15 +20,15 @@ import numpy as np
 from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
-from dissector.streams.detection import ProtocolDetector
+from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN
 from dissector.streams.doubts import Doubts
 from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
 from dissector.streams.frames import FrameBlock, frame_block
-from dissector.streams.header_evidence import RESERVED, YES, HeaderScorer
+from dissector.streams.header_evidence import RESERVED, YES
 from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts
-from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST, States
+from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST
+from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     FIRST_TIME,
     HEAD,
@@ -40,8 +40,6 @@ from dissector.streams.table import (
     SEARCHING,
     UNDECIDED,
     Bools,
-    ConnectionTable,
-    StreamTable,
 )
 
 FIRST_CHECK = 64
@@ -50,50 +48,47 @@ grown by half. Requests inside it should be found before their responses arrive.
 
 
 class FrameParser:
-    """Parses one block. `stream_ids`: the stream of each slot."""
+    """Parses one block."""
 
     def __init__(
-        self, chains: FrameChains, stream_ids: Int64, table: ConnectionTable, streams: StreamTable,
-        states: States, scorer: HeaderScorer, detector: ProtocolDetector, bodies: BodyCheck,
+        self, chains: FrameChains, stream_set: StreamSet, finished: Bools, peer_waits: Bools,
         block_problems: BlockProblems,
     ) -> None:  # fmt: skip
+        """By stream, `finished`: it has ended. `peer_waits`: the opposite stream has bytes that
+        cannot be read yet."""
         self._chains = chains
-        self._stream_ids = stream_ids
-        self._stream = stream = stream_ids[chains.stream]
-        self._table = table
-        self._streams = streams
-        self._states = states
-        self._scorer = scorer
-        self._detector = detector
-        self._bodies = bodies
+        self._stream = chains.stream
+        self._table = stream_set.table
+        self._streams = stream_set.streams
+        self._states = stream_set.states
+        self._scorer = stream_set.scorer
+        self._detector = stream_set.detector
+        self._bodies = stream_set.bodies
         self._block_problems = block_problems
         self._chain_frames: list[ChainFrames] = []
         self._recorded_count = 0
-        self._doubts = Doubts(chains, stream, table, streams, scorer, bodies)
-        self._finished = np.zeros(len(stream), np.bool_)
-        self._peer_waits = np.zeros(len(stream), np.bool_)
-        scorer.begin_block(stream)
+        self._doubts = Doubts(chains, stream_set)
+        self._finished = finished
+        self._peer_waits = peer_waits
 
-    def run(self, finished: Bools, peer_waits: Bools) -> FrameBlock:
-        """Find all frames. By stream, `finished`: it has ended. `peer_waits`: the opposite stream
-        has bytes that cannot be read yet."""
-        self._finished, self._peer_waits = finished, peer_waits
+    def run(self) -> FrameBlock:
+        """Find all frames."""
+        self._scorer.begin_block(self._stream)
         self._lose_missing_heads()
-        self._detector.decide(self._chains, self._stream, finished)
-        index = np.arange(len(self._stream))
-        may_be_client = self._scorer.may_be_client(self._stream[index])
-        self._parse(index[may_be_client], of_clients=True)
+        self._detector.decide(self._chains, self._finished)
+        may_be_client = self._scorer.may_be_client(self._stream)
+        self._parse(np.flatnonzero(may_be_client), of_clients=True)
         self._record_ids()
-        self._stop_waiting_for_heads(finished, peer_waits)
+        self._stop_waiting_for_heads()
         # Requests that were found may show that the sender of another stream is the broker.
-        may_be_client &= self._scorer.may_be_client(self._stream[index])
-        self._parse(index[~may_be_client], of_clients=False)
+        may_be_client &= self._scorer.may_be_client(self._stream)
+        self._parse(np.flatnonzero(~may_be_client), of_clients=False)
         self._record_ids()
         self._open_incomplete()
-        self._finish_streams(np.flatnonzero(finished))
+        self._finish_streams(np.flatnonzero(self._finished))
         self._record_ids()
         return frame_block(
-            self._chains, self._chain_frames, self._stream_ids, self._table, self._streams,
+            self._chains, self._chain_frames, self._table, self._streams,
             self._block_problems.problems,
         )  # fmt: skip
 
@@ -177,22 +172,18 @@ class FrameParser:
         waits = self._peer_waits[index] & is_undecided
         if is_undecided.any():
             pending[is_undecided] = self._detector.seek(
-                chains, index[is_undecided], stream[is_undecided], waits[is_undecided]
+                chains, index[is_undecided], waits[is_undecided]
             )
         # If a connection was just decided, its responses wait for all of its requests.
         is_kafka = streams.protocol[stream >> 1] == KAFKA
-        is_searched = is_kafka & (self._scorer.may_be_client(self._stream[index]) == of_clients)
+        is_searched = is_kafka & (self._scorer.may_be_client(stream) == of_clients)
         searched = np.flatnonzero(is_searched)
         pending[searched] = begin[searched]
         place[searched] = self._doubts.entries(index[searched], begin[searched])
         missed = np.flatnonzero((place < 0) & (is_searched | ~is_kafka))
-        self._detector.move_on(chains, index, stream, missed, pending, waits)
-        self._resume(index, stream, place)
-
-    def _resume(self, index: Int64, stream: Int64, place: Int64) -> None:
-        """Go on with the messages at these addresses, -1 for none."""
-        index, stream, place = index[place >= 0], stream[place >= 0], place[place >= 0]
-        streams, chains = self._streams, self._chains
+        self._detector.move_on(chains, index[missed], pending[missed], waits[missed])
+        resumed = place >= 0
+        index, stream, place = index[resumed], stream[resumed], place[resumed]
         position = chains.position_of(index, place)
         self._states.advance(stream, FOUND)
         streams.flat("boundary")[stream] = position
@@ -212,7 +203,7 @@ class FrameParser:
         is_lost = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
         self._states.advance(stream[is_lost], HEAD_LOST)
 
-    def _stop_waiting_for_heads(self, finished: Bools, peer_waits: Bools) -> None:
+    def _stop_waiting_for_heads(self) -> None:
         """Stop holding a broker's first bytes once the client's first bytes cannot arrive."""
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
@@ -221,21 +212,18 @@ class FrameParser:
         # bytes arrived, its clock may be behind: then the broker's first bytes are a response.
         peer = self._streams.flat("state")[stream ^ 1]
         is_pending = (peer == HEAD) & (self._table.bytes.reshape(-1)[stream ^ 1] > 0)
-        is_pending |= peer_waits
+        is_pending |= self._peer_waits
         server_only = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
-        server_only = server_only[self._age(stream[server_only]) <= CLOCK_SKEW]
-        begin, end = chains.address[chains.first[server_only]], chains.end[server_only]
-        is_pending[server_only] |= (
-            self._scorer.responses(chains, begin, end, stream[server_only])[1] == YES
+        first, latest = (
+            self._streams.flat(name)[stream[server_only]]
+            for name in ("origin_time", "readable_time")
         )
-        is_over = (size > np.where(is_pending, WAITING_BYTES, SEEK_BYTES)) | finished
+        server_only = server_only[latest - first <= CLOCK_SKEW]
+        begin = chains.address[chains.first[server_only]]
+        verdict = self._scorer.responses(chains, begin, server_only)[1]
+        is_pending[server_only] |= verdict == YES
+        is_over = (size > np.where(is_pending, WAITING_BYTES, SEEK_BYTES)) | self._finished
         self._states.advance(stream[is_over & ~is_client], HEAD_LOST)
-
-    def _age(self, stream: Int64) -> Int64:
-        """ns between the first and the latest byte of each stream."""
-        streams = self._streams
-        age: Int64 = streams.flat("readable_time")[stream] - streams.flat("origin_time")[stream]
-        return age
 
     # Evidence
 
@@ -246,7 +234,7 @@ class FrameParser:
         if not len(frames.start):
             return
         self._record_requests(frames)
-        stream, slot = self._stream_ids, self._chains.pieces.stream
+        stream, slot = self._chains.stream_ids, self._chains.pieces.stream
         is_broker = self._table.client[stream >> 1] == 1 - (stream & 1)
         lowest, highest = self._scorer.plausible_ids(stream)
         lowest[~is_broker] = LAST_TIME  # nobody responds in these streams
@@ -259,7 +247,7 @@ class FrameParser:
 
     def _record_requests(self, frames: ChainFrames) -> None:
         """Record the correlation ids of requests."""
-        chains, stream = self._chains, self._stream_ids
+        chains, stream = self._chains, self._chains.stream_ids
         client = np.where(self._table.is_client(stream), stream, -1)
         least, most, fall = np.zeros((3, len(stream)), np.int64)
         earliest = np.full(len(stream), -1)
@@ -268,9 +256,9 @@ class FrameParser:
             frames.piece, frames.first, frames.second, chains.pieces.stream, client, RESERVED,
             least, most, fall, earliest, key, kind,
         )  # fmt: skip
-        self._bodies.log.add_keys(key[:count], kind[:count])
+        self._bodies.log.add(key[:count], kind[:count])
         slot = np.flatnonzero(earliest >= 0)
-        index, stream = chains.stream.searchsorted(slot), stream[slot]
+        index, stream = chains.slot.searchsorted(slot), stream[slot]
         begin = chains.position_of(index, frames.start[earliest[slot]])
         is_head = begin == self._streams.flat("framed_until")[stream]
         self._scorer.record_requests(stream, least[slot], most[slot], fall[slot], is_head)
@@ -303,7 +291,7 @@ class FrameParser:
             return [*np.flatnonzero(due).tolist()]
         place, owner = segment_starts(chains, index, chains.piece_of(at[index]) + 1)
         owner = index[owner]
-        state = self._scorer.headers(chains, place, chains.end[owner], stream[owner])[1]
+        state = self._scorer.headers(chains, place, owner)[1]
         without_inner = np.setdiff1d(index, owner[state == YES])
         due[without_inner] = False
         length = end[without_inner] - boundary[without_inner]
@@ -319,7 +307,7 @@ class FrameParser:
         chain = np.array([index])
         boundary = streams.flat("boundary")[[stream]]
         at, end = int(self._chains.address_of(chain, boundary)[0]), int(self._chains.end[index])
-        verdict, _ = self._bodies.check(self._chains, stream, at, end)
+        verdict, _ = self._bodies.check(self._chains, index, at)
         streams.flat("check_from")[stream] = boundary[0] + 3 * (end - at) // 2
         is_last = bool(self._finished[index])
         if verdict in (SURPLUS, UNKNOWN) and not (is_last or self._is_answered(stream)):
@@ -347,11 +335,9 @@ class FrameParser:
     def _is_unsure(self, index: int, at: int) -> bool:
         """Whether a message behind missing or damaged bytes has little evidence: it does not begin
         a segment, and its header is not certain."""
-        chain = np.array([index])
-        stream, place = self._stream[chain], np.array([at])
-        if self._streams.flat("state")[stream[0]] != RESUMED:
+        if self._streams.flat("state")[self._stream[index]] != RESUMED:
             return False
-        sure, _ = self._scorer.is_sure(self._chains, place, stream, self._chains.end[chain])
+        sure, _ = self._scorer.is_sure(self._chains, np.array([at]), np.array([index]))
         return not sure[0]
 
     def _finish_streams(self, index: Int64) -> None:

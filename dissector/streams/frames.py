@@ -66,16 +66,17 @@ class FrameBlock:
 
 
 def frame_block(
-    chains: FrameChains, parts: list[ChainFrames], stream_ids: Int64, table: ConnectionTable,
-    streams: StreamTable, problems: list[Problem],
+    chains: FrameChains, parts: list[ChainFrames], table: ConnectionTable, streams: StreamTable,
+    problems: list[Problem],
 ) -> FrameBlock:  # fmt: skip
-    """The frames of a block, in parts. `stream_ids`: the stream of each slot."""
+    """The frames of a block, in parts."""
     start, size, first = (
         np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
         for name in ("start", "size", "piece")
     )
-    pieces, end = chains.pieces, np.zeros(len(stream_ids), np.int64)
-    end[chains.stream] = chains.end
+    pieces, stream_ids = chains.pieces, chains.stream_ids
+    end = np.zeros(len(stream_ids), np.int64)
+    end[chains.slot] = chains.end
     names = "framed_until", "frame_count", "gap_count"
     until, count, gaps = (streams.flat(name)[stream_ids] for name in names)
     origin = streams.flat("origin")[stream_ids].astype(np.int64)
@@ -98,21 +99,6 @@ def frame_block(
     start, place, size, readable, packet, time, end_time, *others = numbers
     sequence, acknowledged, rank, run = others
     return FrameBlock(
-        data=chains.data,
-        space=chains.space,
-        connection=connection,
-        is_request=is_request,
-        start=start,
-        position=place,
-        size=size,
-        readable=readable,
-        capture=capture,
-        packet=packet,
-        time=time,
-        end_time=end_time,
-        sequence=sequence,
-        acknowledged=acknowledged,
-        rank=rank,
-        run=run,
-        problems=problems,
-    )
+        chains.data, chains.space, connection, is_request, start, place, size, readable, capture,
+        packet, time, end_time, sequence, acknowledged, rank, run, problems,
+    )  # fmt: skip

@@ -11,17 +11,14 @@ import numpy as np
 
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import BodyCheck
 from dissector.streams.carry import CarryBuffer
-from dissector.streams.detection import ProtocolDetector
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.frame_parser import FrameParser
 from dissector.streams.frames import FrameBlock
-from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.proxy_protocol import without_headers
 from dissector.streams.segments import NO_SEGMENTS, Segments
-from dissector.streams.state import States
+from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     ENCRYPTED,
     FIRST_TIME,
@@ -29,25 +26,16 @@ from dissector.streams.table import (
     LAST_TIME,
     NEW,
     Bools,
-    ConnectionTable,
-    StreamTable,
 )
 
 
 class Framer:
-    """Frames the streams of a table. `carry`: the segments for the next block."""
+    """Frames a set of streams. `carry`: the segments for the next block."""
 
-    def __init__(
-        self, table: ConnectionTable, streams: StreamTable, states: States, scorer: HeaderScorer,
-        detector: ProtocolDetector, bodies: BodyCheck,
-    ) -> None:  # fmt: skip
+    def __init__(self, stream_set: StreamSet) -> None:
         self.carry = CarryBuffer()
-        self._table = table
-        self._streams = streams
-        self._states = states
-        self._scorer = scorer
-        self._detector = detector
-        self._bodies = bodies
+        self._set = stream_set
+        self._streams = stream_set.streams
         self._free = 0
         """Free bytes at the front of the block's data."""
 
@@ -80,13 +68,10 @@ class Framer:
 
         By slot, `finished`: the stream has ended; `waits`: it has bytes that cannot be read yet.
         """
-        walked = without_headers(data, stream_ids, segments, self._table, self._streams)
-        chains = FrameChains(data, walked)
-        parser = FrameParser(
-            chains, stream_ids, self._table, self._streams, self._states, self._scorer,
-            self._detector, self._bodies, block_problems,
-        )  # fmt: skip
-        return parser.run(finished[chains.stream], waits[chains.stream ^ 1]), walked
+        walked = without_headers(data, stream_ids, segments, self._set.table, self._streams)
+        chains = FrameChains(data, walked, stream_ids)
+        ended, peer_waits = finished[chains.slot], waits[chains.slot ^ 1]
+        return FrameParser(chains, self._set, ended, peer_waits, block_problems).run(), walked
 
     def hold(self, data: Bytes, stream_ids: Int64, segments: Segments) -> None:
         """Carry the segments that later blocks need."""

@@ -33,6 +33,7 @@ from dissector.streams.table import (
     NEVER,
     Bools,
     ConnectionTable,
+    Endpoint,
     StreamTable,
 )
 
@@ -89,9 +90,9 @@ class HeaderScorer:
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, ports: Collection[int],
-        newest: Mapping[int, int], log: RequestLog,
+        newest: Mapping[int, int], log: RequestLog, brokers: set[Endpoint],
     ) -> None:  # fmt: skip
-        self.brokers: set[tuple[int, int, int]] = set()
+        self.brokers = brokers
         """Addresses and ports of brokers: from Kafka connections, and named in responses."""
         self._log = log
         self._table = table
@@ -112,10 +113,8 @@ class HeaderScorer:
         table = self._table
         is_known: Bools = _port_table({port for _, _, port in self.brokers})[table.port[rows]]
         index, end = np.nonzero(is_known)
-        row = rows[index]
-        columns = (table.high[row, end], table.low[row, end], table.port[row, end])
-        ends = zip(*(each.tolist() for each in columns), strict=True)
-        is_known[index, end] = [each in self.brokers for each in ends]
+        endpoints = table.endpoints(rows[index], end)
+        is_known[index, end] = [each in self.brokers for each in endpoints]
         return is_known
 
     def may_be_client(self, stream: Int64) -> Bools:
@@ -155,29 +154,24 @@ class HeaderScorer:
         self._streams.flat("has_correlation")[stream] = True
 
     def headers(
-        self, chains: FrameChains, at: Int64, end: Int64, stream: Int64
+        self, chains: FrameChains, at: Int64, index: Int64
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        """Size, verdict, and bits of evidence of the header at each place."""
-        size, verdict = np.zeros(len(at), np.int64), np.full(len(at), NO)
-        gain = np.zeros(len(at))
-        is_client = self.may_be_client(stream)
-        index = np.flatnonzero(is_client)
-        size[index], verdict[index], gain[index] = self.requests(
-            chains, at[index], end[index], stream[index] >> 1
-        )
-        index = np.flatnonzero(~is_client)
-        size[index], verdict[index], gain[index] = self.responses(
-            chains, at[index], end[index], stream[index]
-        )
+        """Size, verdict, and bits of evidence of the header at each place in the chains at
+        `index`."""
+        size, verdict, gain = np.zeros(len(at), np.int64), np.full(len(at), NO), np.zeros(len(at))
+        is_client = self.may_be_client(chains.stream[index])
+        for each, score in ((is_client, self.requests), (~is_client, self.responses)):
+            place = np.flatnonzero(each)
+            size[place], verdict[place], gain[place] = score(chains, at[place], index[place])
         return size, verdict, gain
 
     def requests(
-        self, chains: FrameChains, at: Int64, end: Int64, row: Int64, *, any_api: bool = False
+        self, chains: FrameChains, at: Int64, index: Int64, *, any_api: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         """`headers` of requests. `any_api`: accept unknown APIs and versions."""
-        readable = np.minimum(chains.gap_after(at), end) - at
+        row, readable = chains.stream[index] >> 1, chains.readable(at, index)
         size, api, version, correlation, client = (
-            _number(chains, at + offset, dtype)
+            chains.number(at + offset, dtype)
             for offset, dtype in ((0, "i4"), (4, "i2"), (6, "i2"), (8, "i4"), (12, "i2"))
         )
         newest = self.newest[np.clip(api, 0, len(self.newest) - 1)]
@@ -215,11 +209,11 @@ class HeaderScorer:
         return has_control | (client > USUAL_CLIENT_ID)
 
     def responses(
-        self, chains: FrameChains, at: Int64, end: Int64, stream: Int64
+        self, chains: FrameChains, at: Int64, index: Int64
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
         """`headers` of responses."""
-        readable = np.minimum(chains.gap_after(at), end) - at
-        size, correlation = _number(chains, at, "i4"), _number(chains, at + 4, "i4")
+        stream, readable = chains.stream[index], chains.readable(at, index)
+        size, correlation = chains.number(at, "i4"), chains.number(at + 4, "i4")
         bad = (readable >= 4) & ((size < 4) | (size > FRAME_LIMIT))
         is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)
         bad |= (readable >= RESPONSE_HEAD) & ((correlation < 0) | is_far)
@@ -231,14 +225,13 @@ class HeaderScorer:
         bits *= size >= SMALLEST_RESPONSE
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
-    def is_sure(
-        self, chains: FrameChains, at: Int64, stream: Int64, end: Int64
-    ) -> tuple[Bools, Bools]:
+    def is_sure(self, chains: FrameChains, at: Int64, index: Int64) -> tuple[Bools, Bools]:
         """Whether headers alone show that messages begin at these addresses, and whether they show
         the opposite. Certain are requests with a usual client id, and responses with an expected
         correlation id."""
-        _, state, bits = self.headers(chains, at, end, stream)
-        least = np.where(self.may_be_client(stream), REQUEST_BITS, SIZE_BITS + 1)
+        _, state, bits = self.headers(chains, at, index)
+        is_client = self.may_be_client(chains.stream[index])
+        least = np.where(is_client, REQUEST_BITS, SIZE_BITS + 1)
         return (state == YES) & (bits >= least), state == NO
 
     def implausible_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
@@ -338,11 +331,12 @@ class HeaderScorer:
         is_candidate &= window[6 : count + 6] == 0
         return np.flatnonzero(is_candidate)
 
-    def candidate_responses(self, window: UInt8, stream: int) -> Int64:
-        """Offsets of possible responses with an expected correlation id."""
+    def candidate_responses(self, window: UInt8, stream: Int64) -> Int64:
+        """Offsets of possible responses with an expected correlation id. `stream`: of shape
+        (1,)."""
         count = len(window) - RESPONSE_HEAD + 1
         number = np.ndarray((count,), ">i4", window, 4, (1,))
-        low, high, known = self.expected_ids(np.array([stream]))
+        low, high, known = self.expected_ids(stream)
         if not known[0]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(
@@ -355,7 +349,3 @@ def _port_table(ports: Collection[int]) -> Bools:
     table = np.zeros(1 << 16, np.bool_)
     table[list(ports)] = True
     return table
-
-
-def _number(chains: FrameChains, at: Int64, dtype: str) -> Int64:
-    return chains.space.number(np.minimum(at, chains.space.size), dtype)

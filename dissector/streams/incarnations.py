@@ -18,8 +18,6 @@ from dissector.streams import sequence
 from dissector.streams.limits import GRACE, REORDER_BYTES, REORDER_PACKETS, SYN_BYTES
 from dissector.streams.table import FIRST_TIME, NEVER, NEW, Bools, ConnectionTable, StreamTable
 
-_MODULO = 1 << 32
-
 
 class Begin(NamedTuple):
     """Where a connection began: the index of its first packet in the block, negative before it; and
@@ -39,18 +37,19 @@ class Incarnation:
     """Index of its first packet in the block; negative before the block."""
     time: int
     """Time of its first packet; ns."""
-    isn: list[int | None]
-    anchor: list[int | None]
+    isn: list[int]
+    """-1 if unknown; likewise `anchor`."""
+    anchor: list[int]
     """A sequence number near its first one; see `StreamTable.anchor`."""
 
-    def owns(self, end: int, isn: int, acknowledged: int | None) -> bool:
-        """Whether a SYN belongs to this connection."""
+    def owns(self, end: int, isn: int, acknowledged: int) -> bool:
+        """Whether a SYN belongs to this connection. `acknowledged`: -1 if it has no ACK."""
         own, peer, anchor = self.isn[end], self.isn[1 - end], self.anchor[end]
-        if own is not None:
+        if own != NEVER:
             return own == isn
-        if acknowledged is not None and peer is not None:
-            return (acknowledged - peer - 1) % _MODULO < SYN_BYTES
-        return anchor is None or (anchor - isn - 1) % _MODULO <= REORDER_BYTES
+        if acknowledged != NEVER and peer != NEVER:
+            return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
+        return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
 
 
 class RecentIncarnations:
@@ -150,10 +149,8 @@ def incarnations_of(
     early &= is_near | (arrival > time[after])
     stream = 2 * row[current] + end
     has_begun = streams.flat("state")[stream] != NEW
-    next_seq = sequence.numbers(
-        streams.flat("next_position")[stream], streams.flat("origin")[stream]
-    )
-    own = np.abs(np.where(has_begun, sequence.ahead(seq, next_seq), distance))
+    from_next = sequence.ahead(seq, streams.next_sequence(stream))
+    own = np.abs(np.where(has_begun, from_next, distance))
     early &= (next_distance < own) | ~(known | has_begun)
     owners: Int64 = row[np.where(early, after, np.where(late, before, current))]
     return owners

@@ -104,13 +104,12 @@ class OriginFinder:
         is_early = (ack < first[slot]) | (first[slot] < 0)
         is_early &= self._table.isn.reshape(-1)[stream] != NEVER
         ack, stream = ack[is_early], stream[is_early]
-        anchor, has_anchor = self._streams.flat("anchor"), self._streams.flat("has_anchor")
+        anchor = self._streams.flat("anchor")
         behind_syn = _behind(self._table.isn.reshape(-1)[stream])
-        is_confirmed = has_anchor[stream] & (anchor[stream] == behind_syn)
+        is_confirmed = anchor[stream] == behind_syn
         confirms = block.seq[ack] == behind_syn
         for chosen in (~is_confirmed & ~confirms, confirms):  # the last assignment wins
             anchor[stream[chosen]] = block.seq[ack[chosen]]
-            has_anchor[stream[chosen]] = True
 
     def _may_lack_syn(self, stream: Int64, seq: UInt32) -> Bools:
         """Whether the only end in the capture may have a damaged SYN.
@@ -118,8 +117,8 @@ class OriginFinder:
         `seq`: the lowest sequence number of payload of each stream.
         """
         is_one_way = self._table.packets.reshape(-1)[stream ^ 1] == 0
-        isn, streams = self._table.isn.reshape(-1)[stream], self._streams
-        is_anchored = streams.flat("has_anchor")[stream] & (streams.flat("anchor")[stream] == seq)
+        isn = self._table.isn.reshape(-1)[stream]
+        is_anchored = self._streams.flat("anchor")[stream] == seq
         result: Bools = is_one_way & is_anchored & (isn != NEVER) & (seq != _behind(isn))
         return result
 
@@ -150,28 +149,19 @@ class OriginFinder:
         damaged = damaged[fits]
         isn[stream_ids[slot[damaged]]] = (seq[damaged] - np.uint32(1)).astype(np.int64)
 
-    def _positions(self, assignment: Assignment, packet: Int64, number: UInt32) -> Int64:
-        """Positions of sequence numbers in the streams of these packets."""
-        stream = assignment.streams[assignment.slot[packet]]
-        return sequence.positions(
-            number,
-            self._streams.flat("origin")[stream],
-            self._streams.flat("next_position")[stream],
-        )
-
     def _record_fins(self, block: PacketBlock, assignment: Assignment) -> None:
         packet = np.flatnonzero(block.flags & FIN)
         if len(packet):
             behind = block.seq[packet] + block.length[packet].astype(np.uint32)
             stream = assignment.streams[assignment.slot[packet]]
-            self._streams.flat("fin")[stream] = self._positions(assignment, packet, behind)
+            self._streams.flat("fin")[stream] = self._streams.positions(stream, behind)
 
     def positions(self, block: PacketBlock, assignment: Assignment) -> Positions:
         """The positions of the payloads of a block."""
         streams, stream_ids = self._streams, assignment.streams
         near, end = (streams.flat("next_position")[stream_ids] for _ in range(2))
         highest, latest = (streams.flat(name)[stream_ids] for name in ("highest", "readable_time"))
-        reference = sequence.numbers(near, streams.flat("origin")[stream_ids]).astype(np.int64)
+        reference = streams.next_sequence(stream_ids).astype(np.int64)
         state = streams.flat("state")[stream_ids]
         is_ignored = (state == IGNORED).view(np.uint8)
         least = np.where(state == NEW, near, FIRST_TIME)  # a new stream may begin with any byte

@@ -89,7 +89,7 @@ class Parking:
 def _pack_chunk(table: Rows, begin: int) -> dict[str, _Packed]:
     """Pack a chunk of a table, and return its memory to the system."""
     packed = {}
-    for name, column in table.columns.items():
+    for name, column, _ in table.columns:
         if name not in NEVER_PACKED:
             packed[name] = _pack(column[begin : begin + CHUNK])
             release(column, begin)

@@ -67,31 +67,26 @@ def segment_starts(chains: FrameChains, index: Int64, first: Int64) -> tuple[Int
     return chains.address[ranges(first, count)[0]], np.repeat(np.arange(len(index)), count)
 
 
-def weighed(
-    chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64, stream: Int64
-) -> Columns:
+def weighed(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) -> Columns:
     """The columns of these addresses in the chains at `index`."""
-    end = chains.end[index]
-    size, state, bits = scorer.headers(chains, at, end, stream)
+    end, gap = chains.end[index], chains.gap_after(at)
+    size, state, bits = scorer.headers(chains, at, index)
     border = chains.is_border(at)
-    gap = chains.gap_after(at)
     readable = np.minimum(gap, end) - at
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
     bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits)
     is_end = (behind == end) | ((behind == gap) & chains.is_segment_end(behind))
     bits += BORDER_BITS * (border + is_end.astype(np.float64))
-    number = chains.space.number(np.minimum(at + 4, chains.space.size), "i4")
+    number = chains.number(at + 4, "i4")
     return np.array([at, behind, bits, state, border, number], np.float64)
 
 
-def weighed_chains(
-    chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64, stream: Int64
-) -> Columns:
+def weighed_chains(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) -> Columns:
     """The columns of those of these addresses that look like messages, and of the places that they
     lead to."""
     columns = np.zeros((6, 0))
     for hop in range(HOPS + 1):
-        new = weighed(chains, scorer, at, index, stream)
+        new = weighed(chains, scorer, at, index)
         columns = np.hstack([columns, new[:, new[STATE] >= (NO if hop else UNCLEAR)]])
         columns = columns[:, np.argsort(columns[AT])]
         leads = (new[STATE] == YES) & (new[END] < chains.end[index])
@@ -99,8 +94,7 @@ def weighed_chains(
         at, first = np.unique(new[END, leads].astype(np.int64), return_index=True)
         if not len(at):
             break
-        owner = np.flatnonzero(leads)[first]
-        index, stream = index[owner], stream[owner]
+        index = index[leads][first]
     return columns
 
 
@@ -126,11 +120,9 @@ def _runs(chains: FrameChains, columns: Columns, at: Int64) -> NDArray[np.float6
     return runs
 
 
-def verdicts(
-    chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64, stream: Int64
-) -> Int64:
+def verdicts(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) -> Int64:
     """YES, NO or UNCLEAR for each of these starts of segments in undecided connections."""
-    columns = weighed_chains(chains, scorer, at, index, stream)
+    columns = weighed_chains(chains, scorer, at, index)
     at, _, bits, state, border, number = _runs(chains, columns, at)
     is_good = np.logical_and.accumulate(state == YES)
     score = np.where(is_good, bits, BORDER_BITS * border)
@@ -142,20 +134,18 @@ def verdicts(
     # Clients count, so correlation ids are near each other; only some clients always send 0.
     step = np.abs(np.diff(number, axis=0))
     is_far = (step > LONGEST_STEP) | ((step == 0) & (number[:-1] != 0))
-    is_far &= is_good[:-1] & (at[1:] >= 0) & ~scorer.may_be_client(stream)
+    is_far &= is_good[:-1] & (at[1:] >= 0) & ~scorer.may_be_client(chains.stream[index])
     is_wrong = is_bad.any(0) | is_far.any(0) | (at[0] < 0)
     return np.where(is_wrong, NO, np.where(score[-1] >= CERTAINTY, YES, UNCLEAR))
 
 
-def are_confirmed(
-    chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64, stream: Int64
-) -> Bools:
+def are_confirmed(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) -> Bools:
     """Whether headers confirm the messages at these starts of segments, so that no body needs to
     be read."""
-    columns = weighed_chains(chains, scorer, at, index, stream)
+    columns = weighed_chains(chains, scorer, at, index)
     _, _, bits, state, _, number = _runs(chains, columns, at)
     is_good = np.logical_and.accumulate(state == YES)
     confirmed: Bools = (bits * is_good).sum(0) >= ENTRY + CONFIRMED
     ascends = (np.diff(number, axis=0) > 0) | ~is_good[1:]
-    confirmed &= scorer.may_be_client(stream) | ascends.all(0)
+    confirmed &= scorer.may_be_client(chains.stream[index]) | ascends.all(0)
     return confirmed

@@ -22,7 +22,6 @@ import numpy as np
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import ACK, Int64, PacketBlock
-from dissector.streams import sequence
 from dissector.streams.flows import Assignment
 from dissector.streams.limits import (
     GRACE,
@@ -309,7 +308,8 @@ class Reassembler:
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])
-            stray = _as_gaps(stream_ids, kept[removed])
+            strays = kept[removed]
+            stray = Gaps(stream_ids[strays.stream], strays.at, strays.span, strays.time)
             table, gap = self._trimmed(stream_ids, table[:, ~removed], LAST_TIME)
             stream = stream[is_stray]
             streams.flat("highest")[stream] = streams.flat("next_position")[stream]
@@ -333,11 +333,8 @@ class Reassembler:
         is_receiver[slot ^ 1] = True
         packet = np.flatnonzero((block.flags & ACK != 0) & is_receiver[assignment.slot])
         stream = assignment.streams[assignment.slot[packet] ^ 1]
-        streams = self._streams
-        position = sequence.positions(
-            block.ack[packet], streams.flat("origin")[stream], streams.flat("next_position")[stream]
-        )
-        np.maximum.at(streams.flat("acknowledged"), stream, position)
+        position = self._streams.positions(stream, block.ack[packet])
+        np.maximum.at(self._streams.flat("acknowledged"), stream, position)
 
     def _read(self, stream_ids: Int64, ready: Segments) -> Segments:
         """Advance the streams. The time of each segment becomes the time at which it was readable:
@@ -394,10 +391,6 @@ def _clipped(segments: Segments, ahead: Int64) -> Segments:
     span = segments.span.copy()
     span[truncated[is_behind]] = np.minimum(span[truncated], distance)[is_behind]
     return replace(segments, span=span)
-
-
-def _as_gaps(stream_ids: Int64, segments: Segments) -> Gaps:
-    return Gaps(stream_ids[segments.stream], segments.at, segments.span, segments.time)
 
 
 def _before_first(stream: Int64, marked: Bools) -> Bools:

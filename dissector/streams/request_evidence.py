@@ -70,12 +70,9 @@ class RequestScorer:
         self._scorer = scorer
         self._evidence = evidence
 
-    def bits(self, chains: FrameChains, index: int, stream: int, at: int) -> int:
-        """Bits of a request with a valid header; negative if it is not a request.
-
-        `stream`: the stream of the chain at `index`.
-        """
-        address = np.array([at])
+    def bits(self, chains: FrameChains, index: int, at: int) -> int:
+        """Bits of a request in a chain, with a valid header; negative if it is not a request."""
+        address, stream = np.array([at]), int(chains.stream[index])
         size, correlation = (int(chains.space.number(address + k, "i4")[0]) for k in (0, 8))
         body, end = at + 4, int(chains.end[index])
         gap = int(chains.gap_after(address)[0])
@@ -132,9 +129,9 @@ class RequestScorer:
 def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
     whether it may begin a response."""
-    slot = int(chains.stream[index]) ^ 1
-    opposite = int(np.searchsorted(chains.stream, slot))
-    if opposite == len(chains.stream) or chains.stream[opposite] != slot:
+    stream = int(chains.stream[index]) ^ 1
+    opposite = int(np.searchsorted(chains.stream, stream))
+    if opposite == len(chains.stream) or chains.stream[opposite] != stream:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     at = chains.address[chains.first[opposite] : chains.first[opposite + 1]]
     at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]]

@@ -89,19 +89,19 @@ class Search:
     """The search in one stream of a block. `index`: that of its chain."""
 
     def __init__(
-        self, chains: FrameChains, index: int, stream: int, scorer: HeaderScorer, bodies: BodyCheck,
+        self, chains: FrameChains, index: int, scorer: HeaderScorer, bodies: BodyCheck,
         segments: Columns, *, is_request: bool,
     ) -> None:  # fmt: skip
         """`segments`: the places at and behind the starts of its segments; see `places`."""
         self._chains = chains
         self._index = index
-        self._stream = stream
+        self._stream = stream = chains.stream[index : index + 1]
         self._scorer = scorer
         self._bodies = bodies
         self._is_request = is_request
-        self._id_regression = int(scorer.id_regression(np.array([stream]))[0])
-        self._newest_id = int(scorer.newest_id(np.array([stream]))[0])
-        self._sole_id = int(scorer.sole_id(np.array([stream]))[0])
+        self._id_regression = int(scorer.id_regression(stream)[0])
+        self._newest_id = int(scorer.newest_id(stream)[0])
+        self._sole_id = int(scorer.sole_id(stream)[0])
         self._end = int(chains.end[index])
         self._nodes: dict[int, Node] = {}
         self._order: list[int] = []
@@ -225,8 +225,7 @@ class Search:
         if not new:
             return []
         at = np.array(new)
-        index, stream = np.full_like(at, self._index), np.full_like(at, self._stream)
-        columns = weighed(self._chains, self._scorer, at, index, stream)
+        columns = weighed(self._chains, self._scorer, at, np.full_like(at, self._index))
         if least == NO:
             self._weighed.update(new)
         return self._add(columns[:, columns[STATE] >= least])
@@ -333,14 +332,12 @@ class Search:
         if node.end >= self._end:
             return node.bits, -1
         following = self._nodes.get(node.end)
-        if following is not None and following.state == UNCLEAR and following.end < 0:
-            rank = bisect_left(order, node.end)
-            return node.bits + best[rank], entry[rank]
-        rank = bisect_left(order, node.end)
-        is_border = following is not None and following.is_border
-        skipped = best[rank] + (BORDER_BITS if is_border else -BROKEN)
         if following is None:
             return node.bits, -1
+        rank = bisect_left(order, node.end)
+        if following.state == UNCLEAR and following.end < 0:
+            return node.bits + best[rank], entry[rank]
+        skipped = best[rank] + (BORDER_BITS if following.is_border else -BROKEN)
         linked = value.get(node.end, following.bits) if following.end >= 0 else -np.inf
         if self._is_out_of_order(node, following):
             linked += OUT_OF_ORDER
@@ -360,14 +357,14 @@ class Search:
         if node.correlation < self._newest_id:
             return True
         pair = (np.array([each]) for each in (following.correlation, node.correlation))
-        return bool(self._scorer.is_late(np.array([self._stream]), *pair)[0])
+        return bool(self._scorer.is_late(self._stream, *pair)[0])
 
     def _check(self, node: Node) -> None:
         """Read the body of a message, and adjust its bits: does the body fit the size?"""
         node.is_checked = True
         if node.end < 0:
             return
-        verdict, end = self._bodies.check(self._chains, self._stream, node.at, self._end)
+        verdict, end = self._bodies.check(self._chains, self._index, node.at)
         if node.state != YES and verdict != CONSISTENT:
             return  # SASL tokens have no header and no body
         if verdict == CONSISTENT:

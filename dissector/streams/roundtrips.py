@@ -22,7 +22,7 @@ from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
 from dissector.streams.rows import places, streams_of
-from dissector.streams.table import NEVER, TripTable
+from dissector.streams.table import NEVER, TripTable, streams_at
 
 PER_OCTAVE = 35
 """Bins for each doubling of a time: the centre of a bin is within 1 % of all its samples."""
@@ -80,11 +80,7 @@ class RoundTrips:
         kept = rows >= 0
         self.table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
         stream, bin_, count = (column[rows[samples[0] >> 1] >= 0] for column in samples)
-        self._merge()
-        keys = np.concatenate([self._keys, streams_of(rows, stream) * _BINS + bin_])
-        counts = np.concatenate([self._counts, count])
-        self._keys, place = np.unique(keys, return_inverse=True)
-        self._counts = np.bincount(place, counts, len(self._keys)).astype(np.int64)
+        self._count(streams_of(rows, stream) * _BINS + bin_, count)
 
     def clear_samples(self) -> None:
         """Forget the samples of all connections, and the zero windows."""
@@ -93,16 +89,13 @@ class RoundTrips:
 
     def zero_windows(self, rows: Int64) -> Int64:
         """Packets with a receive window of 0, by the end that sends them; shape (n, 2)."""
-        counts = np.zeros((len(rows), 2), np.int64)
-        known = rows < self.table.count
-        counts[known] = self.table.zero_windows[rows[known]]
-        return counts
+        return self.table.take(rows)["zero_windows"]
 
     def medians(self, rows: Int64) -> NDArray[np.float64]:
         """Median round trip to each end of these connections, ms; NaN without samples. Shape
         (n, 2), by end."""
         self._merge()
-        wanted = (2 * rows[:, None] + np.arange(2)).ravel()
+        wanted = streams_at(rows)
         medians = np.full(len(wanted), np.nan)
         ends = np.array([wanted.min(), wanted.max() + 1]) if len(wanted) else np.zeros(2, np.int64)
         part = slice(*np.searchsorted(self._keys, ends * _BINS))
@@ -156,14 +149,15 @@ class RoundTrips:
 
     def _merge(self) -> None:
         """Merge new samples into the counts."""
-        if not self._new:
-            return
-        keys = np.concatenate([self._keys, *self._new])
-        weights = np.ones(len(keys), np.int64)
-        weights[: len(self._counts)] = self._counts
+        if self._new:
+            new, self._new = np.concatenate(self._new), []
+            self._count(new, np.ones(len(new), np.int64))
+
+    def _count(self, keys: Int64, counts: Int64) -> None:
+        """Add to the counts of these keys."""
+        keys, counts = np.append(self._keys, keys), np.append(self._counts, counts)
         self._keys, place = np.unique(keys, return_inverse=True)
-        self._counts = np.bincount(place, weights, len(self._keys)).astype(np.int64)
-        self._new = []
+        self._counts = np.bincount(place, counts, len(self._keys)).astype(np.int64)
 
 
 def _is_repeated(stream: Int64, end: UInt32) -> NDArray[Any]:

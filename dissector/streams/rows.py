@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.streams.segments import Segments
+from dissector.streams.table import streams_at
 
 if TYPE_CHECKING:
     from dissector.tls import TlsFacts, TlsSession
@@ -63,23 +64,19 @@ class StreamStates:
     round_trips: tuple[Columns, Int64, Int64, Int64] | None
 
     def select(self, index: Int64) -> StreamStates:
-        """The state of the connections at `index`, without their samples of round trips."""
+        """The state of the connections at `index`; only of states without history."""
         segments, data = self.carried
         chosen_segments, place = places(segments.stream >> 1, index)
         segments = segments[chosen_segments]
         segments = replace(segments, stream=2 * place + (segments.stream & 1))
-        streams = (2 * index[:, None] + np.arange(2)).ravel()
-        requests, of_request = places(self.requests[0], streams)
-        empty = np.zeros(0, np.int64)
+        trips = self.round_trips
         return StreamStates(
             {name: column[index] for name, column in self.connections.items()},
             {name: column[index] for name, column in self.streams.items()},
             (segments, data),
-            chosen(self.rejected, streams),
-            (of_request, self.requests[1][requests], self.requests[2][requests]),
+            chosen(self.rejected, streams_at(index)),
+            self.requests,
             chosen(self.tls, index),
             chosen(self.first_bytes, index),
-            self.round_trips
-            and ({name: column[index] for name, column in self.round_trips[0].items()},
-                 empty, empty, empty),
-        )  # fmt: skip
+            trips and ({name: column[index] for name, column in trips[0].items()}, *trips[1:]),
+        )

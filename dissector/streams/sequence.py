@@ -12,6 +12,9 @@ import numpy as np
 
 from dissector.packets.block import Int64, UInt32
 
+MODULO = 1 << 32
+"""Number of sequence numbers."""
+
 
 def positions(seq: UInt32, origin: UInt32, near: Int64) -> Int64:
     """The position of each sequence number that is nearest to `near`; all of shape (n,).

@@ -24,6 +24,7 @@ from dissector.streams.table import (
     Bools,
     ConnectionTable,
     StreamTable,
+    streams_at,
 )
 
 BEGUN, JOINED, HEAD_LOST, IS_KAFKA, IS_TLS, IS_OTHER, FOUND, ALIGNED, BROKEN, RESTARTED, CLOSED = (
@@ -88,7 +89,7 @@ class States:
         """Set the protocol of connections; both streams of each change their state."""
         self._streams.protocol[rows] = protocol
         self._connections.protocol[rows] = protocol
-        self._follow(np.concatenate([2 * rows, 2 * rows + 1]))
+        self._follow(streams_at(rows))
 
     def _follow(self, streams: Int64) -> None:
         """Advance streams to the state that the protocol of their connection requires."""

@@ -22,13 +22,11 @@ import numpy as np
 from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import BodyCheck, BodyEnd, unknown_body
+from dissector.streams.bodies import BodyEnd
 from dissector.streams.declared import DeclaredConnections
-from dissector.streams.detection import ProtocolDetector
 from dissector.streams.flows import Assignment, FlowTracker
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Framer
-from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import GRACE
 from dissector.streams.named_ports import NamedPorts, Refusal
 from dissector.streams.parking import Parking
@@ -37,7 +35,8 @@ from dissector.streams.request_evidence import DECISION, Evidence
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.rows import StreamStates
 from dissector.streams.segments import Segments
-from dissector.streams.state import CLOSED, States
+from dissector.streams.state import CLOSED
+from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     ENCRYPTED,
     HEAD,
@@ -49,8 +48,9 @@ from dissector.streams.table import (
     UNDECIDED,
     Bools,
     ConnectionTable,
+    Endpoint,
     Rows,
-    StreamTable,
+    streams_at,
 )
 from dissector.streams.tls_streams import TlsStreams
 from dissector.tls import KeyLog, TlsFacts
@@ -83,40 +83,31 @@ class Streams:
         *,
         ports: Collection[int],
         newest: Mapping[int, int],
+        body_end: BodyEnd,
         evidence: Evidence = lambda data, size: DECISION,
-        body_end: BodyEnd = unknown_body,
         memory: int = DEFAULT_MEMORY,
         keys: KeyLog | None = None,
         named: Collection[int] = (),
         refusal: Refusal = lambda request: "it is not a request",
     ) -> None:
         self.connections = ConnectionTable()
-        self._streams = StreamTable()
-        self._parking = Parking(self.connections)
-        self._flows = FlowTracker(self.connections, self._streams, self._parking.restore)
+        self.brokers: set[Endpoint] = set()
+        """The known addresses of brokers."""
+        self._set, decrypted = (
+            StreamSet(self.connections, ports, newest, evidence, body_end, self.brokers)
+            for _ in range(2)
+        )
+        self.states = self._set.streams
+        """The state of all streams of packets."""
+        self.detector = self._set.detector
+        self.parking = Parking(self.connections)
+        self.flows = FlowTracker(self.connections, self.states, self.parking.restore)
+        """The connection of each pair of endpoints."""
         self._recent = np.zeros(0, np.int64)  # rows of the last block
-        self._states = States(self.connections, self._streams)
-        self._reassembler = Reassembler(self.connections, self._streams, self._states)
-        self._bodies = BodyCheck(self.connections, body_end)
-        self._scorer = HeaderScorer(
-            self.connections, self._streams, ports, newest, self._bodies.log
-        )
-        self._detector = ProtocolDetector(
-            self.connections, self._streams, self._states, self._scorer, evidence
-        )
-        self.declared = DeclaredConnections(self.connections, self._streams, self._states)
-        self._framer = Framer(
-            self.connections,
-            self._streams,
-            self._states,
-            self._scorer,
-            self._detector,
-            self._bodies,
-        )
-        self._tls_streams = TlsStreams(
-            self.connections, ports, newest, evidence, body_end, self._scorer.brokers,
-            keys or KeyLog(), memory // STREAM_SHARE // 2,
-        )  # fmt: skip
+        self._reassembler = Reassembler(self.connections, self.states, self._set.states)
+        self.declared = DeclaredConnections(self.connections, self.states, self._set.states)
+        self._framer = Framer(self._set)
+        self._tls_streams = TlsStreams(decrypted, keys or KeyLog(), memory // STREAM_SHARE // 2)
         self._named_ports = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
@@ -136,10 +127,6 @@ class Streams:
     def reserve(self) -> int:
         """Bytes to leave free in front of the next block."""
         return self._framer.carry.bytes
-
-    def learn_broker(self, high: int, low: int, port: int) -> None:
-        """Add the address of a broker, from another connection."""
-        self._scorer.brokers.add((high, low, port))
 
     def feed(self, block: PacketBlock) -> FrameBlock:
         """The frames that this block completed."""
@@ -180,53 +167,24 @@ class Streams:
         self._forget(rows)
 
     def _forget(self, rows: Int64) -> None:
-        self._streams.forget(rows)
-        self._flows.forget(rows)
+        self._set.forget(rows)
+        self.flows.forget(rows)
         self._tls_streams.forget(rows)
-        self._detector.forget(rows)
         self._named_ports.forget(rows)
-        self._bodies.log.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
-
-    @property
-    def states(self) -> StreamTable:
-        """The state of all streams of packets."""
-        return self._streams
 
     def end(self, rows: Int64, deadline: Int64) -> None:
         """Record that later connections use the pairs of these ones. They wait for missing bytes
         until `deadline`, ns."""
         self.connections.replaced[rows] = True
-        column = self._streams.close_deadline
+        column = self.states.close_deadline
         column[rows] = np.minimum(column[rows], deadline[:, None])
-
-    @property
-    def flows(self) -> FlowTracker:
-        """The connection of each pair of endpoints."""
-        return self._flows
 
     def guess(self, is_guessing: bool) -> None:
         """Let streams begin with their first bytes, and requests decide that are not refuted, for
         states that will be verified; or not."""
-        self._reassembler.is_guessing = self._detector.is_guessing = is_guessing
-
-    @property
-    def brokers(self) -> set[tuple[int, int, int]]:
-        """The known addresses of brokers: high and low as in `PacketBlock`, and port."""
-        return self._scorer.brokers
-
-    def identify_sides(self, rows: Int64) -> None:
-        """Find the clients of these connections by the brokers that are known now."""
-        self._detector.identify_sides(rows)
-
-    def servers(self, rows: Int64) -> list[tuple[int, int, int]]:
-        """The address of the server of each of these connections, as in `brokers`."""
-        return self._detector.servers(rows)
-
-    def forget_brokers(self) -> None:
-        """Forget all addresses of brokers."""
-        self.brokers.clear()
+        self._reassembler.is_guessing = self.detector.is_guessing = is_guessing
 
     @property
     def buffered(self) -> int:
@@ -241,10 +199,10 @@ class Streams:
         of_history = rows if with_history else rows[:0]
         return StreamStates(
             self.connections.take(rows),
-            self._streams.take(rows),
+            self.states.take(rows),
             self._framer.carry.take(rows),
-            self._detector.take(rows),
-            self._bodies.log.take(of_history),
+            self.detector.take(rows),
+            self._set.bodies.log.take(of_history),
             self._tls_streams.take(rows),
             self._named_ports.take(rows),
             None
@@ -259,12 +217,12 @@ class Streams:
         """
         kept = rows >= 0
         for table, columns in (
-            (self.connections, states.connections), (self._streams, states.streams),
+            (self.connections, states.connections), (self.states, states.streams),
         ):  # fmt: skip
             table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
         self._framer.carry.put(rows, states.carried)
-        self._detector.put(rows, states.rejected)
-        self._bodies.log.put(rows, states.requests)
+        self.detector.put(rows, states.rejected)
+        self._set.bodies.log.put(rows, states.requests)
         self._tls_streams.put(rows, states.tls)
         self._named_ports.put(rows, states.first_bytes)
         if self.round_trips is not None and states.round_trips is not None:
@@ -282,14 +240,10 @@ class Streams:
 
     def park(self) -> None:
         """Pack the rows of connections without data that had no packet in the last block."""
-        tables = [self.connections, self._streams]
+        tables = [self.connections, self.states]
         if self.round_trips is not None:
             tables.append(self.round_trips.table)
-        self._parking.park(tables, self._recent)
-
-    def restore(self, rows: Int64) -> None:
-        """Restore packed rows, so that they can be read."""
-        self._parking.restore(rows)
+        self.parking.park(tables, self._recent)
 
     def named_port_problems(self, rows: Int64) -> list[Problem]:
         """A problem for each of these connections that goes to a named port and is not Kafka."""
@@ -300,9 +254,9 @@ class Streams:
         return self._feed(PacketBlock.empty(self.reserve), last=True)
 
     def _feed(self, block: PacketBlock, *, last: bool) -> FrameBlock:
-        streams, carried = self._streams, self._framer.carry.segments
-        block_problems = BlockProblems(self.connections, self._streams)
-        assignment = self._flows.assign(block, np.unique(carried.stream >> 1))
+        streams, carried = self.states, self._framer.carry.segments
+        block_problems = BlockProblems(self.connections, self.states)
+        assignment = self.flows.assign(block, np.unique(carried.stream >> 1))
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
         if self.observe is not None:
@@ -312,7 +266,7 @@ class Streams:
         give_up = (streams.flat("close_deadline")[stream_ids] < self._now) | last
         give_up[np.searchsorted(stream_ids, self._beyond_budget(block_problems))] = True
         self.declared.decide(assignment.rows)
-        self._detector.identify_sides(assignment.rows)
+        self.detector.identify_sides(assignment.rows)
         carried = replace(carried, stream=np.searchsorted(stream_ids, carried.stream))
         ordered = self._reassembler.feed(block, assignment, carried, self._now, give_up)
         block_problems.set_segments(stream_ids, ordered.ready)
@@ -342,14 +296,14 @@ class Streams:
     def _waits(self, stream_ids: Int64, waiting: Segments) -> Bools:
         """Whether these streams have bytes that cannot be read yet: behind a hole, or because
         earlier bytes may still arrive."""
-        waits: Bools = self._streams.flat("state")[stream_ids] == NEW
+        waits: Bools = self.states.flat("state")[stream_ids] == NEW
         waits &= self.connections.bytes.reshape(-1)[stream_ids] > 0
         waits[waiting.stream] = True
         return waits
 
     def _ended(self, stream_ids: Int64, waits: Bools) -> Bools:
         """Whether these streams have ended, and their protocol can be decided."""
-        streams, row = self._streams, stream_ids >> 1
+        streams, row = self.states, stream_ids >> 1
         # Bytes behind a FIN show that it was damaged (RFC 9293, section 3.6).
         ended: Bools = streams.flat("next_position")[stream_ids] == streams.flat("fin")[stream_ids]
         if ended.any():
@@ -369,8 +323,8 @@ class Streams:
         segments = replace(segments, stream=stream_ids[segments.stream])
         tls_streams = self._tls_streams
         self.decrypted = list(tls_streams.feed(block.data, segments, self._now, last=last))
-        closed = np.array(tls_streams.take_closed(), np.int64)
-        self._states.advance(np.concatenate([2 * closed, 2 * closed + 1]), CLOSED)
+        closed, tls_streams.closed = np.array(tls_streams.closed, np.int64), []
+        self._set.states.advance(streams_at(closed), CLOSED)
 
     def _beyond_budget(self, block_problems: BlockProblems) -> Int64:
         """The streams that must stop waiting: those with the oldest carried bytes."""
@@ -393,7 +347,7 @@ class Streams:
     def _report_skipped(self, block_problems: BlockProblems, stream_ids: Int64) -> None:
         """Report skipped bytes of Kafka connections from before the protocol was decided, if no
         byte of the stream is carried any more."""
-        streams = self._streams
+        streams = self.states
         skipped = streams.flat("state") == SEARCHING
         skipped &= streams.flat("boundary") > streams.flat("search_from")
         skipped &= np.repeat(streams.protocol == KAFKA, 2)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int8, Int32, Int64, UInt16, UInt32, UInt64
+from dissector.streams import sequence
 from dissector.streams.mapped import grown
 
 UNDECIDED, KAFKA, TLS, OTHER = range(4)
@@ -47,6 +48,13 @@ NEVER = -1
 FIRST_TIME, LAST_TIME = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 Bools = NDArray[np.bool_]
+Endpoint: TypeAlias = tuple[int, int, int]
+"""Address and port: high, low and port as in `PacketBlock`."""
+
+
+def streams_at(rows: Int64) -> Int64:
+    """The two streams of each of these connections."""
+    return (2 * rows[:, None] + np.arange(2)).ravel()
 
 
 def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
@@ -64,40 +72,37 @@ class Rows:
     count: int = 0
 
     @property
-    def columns(self) -> dict[str, NDArray[Any]]:
-        """All arrays by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.metadata}
+    def columns(self) -> list[tuple[str, NDArray[Any], int]]:
+        """Name, array and initial value of each column."""
+        return [
+            (each.name, getattr(self, each.name), each.metadata["fill"])
+            for each in fields(self)
+            if each.metadata
+        ]
 
     def add(self, rows: int) -> int:
         """Append rows, and return the index of the first one."""
         first, self.count = self.count, self.count + rows
-        for each in fields(self):
-            if each.metadata:
-                column = getattr(self, each.name)
-                if self.count > len(column):
-                    column = grown(column, max(64, 2 * len(column), self.count))
-                    setattr(self, each.name, column)
-                if each.metadata["fill"]:
-                    column[first : self.count] = each.metadata["fill"]
+        for name, column, fill in self.columns:
+            if self.count > len(column):
+                column = grown(column, max(64, 2 * len(column), self.count))
+                setattr(self, name, column)
+            if fill:
+                column[first : self.count] = fill
         return first
 
     def forget(self, rows: Int64) -> None:
         """Reset these rows to their initial values."""
         rows = rows[rows < self.count]
-        for each in fields(self):
-            if each.metadata:
-                getattr(self, each.name)[rows] = each.metadata["fill"]
+        for _, column, fill in self.columns:
+            column[rows] = fill
 
     def take(self, rows: Int64) -> dict[str, NDArray[Any]]:
         """A copy of these rows, column by column."""
-        taken = {}
-        known = rows < self.count
-        for each in fields(self):
-            if each.metadata:
-                column = getattr(self, each.name)
-                taken[each.name] = np.full((len(rows), *column.shape[1:]), each.metadata["fill"])
-                taken[each.name] = taken[each.name].astype(column.dtype)
-                taken[each.name][known] = column[rows[known]]
+        taken, known = {}, rows < self.count
+        for name, column, fill in self.columns:
+            taken[name] = np.full((len(rows), *column.shape[1:]), fill, column.dtype)
+            taken[name][known] = column[rows[known]]
         return taken
 
     def put(self, rows: Int64, columns: Mapping[str, NDArray[Any]]) -> None:
@@ -108,10 +113,8 @@ class Rows:
 
     def reorder(self, rows: Int64) -> None:
         """Reorder the last rows of the table; `rows`: their new order."""
-        for each in fields(self):
-            if each.metadata:
-                column = getattr(self, each.name)
-                column[self.count - len(rows) : self.count] = column[rows]
+        for _, column, _ in self.columns:
+            column[self.count - len(rows) : self.count] = column[rows]
 
 
 @dataclass(slots=True)
@@ -185,6 +188,11 @@ class ConnectionTable(Rows):
         host = str(address.ipv4_mapped or f"[{address}]")
         return f"{host}:{self.port[row, end]}"
 
+    def endpoints(self, rows: Int64, end: Int64 | Int8 | int) -> list[Endpoint]:
+        """The endpoint of each of these connections at `end`."""
+        columns = (self.high[rows, end], self.low[rows, end], self.port[rows, end])
+        return list(zip(*(each.tolist() for each in columns), strict=True))
+
     def is_client(self, streams: Int64) -> Bools:
         """Whether the client sends each stream; false if it is not known which end that is."""
         is_client: Bools = self.client[streams >> 1] == streams & 1
@@ -234,16 +242,24 @@ class StreamTable(_ByEnd):
         framed: Bools = (state == FRAMED) | (state == RESUMED)
         return framed
 
+    def next_sequence(self, streams: Int64) -> UInt32:
+        """The sequence number of the next byte of each stream."""
+        return sequence.numbers(self.flat("next_position")[streams], self.flat("origin")[streams])
+
+    def positions(self, streams: Int64, seq: UInt32) -> Int64:
+        """The positions of sequence numbers in these streams."""
+        origin, near = self.flat("origin")[streams], self.flat("next_position")[streams]
+        return sequence.positions(seq, origin, near)
+
     state: Int8 = _column(np.int8, 2)
     protocol: Int8 = _column(np.int8, 0)
     """Protocol of the connection, as far as these streams show."""
     # From the first packet.
     was_undecided: Bools = _column(np.bool_, 0)
     """The first bytes of the client did not decide the protocol, or decided against Kafka."""
-    has_anchor: Bools = _column(np.bool_, 2)
-    anchor: UInt32 = _column(np.uint32, 2)
+    anchor: Int64 = _column(np.int64, 2, NEVER)
     """Sequence or acknowledgement number of the first packet. Of a stream with a SYN: the number of
-    an ACK before the first payload, see `origins`."""
+    an ACK before the first payload, see `origins`. -1 if there is none."""
     # Reassembly.
     has_origin: Bools = _column(np.bool_, 2)
     """`origin` is set."""

@@ -10,7 +10,7 @@ A connection is TLS until its plaintext decides the protocol. It stays TLS if it
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -19,24 +19,20 @@ import numpy as np
 from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import BodyCheck, BodyEnd
-from dissector.streams.detection import ProtocolDetector
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Framer
-from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.limits import GRACE
-from dissector.streams.request_evidence import Evidence
 from dissector.streams.rows import TlsState, chosen
 from dissector.streams.segments import BLOCK, Segments
-from dissector.streams.state import RESTARTED, States
+from dissector.streams.state import RESTARTED
+from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     FIRST_TIME,
     KAFKA,
     NEW,
     OPEN,
     UNDECIDED,
-    ConnectionTable,
-    StreamTable,
+    streams_at,
 )
 from dissector.tls import KeyLog, Plaintext, TlsFacts
 
@@ -47,29 +43,20 @@ if TYPE_CHECKING:
 class TlsStreams:
     """All TLS connections of a capture."""
 
-    def __init__(
-        self, table: ConnectionTable, ports: Collection[int], newest: Mapping[int, int],
-        evidence: Evidence, body_end: BodyEnd, brokers: set[tuple[int, int, int]], keys: KeyLog,
-        budget: int,
-    ) -> None:  # fmt: skip
-        """`brokers`: shared with the streams of packets. `keys` may grow. `budget`: limit of
-        `size`."""
+    def __init__(self, stream_set: StreamSet, keys: KeyLog, budget: int) -> None:
+        """`keys` may grow. `budget`: limit of `size`."""
         self.facts: dict[int, TlsFacts] = {}
         """Facts of the handshakes, by connection."""
-        self._table = table
-        self._streams = StreamTable()
-        self._bodies = BodyCheck(table, body_end)
-        scorer = HeaderScorer(table, self._streams, ports, newest, self._bodies.log)
-        scorer.brokers = brokers
-        self._states = States(table, self._streams)
-        detector = ProtocolDetector(table, self._streams, self._states, scorer, evidence)
-        self._detector = detector
-        self._framer = Framer(table, self._streams, self._states, scorer, detector, self._bodies)
+        self._set = stream_set
+        self._table = stream_set.table
+        self._streams = stream_set.streams
+        self._framer = Framer(stream_set)
         self._budget = budget
         self._encrypted_size = 0
         self._sessions: dict[int, TlsSession] = {}
         self._undecided: set[int] = set()
-        self._closed: list[int] = []
+        self.closed: list[int] = []
+        """Connections whose decryption ended; the caller removes them."""
         self.reported: set[int] = set()
         """Connections with a problem that gives the reason why they are not decrypted."""
         self._keys = keys
@@ -91,9 +78,7 @@ class TlsStreams:
             self._sessions.pop(row, None)
             self._undecided.discard(row)
             self.reported.discard(row)
-        self._streams.forget(rows)
-        self._detector.forget(rows)
-        self._bodies.log.forget(rows)
+        self._set.forget(rows)
 
     def take(self, rows: Int64) -> dict[int, TlsState]:
         """Of these connections, by index in `rows`: the facts of the handshake, the session if it
@@ -117,11 +102,6 @@ class TlsStreams:
                 self._undecided.add(row)
             if is_reported:
                 self.reported.add(row)
-
-    def take_closed(self) -> list[int]:
-        """The connections whose decryption ended since the last call."""
-        closed, self._closed = self._closed, []
-        return closed
 
     def feed(
         self, data: Bytes, segments: Segments, now: int, *, last: bool
@@ -209,7 +189,7 @@ class TlsStreams:
 
     def _close(self, row: int) -> None:
         """End the decryption of this connection."""
-        self._closed.append(row)
+        self.closed.append(row)
         self._sessions.pop(row, None)
 
     def _problems(self, row: int, session: TlsSession) -> list[Problem]:
@@ -236,7 +216,7 @@ class TlsStreams:
         data = self._joined(records)
         fresh = _segments(records, carry.bytes)
         rows = np.unique(np.concatenate([fresh.stream, carry.segments.stream]) >> 1)
-        stream_ids = (2 * rows[:, None] + np.arange(2)).ravel()
+        stream_ids = streams_at(rows)
         self._begin(records)
         segments = carry.segments + fresh
         segments = replace(segments, stream=np.searchsorted(stream_ids, segments.stream))
@@ -273,9 +253,9 @@ class TlsStreams:
                 streams.flat("framed_until")[stream] = plain.at if plain.follows else FIRST_TIME
                 stream_array = np.array([stream])
                 if is_new:
-                    self._states.begin(stream_array, np.array([plain.follows]))
+                    self._set.states.begin(stream_array, np.array([plain.follows]))
                 else:
-                    self._states.advance(stream_array, RESTARTED)
+                    self._set.states.advance(stream_array, RESTARTED)
             streams.flat("next_position")[stream] = plain.at + len(plain.data)
             streams.flat("readable_time")[stream] = plain.arrival[0]
 
@@ -291,12 +271,10 @@ class TlsStreams:
 
 def _segments(records: list[tuple[int, Plaintext]], begin: int) -> Segments:
     """The plaintext of records as segments. `begin`: offset of the first one in the data."""
-    stream = np.array([stream for stream, _ in records], np.int64)
-    length = np.array([len(plain.data) for _, plain in records], np.int64)
-    at = np.array([plain.at for _, plain in records], np.int64)
-    arrival = np.array([plain.arrival for _, plain in records], np.int64).reshape(-1, 3)
+    rows = [(stream, plain.at, len(plain.data), *plain.arrival) for stream, plain in records]
+    columns = np.array(rows, np.int64).reshape(-1, 6).T.copy()
+    stream, at, length, time, capture, number = columns
     source = begin + np.cumsum(length) - length
-    time, capture, number = arrival.T.copy()
     return Segments(
         stream, at, length, length, source, np.full(len(records), BLOCK), time, capture, number,
         acknowledged=np.full(len(records), -1), front=np.zeros(len(records), np.int64),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dissector.packets.block import PAD
-from dissector.streams.byteview import ScatteredBytes
+from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
 
 MS = 10**6
@@ -81,7 +81,7 @@ def block(*sent: SentFrame, streams: dict[tuple[int, bool], Stream] | None = Non
     time = np.array([each.ms * MS for each in ordered], np.int64)
     return FrameBlock(
         data=array,
-        space=ScatteredBytes(array, zero, zero, whole),
+        space=ByteView(array, zero, zero, whole),
         connection=np.array([each.connection for each in ordered], np.int32),
         is_request=np.array([each.is_request for each in ordered], np.bool_),
         start=np.array(start, np.int64),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dissector import _native
 from dissector.packets.block import PAD
-from dissector.streams.byteview import ContiguousBytes, ScatteredBytes
+from dissector.streams.byteview import ByteView, ContiguousBytes
 
 DATA = st.binary(max_size=60)
 PLACES = st.lists(st.integers(0, 60), max_size=40)
@@ -70,7 +70,7 @@ def test_pieces(pieces: list[tuple[int, int]], places: list[int]) -> None:
     address = np.cumsum(length + hole) - length
     position = np.cumsum(length) - length
     data = np.arange(1, int(length.sum()) + PAD + 1, dtype=np.uint8)
-    space = ScatteredBytes(data, address, position, length)
+    space = ByteView(data, address, position, length)
     flat = bytearray(space.size + 8)
     for begin, source, size in zip(address, position, length, strict=True):
         flat[begin : begin + size] = data[source : source + size].tobytes()

@@ -43,7 +43,7 @@ def chains(draw: st.DrawFn) -> FrameChains:
         held=nothing, time=nothing, capture=nothing, number=nothing, acknowledged=nothing,
         front=nothing,
     )  # fmt: skip
-    return FrameChains(np.frombuffer(bytes(data) + bytes(PAD), np.uint8), pieces)
+    return FrameChains(np.frombuffer(bytes(data) + bytes(PAD), np.uint8), pieces, np.arange(9))
 
 
 def walk(chain: FrameChains, at: int, end: int) -> tuple[list[tuple[int, int]], int, int, int]:
@@ -93,7 +93,7 @@ def test_a_walk_from_before_a_stream_is_lost() -> None:
         held=nothing, time=nothing, capture=nothing, number=nothing, acknowledged=nothing,
         front=nothing,
     )  # fmt: skip
-    chain = FrameChains(np.zeros(9 + PAD, np.uint8), pieces)
+    chain = FrameChains(np.zeros(9 + PAD, np.uint8), pieces, np.arange(9))
     assert chain.walk(nothing, nothing - 1)[3].tolist() == [LOST]
 
 
@@ -106,7 +106,7 @@ def test_more_frames_than_pieces() -> None:
         stream=stream, at=nothing, length=length, span=length, source=source, held=nothing,
         time=nothing, capture=nothing, number=nothing, acknowledged=nothing, front=nothing,
     )  # fmt: skip
-    chain = FrameChains(data, pieces)
+    chain = FrameChains(data, pieces, np.arange(2))
     frames, until, at, ended, _ = chain.walk(np.arange(2), chain.address)
     assert frames.start.tolist() == [0, *range(8, 400, 4)]
     assert frames.size.tolist() == [4] + [0] * 98

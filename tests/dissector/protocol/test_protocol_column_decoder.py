@@ -22,7 +22,7 @@ from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
 from dissector.protocol.surplus import is_accepted
 from dissector.protocol.tree_decoder import decode_fields
-from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
+from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.conftest import loops_as_python
 from tests.dissector.protocol.protocol_pages import layouts
 from tests.dissector.protocol.protocol_writer import length, write
@@ -243,7 +243,7 @@ def test_pieces_read_as_one_row() -> None:
     data = np.zeros(flat.size + 8, np.uint8)
     for address, size, here in zip(cuts, length, position, strict=False):
         data[here : here + size] = flat.data[address : address + size]
-    pieced = ScatteredBytes(data, cuts[:-1], position, length)
+    pieced = ByteView(data, cuts[:-1], position, length)
     walked = decode_columns(layout, pieced, start, end, frozenset(ROLES))
     assert walked.good.all()
     expected = decode_columns(layout, flat, start, end, frozenset(ROLES))

@@ -16,7 +16,7 @@ from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction
 from dissector.protocol.roles import ROLES
-from dissector.streams.byteview import ContiguousBytes, ScatteredBytes
+from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.test_capture_scans import packets
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +38,7 @@ def good(bodies: list[bytes], *, pieces: bool) -> list[bool]:
     if not pieces:
         return decode_columns(layout, flat, start, end, frozenset(ROLES)).good.tolist()
     border = np.array([0, 7, int(end[-1])])
-    space = ScatteredBytes(flat.data, border[:-1], border[:-1], np.diff(border))
+    space = ByteView(flat.data, border[:-1], border[:-1], np.diff(border))
     return decode_columns(layout, space, start, end, frozenset(ROLES)).good.tolist()
 
 

@@ -21,7 +21,7 @@ from dissector.records.batch_reader import read_batches
 from dissector.records.checksums import check_crc
 from dissector.records.decode import decode_records
 from dissector.records.record_reader import read_records
-from dissector.streams.byteview import ByteView, ContiguousBytes, ScatteredBytes
+from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
     Entry,
@@ -52,7 +52,7 @@ def rows(space: ByteView, batches: Batches) -> Iterator[dict[str, object]]:
         yield from table.to_pylist()
 
 
-def in_pieces(data: bytes, borders: list[int], seed: int) -> ScatteredBytes:
+def in_pieces(data: bytes, borders: list[int], seed: int) -> ByteView:
     """The same bytes, scattered."""
     cuts = sorted({0, len(data), *(border % (len(data) + 1) for border in borders)})
     pieces = list(pairwise(cuts))
@@ -65,7 +65,7 @@ def in_pieces(data: bytes, borders: list[int], seed: int) -> ScatteredBytes:
         scattered += data[slice(*pieces[place])] + b"\xaa" * (place % 3)
     array = np.frombuffer(bytes(scattered + bytes(PAD)), np.uint8)
     ints = [np.array(column, np.int64) for column in zip(*pieces, strict=True)]
-    return ScatteredBytes(array, ints[0], np.array(position, np.int64), ints[1] - ints[0])
+    return ByteView(array, ints[0], np.array(position, np.int64), ints[1] - ints[0])
 
 
 def whole(space: ByteView, *lengths: int) -> Batches:

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol.body_end import body_end
-from dissector.streams.bodies import LOG_ENTRIES, RequestLog
+from dissector.streams.bodies import LOG_ENTRIES, RequestLog, key_of
 from tests.dissector.streams.dialogue import Dialogue, dissect, request, response
 
 FETCH_V4, METADATA_V1 = 1 << 16 | 4, 3 << 16 | 1
@@ -15,8 +15,8 @@ FETCH_V4, METADATA_V1 = 1 << 16 | 4, 3 << 16 | 1
 
 def log_of(*requests: tuple[int, int, int]) -> RequestLog:
     log = RequestLog()
-    for each in requests:
-        log.add(*(np.array([number]) for number in each))
+    for stream, correlation, kind in requests:
+        log.add(key_of(np.array([stream]), np.array([correlation])), np.array([kind], np.int32))
     return log
 
 
@@ -44,8 +44,8 @@ def test_the_log_is_bounded() -> None:
     log = RequestLog()
     count = LOG_ENTRIES // 16
     for block in range(200):
-        stream = np.full(count, 2)
-        log.add(stream, block * count + np.arange(count), np.full(count, METADATA_V1))
+        keys = key_of(np.full(count, 2), block * count + np.arange(count))
+        log.add(keys, np.full(count, METADATA_V1, np.int32))
     assert log.find(2, 200 * count - 1) == (3, 1)
     assert log.find(2, 0) is None
 

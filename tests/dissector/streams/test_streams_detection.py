@@ -22,6 +22,7 @@ from tests.dissector.streams.dialogue import (
     NEWEST,
     NO_ERROR,
     Dialogue,
+    body_end,
     dissect,
     framed,
     request,
@@ -317,7 +318,7 @@ def test_a_declared_connection_needs_no_evidence(cuts):
     dialogue, alone = Dialogue(), response(7, bytes(18))
     for client in ("10.0.0.1", "10.0.0.2"):
         dialogue.connect(client=client).broker(alone)
-    streams = Streams(ports=(), newest=NEWEST)
+    streams = Streams(ports=(), newest=NEWEST, body_end=body_end)
     streams.declared.learn(
         [
             "a comment", comment(("10.0.0.256", 40002), ("10.0.0.9", 9092)),

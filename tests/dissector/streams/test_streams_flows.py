@@ -17,6 +17,7 @@ from tests.dissector.streams.dialogue import (
     SECOND,
     Dialogue,
     block,
+    body_end,
     dissect,
     ipv4,
     request,
@@ -295,8 +296,8 @@ def test_a_learned_broker_identifies_the_client():
     dialogue = Dialogue()
     connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
     connection.broker(response(1)[:3])
-    streams = Streams(ports=(9092,), newest=NEWEST)
-    streams.learn_broker(0, ipv4("10.0.0.9"), 7777)
+    streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end)
+    streams.brokers.add((0, ipv4("10.0.0.9"), 7777))
     streams.feed(block(dialogue.packets, streams.reserve))
     table = streams.connections
     assert table.port[0, int(table.client[0])] == 40001
@@ -369,7 +370,7 @@ def test_the_buffers_of_tls_connections_have_a_budget():
     for connection in connections:
         connection.client(record)
     keys = KeyLog(grows=True)
-    streams = Streams(ports=(9092,), newest=NEWEST, memory=1 << 20, keys=keys)
+    streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end, memory=1 << 20, keys=keys)
     out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), 10), streams=streams)
     evicted = [each for each in out.problems if each.kind == "memory"]
     assert len(evicted) >= 30

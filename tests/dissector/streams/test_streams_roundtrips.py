@@ -19,7 +19,7 @@ from dissector.capture import open_capture
 from dissector.packets.block import ACK, FIN, RST
 from dissector.streams import Streams
 from dissector.streams.roundtrips import RoundTrips
-from tests.dissector.streams.dialogue import NEWEST, Connection, Dialogue, Packet, block
+from tests.dissector.streams.dialogue import NEWEST, Connection, Dialogue, Packet, block, body_end
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 CLIENT, BROKER = 0, 1
@@ -30,7 +30,7 @@ ERROR = 0.011
 def measured(packets: Sequence[Packet], cuts: Sequence[int] = ()) -> np.ndarray:
     """Median round trips of the first connection, to the client and to the broker, ms."""
     trips = RoundTrips()
-    streams = Streams(ports=[9092], newest=NEWEST)
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end)
     streams.round_trips = trips
     borders = [0, *sorted(cuts), len(packets)]
     for low, high in pairwise(borders):
@@ -124,7 +124,7 @@ def test_zero_windows_are_counted() -> None:
     connection.packet(BROKER, flags=RST)
     packets = block(dialogue.packets)
     window = np.where(np.isin(np.arange(len(packets)), [3, 5]), 0, packets.window)
-    streams = Streams(ports=[9092], newest=NEWEST)
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end)
     streams.round_trips = RoundTrips()
     streams.feed(replace(packets, window=window.astype(np.uint16)))
     assert streams.round_trips.zero_windows(np.arange(1)).tolist() == [
