@@ -12,11 +12,12 @@ from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.bodies import CONSISTENT, UNKNOWN
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
-from dissector.streams.limits import SEEK_BYTES
+from dissector.streams.header_evidence import BORDER_BITS, CORRELATION_BITS, NEAR, NEAR_BITS
+from dissector.streams.limits import CERTAINTY, SEEK_BYTES
 from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
 from dissector.streams.resync import Node, Search
 from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import NEVER, RESUMED
+from dissector.streams.table import NEVER, RESUMED, Bools
 
 MAX_DOUBTFUL = 64
 """Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
@@ -115,13 +116,43 @@ class Doubts:
         is_request = is_client[owner]
         implausible = size < np.where(is_request, *_HEADERS)
         request, response = np.flatnonzero(is_request), np.flatnonzero(~is_request)
-        implausible[request] |= self._scorer.implausible_requests(
-            number[request], frames.third[row[request]], size[request]
-        )
+        header = number[request], frames.third[row[request]], size[request]
+        is_strange = self._scorer.implausible_requests(*header)
+        is_unknown = is_strange & ~self._scorer.implausible_requests(*header, any_api=True)
+        unknown = request[is_unknown]
+        is_strange[is_unknown] = ~self._are_numbered(
+            frames, row[unknown], is_first[unknown], row[unknown] + 1 == until[owner[unknown]],
+            stream[owner[unknown]],
+        )  # fmt: skip
+        implausible[request] |= is_strange
         implausible[response] |= self._scorer.implausible_responses(
             stream[owner[response]], number[response], before[response]
         )
         return row[implausible]
+
+    def _are_numbered(
+        self, frames: ChainFrames, row: Int64, is_first: Bools, is_last: Bools, stream: Int64
+    ) -> Bools:
+        """Whether the neighbours of requests show that they begin and end there, although their
+        APIs or versions are unknown: correlation ids follow each other, and segments have the same
+        borders.
+
+        `row`: rows of `frames`. `is_first`, `is_last`: of the chain of the `stream`.
+        """
+        chains, streams, number = self._chains, self._streams, frames.second[row]
+        known = streams.flat("has_correlation")[stream]
+        earlier = np.where(known, streams.flat("correlation")[stream], NEVER)
+        before = np.where(is_first, earlier, frames.second[row - 1])
+        behind = np.where(is_last, NEVER, np.append(frames.second, NEVER)[row + 1])
+        begin = frames.start[row]
+        border = chains.is_border(begin), chains.is_segment_end(begin + 4 + frames.size[row])
+        bits = BORDER_BITS * np.add(*border, dtype=np.int64)
+        for low, high in ((before, number), (number, behind)):
+            step = np.where((low == NEVER) | (high == NEVER), 0, high - low)
+            is_near = (np.abs(step) <= NEAR) & (step != 0)
+            bits += np.select([step == 1, is_near], [CORRELATION_BITS, NEAR_BITS], 0)
+        numbered: Bools = bits >= CERTAINTY
+        return numbered
 
     def resolve(
         self,

@@ -54,6 +54,8 @@ NEWER = 16
 """Versions beyond the newest known one that a request may have, and APIs beyond the last one.
 Messages that are newer than the definitions are to be reported."""
 
+LAST_VERSION = (1 << 15) - 1
+
 REQUEST_HEAD = 14
 """Bytes of a request up to its client id, size included."""
 RESPONSE_HEAD = 8
@@ -77,6 +79,11 @@ responses. A client numbers requests when it creates them, and may send them in 
 SWAPPED_FIRST = 2
 """`id_regression` of a client whose first request is lost: a Java client numbers its first request
 before ApiVersions, and sends it behind."""
+
+NEAR = 1 << 7
+"""Largest difference between the correlation ids of two requests that count as successive."""
+NEAR_BITS = CORRELATION_BITS - 8
+"""Bits of a correlation id that is `NEAR` the previous one, but does not follow it."""
 
 SEVERAL = -2
 """Instead of the only correlation id of a client: it has sent different ones."""
@@ -234,14 +241,18 @@ class HeaderScorer:
         least = np.where(is_client, REQUEST_BITS, SIZE_BITS + 1)
         return (state == YES) & (bits >= least), state == NO
 
-    def implausible_requests(self, kind: Int64, client: Int64, size: Int64) -> Bools:
+    def implausible_requests(
+        self, kind: Int64, client: Int64, size: Int64, *, any_api: bool = False
+    ) -> Bools:
         """Whether requests have impossible headers, or headers of zeros.
 
         `kind`: API key and version, as one number of the header. `client`: length of the client id.
+        `any_api`: accept unknown APIs and versions.
         """
         api, version = kind >> 16, kind & 0xFFFF
         newest = self.newest[np.clip(api, 0, len(self.newest) - 1)]
-        implausible: Bools = (api < 0) | (api >= len(self.newest)) | (version > newest)
+        known = (api < len(self.newest)) & (version <= newest) | any_api
+        implausible: Bools = (api < 0) | (version > LAST_VERSION) | ~known
         implausible |= (client < -1) | (client > size - SMALLEST_REQUEST)
         implausible |= (kind == 0) & (client == 0)
         implausible &= kind != CONTROLLED_SHUTDOWN << 16

@@ -290,6 +290,37 @@ def test_the_first_request_has_an_unknown_api_and_is_complete_in_a_later_block(s
     assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [first[4:]]
 
 
+UNKNOWN = (999, 0), (10005, 3), (3, 40)
+"""APIs and versions far from the known ones; brokers of vendors have APIs of their own."""
+
+
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("segment", [1 << 20, 40, 5])
+def test_requests_of_unknown_apis_between_known_ones_are_frames(segment, cut):
+    """All in one segment, or divided: correlation ids that follow each other show the borders."""
+    kinds = [(3, 1), *UNKNOWN, (3, 1), *UNKNOWN]
+    requests = [request(*kind, number, bytes(9)) for number, kind in enumerate(kinds, 7)]
+    dialogue, data = Dialogue(), b"".join(requests)
+    connection = dialogue.connect()
+    for at in range(0, len(data), segment):
+        connection.client(data[at : at + segment])
+    connection.fin()
+    cuts = range(len(dialogue.packets)) if cut else ()
+    assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [each[4:] for each in requests]
+
+
+@pytest.mark.parametrize("kind", UNKNOWN)
+def test_a_request_of_an_unknown_api_in_a_segment_of_its_own_is_a_frame(kind):
+    """A client may number requests in another order than it sends them."""
+    requests = [request(3, 1, 7), request(*kind, 6), request(3, 1, 8)]
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for each in requests:
+        connection.client(each)
+    connection.fin()
+    assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
+
+
 @pytest.mark.slow
 def test_many_damaged_places_in_one_block_take_bounded_time():
     dialogue = Dialogue()
