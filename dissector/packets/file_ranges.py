@@ -77,7 +77,7 @@ def size_of(path: str) -> int | None:
 
 def boundary(path: str, at: int) -> int | None:
     """Position of the first likely record at or after byte `at`; None if there is none."""
-    form = primed(path)
+    form = primed(path, [])
     with open_file(path) as file:
         final = at + WINDOW >= file.seek(0, os.SEEK_END)
         file.seek(at)
@@ -91,10 +91,13 @@ def start_of(path: str, secrets: list[bytes]) -> ReadState:
     return _start(_head(path), secrets)
 
 
-def primed(path: str) -> CaptureFormat:
-    """The format of a file, after it has read the records at the file's head."""
+def primed(path: str, secrets: list[bytes]) -> CaptureFormat:
+    """The format of a file, after it has read the records at the file's head.
+
+    `secrets`: takes the TLS key logs that the format reads, now and later.
+    """
     head = _head(path)
-    start = _start(head, [])
+    start = _start(head, secrets)
     data, at = _array(head), start.offset
     while (scan := start.form.scan(data, at, len(head))).stop > at:
         at = scan.stop
@@ -107,7 +110,7 @@ def last_time(path: str) -> int | None:
     at = None if size is None else boundary(path, max(size - WINDOW, Pcap.HEADER_BYTES))
     if size is None or at is None:
         return None
-    state = ReadState(primed(path), at)
+    state = ReadState(primed(path, []), at)
     records = CaptureReader(path, RangeSource(path, at, size), state).read(0, WINDOW)
     return int(records.columns.time.max()) if records and len(records.number) else None
 

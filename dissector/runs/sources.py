@@ -59,7 +59,7 @@ class RunSource:
         if state is None:
             state = start_of(run.path, self.secrets)
             if run.begin:
-                state = ReadState(primed(run.path), run.begin)
+                state = ReadState(primed(run.path, self.secrets), run.begin)
         self._input = RangeSource(run.path, state.offset, run.end, is_last=run.ends_file)
         self._reader = CaptureReader(run.path, self._input, state)
 
@@ -77,7 +77,7 @@ class RunSource:
             return False
         if self._run.ends_file:
             return True
-        is_same = self._reader.form.context == primed(self._run.path).context
+        is_same = self._reader.form.context == primed(self._run.path, []).context
         return is_same and self._reader.is_between_packets
 
     @property

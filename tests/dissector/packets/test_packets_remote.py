@@ -54,7 +54,7 @@ def test_parts_are_those_of_a_file(folder: str, tmp_path: Path) -> None:
     for begin, end in ((24, at), (at, size), (24, size)):
         read = []
         for path in (here, there):
-            state = ReadState(primed(path), begin)
+            state = ReadState(primed(path, []), begin)
             reader = CaptureReader(path, RangeSource(path, begin, end), state)
             read.append(reader.read(0, 1 << 30))
         local, remote = (records for records in read if records is not None)

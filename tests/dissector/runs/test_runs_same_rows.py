@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import random
+import struct
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -15,9 +16,11 @@ import pytest
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets import open_packets
 from dissector.packets.block import PacketBlock
+from dissector.packets.file_ranges import boundary
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.pipeline import Pipeline
 from dissector.runs import Plan, planning, worker
+from dissector.runs.plan import Run
 from dissector.runs.processes import Workers
 from dissector.runs.rows import RowFile
 from dissector.tables import TABLES
@@ -379,3 +382,29 @@ def test_files_without_a_plan(tmp_path: Path) -> None:
     secrets = recorded.CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
     with_secrets = plain(secrets, tmp_path)
     assert planning.plan(open_packets([with_secrets]), 1 << 20) is None
+
+
+def test_secrets_behind_the_head_of_a_file(tmp_path: Path) -> None:
+    """Packets of another kind before the secrets let the file be planned."""
+    data = plain(recorded.CAPTURES / "kafka-4-tls-secrets.pcapng.zst", tmp_path).read_bytes()
+    blocks, at = [], 0
+    while at < len(data):
+        kind, size = struct.unpack_from("<II", data, at)
+        blocks.append((kind, data[at : at + size]))
+        at += size
+    head = [block for kind, block in blocks if kind in (0x0A0D0D0A, 1)]
+    others = sorted((block for block in blocks if block[1] not in head), key=lambda each: -each[0])
+    first = next(block for kind, block in others if kind == 6)
+    filler = struct.pack("<3I", 6, 132, 0) + first[12:20] + struct.pack("<2I", 100, 100)
+    filler += bytes(100) + struct.pack("<I", 132)
+    content = b"".join([*head, filler * 1000, *(block for _, block in others)])
+    path = tmp_path / "late.pcapng"
+    path.write_bytes(content)
+    assert planning.plan(open_packets([path]), 1 << 20)
+    border = boundary(str(path), 100_000)
+    assert border
+    ranges = (0, border), (border, len(content))
+    parts = [Run(0, str(path), *each, each[0] == 0, each[0] > 0, each[0] > 0) for each in ranges]
+    actual, counts = joined([path], parts, warm_up=0)
+    assert counts.whole == 1  # only the parent has the secrets of all runs
+    assert not differences(tables([path]), actual)
