@@ -190,19 +190,20 @@ def read_response_ids(
     `read_request_ids`."""
 
 def describe_frames(
-    address: Int64, pieces: list[Int64], end: Int64, origin: Int64, client: Int64, order: Int64,
-    start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
-    connection: NDArray[np.int32], is_request: Bytes, capture: NDArray[np.int32],
-    numbers: list[Int64],
+    address: Int64, slot: Int64, at: Int64, length: Int64, position: Int64, time: Int64,
+    capture: Int64, number: Int64, acknowledged: Int64, end: Int64, origin: Int64, client: Int64,
+    order: Int64, start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
+    connections: NDArray[np.int32], is_request: Bytes, captures: NDArray[np.int32], bodies: Int64,
+    positions: Int64, sizes: Int64, readables: Int64, packets: Int64, times: Int64,
+    end_times: Int64, sequences: Int64, acknowledgements: Int64, ranks: Int64, runs: Int64,
 ) -> None:  # fmt: skip
-    """The frames at the indices `order`, as `frames.FrameBlock` has them.
+    """The frames at the indices `order`: the columns of `frames.FrameBlock`, from `connections` on.
 
-    `pieces`: slot, position in the stream, length, position in the data, time, capture, number and
-    acknowledgement of each piece. `start`, `size` and `first` piece of each frame. By slot: `end`:
-    address behind the last byte, `origin`: sequence number of position 0, `client`: the connection
-    if its client sends it, else -1 - connection, `until`: position behind the last frame, `count`
-    of frames, and of `gaps` between them. `numbers`: start, position, size, readable, packet, time,
-    end_time, sequence, acknowledged, rank and run.
+    By piece: `address` to `acknowledged`; `at` is its position in the stream, `position` that in
+    the data. `start`, `size` and `first` piece of each frame. By slot: `end`: address behind the
+    last byte, `origin`: sequence number of position 0, `client`: the connection if its client sends
+    it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of
+    `gaps` between them.
     """
 
 # messages

@@ -184,21 +184,6 @@ class _Space:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def read_all(
-        self, at: Ints, width: Int, is_signed: cython.bint, numbers: IntsOut
-    ) -> cython.int:
-        """`read_numbers`."""
-        index: Int
-        for index in range(at.shape[0]):
-            if index + 24 < at.shape[0]:
-                self.touch(at[index + 24])
-            numbers[index] = self.number(at[index], width, is_signed)
-        return 0
-
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def read_at(
         self, chosen: Ints, start: Ints, end: Ints, offset: Int, ids: IntsOut
     ) -> cython.int:
@@ -214,33 +199,6 @@ class _Space:
                 ids[item] = self.number(start[item] + offset, 4, True)
         return 0
 
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def copy_all(self, at: Ints, length: Ints, copies: cython.uchar[::1]) -> cython.int:
-        """`copy_ranges`."""
-        place: Int = 0
-        here: Int
-        stop: Int
-        step: Int
-        index: Int
-        for index in range(at.shape[0]):
-            here = at[index]
-            stop = here + length[index]
-            while here < stop:
-                if not self.low <= here < self.high and not self.seek(here):
-                    copies[place] = 0
-                    step = 1
-                else:
-                    step = min(stop, self.high) - here
-                    copies[place : place + step] = self.data[
-                        here + self.shift : here + self.shift + step
-                    ]
-                here += step
-                place += step
-        return 0
-
 
 def _space(space: _Space, data: Bytes, address: Ints, position: Ints, length: Ints) -> None:
     space.data, space.address, space.position, space.length = data, address, position, length
@@ -251,17 +209,20 @@ def _space(space: _Space, data: Bytes, address: Ints, position: Ints, length: In
 
 
 def read_numbers(
-    data: Bytes, address: Ints, position: Ints, length: Ints, at: Ints, width: int,
-    is_signed: bool, numbers: IntsOut,
+    data: Bytes, address: Ints, position: Ints, length: Ints, at: Ints, width: Int,
+    is_signed: cython.bint, numbers: IntsOut,
 ) -> None:  # fmt: skip
     space: _Space = _Space()
-    bytes_each: Int = width
-    signed: cython.bint = is_signed or width == 8
+    index: Int
     if width not in (1, 2, 4, 8):
         raise ValueError("the width is not 1, 2, 4 or 8")
+    is_signed = is_signed or width == 8
     _space(space, data, address, position, length)
     with cython.nogil:
-        space.read_all(at, bytes_each, signed, numbers)
+        for index in range(at.shape[0]):
+            if index + 24 < at.shape[0]:
+                space.touch(at[index + 24])
+            numbers[index] = space.number(at[index], width, is_signed)
 
 
 def copy_ranges(
@@ -269,20 +230,37 @@ def copy_ranges(
     copies: cython.uchar[::1],
 ) -> None:  # fmt: skip
     space: _Space = _Space()
+    place: Int = 0
+    here: Int
+    stop: Int
+    step: Int
+    index: Int
     _space(space, data, address, position, length)
     with cython.nogil:
-        space.copy_all(at, count, copies)
+        for index in range(at.shape[0]):
+            here = at[index]
+            stop = here + count[index]
+            while here < stop:
+                if not space.low <= here < space.high and not space.seek(here):
+                    copies[place] = 0
+                    step = 1
+                else:
+                    step = min(stop, space.high) - here
+                    copies[place : place + step] = data[
+                        here + space.shift : here + space.shift + step
+                    ]
+                here += step
+                place += step
 
 
 def read_ids(
     data: Bytes, address: Ints, position: Ints, length: Ints, chosen: Ints, start: Ints, end: Ints,
-    offset: int, ids: IntsOut,
+    offset: Int, ids: IntsOut,
 ) -> None:  # fmt: skip
     space: _Space = _Space()
-    begin: Int = offset
     _space(space, data, address, position, length)
     with cython.nogil:
-        space.read_at(chosen, start, end, begin, ids)
+        space.read_at(chosen, start, end, offset, ids)
 
 
 @cython.final
@@ -721,98 +699,91 @@ class _Bodies(_Space):
         return start.shape[0]
 
 
+def _bodies(data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes) -> _Bodies:
+    bodies: _Bodies = _Bodies()
+    _space(bodies, data, address, position, length)
+    bodies.nodes = nodes
+    bodies.value, bodies.is_full, bodies.stops_at_loss = 0, False, False  # as in C
+    return bodies
+
+
 def _headers(
     data: Bytes, address: Ints, position: Ints, length: Ints, versions: HeaderVersions
 ) -> _Bodies:
-    bodies: _Bodies = _Bodies()
-    bodies.value, bodies.stops_at_loss = 0, False
-    _space(bodies, data, address, position, length)
     # A struct without fields: no tag of a header is known.
-    bodies.nodes = memoryview(bytearray(4 * NODE)).cast("i")
-    bodies.header_versions = versions
-    return bodies
+    nothing = memoryview(bytearray(4 * NODE)).cast("i")
+    headers: _Bodies = _bodies(data, address, position, length, nothing)
+    headers.header_versions = versions
+    return headers
 
 
 def read_request_headers(
     data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: HeaderVersions,
-    largest: int, chosen: Ints, start: Ints, end: Ints, is_whole: Bools, first: int, keys: IntsOut,
+    largest: Int, chosen: Ints, start: Ints, end: Ints, is_whole: Bools, first: Int, keys: IntsOut,
     versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BoolsOut, is_known: BoolsOut,
 ) -> int:  # fmt: skip
     headers: _Bodies = _headers(data, address, position, length, header_versions)
-    largest_version: Int = largest
-    begin: Int = first
     read: Int
     with cython.nogil:
         read = headers.read_requests(
-            chosen, start, end, is_whole, largest_version, begin, keys, versions, lengths, bodies,
-            is_cut, is_known,
+            chosen, start, end, is_whole, largest, first, keys, versions, lengths, bodies, is_cut,
+            is_known,
         )  # fmt: skip
     return read
 
 
 def read_response_headers(
     data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: HeaderVersions,
-    chosen: Ints, start: Ints, end: Ints, sizes: Ints, keys: Ints, first: int, versions: IntsOut,
+    chosen: Ints, start: Ints, end: Ints, sizes: Ints, keys: Ints, first: Int, versions: IntsOut,
     bodies: IntsOut,
 ) -> int:  # fmt: skip
     headers: _Bodies = _headers(data, address, position, length, header_versions)
-    begin: Int = first
     read: Int
     with cython.nogil:
-        read = headers.read_responses(chosen, start, end, sizes, keys, begin, versions, bodies)
+        read = headers.read_responses(chosen, start, end, sizes, keys, first, versions, bodies)
     return read
 
 
 def walk_bodies(
-    data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes, columns: int,
-    is_flexible: bool, limit: int, part: int, start: Ints, end: Ints, cut: Bools, least: int,
-    most: int, element_bytes: int, first: int, base: Ints, surplus: IntsOut, room: IntsOut,
-    count: IntsOut,
+    data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes, columns: Int,
+    is_flexible: cython.bint, limit: Int, part: Int, start: Ints, end: Ints, cut: Bools,
+    least: Int, most: Int, element_bytes: Int, first: Int, base: Ints, surplus: IntsOut,
+    room: IntsOut, count: IntsOut,
 ) -> int:  # fmt: skip
-    bodies: _Bodies = _Bodies()
-    bodies.value, bodies.stops_at_loss = 0, False  # as in C, where attributes begin as 0
-    largest: Int = limit
-    fraction: Int = part
-    least_elements: Int = least
-    most_elements: Int = most
-    bytes_each: Int = element_bytes
-    begin: Int = first
+    bodies: _Bodies = _bodies(data, address, position, length, nodes)
+    levels: Int = base.shape[0]
     walked: Int
-    levels = len(base)
-    if columns < 0 or part < 1 or element_bytes < 1 or len(count) != columns + levels:
+    if columns < 0 or part < 1 or element_bytes < 1 or count.shape[0] != columns + levels:
         raise ValueError("a program of other columns")
-    _space(bodies, data, address, position, length)
-    bodies.nodes, bodies.is_flexible, bodies.columns = nodes, is_flexible, columns
-    bodies.room, bodies.each = room, len(room) // max(3 * columns + 2 * levels, 1)
-    bodies.count, bodies.base = count, base
+    bodies.is_flexible, bodies.columns, bodies.count, bodies.base = (
+        is_flexible,
+        columns,
+        count,
+        base,
+    )
+    bodies.room, bodies.each = room, room.shape[0] // max(3 * columns + 2 * levels, 1)
     bodies.marks = memoryview(bytearray(8 * len(count))).cast("q")
-    bodies.is_full = False
     with cython.nogil:
         bodies.check()
         walked = bodies.walk(
-            start, end, cut, least_elements, most_elements, bytes_each, largest, fraction, begin,
-            surplus,
-        )  # fmt: skip
+            start, end, cut, least, most, element_bytes, limit, part, first, surplus
+        )
     return walked
 
 
 def find_body_end(
-    data: Bytes, nodes: Nodes, is_flexible: bool, start: int, size: int, most: int
+    data: Bytes, nodes: Nodes, is_flexible: cython.bint, start: Int, size: Int, most: Int
 ) -> int:
-    bodies: _Bodies = _Bodies()
-    begin: Int = start
-    end: Int = size
-    at: Int
-    bodies.value, bodies.stops_at_loss = 0, True
     single = memoryview(bytearray(24)).cast("q")
     single[2] = len(data)
-    _space(bodies, data, single[0:1], single[1:2], single[2:3])
-    bodies.nodes, bodies.is_flexible, bodies.elements = nodes, is_flexible, most
+    bodies: _Bodies = _bodies(data, single[0:1], single[1:2], single[2:3], nodes)
+    at: Int
+    bodies.is_flexible, bodies.stops_at_loss, bodies.elements = is_flexible, True, most
     bodies.room = bodies.count = bodies.base = memoryview(bytearray()).cast("q")
     bodies.columns = bodies.each = 0
-    if not 0 <= begin <= end:
+    if not 0 <= start <= size:
         raise ValueError("a body outside of its message")
     with cython.nogil:
         bodies.check()
-        at = bodies.walk_struct(0, 0, begin, end)
-    return end if bodies.is_lost or bodies.elements < 0 else at
+        at = bodies.walk_struct(0, 0, start, size)
+    return size if bodies.is_lost or bodies.elements < 0 else at

@@ -63,16 +63,9 @@ class _Numbers:
     @cython.inline
     @cython.nogil
     @cython.exceptval(0x7FFF_FFFF_FFFF_FF00, check=False)
-    @cython.boundscheck(False)
     def u32(self, at: Int) -> Word:
         """A big-endian number of 4 bytes."""
-        high: Word
-        low: Word
-        if at < 0 or at > self.data.shape[0] - 4:
-            raise IndexError
-        high = self.data[at] << 8 | self.data[at + 1]
-        low = self.data[at + 2] << 8 | self.data[at + 3]
-        return high << 16 | low
+        return self.ordered(at, True)
 
     @cython.final
     @cython.cfunc
@@ -137,24 +130,17 @@ class _Chain(_Numbers):
 
 
 def follow_chain(
-    data: Bytes, begin: int, end: int, is_big: bool, size_at: int, header: int, least: int,
-    most: int, stop: int, positions: IntsOut,
+    data: Bytes, begin: Int, end: Int, is_big: cython.bint, size_at: Int, header: Int, least: Int,
+    most: Int, stop: Int, positions: IntsOut,
 ) -> int:  # fmt: skip
     chain: _Chain = _Chain()
     count: Int
-    at: Int = begin
-    until: Int = min(end, len(data) - size_at - 3)
-    big: cython.bint = is_big
-    offset: Int = size_at
-    added: Int = header
-    shortest: Int = least
-    longest: Int = most
-    mark: Int = stop
     if least < 1 or size_at < 0 or header < 0:
         raise ValueError("a record without bytes")
     chain.data = data
+    end = min(end, data.shape[0] - size_at - 3)
     with cython.nogil:
-        count = chain.follow(at, until, big, offset, added, shortest, longest, mark, positions)
+        count = chain.follow(begin, end, is_big, size_at, header, least, most, stop, positions)
     return count
 
 
@@ -214,20 +200,17 @@ class _Pcap(_Numbers):
 
 
 def read_pcap(
-    data: Bytes, begin: int, end: int, is_big: bool, header: int, most: int, unit: int, near: int,
-    before: int, columns: IntsOut, is_likely: BytesOut,
+    data: Bytes, begin: Int, end: Int, is_big: cython.bint, header: Int, most: Int, unit: Int,
+    near: Int, before: Int, columns: IntsOut, is_likely: BytesOut,
 ) -> tuple[int, bool]:  # fmt: skip
     records: _Pcap = _Pcap()
     count: Int
-    at: Int = begin
-    stop: Int = min(end, len(data))
-    seconds: Int = before
     if header < 16 or unit < 1 or most > 1 << 32:
         raise ValueError("no record of a pcap file")
     records.data, records.is_big, records.header, records.most = data, is_big, header, most
     records.unit, records.near, records.is_broken = unit, near, False
     with cython.nogil:
-        count = records.read(at, stop, seconds, columns, is_likely)
+        count = records.read(begin, min(end, data.shape[0]), before, columns, is_likely)
     return count, records.is_broken
 
 
@@ -327,24 +310,16 @@ class _Packets(_Numbers):
     @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def read_ethertype(self, row: Int, size: Int, type_at: Int) -> cython.int:
-        """A header with the ethertype of the next one."""
-        if not self.has(row, size):
-            return 0
-        self.kind[row] = self.ethertypes[self.u16(self.at[row] + type_at)]
-        self.at[row] += size
-        return 1
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
     def step(self, row: Int) -> cython.int:
         """Read one header; 0 if it is of another kind, or not whole."""
         kind: cython.int = self.kind[row]
         first: cython.int
-        if self.sizes[kind]:
-            return self.read_ethertype(row, self.sizes[kind], self.types_at[kind])
+        if self.sizes[kind]:  # a header with the ethertype of the next one
+            if not self.has(row, self.sizes[kind]):
+                return 0
+            self.kind[row] = self.ethertypes[self.u16(self.at[row] + self.types_at[kind])]
+            self.at[row] += self.sizes[kind]
+            return 1
         if kind == IPV4 and self.has(row, 20):
             return self.read_ipv4(row)
         if kind == IPV6 and self.has(row, 40):
@@ -394,31 +369,27 @@ class _Packets(_Numbers):
         return 0
 
     @cython.cfunc
-    @cython.inline
     @cython.nogil
     @cython.exceptval(-1, check=False)
-    def read(self, row: Int, layers: cython.int) -> cython.int:
-        """Read up to `layers` headers of a packet, and that of TCP."""
-        layer: cython.int
-        for layer in range(layers):
-            if not self.step(row):
-                break
-        return self.read_tcp(row) if self.kind[row] == TCP else 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def read_rows(self, rows: Ints, layers: cython.int) -> cython.int:
+    def read_rows(self, rows: Ints, layers: Int) -> cython.int:
         """`read_headers`."""
         index: Int
+        row: Int
+        layer: Int
         for index in range(rows.shape[0]):
             if index + 12 < rows.shape[0]:
                 touch(self.data, self.at[rows[index + 12]])
-            self.read(rows[index], layers)
+            row = rows[index]
+            for layer in range(layers):
+                if not self.step(row):
+                    break
+            if self.kind[row] == TCP:
+                self.read_tcp(row)
         return 0
 
 
-def _packets(packets: _Packets, data: Bytes, tables: list, columns: list) -> None:
+def read_headers(data: Bytes, tables: list, rows: Ints, layers: Int, columns: list) -> None:
+    packets: _Packets = _Packets()
     packets.data = data
     packets.ethertypes, packets.protocols, packets.families = tables[:3]
     packets.sizes, packets.types_at = tables[3:]
@@ -428,11 +399,5 @@ def _packets(packets: _Packets, data: Bytes, tables: list, columns: list) -> Non
         packets.src_port, packets.dst_port, packets.seq, packets.ack, packets.flags,
         packets.window, packets.payload, packets.captured, packets.length,
     ) = columns  # fmt: skip
-
-
-def read_headers(data: Bytes, tables: list, rows: Ints, layers: int, columns: list) -> None:
-    packets: _Packets = _Packets()
-    most: cython.int = layers
-    _packets(packets, data, tables, columns)
     with cython.nogil:
-        packets.read_rows(rows, most)
+        packets.read_rows(rows, layers)

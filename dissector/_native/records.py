@@ -237,9 +237,6 @@ def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: I
 class _Records(_Reader):
     """Fields of records, as columns."""
 
-    batch: IntsOut
-    offset: IntsOut
-    timestamp: IntsOut
     key: WordsOut
     value: WordsOut
     header_at: IntsOut
@@ -250,7 +247,6 @@ class _Records(_Reader):
     headers: Int
     """Number of all headers."""
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
@@ -280,7 +276,6 @@ class _Records(_Reader):
         self.headers += headers
         return stop
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.inline
@@ -324,30 +319,6 @@ class _Records(_Reader):
                 return -1
         return headers if at == stop else -1
 
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def read_all(
-        self, at: IntsOut, take: Ints, batch: Ints, offset: Ints, timestamp: Ints, mask: Ints
-    ) -> Int:
-        """Read records of all batches; returns their number."""
-        record: Int = 0
-        stop: Int
-        following: Int
-        each: Int
-        for each in range(at.shape[0]):
-            stop = record + take[each]
-            following = at[each]
-            while record < stop:
-                following = self.read(following, record)
-                self.batch[record] = batch[each]
-                self.offset[record] = _sum(offset[each], self.offset_delta)
-                self.timestamp[record] = _sum(timestamp[each], self.timestamp_delta & mask[each])
-                record += 1
-            at[each] = following
-        return record
-
 
 @cython.cfunc
 @cython.inline
@@ -370,14 +341,26 @@ def read_records(
     key: WordsOut, value: WordsOut, header_at: IntsOut, header_count: IntsOut, is_good: BytesOut,
 ) -> int:  # fmt: skip
     records: _Records = _Records()
+    record: Int = 0
+    stop: Int
+    following: Int
+    each: Int
     records.data, records.buffer = data, buffer
-    records.batch, records.offset, records.timestamp = batches, offset, timestamp
     records.key, records.value = key, value
     records.header_at, records.header_count = header_at, header_count
     records.is_good = is_good
     records.headers = 0
     with cython.nogil:
-        records.read_all(at, take, batch, base_offset, base_timestamp, mask)
+        for each in range(at.shape[0]):
+            stop = record + take[each]
+            following = at[each]
+            while record < stop:
+                following = records.read(following, record)
+                batches[record] = batch[each]
+                offset[record] = _sum(base_offset[each], records.offset_delta)
+                timestamp[record] = _sum(base_timestamp[each], records.timestamp_delta & mask[each])
+                record += 1
+            at[each] = following
     return records.headers
 
 

@@ -55,74 +55,45 @@ def gather(
     return missing
 
 
-@cython.final
-@cython.cclass
-class _Lists:
-    """The words of each message, without repetitions."""
-
-    end: IntsOut
-    """By message: behind its last word among all words."""
-    order: IntsOut
-    """Index of each word, by message."""
-    last: IntsOut
-    """By code: 1 + the last message with it."""
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def sort(self, message: Ints) -> cython.int:
-        """Bring all words into the order of their messages."""
-        index: Int
-        row: Int
-        total: Int = 0
-        for index in range(message.shape[0]):
-            self.end[message[index]] += 1
-        for row in range(self.end.shape[0]):
-            total += self.end[row]
-            self.end[row] = total - self.end[row]
-        for index in range(message.shape[0]):
-            row = message[index]
-            self.order[self.end[row]] = index
-            self.end[row] += 1
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-2, check=False)
-    def write(self, address: Ints, code: Codes, begin: CodesOut, listed: CodesOut) -> Int:
-        """`list_words`."""
-        place: Int = 0
-        row: Int
-        index: Int
-        before: Int
-        count: Int = 0
-        for row in range(self.end.shape[0]):
-            begin[row] = count
-            before = -1
-            while place < self.end[row]:
-                index = self.order[place]
-                if before >= 0 and address[index] < address[before]:
-                    return -1
-                before = index
-                place += 1
-                if code[index] >= 0 and self.last[code[index]] <= row:
-                    self.last[code[index]] = row + 1
-                    listed[count] = code[index]
-                    count += 1
-        begin[self.end.shape[0]] = count
-        return count
-
-
 def list_words(
     message: Ints, address: Ints, code: Codes, last: IntsOut, begin: CodesOut, listed: CodesOut
 ) -> int:
-    lists: _Lists = _Lists()
     messages = max(len(begin) - 1, 0)
-    lists.end = memoryview(bytearray(8 * messages + 8)).cast("q")[:messages]
-    lists.order = memoryview(bytearray(8 * len(message) + 8)).cast("q")
-    lists.last = last
-    count: Int
+    end: IntsOut = memoryview(bytearray(8 * messages + 8)).cast("q")[:messages]
+    """By message: behind its last word among all words."""
+    order: IntsOut = memoryview(bytearray(8 * len(message) + 8)).cast("q")
+    """Index of each word, by message."""
+    row: Int
+    index: Int
+    before: Int
+    place: Int = 0
+    count: Int = 0
     with cython.nogil:
-        lists.sort(message)
-        count = lists.write(address, code, begin, listed)
+        for index in range(message.shape[0]):
+            end[message[index]] += 1
+        for row in range(end.shape[0]):
+            place += end[row]
+            end[row] = place - end[row]
+        for index in range(message.shape[0]):
+            row = message[index]
+            order[end[row]] = index
+            end[row] += 1
+        place = 0
+        for row in range(end.shape[0]):
+            begin[row] = count
+            before = -1
+            while place < end[row]:
+                index = order[place]
+                if before >= 0 and address[index] < address[before]:
+                    count = -1
+                    break
+                before = index
+                place += 1
+                if code[index] >= 0 and last[code[index]] <= row:
+                    last[code[index]] = row + 1
+                    listed[count] = code[index]
+                    count += 1
+            if count < 0:
+                break
+        begin[end.shape[0]] = count
     return count

@@ -44,146 +44,76 @@ LATE = cython.declare(cython.longlong, 12)
 COLUMNS = cython.declare(cython.longlong, 13)
 
 
-@cython.final
-@cython.cclass
-class _Counts:
-    """Counts of the packets of each slot, and the times of each pair of slots."""
-
-    packets: IntsOut
-    bytes: IntsOut
-    first: IntsOut
-    last: IntsOut
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def add(self, slot: Ints, length: Shorts, time: Ints) -> cython.int:
-        """`count_packets`."""
-        packet: Int
-        stream: Int
-        row: Int
-        for packet in range(slot.shape[0]):
-            stream = slot[packet]
-            row = stream >> 1
-            self.packets[stream] += 1
-            self.bytes[stream] += length[packet]
-            if time[packet] < self.first[row]:
-                self.first[row] = time[packet]
-            if time[packet] > self.last[row]:
-                self.last[row] = time[packet]
-        return 0
-
-
 def count_packets(
     slot: Ints, length: Shorts, time: Ints, packets: IntsOut, bytes: IntsOut, first: IntsOut,
     last: IntsOut,
 ) -> None:  # fmt: skip
-    counts: _Counts = _Counts()
-    counts.packets, counts.bytes, counts.first, counts.last = packets, bytes, first, last
+    packet: Int
+    stream: Int
+    row: Int
     with cython.nogil:
-        counts.add(slot, length, time)
-
-
-@cython.final
-@cython.cclass
-class _Positions:
-    """Finds the positions of payloads."""
-
-    slot: Ints
-    seq: Numbers
-    flags: Bytes
-    length: Shorts
-    captured: Shorts
-    time: Ints
-    end: IntsOut
-    highest: IntsOut
-    latest: IntsOut
-    repeated: IntsOut
-    in_order: cython.bint
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def find(
-        self, near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: Int,
-        is_wide: cython.bint, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut,
-        stray: IntsOut,
-    ) -> Int:  # fmt: skip
-        """`find_positions`."""
-        strays: Int = 0
-        packet: Int
-        slot: Int
-        length: Int
-        ahead: Int
-        for packet in range(self.slot.shape[0]):
-            at[packet] = NOWHERE
-            slot, length = self.slot[packet], self.length[packet]
-            if length <= 0 or is_ignored[slot]:
-                continue
-            # A SYN occupies a number before the payload (TCP Fast Open, RFC 7413).
-            ahead = self.seq[packet] + (self.flags[packet] & SYN != 0)
-            ahead = (ahead - reference[slot]) & ALL_32
-            if ahead >> 31:
-                ahead -= ALL_32 + 1
-            cut[slot] += length - self.captured[packet]
-            if ahead > ahead_limit:
-                stray[2 * strays], stray[2 * strays + 1] = packet, near[slot] + ahead
-                strays += 1
-            else:
-                at[packet] = near[slot] + ahead
-                if self.in_order:
-                    if (
-                        at[packet] == self.end[slot]
-                        and length == self.captured[packet]
-                        and self.time[packet] >= self.latest[slot]
-                    ):
-                        self.end[slot] += length
-                        self.highest[slot], self.latest[slot] = at[packet], self.time[packet]
-                    elif self.repeats(packet, slot, at[packet], least[slot]):
-                        at[packet] = NOWHERE
-                    else:
-                        self.in_order = False
-                if at[packet] != NOWHERE:
-                    count[slot] += 1
-                    lowest[slot] = min(lowest[slot], at[packet])
-            if is_wide:
-                near[slot] += length
-                reference[slot] += length
-        return strays
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def repeats(self, packet: Int, slot: Int, at: Int, least: Int) -> cython.int:
-        """Whether a complete payload only has bytes of those before it, which it counts."""
-        behind: Int = at + self.length[packet]
-        if self.captured[packet] != self.length[packet] or behind > self.end[slot]:
-            return 0
-        if not least <= at <= self.highest[slot]:
-            return 0
-        self.repeated[slot] += 1
-        return 1
+        for packet in range(slot.shape[0]):
+            stream = slot[packet]
+            row = stream >> 1
+            packets[stream] += 1
+            bytes[stream] += length[packet]
+            if time[packet] < first[row]:
+                first[row] = time[packet]
+            if time[packet] > last[row]:
+                last[row] = time[packet]
 
 
 def find_positions(
     slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, time: Ints,
-    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: int,
-    is_wide: bool, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut,
-    highest: IntsOut, latest: IntsOut, repeated: IntsOut, in_order: bool, stray: IntsOut,
+    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: Int,
+    is_wide: cython.bint, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut,
+    highest: IntsOut, latest: IntsOut, repeated: IntsOut, in_order: cython.bint, stray: IntsOut,
 ) -> tuple[int, bool]:  # fmt: skip
-    positions: _Positions = _Positions()
-    limit: Int = ahead_limit
-    wide: cython.bint = is_wide
-    strays: Int
-    positions.slot, positions.seq, positions.flags = slot, seq, flags
-    positions.length, positions.captured, positions.time = length, captured, time
-    positions.end, positions.highest, positions.latest = end, highest, latest
-    positions.repeated, positions.in_order = repeated, in_order
+    strays: Int = 0
+    packet: Int
+    row: Int
+    size: Int
+    ahead: Int
+    place: Int
+    is_whole: cython.bint
     with cython.nogil:
-        strays = positions.find(
-            near, reference, is_ignored, least, limit, wide, at, count, lowest, cut, stray
-        )
-    return strays, positions.in_order
+        for packet in range(slot.shape[0]):
+            at[packet] = NOWHERE
+            row, size = slot[packet], length[packet]
+            if size <= 0 or is_ignored[row]:
+                continue
+            # A SYN occupies a number before the payload (TCP Fast Open, RFC 7413).
+            ahead = seq[packet] + (flags[packet] & SYN != 0)
+            ahead = (ahead - reference[row]) & ALL_32
+            if ahead >> 31:
+                ahead -= ALL_32 + 1
+            place = near[row] + ahead
+            cut[row] += size - captured[packet]
+            if ahead > ahead_limit:
+                stray[2 * strays], stray[2 * strays + 1] = packet, place
+                strays += 1
+            else:
+                at[packet] = place
+                if in_order:
+                    is_whole = size == captured[packet]
+                    if place == end[row] and is_whole and time[packet] >= latest[row]:
+                        end[row] += size
+                        highest[row], latest[row] = place, time[packet]
+                    elif (
+                        is_whole and place + size <= end[row]
+                        and least[row] <= place <= highest[row]
+                    ):  # fmt: skip
+                        repeated[row] += 1
+                        at[packet] = NOWHERE
+                    else:
+                        in_order = False
+                if at[packet] != NOWHERE:
+                    count[row] += 1
+                    lowest[row] = min(lowest[row], place)
+            if is_wide:
+                near[row] += size
+                reference[row] += size
+    return strays, in_order
 
 
 @cython.final
@@ -246,65 +176,47 @@ class _Segments:
         self.end[slot] = max(self.end[slot], behind)
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def add_carried(self, carried: Ints) -> cython.int:
-        """Add the segments of another table, which has no order of arrival."""
-        rows: Int = carried.shape[0] // ARRIVAL
-        index: Int
-        row: Int
-        column: Int
-        for index in range(rows):
-            row = self.add(
-                carried[STREAM * rows + index], carried[AT * rows + index],
-                carried[LENGTH * rows + index], carried[SPAN * rows + index],
-                carried[SOURCE * rows + index],
-            )  # fmt: skip
-            for column in range(HELD, ARRIVAL):
-                self.table[column * self.rows + row] = carried[column * rows + index]
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def add_packets(
-        self, slot: Ints, at: Ints, length: Shorts, captured: Shorts, payload: Ints, time: Ints,
-        capture: Shorts, number: Ints, ack: Numbers, flags: Bytes,
-    ) -> cython.int:  # fmt: skip
-        """Add the payloads that have a position."""
-        packet: Int
-        row: Int
-        for packet in range(slot.shape[0]):
-            if at[packet] == NOWHERE:
-                continue
-            row = self.add(
-                slot[packet], at[packet], captured[packet], length[packet], payload[packet]
-            )
-            if not self.is_plain:
-                self.table[HELD * self.rows + row] = IN_BLOCK
-                self.table[FRONT * self.rows + row] = 0
-            self.table[TIME * self.rows + row] = time[packet]
-            self.table[CAPTURE * self.rows + row] = capture[packet]
-            self.table[NUMBER * self.rows + row] = number[packet]
-            self.table[ACKNOWLEDGED * self.rows + row] = ack[packet] if flags[packet] & ACK else -1
-        return 0
-
 
 def place_segments(
     slot: Ints, at: Ints, length: Shorts, captured: Shorts, payload: Ints, time: Ints,
-    capture: Shorts, number: Ints, ack: Numbers, flags: Bytes, carried: Ints, is_plain: bool,
+    capture: Shorts, number: Ints, ack: Numbers, flags: Bytes, carried: Ints, is_plain: cython.bint,
     base: Ints, first: IntsOut, highest: IntsOut, last: IntsOut, end: IntsOut, solid: IntsOut,
     table: IntsOut,
 ) -> bool:  # fmt: skip
     segments: _Segments = _Segments()
-    segments.table, segments.rows = table, len(table) // COLUMNS
+    rows: Int = table.shape[0] // COLUMNS
+    held: Int = carried.shape[0] // ARRIVAL
+    """Number of segments of the other table, which has no order of arrival."""
+    packet: Int
+    index: Int
+    row: Int
+    column: Int
+    segments.table, segments.rows, segments.is_plain = table, rows, is_plain
     segments.next, segments.base, segments.highest = first, base, highest
     segments.last, segments.end, segments.solid = last, end, solid
-    segments.arrivals, segments.is_sorted, segments.is_plain = 0, True, is_plain
+    segments.arrivals, segments.is_sorted = 0, True
     with cython.nogil:
-        segments.add_carried(carried)
-        segments.add_packets(slot, at, length, captured, payload, time, capture, number, ack, flags)
+        for index in range(held):
+            row = segments.add(
+                carried[STREAM * held + index], carried[AT * held + index],
+                carried[LENGTH * held + index], carried[SPAN * held + index],
+                carried[SOURCE * held + index],
+            )  # fmt: skip
+            for column in range(HELD, ARRIVAL):
+                table[column * rows + row] = carried[column * held + index]
+        for packet in range(slot.shape[0]):
+            if at[packet] == NOWHERE:
+                continue
+            row = segments.add(
+                slot[packet], at[packet], captured[packet], length[packet], payload[packet]
+            )
+            if not is_plain:
+                table[HELD * rows + row] = IN_BLOCK
+                table[FRONT * rows + row] = 0
+            table[TIME * rows + row] = time[packet]
+            table[CAPTURE * rows + row] = capture[packet]
+            table[NUMBER * rows + row] = number[packet]
+            table[ACKNOWLEDGED * rows + row] = ack[packet] if flags[packet] & ACK else -1
     return segments.is_sorted
 
 
@@ -335,87 +247,56 @@ class _Trimming:
         )
         return 0
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def run(
-        self, fresh: Int, reach: IntsOut, next_position: Ints, retransmitted: IntsOut,
-        out_of_order: IntsOut, gap: IntsOut,
-    ) -> Int:  # fmt: skip
-        """`trim_segments`."""
-        kept: Int = 0
-        row: Int
-        column: Int
-        slot: Int
-        at: Int
-        span: Int
-        is_fresh: cython.bint
-        for row in range(self.rows):
-            slot = self.table[STREAM * self.rows + row]
-            at, span = self.table[AT * self.rows + row], self.table[SPAN * self.rows + row]
-            is_fresh = self.table[ARRIVAL * self.rows + row] >= fresh
+
+def trim_segments(
+    fresh: Int, reach: IntsOut, next_position: Ints, retransmitted: IntsOut, out_of_order: IntsOut,
+    gap: IntsOut, table: IntsOut,
+) -> int:  # fmt: skip
+    trimming: _Trimming = _Trimming()
+    rows: Int = table.shape[0] // COLUMNS
+    kept: Int = 0
+    row: Int
+    column: Int
+    slot: Int
+    at: Int
+    span: Int
+    is_fresh: cython.bint
+    trimming.table, trimming.rows = table, rows
+    with cython.nogil:
+        for row in range(rows):
+            slot, at, span = (
+                table[STREAM * rows + row],
+                table[AT * rows + row],
+                table[SPAN * rows + row],
+            )
+            is_fresh = table[ARRIVAL * rows + row] >= fresh
             if reach[slot] >= at + span:
                 retransmitted[slot] += is_fresh
                 continue
-            if self.table[LATE * self.rows + row] and is_fresh:
+            if table[LATE * rows + row] and is_fresh:
                 out_of_order[slot] += 1
             if reach[slot] > at:
-                self.trim(row, reach[slot] - at)
+                trimming.trim(row, reach[slot] - at)
             gap[kept] = max(at - max(reach[slot], next_position[slot]), 0)
             reach[slot] = at + span
             if kept < row:
                 for column in range(COLUMNS):
-                    self.table[column * self.rows + kept] = self.table[column * self.rows + row]
+                    table[column * rows + kept] = table[column * rows + row]
             kept += 1
-        return kept
-
-
-def trim_segments(
-    fresh: int, reach: IntsOut, next_position: Ints, retransmitted: IntsOut, out_of_order: IntsOut,
-    gap: IntsOut, table: IntsOut,
-) -> int:  # fmt: skip
-    trimming: _Trimming = _Trimming()
-    first: Int = fresh
-    kept: Int
-    trimming.table, trimming.rows = table, len(table) // COLUMNS
-    with cython.nogil:
-        kept = trimming.run(first, reach, next_position, retransmitted, out_of_order, gap)
     return kept
-
-
-@cython.final
-@cython.cclass
-class _Reading:
-    """The end of each stream, and when its last byte became readable."""
-
-    end: IntsOut
-    readable: IntsOut
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def run(
-        self, slot: Ints, at: Ints, span: Ints, next_position: Ints, readable_before: Ints,
-        time: IntsOut,
-    ) -> cython.int:  # fmt: skip
-        """`read_segments`."""
-        row: Int
-        stream: Int
-        for row in range(slot.shape[0]):
-            stream = slot[row]
-            if at[row] >= next_position[stream]:
-                time[row] = max(time[row], readable_before[stream])
-            time[row] = max(time[row], self.readable[stream])
-            self.readable[stream] = time[row]
-            self.end[stream] = max(self.end[stream], at[row] + span[row])
-        return 0
 
 
 def read_segments(
     slot: Ints, at: Ints, span: Ints, next_position: Ints, readable_before: Ints, time: IntsOut,
     end: IntsOut, readable: IntsOut,
 ) -> None:  # fmt: skip
-    reading: _Reading = _Reading()
-    reading.end, reading.readable = end, readable
+    row: Int
+    stream: Int
     with cython.nogil:
-        reading.run(slot, at, span, next_position, readable_before, time)
+        for row in range(slot.shape[0]):
+            stream = slot[row]
+            if at[row] >= next_position[stream]:
+                time[row] = max(time[row], readable_before[stream])
+            time[row] = max(time[row], readable[stream])
+            readable[stream] = time[row]
+            end[stream] = max(end[stream], at[row] + span[row])

@@ -189,49 +189,37 @@ class _Chain:
 
 
 def walk_frames(
-    data: Bytes, address: Ints, position: Ints, length: Ints, first: Ints, end: Ints, limit: int,
-    begin: int, at: IntsOut, ended: IntsOut, behind: IntsOut, until: IntsOut, frames: IntsOut,
-    count: int,
+    data: Bytes, address: Ints, position: Ints, length: Ints, first: Ints, end: Ints, limit: Int,
+    begin: Int, at: IntsOut, ended: IntsOut, behind: IntsOut, until: IntsOut, frames: IntsOut,
+    count: Int,
 ) -> int:  # fmt: skip
     chain: _Chain = _Chain()
-    stream: Int = begin
-    walked: Int = count
+    stream: Int
     if address.shape[0] != position.shape[0] or address.shape[0] != length.shape[0]:
         raise IndexError("columns of pieces have different lengths")
     chain.data, chain.address, chain.position, chain.length = data, address, position, length
     chain.limit = limit
     with cython.nogil:
-        stream = chain.walk(first, end, stream, at, ended, behind, until, frames, walked)
+        stream = chain.walk(first, end, begin, at, ended, behind, until, frames, count)
     return stream
 
 
-@cython.final
-@cython.cclass
-class _Headers:
-    """The numbers in the headers of frames."""
-
-    first: Ints
-    second: Ints
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def unusual(
-        self, until: Ints, is_client: Bytes, newest: Ints, lowest: Ints, highest: Ints, size: Ints,
-        third: Ints, rows: IntsOut,
-    ) -> Int:  # fmt: skip
-        """`find_unusual`."""
-        count: Int = 0
-        row: Int = 0
-        before: Int
-        number: Int
-        api: Int
-        stream: Int
-        usual: cython.bint
+def find_unusual(
+    until: Ints, is_client: Bytes, newest: Ints, lowest: Ints, highest: Ints, size: Ints,
+    first: Ints, third: Ints, rows: IntsOut,
+) -> int:  # fmt: skip
+    count: Int = 0
+    row: Int = 0
+    before: Int
+    number: Int
+    api: Int
+    stream: Int
+    usual: cython.bint
+    with cython.nogil:
         for stream in range(until.shape[0]):
             before = MIN
             while row < until[stream]:
-                number = self.first[row]
+                number = first[row]
                 if is_client[stream]:
                     api = number >> 16
                     usual = number != 0 and 0 <= api < newest.shape[0]
@@ -245,27 +233,25 @@ class _Headers:
                     rows[count] = row
                     count += 1
                 row += 1
-        return count
+    return count
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def requests(
-        self, piece: Ints, slot: Ints, client: Ints, limit: Int, least: IntsOut, most: IntsOut,
-        fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
-    ) -> Int:  # fmt: skip
-        """`read_request_ids`."""
-        count: Int = 0
-        row: Int
-        each: Int
-        number: Int
+
+def read_request_ids(
+    piece: Ints, first: Ints, second: Ints, slot: Ints, client: Ints, limit: Int, least: IntsOut,
+    most: IntsOut, fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
+) -> int:  # fmt: skip
+    count: Int = 0
+    row: Int
+    each: Int
+    number: Int
+    with cython.nogil:
         for row in range(piece.shape[0]):
             each = slot[piece[row]]
             if client[each] < 0:
                 continue
-            number = self.second[row]
+            number = second[row]
             key[count] = client[each] << 32 | (number & ALL_32)
-            kind[count] = self.first[row]
+            kind[count] = first[row]
             count += 1
             if number >= limit:
                 continue
@@ -275,161 +261,59 @@ class _Headers:
             else:
                 fall[each] = max(fall[each], most[each] + 1 - number)
                 least[each], most[each] = min(least[each], number), max(most[each], number)
-        return count
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def responses(
-        self, piece: Ints, slot: Ints, lowest: Ints, highest: Ints, latest: IntsOut
-    ) -> cython.int:
-        """`read_response_ids`."""
-        row: Int
-        each: Int
-        for row in range(piece.shape[0]):
-            each = slot[piece[row]]
-            if lowest[each] <= self.first[row] <= highest[each]:
-                latest[each] = self.first[row]
-        return 0
-
-
-def find_unusual(
-    until: Ints, is_client: Bytes, newest: Ints, lowest: Ints, highest: Ints, size: Ints,
-    first: Ints, third: Ints, rows: IntsOut,
-) -> int:  # fmt: skip
-    headers: _Headers = _Headers()
-    count: Int
-    headers.first = first
-    with cython.nogil:
-        count = headers.unusual(until, is_client, newest, lowest, highest, size, third, rows)
-    return count
-
-
-def read_request_ids(
-    piece: Ints, first: Ints, second: Ints, slot: Ints, client: Ints, limit: int, least: IntsOut,
-    most: IntsOut, fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
-) -> int:  # fmt: skip
-    headers: _Headers = _Headers()
-    highest: Int = limit
-    count: Int
-    headers.first, headers.second = first, second
-    with cython.nogil:
-        count = headers.requests(
-            piece, slot, client, highest, least, most, fall, earliest, key, kind
-        )
     return count
 
 
 def read_response_ids(
     piece: Ints, first: Ints, slot: Ints, lowest: Ints, highest: Ints, latest: IntsOut
 ) -> None:
-    headers: _Headers = _Headers()
-    headers.first = first
+    row: Int
+    each: Int
     with cython.nogil:
-        headers.responses(piece, slot, lowest, highest, latest)
-
-
-@cython.final
-@cython.cclass
-class _Layout:
-    """Addresses of the pieces of streams."""
-
-    stream: Ints
-    at: Ints
-    length: Ints
-    span: Ints
-    gaps: IntsOut
-    missing: Int
-    """Number of gaps."""
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def add_gap(self, begin: Int, end: Int) -> cython.int:
-        """Add the bytes between two addresses, if there are any."""
-        if end > begin:
-            self.gaps[2 * self.missing], self.gaps[2 * self.missing + 1] = begin, end
-            self.missing += 1
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def run(self, address: IntsOut, streams: IntsOut) -> Int:
-        """`lay_out`."""
-        room: Int = streams.shape[0] // 3
-        count: Int = 0
-        behind: Int = 0
-        captured: Int = 0
-        piece: Int
-        for piece in range(self.stream.shape[0]):
-            if piece == 0 or self.stream[piece] != self.stream[piece - 1]:
-                streams[count] = self.stream[piece]
-                streams[room + count] = piece
-                count += 1
-            else:
-                behind += self.at[piece] - self.at[piece - 1] - self.span[piece - 1]
-            address[piece] = behind
-            self.add_gap(captured, behind)
-            captured = behind + self.length[piece]
-            behind += self.span[piece]
-            streams[2 * room + count - 1] = behind
-        self.add_gap(captured, behind)
-        return count
+        for row in range(piece.shape[0]):
+            each = slot[piece[row]]
+            if lowest[each] <= first[row] <= highest[each]:
+                latest[each] = first[row]
 
 
 def lay_out(
     stream: Ints, at: Ints, length: Ints, span: Ints, address: IntsOut, streams: IntsOut,
     gaps: IntsOut,
 ) -> tuple[int, int]:  # fmt: skip
-    layout: _Layout = _Layout()
-    count: Int
-    layout.stream, layout.at, layout.length, layout.span = stream, at, length, span
-    layout.gaps, layout.missing = gaps, 0
+    room: Int = streams.shape[0] // 3
+    count: Int = 0
+    missing: Int = 0
+    behind: Int = 0
+    captured: Int = 0
+    piece: Int
     with cython.nogil:
-        count = layout.run(address, streams)
-    return count, layout.missing
+        for piece in range(stream.shape[0]):
+            if piece == 0 or stream[piece] != stream[piece - 1]:
+                streams[count] = stream[piece]
+                streams[room + count] = piece
+                count += 1
+            else:
+                behind += at[piece] - at[piece - 1] - span[piece - 1]
+            address[piece] = behind
+            if behind > captured:
+                gaps[2 * missing], gaps[2 * missing + 1] = captured, behind
+                missing += 1
+            captured = behind + length[piece]
+            behind += span[piece]
+            streams[2 * room + count - 1] = behind
+        if behind > captured:
+            gaps[2 * missing], gaps[2 * missing + 1] = captured, behind
+            missing += 1
+    return count, missing
 
 
 @cython.final
 @cython.cclass
-class _Frames:
-    """Frames, and the pieces that they are in."""
+class _Pieces:
+    """The pieces that frames are in."""
 
     address: Ints
-    position: Ints
     length: Ints
-    stream: Ints
-    at: Ints
-    time: Ints
-    capture: Ints
-    number: Ints
-    acknowledged: Ints
-    end: Ints
-    """Address behind the last byte of each slot."""
-    origin: Ints
-    """Sequence number of the first byte of each slot."""
-    client: Ints
-    """The connection of each slot that a client sends, -1 - connection of the others."""
-    until: IntsOut
-    count: IntsOut
-    gaps: IntsOut
-    # The columns of the frames.
-    connections: cython.int[::1]
-    is_requests: BytesOut
-    captures: cython.int[::1]
-    bodies: IntsOut
-    positions: IntsOut
-    sizes: IntsOut
-    readables: IntsOut
-    packets: IntsOut
-    times: IntsOut
-    end_times: IntsOut
-    sequences: IntsOut
-    acknowledgements: IntsOut
-    ranks: IntsOut
-    runs: IntsOut
     holder: Int
     """The pieces with the first byte of the body of a frame, and with its last byte."""
     last: Int
@@ -456,69 +340,54 @@ class _Frames:
             if piece == pieces or self.address[piece] != reach:
                 return max(reach, body)
 
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def run(self, order: Ints, start: Ints, sizes: Ints, first: Ints) -> cython.int:
-        """`describe_frames`."""
-        row: Int
-        frame: Int
-        piece: Int
-        slot: Int
-        size: Int
-        body: Int
-        readable: Int
-        inside: Int
-        position: Int
-        for row in range(order.shape[0]):
-            frame = order[row]
-            size = sizes[frame]
-            piece = self.holder = self.last = first[frame]
-            slot = self.stream[piece]
-            body = start[frame] + 4
-            readable = body + size
-            if readable > self.address[piece] + self.length[piece]:
-                readable = self.span(body, min(readable, self.end[slot]))
-            inside = body - self.address[self.holder]
-            position = self.at[piece] + start[frame] - self.address[piece]
-            self.count[slot] += 1
-            self.gaps[slot] += position != self.until[slot]
-            self.until[slot] = position + 4 + size
-            self.is_requests[row] = self.client[slot] >= 0
-            self.connections[row] = max(self.client[slot], -1 - self.client[slot])
-            self.captures[row] = self.capture[piece]
-            self.bodies[row] = body
-            self.positions[row] = -1
-            if inside + size <= self.length[self.holder]:
-                self.positions[row] = self.position[self.holder] + inside
-            self.sizes[row] = size
-            self.readables[row] = min(max(readable - body, 0), size)
-            self.packets[row] = self.number[piece]
-            self.times[row] = self.time[piece]
-            self.end_times[row] = self.time[self.last]
-            self.sequences[row] = (self.origin[slot] + position) & ALL_32
-            self.acknowledgements[row] = self.acknowledged[piece]
-            self.ranks[row] = self.count[slot]
-            self.runs[row] = self.gaps[slot]
-        return 0
-
 
 def describe_frames(
-    address: Ints, pieces: list, end: Ints, origin: Ints, client: Ints, order: Ints, start: Ints,
-    size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut,
-    connection: cython.int[::1], is_request: BytesOut, capture: cython.int[::1], numbers: list,
+    address: Ints, slot: Ints, at: Ints, length: Ints, position: Ints, time: Ints, capture: Ints,
+    number: Ints, acknowledged: Ints, end: Ints, origin: Ints, client: Ints, order: Ints,
+    start: Ints, size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut,
+    connections: cython.int[::1], is_request: BytesOut, captures: cython.int[::1], bodies: IntsOut,
+    positions: IntsOut, sizes: IntsOut, readables: IntsOut, packets: IntsOut, times: IntsOut,
+    end_times: IntsOut, sequences: IntsOut, acknowledgements: IntsOut, ranks: IntsOut,
+    runs: IntsOut,
 ) -> None:  # fmt: skip
-    described: _Frames = _Frames()
-    described.address, described.end, described.origin = address, end, origin
-    described.stream, described.at, described.length, described.position = pieces[:4]
-    described.time, described.capture, described.number, described.acknowledged = pieces[4:]
-    described.until, described.count, described.gaps = until, count, gaps
-    described.client = client
-    described.connections, described.is_requests = connection, is_request
-    described.captures = capture
-    described.bodies, described.positions, described.sizes, described.readables = numbers[:4]
-    described.packets, described.times, described.end_times = numbers[4:7]
-    described.sequences, described.acknowledgements = numbers[7:9]
-    described.ranks, described.runs = numbers[9:]
+    pieces: _Pieces = _Pieces()
+    row: Int
+    frame: Int
+    piece: Int
+    stream: Int
+    body: Int
+    body_size: Int
+    readable: Int
+    inside: Int
+    place: Int
+    pieces.address, pieces.length = address, length
     with cython.nogil:
-        described.run(order, start, size, first)
+        for row in range(order.shape[0]):
+            frame = order[row]
+            piece = pieces.holder = pieces.last = first[frame]
+            stream = slot[piece]
+            body, body_size = start[frame] + 4, size[frame]
+            readable = body + body_size
+            if readable > address[piece] + length[piece]:
+                readable = pieces.span(body, min(readable, end[stream]))
+            inside = body - address[pieces.holder]
+            place = at[piece] + start[frame] - address[piece]
+            count[stream] += 1
+            gaps[stream] += place != until[stream]
+            until[stream] = place + 4 + body_size
+            is_request[row] = client[stream] >= 0
+            connections[row] = max(client[stream], -1 - client[stream])
+            captures[row] = capture[piece]
+            bodies[row] = body
+            positions[row] = -1
+            if inside + body_size <= length[pieces.holder]:
+                positions[row] = position[pieces.holder] + inside
+            sizes[row] = body_size
+            readables[row] = min(max(readable - body, 0), body_size)
+            packets[row] = number[piece]
+            times[row] = time[piece]
+            end_times[row] = time[pieces.last]
+            sequences[row] = (origin[stream] + place) & ALL_32
+            acknowledgements[row] = acknowledged[piece]
+            ranks[row] = count[stream]
+            runs[row] = gaps[stream]

@@ -103,6 +103,7 @@ class _Table:
         return self.count - 1
 
 
+@cython.final
 @cython.cclass
 class _Ranges(_Table):
     """Ranges of bytes."""
@@ -114,24 +115,6 @@ class _Ranges(_Table):
     """Code of the latest word by its length and last bytes; -1 if there is none. Anyone can choose
     words that share an entry, so the hash table finds those that are not in theirs."""
 
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def longest(self) -> Int:
-        """The longest range; ValueError for a range outside of the data."""
-        longest: Int = 0
-        size: Int = self.data.shape[0]
-        index: Int
-        for index in range(self.at.shape[0]):
-            if not 0 <= self.at[index] <= size:
-                raise ValueError("a word outside of the data")
-            if not 0 <= self.length[index] <= size - self.at[index]:
-                raise ValueError("a word outside of the data")
-            longest = max(longest, self.length[index])
-        return longest
-
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -149,7 +132,6 @@ class _Ranges(_Table):
         high = high << 24 | self.data[at + 6] << 16 | self.data[at + 5] << 8 | self.data[at + 4]
         return high << 32 | low
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -169,7 +151,6 @@ class _Ranges(_Table):
         self.scratch[whole] = word | last << 56
         return self.hash(whole + 1)
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -189,59 +170,20 @@ class _Ranges(_Table):
                 return 0
         return 1
 
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def number(self, code: cython.int[::1]) -> Int:
-        """`number_words`."""
-        mask: Word = self.table.shape[0] - 1
-        slot: Word
-        place: Word
-        at: Int
-        length: Int
-        index: Int
-        for index in range(self.at.shape[0]):
-            if index + 24 < self.at.shape[0]:
-                touch(self.data, self.at[index + 24])
-            at, length = self.at[index], self.length[index]
-            place = length
-            if length >= 8:
-                place += self.word(at + length - 8) * SPREAD & ALL
-            place = place >> 52
-            code[index] = self.recent[place]
-            if code[index] >= 0 and self.is_word(code[index], at, length):
-                continue
-            slot = self.hash_range(at, length) & mask
-            while True:
-                if self.table[slot] == 0:
-                    code[index] = self.add(slot, index)
-                    break
-                code[index] = self.table[slot] - 1
-                if self.is_word(code[index], at, length):
-                    break
-                slot = (slot + 1) & mask
-            self.recent[place] = code[index]
-        return self.count
-
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def hash_all(self, hashes: WordsOut) -> cython.int:
-        index: Int
-        for index in range(self.at.shape[0]):
-            hashes[index] = self.hash_range(self.at[index], self.length[index])
-        return 0
-
 
 def _ranges(data: Bytes, at: Ints, length: Ints, key: Words) -> _Ranges:
-    """Ranges inside of the data."""
+    """Ranges inside of the data; ValueError for others."""
     ranges: _Ranges = _Ranges()
-    longest: Int
-    ranges.data, ranges.at, ranges.length, ranges.key = data, at, length, key
+    longest: Int = 0
+    index: Int
     with cython.nogil:
-        longest = ranges.longest()
+        for index in range(at.shape[0]):
+            if not 0 <= at[index] <= data.shape[0] or not (
+                0 <= length[index] <= data.shape[0] - at[index]
+            ):
+                raise ValueError("a word outside of the data")
+            longest = max(longest, length[index])
+    ranges.data, ranges.at, ranges.length, ranges.key = data, at, length, key
     ranges.scratch = _zeros(longest // 8 + 1).cast("Q")
     return ranges
 
@@ -257,21 +199,49 @@ def _table(count: int) -> memoryview:
 def number_words(
     data: Bytes, at: Ints, length: Ints, key: Words, code: cython.int[::1], first: IntsOut
 ) -> int:
-    words: Int
     ranges: _Ranges = _ranges(data, at, length, key)
+    slot: Word
+    place: Word
+    begin: Int
+    size: Int
+    index: Int
     ranges.table, ranges.first, ranges.count = _table(len(at)), first, 0
     ranges.recent = memoryview(bytearray(b"\xff" * 8 * (RECENT + 1))).cast("q")
+    mask: Word = ranges.table.shape[0] - 1
     with cython.nogil:
-        words = ranges.number(code)
-    return words
+        for index in range(at.shape[0]):
+            if index + 24 < at.shape[0]:
+                touch(data, at[index + 24])
+            begin, size = at[index], length[index]
+            place = size
+            if size >= 8:
+                place += ranges.word(begin + size - 8) * SPREAD & ALL
+            place = place >> 52
+            code[index] = ranges.recent[place]
+            if code[index] >= 0 and ranges.is_word(code[index], begin, size):
+                continue
+            slot = ranges.hash_range(begin, size) & mask
+            while True:
+                if ranges.table[slot] == 0:
+                    code[index] = ranges.add(slot, index)
+                    break
+                code[index] = ranges.table[slot] - 1
+                if ranges.is_word(code[index], begin, size):
+                    break
+                slot = (slot + 1) & mask
+            ranges.recent[place] = code[index]
+    return ranges.count
 
 
 def hash_words(data: Bytes, at: Ints, length: Ints, key: Words, hashes: WordsOut) -> None:
     ranges: _Ranges = _ranges(data, at, length, key)
+    index: Int
     with cython.nogil:
-        ranges.hash_all(hashes)
+        for index in range(at.shape[0]):
+            hashes[index] = ranges.hash_range(at[index], length[index])
 
 
+@cython.final
 @cython.cclass
 class _Pairs(_Table):
     """The endpoints of packets."""
@@ -287,7 +257,6 @@ class _Pairs(_Table):
     recent: IntsOut
     """1 + code of the latest two pairs, by a hash of few bits; else 0."""
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -316,7 +285,6 @@ class _Pairs(_Table):
         self.scratch[4] = (port ^ difference) << 16 | (other_port ^ difference) | PAIR_BYTES << 56
         return larger
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -332,7 +300,6 @@ class _Pairs(_Table):
             | (self.scratch[4] ^ self.pairs[at + 4])
         ) == 0
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
@@ -352,7 +319,6 @@ class _Pairs(_Table):
                 return self.table[slot] - 1
             slot = (slot + 1) & mask
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
@@ -380,7 +346,6 @@ class _Pairs(_Table):
             sender[packet] = 2 * number + larger
         return self.src_high.shape[0]
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)

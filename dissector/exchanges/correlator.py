@@ -14,7 +14,7 @@ reassembly, a response waits too: its request may be among them.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -38,7 +38,7 @@ from dissector.exchanges.message_headers import (
 from dissector.exchanges.repeated_ids import Requests, Responses
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
-from dissector.exchanges.states import ExchangeStates, RequestIds
+from dissector.exchanges.states import COUNTS, ExchangeStates, RequestIds
 from dissector.exchanges.topic_names import TopicNames
 from dissector.exchanges.wanted_roles import wanted_roles
 from dissector.packets.block import Int64
@@ -46,7 +46,6 @@ from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
-from dissector.streams.rows import places
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
@@ -70,34 +69,6 @@ _MATCHED = ("key", "connection", "run", "acknowledged", "end_time", "ordinal", "
 """Columns of the request table that `repeated_ids.Requests` has."""
 
 
-@dataclass(slots=True)
-class _PerConnection:
-    """The state of each connection; int64 arrays that grow with the number of connections."""
-
-    sent: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Number of requests that expect a response."""
-    last_answered: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Ordinal of the latest answered request; the first is 1."""
-    last_response_time: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """ns; end of the latest matched response."""
-    answers_all: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """1 if the broker answered a request that expects no response, as librdkafka's mock broker
-    does."""
-
-    def forget(self, connections: Int64) -> None:
-        for column in (self.sent, self.last_answered, self.last_response_time, self.answers_all):
-            column[connections] = 0
-
-    def grow(self, count: int) -> None:
-        if count <= len(self.sent):
-            return
-        missing = np.zeros(count - len(self.sent), np.int64)
-        self.sent = np.concatenate([self.sent, missing])
-        self.last_answered = np.concatenate([self.last_answered, missing])
-        self.last_response_time = np.concatenate([self.last_response_time, missing])
-        self.answers_all = np.concatenate([self.answers_all, missing])
-
-
 class Correlator:
     """Joins the frames of all connections into exchanges, block by block."""
 
@@ -118,14 +89,13 @@ class Correlator:
         self._memory = memory
         self._count = 0
         self._pending: pa.Table | None = None
-        self._schema: pa.Schema | None = None
-        """That of the table of requests, once it is known."""
+        """None before the first block."""
         self._pending_responses = EMPTY
         self._pending_frames: list[bytes] = []
-        self._evicted_responses = 0
         self._answers = np.zeros((3, 0), np.int64)
         """Connection and ordinal of answered requests, and the time of the response."""
-        self._connections = _PerConnection()
+        self._counts = np.zeros(0, COUNTS)
+        """The state of each connection."""
         self._matcher = matching.Matcher()
         self._tokens = SaslTokens()
 
@@ -138,7 +108,7 @@ class Correlator:
     def forget(self, connections: Int64) -> None:
         """Drop the state of connections outside of `pending_connections`."""
         self._grow(int(connections.max(initial=-1)) + 1)
-        self._connections.forget(connections)
+        self._counts[connections] = 0
         self._matcher.forget(connections)
         self._tokens.forget(connections)
         self._drop_answers(connections)
@@ -151,22 +121,10 @@ class Correlator:
     def take(self, connections: Int64) -> ExchangeStates:
         """A copy of the state of these connections; `put` adds it to another object."""
         self._grow(int(connections.max(initial=-1)) + 1)
-        requests = self._pending
-        if requests is not None:
-            index, place = places(int_column(requests, "connection"), connections)
-            requests = with_column(requests.take(pa.array(index)), "connection", pa.array(place))
-        index, place = places(self._pending_responses.connection, connections)
-        answers, owner = places(self._answers[0], connections)
         return ExchangeStates(
-            {each.name: getattr(self._connections, each.name)[connections]
-             for each in fields(self._connections)},
-            self._matcher.take(connections),
-            self._tokens.take(connections),
-            requests,
-            replace(self._pending_responses[index], connection=place),
-            [self._pending_frames[each] for each in index.tolist()],
-            np.stack([owner, *self._answers[1:, answers]]),
-        )  # fmt: skip
+            self._counts, self._matcher.state, self._tokens.by_connection, self._pending,
+            self._pending_responses, self._pending_frames, self._answers,
+        ).select(connections)  # fmt: skip
 
     def put(self, rows: Int64, states: ExchangeStates) -> RequestIds:
         """Set the state of connections. `rows`: the row of each one; -1: leave it out.
@@ -175,8 +133,7 @@ class Correlator:
         """
         self._grow(int(rows.max(initial=-1)) + 1)
         kept = rows >= 0
-        for name, values in states.counts.items():
-            getattr(self._connections, name)[rows[kept]] = values[kept]
+        self._counts[rows[kept]] = states.counts[kept]
         self._matcher.put(rows[kept], (states.matching[0][kept], states.matching[1][kept]))
         self._tokens.put(rows, states.tokens)
         index = np.flatnonzero(rows[states.responses.connection] >= 0)
@@ -232,7 +189,9 @@ class Correlator:
         return requests + sum(map(len, self._pending_frames))
 
     def _grow(self, count: int) -> None:
-        self._connections.grow(count)
+        missing = count - len(self._counts)
+        if missing > 0:
+            self._counts = np.concatenate([self._counts, np.zeros(missing, COUNTS)])
         self._matcher.grow(count)
 
     @property
@@ -251,8 +210,10 @@ class Correlator:
         block follows, so that nothing stays pending.
         """
         self._grow(len(ended))
-        if self._schema and not (len(frames) or self.in_flight or self._pending_frames):
-            return CorrelatedBlock.empty(self._schema)
+        if self._pending is not None and not (
+            len(frames) or self.in_flight or self._pending_frames
+        ):
+            return CorrelatedBlock.empty(self._pending.schema)
         spaces = spaces_of(frames)
         requests, table = self._requests(frames, spaces)
         first_new = len(table) - len(requests.headers)
@@ -263,18 +224,16 @@ class Correlator:
         is_late = (is_late & (responses.time < now - RESPONSE_WAIT)) | last
         answered, response = self._match(table, responses, is_late)
         matched = responses[response]
-        np.maximum.at(self._connections.last_response_time, matched.connection, matched.end_time)
+        np.maximum.at(self._counts["last_response_time"], matched.connection, matched.end_time)
         ordinal = int_column(table, "ordinal")
-        self._connections.answers_all[matched.connection[ordinal[answered] == 0]] = 1
+        self._counts["answers_all"][matched.connection[ordinal[answered] == 0]] = 1
         answers = np.stack([matched.connection, ordinal[answered], matched.time])
         self._answers = np.hstack([self._answers, answers])
-        is_unmatched = np.ones(len(responses), np.bool_)
-        is_unmatched[response] = False
-        unmatched = np.flatnonzero(is_unmatched)
-        lost = self._keep_pending(responses, unmatched, spaces, is_late[unmatched])
-        is_left = np.ones(len(table), np.bool_)
-        is_left[answered] = False
-        left = np.flatnonzero(is_left)
+        unmatched = np.delete(np.arange(len(responses)), response)
+        lost, evicted_responses = self._keep_pending(
+            responses, unmatched, spaces, is_late[unmatched]
+        )
+        left = np.delete(np.arange(len(table)), answered)
         no_reply = ordinal[left] == 0
         ends = ended[int_column(table, "connection")[left]]
         ends |= self._without_reply(table, left, no_reply, now)
@@ -295,7 +254,7 @@ class Correlator:
             left[ends & no_reply],
             left[ends & ~no_reply],
             lost,
-            len(evicted) + self._evicted_responses,
+            len(evicted) + evicted_responses,
         )
 
     def _match(
@@ -331,7 +290,7 @@ class Correlator:
             headers.space, parts.body, headers.end,
         )  # fmt: skip
         fields = decoded_fields.decode_fields(messages, self._request_roles, headers.whole)
-        requests = DecodedMessages(headers, messages, fields, parts.known & ~is_token, is_token)
+        requests = DecodedMessages(headers, fields, parts.known & ~is_token, is_token)
         key = matching.keys(headers.connection, headers.correlation_id)
         key[tokens] = token_keys
         client = decoded_fields.texts(
@@ -347,7 +306,6 @@ class Correlator:
         self._count += len(headers)
         if self._keep_frames:
             table = table.append_column("frame", requests.frames_of(headers))
-        self._schema = table.schema
         if self._pending is None or not len(self._pending):
             return requests, table
         return requests, pa.concat_tables([self._pending, table]).combine_chunks()
@@ -363,9 +321,9 @@ class Correlator:
         count = np.cumsum(expects)
         begin = np.flatnonzero(np.diff(connection, prepend=-1))  # in stream order: by connection
         length = np.diff(begin, append=len(connection))
-        before = count[begin] - expects[begin] - self._connections.sent[connection[begin]]
+        before = count[begin] - expects[begin] - self._counts["sent"][connection[begin]]
         ordinal: Int64 = count - np.repeat(before, length)
-        self._connections.sent[connection[begin]] = ordinal[begin + length - 1]
+        self._counts["sent"][connection[begin]] = ordinal[begin + length - 1]
         return np.where(expects, ordinal, 0)
 
     def _with_pending(self, responses: MessageHeaders, spaces: list[ByteView]) -> MessageHeaders:
@@ -395,11 +353,9 @@ class Correlator:
         connection, ordinal, end_time = (
             int_column(table, name)[ended] for name in ("connection", "ordinal", "end_time")
         )
-        answers, before = self._answers, self._connections.last_answered
+        before = np.ascontiguousarray(self._counts["last_answered"])
         counts = np.zeros(len(table), np.int32)
-        counts[ended] = matching.in_flight(
-            connection, ordinal, end_time, answers[0], answers[1], answers[2], before
-        )
+        counts[ended] = matching.in_flight(connection, ordinal, end_time, self._answers, before)
         return with_column(table, "in_flight", pa.array(counts))
 
     def _keep_answers(self, pending: pa.Table, client_held_since: Int64) -> None:
@@ -409,7 +365,7 @@ class Correlator:
         np.minimum.at(since, int_column(pending, "connection"), int_column(pending, "end_time"))
         connection, ordinal, time = self._answers
         is_over = time < since[connection]
-        np.maximum.at(self._connections.last_answered, connection[is_over], ordinal[is_over])
+        np.maximum.at(self._counts["last_answered"], connection[is_over], ordinal[is_over])
         self._answers = self._answers.compress(~is_over, axis=1)
 
     def _responses(
@@ -425,14 +381,8 @@ class Correlator:
             Direction.RESPONSE, np.where(is_token, -1, api_key), version, spaces, headers.space,
             body, headers.end,
         )  # fmt: skip
-        known = bool_column(table, "known")[answered]
-        return DecodedMessages(
-            headers,
-            messages,
-            decoded_fields.decode_fields(messages, self._response_roles, headers.whole),
-            known,
-            is_token,
-        )
+        fields = decoded_fields.decode_fields(messages, self._response_roles, headers.whole)
+        return DecodedMessages(headers, fields, bool_column(table, "known")[answered], is_token)
 
     def _without_reply(
         self, table: pa.Table, left: Int64, no_reply: NDArray[np.bool_], now: int
@@ -440,13 +390,14 @@ class Correlator:
         """Which of these requests, in order, expect no response and will not get one."""
         connection = int_column(table, "connection")[left]
         waits = np.flatnonzero(~no_reply)
-        earliest = np.full(len(self._connections.sent), len(left))
+        earliest = np.full(len(self._counts), len(left))
         earliest[connection[waits[::-1]]] = waits[::-1]  # the last assignment stays
         is_next = np.arange(len(left)) < earliest[connection]
-        response_time = self._connections.last_response_time[connection]
+        response_time = self._counts["last_response_time"][connection]
         since = np.maximum(int_column(table, "end_time")[left], response_time)
-        no_reply = no_reply & (self._connections.answers_all[connection] == 0)
-        return no_reply & is_next & (since < now - NO_REPLY_WAIT)
+        is_over: NDArray[np.bool_] = no_reply & is_next & (since < now - NO_REPLY_WAIT)
+        is_over &= self._counts["answers_all"][connection] == 0
+        return is_over
 
     def _evicted(self, table: pa.Table, pending: Int64, time: Int64) -> Int64:
         """The oldest of these requests, which exceed the memory limit."""
@@ -459,12 +410,14 @@ class Correlator:
     def _keep_pending(
         self, responses: MessageHeaders, unmatched: Int64, spaces: Sequence[ByteView],
         is_late: NDArray[np.bool_],
-    ) -> MessageHeaders:  # fmt: skip
+    ) -> tuple[MessageHeaders, int]:  # fmt: skip
         """Keep the unmatched responses that are not late, as far as memory allows; return the
-        others. `responses`: those that were kept before, then those of the block."""
+        others, and the number of those that memory did not allow.
+
+        `responses`: those that were kept before, then those of the block.
+        """
         size = np.where(is_late, 0, (responses.end - responses.start)[unmatched])
         evicted = ~is_late & (np.cumsum(size[::-1])[::-1] > self._memory)
-        self._evicted_responses = int(evicted.sum())
         is_over = is_late | evicted
         kept = unmatched[~is_over]
         keep, frames = responses[kept], self._pending_frames
@@ -476,7 +429,7 @@ class Correlator:
                 *(column.tolist() for column in columns), strict=True
             )
         ]
-        return responses[unmatched[is_over]]
+        return responses[unmatched[is_over]], int(evicted.sum())
 
 
 @cache

@@ -67,8 +67,7 @@ class LayoutGroup:
 
     def uuid(self, column: FieldColumn) -> pa.Array:
         """The values of a column of uuids, 16 bytes each; null for zero."""
-        known = np.ones(len(column.at), np.bool_)
-        return uuids([self.space], np.zeros(len(column.at), np.int64), column.at, known)
+        return _uuids(self.space, column.at, np.ones(len(column.at), np.bool_))
 
     def message(self, column: FieldColumn) -> Int64:
         """The index of the message of each value, among all messages of the block."""
@@ -116,7 +115,7 @@ class LayoutGroup:
         if sibling is None:
             return pa.nulls(len(column.row[select]), pa.binary())
         source, index = sibling[0], sibling[1][select]
-        return uuids([self.space], np.zeros(len(index), np.int64), source.at[index], index >= 0)
+        return _uuids(self.space, source.at[index], index >= 0)
 
     def nested_lists(self, column: FieldColumn, role: str) -> pa.Array:
         """For each value of `column`, the numbers of an array with a role in the same element."""
@@ -195,11 +194,7 @@ class DecodedFields:
 
         `wanted`: the messages to read (None: all).
         """
-        message, at, length = (
-            [np.zeros(0, np.int64)],
-            [np.zeros(0, np.int64)],
-            [np.zeros(0, np.int64)],
-        )
+        message, at, length = ([np.zeros(0, np.int64)] for _ in range(3))
         for group, column in self.columns(role):
             if wanted is not None:
                 column = column.only(wanted[group.message(column)])
@@ -306,34 +301,12 @@ def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32]
     return code, [data[begin : begin + size].tobytes() for begin, size in ranges]
 
 
-def uuids(spaces: Sequence[ByteView], space: Int64, at: Int64, known: Bools) -> pa.Array:
+def _uuids(space: ByteView, at: Int64, known: Bools) -> pa.Array:
     """16 bytes each; null if not known, or zero, which is Kafka's null."""
-    binary = _binaries(spaces, space, at, np.where(known, 16, 0))
+    data, offsets = space.take(at, np.where(known, 16, 0))
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
+    binary = pa.BinaryArray.from_buffers(pa.binary(), len(at), buffers)
     return pc.if_else(pc.is_in(binary, pa.array([b"", bytes(16)])), None, binary)
-
-
-def _binaries(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) -> pa.Array:
-    """The bytes of n ranges as a binary array, in the order of the ranges."""
-    present = [index for index in range(len(spaces)) if (space == index).any()]
-    if len(present) == 1:
-        return _binary(spaces[present[0]], at, length)
-    parts, where = [], []
-    for index in present:
-        members = np.flatnonzero(space == index)
-        parts.append(_binary(spaces[index], at[members], length[members]))
-        where.append(members)
-    if not parts:
-        return pa.array([], pa.binary())
-    return pa.concat_arrays(parts).take(pa.array(np.argsort(np.concatenate(where))))
-
-
-def _binary(space: ByteView, at: Int64, length: Int64) -> pa.Array:
-    data, offsets = space.take(at, length)
-    return pa.BinaryArray.from_buffers(
-        pa.binary(),
-        len(at),
-        [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)],
-    )
 
 
 def distinct_pairs(left: pa.Array, right: pa.Array) -> list[tuple[Any, Any]]:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dissector.arrays import arrays
 from dissector.exchanges.decoded_fields import DecodedFields, Messages
-from dissector.exchanges.message_headers import EMPTY, MessageHeaders
+from dissector.exchanges.message_headers import EMPTY, MessageHeaders, members_of
 from dissector.packets.block import Int64
 from dissector.protocol.notation import Direction
 
@@ -18,7 +18,6 @@ class DecodedMessages:
     """n messages of one direction; arrays of shape (n,)."""
 
     headers: MessageHeaders
-    messages: Messages
     fields: DecodedFields
     known: NDArray[np.bool_]
     """The header is complete, and the definitions contain the API and version."""
@@ -30,7 +29,7 @@ class DecodedMessages:
         """No messages."""
         empty, false = np.zeros(0, np.int64), np.zeros(0, np.bool_)
         messages = Messages(direction, empty, empty, [], empty, empty, empty)
-        return cls(EMPTY, messages, DecodedFields(messages, false, empty), false, false)
+        return cls(EMPTY, DecodedFields(messages, false, empty), false, false)
 
     @property
     def decoded(self) -> NDArray[np.bool_]:
@@ -47,19 +46,17 @@ class DecodedMessages:
     def frame(self, index: int) -> bytes:
         """The captured bytes of a message, header included."""
         start, end = int(self.headers.start[index]), int(self.headers.end[index])
-        return self.messages.spaces[int(self.headers.space[index])].bytes(start, end - start)
+        space = self.fields.messages.spaces[int(self.headers.space[index])]
+        return space.bytes(start, end - start)
 
     def frames_of(self, headers: MessageHeaders) -> pa.LargeBinaryArray:
         """The captured bytes of all messages with headers of the same block."""
-        in_order: list[Int64] = []
+        in_order = [np.zeros(0, np.int64)]
         arrays = [pa.array([], pa.large_binary())]
-        for number, space in enumerate(self.messages.spaces):
-            index = np.flatnonzero(headers.space == number)
+        for space, index in members_of(self.fields.messages.spaces, headers.space):
             start = headers.start[index]
             data, offsets = space.take(start, headers.end[index] - start)
             buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
             arrays.append(pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(index), buffers))
             in_order.append(index)
-        position = np.empty(len(headers), np.int64)
-        position[np.concatenate([*in_order, np.zeros(0, np.int64)])] = np.arange(len(headers))
-        return pa.concat_arrays(arrays).take(pa.array(position))
+        return pa.concat_arrays(arrays).take(pa.array(np.argsort(np.concatenate(in_order))))

@@ -61,13 +61,14 @@ class Matcher:
             self._anchors = np.pad(self._anchors, ((0, missing), (0, 0)))
             self._next = np.pad(self._next, ((0, missing), (0, 0)))
 
-    def take(self, connections: Int64) -> tuple[Int64, Int64]:
-        """The state of these connections."""
-        return self._anchors[connections], self._next[connections]
+    @property
+    def state(self) -> tuple[Int64, Int64]:
+        """The state of all connections."""
+        return self._anchors, self._next
 
-    def put(self, connections: Int64, taken: tuple[Int64, Int64]) -> None:
-        """Set the state of these connections to what `take` returned."""
-        self._anchors[connections], self._next[connections] = taken
+    def put(self, connections: Int64, state: tuple[Int64, Int64]) -> None:
+        """Set the state of these connections."""
+        self._anchors[connections], self._next[connections] = state
 
     def forget(self, connections: Int64) -> None:
         self._anchors[connections] = self._next[connections] = 0
@@ -182,24 +183,18 @@ def _by_connection(connection: Int64, wanted: Int64, chosen: Bools) -> list[Int6
 
 
 def in_flight(
-    connection: Int64, ordinal: Int64, time: Int64,
-    answered_connection: Int64, answered_ordinal: Int64, answered_time: Int64,
-    answered_before: Int64,
-) -> Int64:  # fmt: skip
+    connection: Int64, ordinal: Int64, time: Int64, answers: Int64, answered_before: Int64
+) -> Int64:
     """Number of pending requests of the connection when each of n requests ends, including itself.
 
     `ordinal` counts the requests of a connection that expect a response, from 1. A broker responds
     in order, so the highest answered ordinal gives the number of pending requests.
-    `answered_*`: the known responses, shape (k,); `answered_before`: by connection, the highest
-    ordinal answered earlier.
+    `answers`: connection, ordinal and time of the known responses, shape (3, k); `answered_before`:
+    by connection, the highest ordinal answered earlier.
     """
     counts = np.empty(len(connection), np.int64)
-
-    def count(of: Int64, number: Int64, at: Int64) -> bool:
-        requests = connection, ordinal, time
-        return _native.count_in_flight(*requests, of, number, at, answered_before, counts)
-
-    if not count(answered_connection, answered_ordinal, answered_time):
-        order = ordered(answered_connection, answered_time)
-        count(answered_connection[order], answered_ordinal[order], answered_time[order])
-    return counts
+    of, number, at = answers
+    if _native.count_in_flight(connection, ordinal, time, of, number, at, answered_before, counts):
+        return counts
+    by_time = answers.take(ordered(of, at), axis=1)
+    return in_flight(connection, ordinal, time, by_time, answered_before)

@@ -6,7 +6,7 @@ The columns of requests and responses that matching reads are declared here, too
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,6 +42,9 @@ class _Messages:
     def __len__(self) -> int:
         return len(self.key)
 
+    def __getitem__(self, index: Int64) -> Self:
+        return type(self)(*(getattr(self, each.name)[index] for each in fields(self)))
+
 
 @arrays
 class Requests(_Messages):
@@ -52,9 +55,6 @@ class Requests(_Messages):
     repeats: Bools
     """A request of an earlier block had, or may have had, the same key."""
 
-    def __getitem__(self, index: Int64) -> Requests:
-        return Requests(*(getattr(self, each.name)[index] for each in fields(self)))
-
 
 @arrays
 class Responses(_Messages):
@@ -64,9 +64,6 @@ class Responses(_Messages):
     """Sequence number of the first byte."""
     is_late: Bools
     """It has waited for its request for the allowed time."""
-
-    def __getitem__(self, index: Int64) -> Responses:
-        return Responses(*(getattr(self, each.name)[index] for each in fields(self)))
 
 
 class Anchor(NamedTuple):

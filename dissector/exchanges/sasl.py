@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
-from dissector.streams.rows import chosen
 
 SASL_HANDSHAKE = 17
 
@@ -35,21 +34,17 @@ class SaslTokens:
     """Finds the tokens among the frames of all connections, and assigns their keys."""
 
     def __init__(self) -> None:
-        self._by_connection: dict[int, Tokens] = {}
+        self.by_connection: dict[int, Tokens] = {}
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of these connections."""
         for each in connections.tolist():
-            self._by_connection.pop(each, None)
-
-    def take(self, connections: Int64) -> dict[int, Tokens]:
-        """The state of these connections, by index."""
-        return chosen(self._by_connection, connections)
+            self.by_connection.pop(each, None)
 
     def put(self, rows: Int64, taken: Mapping[int, Tokens]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
-        self._by_connection |= {int(rows[index]): tokens for index, tokens in taken.items()}
-        self._by_connection.pop(-1, None)
+        """Add the state of connections. `rows`: the row of each one, -1: leave it out."""
+        self.by_connection |= {int(rows[index]): tokens for index, tokens in taken.items()}
+        self.by_connection.pop(-1, None)
 
     def requests(
         self, connection: Int64, api_key: Int64, version: Int64, known: NDArray[np.bool_]
@@ -59,13 +54,13 @@ class SaslTokens:
         Arrays of shape (n,), frames in stream order; `known`: the frame is a Kafka request.
         """
         opens = known & (api_key == SASL_HANDSHAKE) & (version == 0)
-        suspects = np.isin(connection, list({*self._by_connection, *connection[opens].tolist()}))
+        suspects = np.isin(connection, list({*self.by_connection, *connection[opens].tolist()}))
         indices, keys = [], []
         for index in np.flatnonzero(suspects).tolist():
             row = int(connection[index])
-            tokens = self._by_connection.get(row)
+            tokens = self.by_connection.get(row)
             if opens[index]:
-                self._by_connection[row] = Tokens()
+                self.by_connection[row] = Tokens()
             elif tokens is not None and tokens.active:
                 tokens.active = not known[index]
                 if tokens.active:
@@ -82,12 +77,12 @@ class SaslTokens:
         `key` and `size` (bytes, without the length) of each broker frame; `request_keys`: keys of
         the pending requests. A frame with the correlation id of a pending request responds to it.
         """
-        suspects = np.isin(connection, list(self._by_connection))
+        suspects = np.isin(connection, list(self.by_connection))
         pending = set(request_keys.tolist()) if suspects.any() else set()
         indices, keys = [], []
         for index in np.flatnonzero(suspects).tolist():
             row = int(connection[index])
-            tokens = self._by_connection.get(row)
+            tokens = self.by_connection.get(row)
             if tokens is None:
                 continue
             if size[index] >= 4 and int(key[index]) in pending:
@@ -97,7 +92,7 @@ class SaslTokens:
                 keys.append(_key(row, tokens.answered))
                 tokens.answered += 1
             if not tokens.active and tokens.answered == tokens.sent:
-                del self._by_connection[row]
+                del self.by_connection[row]
         return np.array(indices, np.int64), np.array(keys, np.int64)
 
 

@@ -15,6 +15,17 @@ from dissector.exchanges.sasl import Tokens
 from dissector.packets.block import Int64
 from dissector.streams.rows import chosen, places
 
+COUNTS = np.dtype(
+    [
+        ("sent", np.int64),  # number of requests that expect a response
+        ("last_answered", np.int64),  # ordinal of the latest answered request; the first is 1
+        ("last_response_time", np.int64),  # ns; end of the latest matched response
+        # 1 if the broker answered a request that expects no response, as librdkafka's mock broker
+        ("answers_all", np.int64),
+    ]
+)
+"""The state of a connection, apart from its messages."""
+
 
 class RequestIds(NamedTuple):
     """Running numbers of pending requests that were moved; shape (n,), ascending."""
@@ -34,7 +45,8 @@ class RequestIds(NamedTuple):
 class ExchangeStates:
     """The state of n connections, numbered from 0, in a `Correlator`."""
 
-    counts: dict[str, Int64]
+    counts: NDArray[np.void]
+    """Of the type `COUNTS`."""
     matching: tuple[Int64, Int64]
     tokens: dict[int, Tokens]
     requests: pa.Table | None
@@ -46,7 +58,7 @@ class ExchangeStates:
     """Connection, ordinal and time of answers; shape (3, answers)."""
 
     def select(self, index: Int64) -> ExchangeStates:
-        """The state of the connections at `index`."""
+        """A copy of the state of the connections at `index`."""
         requests = self.requests
         if requests is not None:
             chosen_requests, place = places(int_column(requests, "connection"), index)
@@ -55,7 +67,7 @@ class ExchangeStates:
         waits, place = places(self.responses.connection, index)
         answers, owner = places(self.answers[0], index)
         return ExchangeStates(
-            {name: column[index] for name, column in self.counts.items()},
+            self.counts[index],
             (self.matching[0][index], self.matching[1][index]),
             chosen(self.tokens, index),
             requests,

@@ -19,8 +19,8 @@ from dissector import _native
 from dissector.packets.block import Int64
 from dissector.protocol.decoder_program import Program, program
 from dissector.protocol.element_limits import ELEMENT_BYTES, MAX_LIMIT, MIN_LIMIT
-from dissector.protocol.field_columns import DTYPES, DecodedColumns, FieldColumn, Level
-from dissector.protocol.notation import Layout
+from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
+from dissector.protocol.notation import WIDTHS, Layout
 from dissector.protocol.surplus import LIMITS, PART
 from dissector.streams.byteview import ByteView
 
@@ -40,14 +40,14 @@ def decode_columns(
     """
     plan = program(layout, roles)
     cut = np.zeros(len(start), np.bool_) if cut is None else cut
-    surplus, parts = _walk(plan, space, start, end, cut, layout.flexible, LIMITS[layout.direction])
+    surplus, parts = _walk(layout, plan, space, start, end, cut)
     columns = _columns(plan, parts, len(start))
     return DecodedColumns(surplus >= 0, np.maximum(surplus, 0), columns)
 
 
 def _walk(
-    plan: Program, space: ByteView, start: Int64, end: Int64, cut: NDArray[np.bool_],
-    is_flexible: bool, limit: int,
+    layout: Layout, plan: Program, space: ByteView, start: Int64, end: Int64,
+    cut: NDArray[np.bool_],
 ) -> tuple[Int64, list[Int64]]:  # fmt: skip
     """Walk the bodies.
 
@@ -64,8 +64,8 @@ def _walk(
     while first < len(start):
         room, count = np.empty(parts * size, np.int64), np.zeros(columns + levels, np.int64)
         first = _native.walk_bodies(
-            *space.pieces, plan.nodes, columns, is_flexible, limit, PART, start, end, cut,
-            MIN_LIMIT, MAX_LIMIT, ELEMENT_BYTES, first, base, surplus, room, count,
+            *space.pieces, plan.nodes, columns, layout.flexible, LIMITS[layout.direction], PART,
+            start, end, cut, MIN_LIMIT, MAX_LIMIT, ELEMENT_BYTES, first, base, surplus, room, count,
         )  # fmt: skip
         kept = enumerate(
             items
@@ -93,11 +93,9 @@ def _columns(plan: Program, parts: list[Int64], count: int) -> list[FieldColumn]
     for index, kept in enumerate(plan.columns):
         row, at, value = parts[3 * index : 3 * index + 3]
         if len(row):
+            is_number = kept.of.type in WIDTHS and kept.of.type != "uuid"
+            values = value.view(np.float64) if kept.of.type == "float64" else value
+            numbers, length = (values, None) if is_number else (None, value)
             level = levels[kept.level]
-            dtype = DTYPES.get(kept.of.type)
-            if dtype is None:
-                columns.append(FieldColumn(kept.of, kept.path, level, row, at, None, value))
-                continue
-            values = value.view(np.float64) if dtype == "f8" else value
-            columns.append(FieldColumn(kept.of, kept.path, level, row, at, values, None))
+            columns.append(FieldColumn(kept.of, kept.path, level, row, at, numbers, length))
     return columns

@@ -27,8 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays
-from dissector.protocol.field_columns import WIDTHS
-from dissector.protocol.notation import Field, Layout
+from dissector.protocol.notation import WIDTHS, Field, Layout
 
 FIXED, TEXT, BYTES, STRUCT, ARRAY = range(5)
 KINDS = {"string": TEXT, "bytes": BYTES, "records": BYTES, "struct": STRUCT}
@@ -78,10 +77,10 @@ class _Builder:
         self, fields: tuple[Field, ...], owner: int, path: tuple[str, ...], level: int
     ) -> None:
         """Append the nodes of a struct's fields, then the nodes of their fields."""
-        parts = [[*part] for _, part in groupby(fields, self._is_skipped)]
-        runs = [
-            run for part in parts for run in ([part] if self._is_skipped(part[0]) else zip(part))
-        ]
+        runs: list[list[Field]] = []
+        for is_skipped, part in groupby(fields, self._is_skipped):
+            run = [*part]
+            runs += [run] if is_skipped else [[each] for each in run]
         first = len(self.nodes)
         places = [self.node(FIXED) for _ in runs]
         self.nodes[owner][8:] = [first, len(runs)]

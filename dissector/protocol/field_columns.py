@@ -17,18 +17,6 @@ from dissector.arrays import arrays
 from dissector.packets.block import Int64
 from dissector.protocol.notation import Field
 
-WIDTHS = {
-    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
-    "float64": 8, "uuid": 16,
-}  # fmt: skip
-"""Bytes of the types of fixed width."""
-
-DTYPES = {
-    "bool": "u1", "int8": "i1", "int16": "i2", "uint16": "u2", "int32": "i4", "uint32": "u4",
-    "int64": "i8", "float64": "f8",
-}  # fmt: skip
-"""NumPy dtype of each numeric type. A uuid has none: it is kept as a range of bytes."""
-
 
 @arrays
 class Level:

@@ -62,10 +62,8 @@ class Message:
 
 def decode_request(frame: Buffer) -> Message:
     """Decode a request. Raises UnknownVersion, or DecodeError with path and offset."""
-    data = bytes(frame)
-    reader = BodyReader(data)
-    body_layout = request_header(reader)
-    return _message(body_layout, reader, data)
+    reader = BodyReader(bytes(frame))
+    return _message(request_header(reader), reader)
 
 
 def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
@@ -73,10 +71,8 @@ def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
 
     Raises UnknownVersion, or DecodeError with path and offset.
     """
-    data = bytes(frame)
-    reader = BodyReader(data)
-    body_layout = response_header(reader, api_key, api_version)
-    return _message(body_layout, reader, data)
+    reader = BodyReader(bytes(frame))
+    return _message(response_header(reader, api_key, api_version), reader)
 
 
 def explain_request(frame: Buffer) -> Explanation:
@@ -147,9 +143,9 @@ def _body(reader: BodyReader, body_layout: Layout) -> None:
         reader.finish()
 
 
-def _message(body_layout: Layout, reader: BodyReader, data: bytes) -> Message:
+def _message(body_layout: Layout, reader: BodyReader) -> Message:
     header = {event.name: event.value for event in reader.events}
-    start = reader.at
+    data, start = reader.data, reader.at
     body, end = decode_fields(body_layout, data, start)
     if not is_accepted(body_layout.direction, end - start, len(data) - end):
         body = decode(body_layout, data, start)  # which raises the error

@@ -60,12 +60,18 @@ version any more. The decoders read layouts only.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, TypeAlias
 
 from dissector.arrays import value
+
+WIDTHS: Final = {
+    "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8,
+    "float64": 8, "uuid": 16,
+}  # fmt: skip
+"""Bytes of the types of fixed width."""
 
 
 class Direction(IntEnum):
@@ -126,16 +132,7 @@ class StructureLayout:
         return hash((self.name, self.version))
 
 
-class Definition(Hashable, Protocol):
-    """What decoders need of a `Layout` or a `StructureLayout`."""
-
-    @property
-    def flexible(self) -> bool:
-        """Compact lengths and tagged sections."""
-
-    @property
-    def fields(self) -> tuple[Field, ...]:
-        """In wire order, tagged fields last."""
+Definition: TypeAlias = Layout | StructureLayout
 
 
 @value

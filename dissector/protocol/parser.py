@@ -11,12 +11,17 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from dissector.errors import DefinitionError
-from dissector.protocol.notation import Api, FieldLine, Page, PageSection, Removal, Structure
+from dissector.protocol.notation import (
+    WIDTHS,
+    Api,
+    FieldLine,
+    Page,
+    PageSection,
+    Removal,
+    Structure,
+)
 from dissector.protocol.roles import ROLES
 
-_FIXED: Final = frozenset(
-    {"bool", "int8", "int16", "uint16", "int32", "uint32", "int64", "float64", "uuid"}
-)
 _NULLABLE: Final = frozenset({"string", "bytes", "records", "struct"})
 
 
@@ -246,7 +251,7 @@ class _Parser:
         base = match[1]
         is_array = base[0] == "["
         kind = "struct" if base in ("[]", "{}") else base.strip("[]")
-        if kind not in _FIXED | _NULLABLE or base.strip("[]") == "struct":
+        if kind not in {*WIDTHS, *_NULLABLE} or base.strip("[]") == "struct":
             raise self._error(f"unknown type {form}")
         if not match[2]:
             return kind, is_array, range(0)

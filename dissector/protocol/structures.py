@@ -81,16 +81,11 @@ class StructureBytes:
 
     def decode(self, data: bytes) -> dict[str, Any]:
         """Decode its fields. Raises DecodeError."""
-        return decode_structure(self.name, self.version, data, self.start)
+        return decode(structure_layout(self.name, self.version), data, self.start)
 
     def explain(self, data: bytes) -> Explanation:
         """Explain its fields."""
         return explain(structure_layout(self.name, self.version), data, self.start)
-
-
-def decode_structure(name: str, version: int, data: bytes, start: int = 0) -> dict[str, Any]:
-    """Decode the bytes from `start` to the end as one version of a structure."""
-    return decode(structure_layout(name, version), data, start)
 
 
 def decode_versioned(name: str, data: bytes) -> DecodedStructure:
@@ -114,7 +109,7 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
     if topic in METADATA_PAGES:
         if value is None:
             raise DecodeError("the record has no value", offset=0)
-        return decode_metadata_record(METADATA_PAGES[topic], value)
+        return _decoded(metadata_structure(METADATA_PAGES[topic], value), value)
     if key is None:
         raise DecodeError("the record has no key", offset=0)
     of_key, of_value = coordinator_structures(COORDINATOR_PAGES[topic], key, value)
@@ -137,13 +132,8 @@ def coordinator_structures(
     )
 
 
-def decode_metadata_record(page: str, value: bytes) -> DecodedStructure:
-    """Decode the value of a record of `METADATA_PAGES`, or of a KRaft snapshot."""
-    return _decoded(metadata_structure(page, value), value)
-
-
 def metadata_structure(page: str, value: bytes) -> StructureBytes:
-    """The structure in such a value."""
+    """The structure in the value of a record of `METADATA_PAGES`, or of a KRaft snapshot."""
     framing, at = unsigned_varint(value, 0)
     if framing != _FRAMING:
         raise UnknownVersion(f"unknown framing version {framing} in {page}", offset=0)

@@ -86,13 +86,10 @@ def frame_block(
     is_request = np.empty(len(start), np.bool_)
     numbers = [np.empty(len(start), np.int64) for _ in range(11)]
     _native.describe_frames(
-        chains.address,
-        [
-            pieces.stream, pieces.at, pieces.length, pieces.source, pieces.time, pieces.capture,
-            pieces.number, pieces.acknowledged,
-        ],
-        end, origin, client, start.argsort(kind="stable"), start, size, first, until, count, gaps,
-        connection, is_request.view(np.uint8), capture, numbers,
+        chains.address, pieces.stream, pieces.at, pieces.length, pieces.source, pieces.time,
+        pieces.capture, pieces.number, pieces.acknowledged, end, origin, client,
+        start.argsort(kind="stable"), start, size, first, until, count, gaps, connection,
+        is_request.view(np.uint8), capture, *numbers,
     )  # fmt: skip
     for name, column in zip(names, (until, count, gaps), strict=True):
         streams.flat(name)[stream_ids] = column

@@ -31,12 +31,10 @@ from dissector.protocol.registry import structure_layout
 from dissector.protocol.structures import (
     COORDINATOR_PAGES,
     EMBEDDED_ROLES,
-    METADATA_PAGES,
     METADATA_TOPIC,
     RECORD_TOPICS,
     DecodedStructure,
     decode_control_record,
-    decode_metadata_record,
     decode_record,
     unfold_structures,
 )
@@ -158,7 +156,7 @@ def decode_internal_record(
 def is_secret(value: bytes) -> bool:
     """Whether a value can be decoded as a record of `__cluster_metadata` with a secret."""
     try:
-        read = decode_metadata_record(METADATA_PAGES[METADATA_TOPIC], value)
+        read = decode_record(METADATA_TOPIC, None, value)
     except DecodeError:
         return False
     return _decoded_body(read, METADATA_TOPIC, False)[1]

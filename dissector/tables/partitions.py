@@ -98,7 +98,7 @@ class PartitionRows:
         groups = without_dictionary(asked["group_id"]).combine_chunks()
         replicas = asked["replica_id"].combine_chunks()
         parts = [
-            self._columns(messages.messages.direction, group, column, ids, groups, replicas)
+            self._columns(messages.fields.messages.direction, group, column, ids, groups, replicas)
             for group, column in messages.fields.columns("offsets_of")
         ]
         return pa.concat_tables([_NO_ROWS, *parts])

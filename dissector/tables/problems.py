@@ -51,7 +51,7 @@ def decode_problems(block: CorrelatedBlock, captures: Sequence[str]) -> Iterator
 
 def _name(decoded_messages: DecodedMessages, index: int) -> str:
     """API, version and direction of a message."""
-    messages = decoded_messages.messages
+    messages = decoded_messages.fields.messages
     api_key, version = int(messages.api_key[index]), int(messages.version[index])
     name = registry.api_name(api_key) or f"API {api_key}"
     return f"{name} v{version} {messages.direction.name.lower()}"
@@ -59,7 +59,7 @@ def _name(decoded_messages: DecodedMessages, index: int) -> str:
 
 def _decode_error(decoded_messages: DecodedMessages, index: int) -> tuple[str, DecodeError]:
     """Problem kind of a message that was not decoded, and the error."""
-    messages, frame = decoded_messages.messages, decoded_messages.frame(index)
+    messages, frame = decoded_messages.fields.messages, decoded_messages.frame(index)
     api_key, version = int(messages.api_key[index]), int(messages.version[index])
     if messages.direction == Direction.REQUEST:
         explanation = explain_request(frame)

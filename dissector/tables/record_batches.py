@@ -51,7 +51,7 @@ class CarriedBatches:
     @property
     def rank(self) -> Rank:
         """Position among all columns of a block."""
-        messages, first = self.messages.messages, self.group.messages[0]
+        messages, first = self.messages.fields.messages, self.group.messages[0]
         kind = (messages.api_key[first], messages.version[first], messages.space[first])
         return messages.direction, *map(int, kind), self.column.path
 
@@ -152,7 +152,7 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
     """
     parts = []
     for group, column in block.response.fields.columns("offset"):
-        if block.response.messages.api_key[group.messages[0]] != PRODUCE:
+        if block.response.fields.messages.api_key[group.messages[0]] != PRODUCE:
             continue
         offset = column_numbers(column)
         failed = pc.not_equal(group.sibling_numbers(column, "error_code"), 0)

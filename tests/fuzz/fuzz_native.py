@@ -72,8 +72,6 @@ _SORTED = (
     "answered_connection", "message",
 )  # fmt: skip
 """Arguments that ascend, below the number of items."""
-_LISTS = {"pieces": 8, "numbers": 11}
-"""Number of columns in a list of them."""
 CALLS_PER_ARGUMENTS = 20
 """New arguments take much more time than a call."""
 _NODE = 10
@@ -143,8 +141,6 @@ def _value(name: str, kind: str, data: bytes, items: int, chance: random.Random)
         return [np.frombuffer(chance.randbytes(size), np.uint8) % 20 for size in _TABLES]
     if kind == "list[NDArray[Any]]":
         return _columns(len(data), items, chance)
-    if kind == "list[Int64]":
-        return [_value("", "Int64", data, items, chance) for _ in range(_LISTS[name])]
     if kind == "bool":
         return chance.random() < 0.5
     if kind == "int":

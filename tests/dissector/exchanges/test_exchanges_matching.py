@@ -224,9 +224,7 @@ def test_in_flight_counts_pending_requests() -> None:
         connection=np.array([0, 0, 0]),
         ordinal=np.array([1, 2, 3]),
         time=np.array([1, 2, 5]),
-        answered_connection=np.array([0, 0]),
-        answered_ordinal=np.array([1, 2]),
-        answered_time=np.array([3, 4]),
+        answers=np.array([[0, 0], [1, 2], [3, 4]]),
         answered_before=np.zeros(1, np.int64),
     )
     assert waits.tolist() == [1, 2, 1]
@@ -237,9 +235,7 @@ def test_in_flight_skips_a_lost_response_after_the_next_response() -> None:
         connection=np.array([1, 1]),
         ordinal=np.array([3, 4]),
         time=np.array([10, 20]),
-        answered_connection=np.array([1]),
-        answered_ordinal=np.array([3]),
-        answered_time=np.array([15]),
+        answers=np.array([[1], [3], [15]]),
         answered_before=np.array([0, 1]),
     )
     assert waits.tolist() == [2, 1]
@@ -249,8 +245,8 @@ def test_in_flight_with_distant_times() -> None:
     near, far = np.array([10, 20, 30]), np.array([-(2**62), 0, 2**62])
     for time in (near, far):
         waits = in_flight(
-            np.zeros(3, np.int64), np.array([1, 2, 3]), time,
-            np.zeros(1, np.int64), np.array([1]), time[1:2], np.zeros(1, np.int64),
+            np.zeros(3, np.int64), np.array([1, 2, 3]), time, np.array([[0], [1], [time[1]]]),
+            np.zeros(1, np.int64),
         )  # fmt: skip
         assert waits.tolist() == [1, 1, 2]  # what is answered at the time of a request is answered
 
@@ -263,12 +259,11 @@ EVENTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(-5
 def test_in_flight_for_messages_in_any_order(
     requests: list[tuple[int, int, int]], answered: list[tuple[int, int, int]], before: list[int]
 ) -> None:
-    columns = [*np.array(requests, np.int64).reshape(-1, 3).T]
-    known = [*np.array(answered, np.int64).reshape(-1, 3).T]
-    arrays = [np.ascontiguousarray(column) for column in (*columns, *known)]
-    waits = in_flight(
-        arrays[0], arrays[1], arrays[2], arrays[3], arrays[4], arrays[5], np.array(before, np.int64)
+    sent, answers = (
+        np.ascontiguousarray(np.array(rows, np.int64).reshape(-1, 3).T)
+        for rows in (requests, answered)
     )
+    waits = in_flight(*sent, answers, np.array(before, np.int64))
     for wait, (connection, ordinal, time) in zip(waits.tolist(), requests, strict=True):
         of = [number for row, number, at in answered if row == connection and at <= time]
         assert wait == max(ordinal - max([before[connection], *of]), 1)

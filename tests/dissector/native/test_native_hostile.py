@@ -75,8 +75,8 @@ def test_a_frame_that_is_missing_from_address_minus_1_on(both: str) -> None:
     connection, capture = np.zeros((2, 1), np.int32)
     numbers = [np.full(1, 7) for _ in range(11)]
     _native.describe_frames(
-        address, [zero, zero, length, *[zero] * 5], end, zero, zero, zero, start, size, zero,
-        until, count, gaps, connection, np.zeros(1, np.uint8), capture, numbers,
+        address, zero, zero, length, *[zero] * 5, end, zero, zero, zero, start, size, zero,
+        until, count, gaps, connection, np.zeros(1, np.uint8), capture, *numbers,
     )  # fmt: skip
     readable = 3
     assert numbers[readable] == 0

@@ -87,13 +87,10 @@ def test_requests_in_flight(requests: Any, responses: Any, is_sorted: bool) -> N
     if is_sorted:
         requests.sort()
     before = [2, 0, 1]
-    columns = [
-        column
-        for messages in (requests, responses)
-        for column in np.array(messages, np.int64).reshape(-1, 3).T.copy()
-    ]
-    connection, time, ordinal, of, at, number = columns
-    counts = in_flight(connection, ordinal, time, of, number, at, np.array(before))
+    (connection, time, ordinal), (of, at, number) = (
+        np.array(messages, np.int64).reshape(-1, 3).T.copy() for messages in (requests, responses)
+    )
+    counts = in_flight(connection, ordinal, time, np.stack([of, number, at]), np.array(before))
     assert counts.tolist() == [
         max(
             place

@@ -179,8 +179,8 @@ def test_frames_are_described() -> None:
     connection, capture = np.zeros((2, 3), np.int32)
     is_request, numbers = np.zeros(3, np.uint8), [np.zeros(3, np.int64) for _ in range(11)]
     _native.describe_frames(
-        address, pieces, np.array([24, 54]), np.array([0xFFFFFFFF, 1000]), np.array([4, -5]),
-        order, start, size, first, until, count, gaps, connection, is_request, capture, numbers,
+        address, *pieces, np.array([24, 54]), np.array([0xFFFFFFFF, 1000]), np.array([4, -5]),
+        order, start, size, first, until, count, gaps, connection, is_request, capture, *numbers,
     )  # fmt: skip
     assert (connection.tolist(), is_request.tolist()) == ([4, 4, 4], [1, 1, 0])
     assert capture.tolist() == [0, 0, 2]
