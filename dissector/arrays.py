@@ -19,6 +19,12 @@ def arrays(each: type[Class]) -> type[Class]:
     return dataclass(slots=True, eq=False, repr=False)(each)
 
 
+@dataclass_transform(eq_default=False, field_specifiers=(field,))
+def mutable(each: type[Class]) -> type[Class]:
+    """A class whose attributes change: without comparison and text."""
+    return dataclass(slots=True, eq=False, repr=False)(each)
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(each: type[Class]) -> type[Class]:
     """A class whose instances are compared by their attributes.

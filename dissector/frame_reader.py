@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.errors import DissectorError
 from dissector.exchanges.correlator import RESPONSE_WAIT
 from dissector.packets.block import LAST_PORT, Int64, PacketBlock, PacketSource
@@ -34,7 +35,7 @@ Broker: TypeAlias = tuple[int, int, int]
 """Address of a broker: high and low as in `PacketBlock`, and port."""
 
 
-@dataclass(slots=True)
+@mutable
 class FrameBatch:
     """The frames of one block of packets."""
 

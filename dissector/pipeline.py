@@ -19,7 +19,6 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from dissector.arrays import mutable
 from dissector.errors import DissectorError, did_you_mean
 from dissector.exchanges.correlator import REQUEST_WAIT
 from dissector.exchanges.topic_names import TopicNames
@@ -57,7 +57,7 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 """Called with the bytes read so far, and with the total, or None if it is unknown."""
 
 
-@dataclass(slots=True)
+@mutable
 class Counts:
     """Amount of input that was read so far."""
 

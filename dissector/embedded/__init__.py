@@ -14,9 +14,10 @@ field describes its content in words and has no roles; roles of the inserted fie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
+from dissector.arrays import value
 from dissector.embedded.contents import NOWHERE, TEXT, Contents
 from dissector.embedded.records import Decode, batches
 from dissector.embedded.sasl import token
@@ -37,7 +38,7 @@ ERROR: Final = "error"
 """Type of an event that reports an error in the content of a field."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class MessageContext:
     """Information that is not in the message itself."""
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
+from dissector.arrays import value
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 
@@ -15,7 +16,7 @@ TEXT: Final = "text"
 """Type of an event whose value is a description."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Contents:
     """The content of bytes. Offsets of events are relative to the first byte."""
 

@@ -16,12 +16,13 @@ decide, since the two directions may have been captured with different clocks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector import _native
+from dissector.arrays import mutable
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.repeated_ids import Anchor, Bools, ConnectionMatcher, Requests, Responses
 from dissector.packets.block import Int64
@@ -45,7 +46,7 @@ def moved_keys(key: Int64, connection: Int64) -> Int64:
     return np.where(key < 0, -1 - moved, moved)
 
 
-@dataclass(slots=True)
+@mutable
 class Matcher:
     """Pairs requests and responses, block by block. Arrays of shape (connections, ...)."""
 

@@ -9,11 +9,11 @@ are paired by their order. Few connections have tokens, and few each: Python tak
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.packets.block import Int64
 
 SASL_HANDSHAKE = 17
@@ -22,7 +22,7 @@ SASL_TOKEN = "SaslToken"
 """The `api` of a token without header."""
 
 
-@dataclass(slots=True)
+@mutable
 class Tokens:
     active: bool = True
     """The client's next frame is a token, unless it is a Kafka request."""

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.arrays import arrays
+from dissector.arrays import arrays, value
 from dissector.packets.block import PAD, Bytes, Int32, Int64
 from dissector.problems import Problem
 
@@ -106,7 +106,7 @@ _DTYPES = {
 """The fields of `PacketColumns`, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Interface:
     """An interface that a capture file describes."""
 
@@ -219,7 +219,7 @@ class PacketRecords:
     """Position in the file of the first byte behind the reserve."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ReadState:
     """Where a reader stopped, so that another one can go on."""
 

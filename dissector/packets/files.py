@@ -22,11 +22,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from heapq import heappop
 
 import numpy as np
 
+from dissector.arrays import value
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
 from dissector.packets.capture_reader import (
@@ -70,7 +71,7 @@ def open_packets(
     return FileSource(files, block_bytes)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimeRange:
     """The packets from `since` to before `until`, in the order of time of a `FileSource`; ns."""
 
@@ -350,7 +351,7 @@ class FileSource:
         return parts
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class _RecordRange:
     """Packets [begin, end) of a range of one file."""
 

@@ -14,11 +14,12 @@ only fragments of tunnels count. Fragments of second copies do not count.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import numpy as np
 
+from dissector.arrays import mutable
 from dissector.packets.block import PAD, Int32
 from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
@@ -37,7 +38,7 @@ UDP = 17
 _Key: TypeAlias = tuple[int, ...]
 
 
-@dataclass(slots=True)
+@mutable
 class _Fragment:
     data: bytes
     """The captured bytes."""
@@ -46,7 +47,7 @@ class _Fragment:
     protocol: int
 
 
-@dataclass(slots=True)
+@mutable
 class _Datagram:
     """The fragments of one packet so far."""
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import value
 from dissector.packets.block import Bytes
 from dissector.packets.capture_reader import PacketColumns
 from dissector.problems import Problem
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class LivePackets:
     """Packets in order of arrival, with their bytes."""
 

@@ -8,8 +8,8 @@ packet, as those of a tunnel, remain as they were captured.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
+from dissector.arrays import value
 from dissector.packets.block import FIN, MAPPED
 
 _TCP = 6
@@ -17,7 +17,7 @@ _TCP_BYTES = 20
 """Bytes of a TCP header without options."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Segment:
     """The header fields that identify a TCP segment in its packet."""
 

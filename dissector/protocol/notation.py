@@ -61,7 +61,6 @@ version any more. The decoders read layouts only.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, TypeAlias
 
@@ -101,7 +100,7 @@ class Field:
     """Of a struct or an array of structs: in wire order, tagged fields last, by tag."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Layout:
     """One version of one direction of an API: what the decoders read."""
 
@@ -119,7 +118,7 @@ class Layout:
         return hash((self.api_key, self.direction, self.version))
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StructureLayout:
     """One version of a structure inside a message or record."""
 

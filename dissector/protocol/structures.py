@@ -18,7 +18,6 @@ decide what to do with unreadable bytes.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -58,7 +57,7 @@ _FRAMING: Final = 1
 _int16 = scalar("int16", False, False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class DecodedStructure:
     """A decoded structure."""
 

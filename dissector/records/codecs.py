@@ -19,7 +19,6 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 import cramjam
@@ -29,6 +28,7 @@ import pyarrow as pa
 from isal import isal_zlib
 from zstandard import ZstdDecompressor, ZstdError, frame_content_size
 
+from dissector.arrays import value
 from dissector.errors import DecodeError
 from dissector.packets.block import Bytes
 from dissector.records.batch_headers import CODECS
@@ -55,7 +55,7 @@ _ERRORS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Limits:
     """Limits on the decompressed size of one batch."""
 

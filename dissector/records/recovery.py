@@ -13,13 +13,14 @@ wrong checksum, a cut batch, or bytes that are not a batch.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from crc32c import crc32c
 from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
+from dissector.arrays import value
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.records.batch_headers import (
@@ -40,7 +41,7 @@ _STRETCH = 1 << 20
 """Bytes searched at a time."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Link:
     """One batch of a chain."""
 

@@ -28,10 +28,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import IO, Final
 
 from dissector import _native
+from dissector.arrays import value
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import UInt64
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource
@@ -49,7 +50,7 @@ AHEAD: Final = 2
 """Runs for each process whose rows may wait for the parent."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plan:
     """The runs of a capture, and how to dissect them."""
 

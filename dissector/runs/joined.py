@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.arrays import value
 from dissector.packets.block import Int64
 from dissector.runs.merging import ints, merged
 from dissector.runs.rows import Content, StoredRows, batch_of
@@ -20,7 +20,7 @@ DROPPED: Final = -2
 PACKET_COLUMNS: Final = ("request_packet", "response_packet", "packet")
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Joined:
     """How the rows of a run become rows of the capture, and the rows that it lacks."""
 

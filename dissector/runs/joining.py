@@ -12,12 +12,13 @@ number of its first packet among those of the capture.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from dissector.arrays import mutable
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import Int64, PacketBlock, UInt64
 from dissector.packets.fragments import Fragments
@@ -44,7 +45,7 @@ FEED_PACKETS, FEED_BYTES = 50_000, 1 << 24
 """Packets, and bytes of them, that the parent dissects at a time: a block has fixed costs."""
 
 
-@dataclass(slots=True)
+@mutable
 class Counts:
     """Runs, and connections at their borders, for tests and reports."""
 
@@ -59,7 +60,7 @@ class Counts:
     """Connections that were dissected again."""
 
 
-@dataclass(slots=True)
+@mutable
 class Continued:
     """Connections that go on behind a border."""
 
@@ -70,7 +71,7 @@ class Continued:
     """Their state at the border: that of the parent, and as the run has learned it."""
 
 
-@dataclass(slots=True)
+@mutable
 class Verdict:
     """What the parent takes over from a run; arrays by connection of its end."""
 

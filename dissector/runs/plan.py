@@ -17,11 +17,12 @@ from __future__ import annotations
 import re
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from dissector.arrays import value
 from dissector.packets.file_ranges import (
     boundary,
     last_time,
@@ -42,7 +43,7 @@ MOST_REPEATED: Final = 2
 """Most bytes that are read in runs, relative to the bytes of all files."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Run:
     """The bytes [begin, end) of a file."""
 
@@ -68,7 +69,7 @@ class Run:
         return replace(before, begin=begin, is_first=False, is_last=False)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TimeRun:
     """The packets of files in a range of time."""
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import mmap
 import os
-from dataclasses import dataclass
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
 
+from dissector.arrays import value
 from dissector.tables.builder import TableRows
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class StoredRows:
     """A batch in the file of a run."""
 

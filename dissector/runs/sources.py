@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from dissector.arrays import mutable
 from dissector.errors import CaptureError
 from dissector.packets.block import PacketBlock
 from dissector.packets.capture_reader import CaptureReader, ReadState
@@ -22,7 +23,7 @@ _PACKET_BYTES: Final = 160.0
 _SMALLEST_BLOCK: Final = 1 << 16
 
 
-@dataclass(slots=True)
+@mutable
 class Position:
     """Where a source of a run stopped; the next one can go on there."""
 

@@ -12,13 +12,13 @@ message or inside of one, no missing byte (`is_normal`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.exchanges.columns import bool_column, int_column
 from dissector.exchanges.states import ExchangeStates
 from dissector.frame_reader import FrameReader
@@ -64,7 +64,7 @@ _REQUEST: Final = (
 NO_STATS: Final = MessageStats(np.zeros((2, 0), np.int64), {})
 
 
-@dataclass(slots=True)
+@mutable
 class States:
     """The state of n connections, numbered from 0."""
 

@@ -12,11 +12,12 @@ Rows are written to a file (`rows`), batch by batch. The parent gets a descripti
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from dissector.arrays import mutable
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import SYN, Int64, PacketBlock, UInt64
@@ -40,7 +41,7 @@ Make: TypeAlias = Callable[[], tuple[FrameReader, TableBuilder]]
 """Returns new stages without a source."""
 
 
-@dataclass(slots=True)
+@mutable
 class Border:
     """Connections that are dissected from a place in the run on."""
 
@@ -49,7 +50,7 @@ class Border:
     """Their state at this place, as far as it is known."""
 
 
-@dataclass(slots=True)
+@mutable
 class KeptPackets:
     """The packets of connections that are not dissected, in a part of a block."""
 
@@ -61,7 +62,7 @@ class KeptPackets:
     """The connections that are dissected behind this part."""
 
 
-@dataclass(slots=True)
+@mutable
 class BlockResult:
     """A block of a run."""
 
@@ -75,7 +76,7 @@ class BlockResult:
     """Brokers in the responses of this block."""
 
 
-@dataclass(slots=True)
+@mutable
 class RunResult:
     """What a process knows about a run, apart from the rows, which are in a file."""
 

@@ -13,12 +13,13 @@ incarnations may be mixed: see `incarnations`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
 
 import numpy as np
 
 from dissector import _native
+from dissector.arrays import mutable
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.incarnations import (
@@ -62,7 +63,7 @@ _LOOK_BACK = 2
 """A late SYN may belong to the incarnation before the newest one of its pair."""
 
 
-@dataclass(slots=True)
+@mutable
 class Assignment:
     """The connections and streams of a block's packets.
 
@@ -80,7 +81,7 @@ class Assignment:
         self.streams = streams_at(self.rows)
 
 
-@dataclass(slots=True)
+@mutable
 class _Pairs:
     """The port pairs of a block."""
 

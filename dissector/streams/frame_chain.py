@@ -10,12 +10,12 @@ hole over a size, or an impossible size, breaks it; then `resync` searches for t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 import numpy as np
 
 from dissector import _native
-from dissector.arrays import arrays
+from dissector.arrays import arrays, mutable
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.byteview import ByteView, copy_ranges
 from dissector.streams.limits import FRAME_LIMIT
@@ -63,7 +63,7 @@ class ChainFrames:
         return ChainFrames(*(getattr(self, each.name).take(index) for each in fields(self)))
 
 
-@dataclass(slots=True)
+@mutable
 class FrameChains:
     """The bytes of a block's streams, and the walk along their frames.
 

@@ -8,11 +8,11 @@ section 3.10.7.3).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from dissector.arrays import mutable
 from dissector.packets.block import ACK, RST, SYN, Int64, PacketBlock, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import GRACE, REORDER_BYTES, REORDER_PACKETS, SYN_BYTES
@@ -28,7 +28,7 @@ class Begin(NamedTuple):
     time: int = FIRST_TIME
 
 
-@dataclass(slots=True)
+@mutable
 class Incarnation:
     """One of the connections of a port pair. Lists are by end."""
 

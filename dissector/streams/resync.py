@@ -14,11 +14,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from dissector.arrays import mutable
 from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
@@ -68,7 +68,7 @@ SEGMENTS_BEHIND: Final = 8
 """Starts of segments behind a doubtful place that are included in the search."""
 
 
-@dataclass(slots=True)
+@mutable
 class Node:
     """A place where a message may begin."""
 

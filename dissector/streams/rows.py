@@ -7,12 +7,13 @@ other rows. In between, connections are numbered by their index in the array of 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.streams.segments import Segments
 from dissector.streams.table import streams_at
@@ -50,7 +51,7 @@ def chosen(values: Mapping[int, Value], rows: Int64) -> dict[int, Value]:
     return {to: values[keys[at]] for at, to in zip(index.tolist(), place.tolist(), strict=True)}
 
 
-@dataclass(slots=True)
+@mutable
 class StreamStates:
     """The state of n connections, numbered from 0: what `take` of each stage returned."""
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.packets.block import Int8, Int32, Int64, UInt16, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.mapped import grown
@@ -62,7 +63,7 @@ def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
     return field(default_factory=lambda: np.full(shape, fill, dtype), metadata={"fill": fill})
 
 
-@dataclass(slots=True)
+@mutable
 class Rows:
     """Arrays that grow together, by doubling. Only the first `count` rows are in use.
 
@@ -117,7 +118,7 @@ class Rows:
             column[self.count - len(rows) : self.count] = column[rows]
 
 
-@dataclass(slots=True)
+@mutable
 class ConnectionTable(Rows):
     """Arrays of shape (rows,) or, by end, (rows, 2).
 
@@ -205,7 +206,7 @@ class ConnectionTable(Rows):
         return rows[np.argsort(self.number[rows])]
 
 
-@dataclass(slots=True)
+@mutable
 class _ByEnd(Rows):
     """Arrays of shape (rows, 2); `flat` returns them by stream."""
 
@@ -215,7 +216,7 @@ class _ByEnd(Rows):
         return column
 
 
-@dataclass(slots=True)
+@mutable
 class TripTable(_ByEnd):
     """State of `roundtrips` for each stream."""
 
@@ -229,7 +230,7 @@ class TripTable(_ByEnd):
     """Packets that announce a receive window of 0."""
 
 
-@dataclass(slots=True)
+@mutable
 class StreamTable(_ByEnd):
     """State of the other stages for each stream.
 

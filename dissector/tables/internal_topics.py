@@ -16,7 +16,6 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.arrays import value
 from dissector.errors import DecodeError
 from dissector.problems import Problem
 from dissector.protocol.notation import Field
@@ -118,7 +118,7 @@ def _problem(rows: pa.RecordBatch, row: int, error: DecodeError) -> Problem:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class InternalRecord:
     """A decoded record."""
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from dissector.arrays import mutable, value
 
 if TYPE_CHECKING:
     from dissector.tls.record_layer import Arrival
 
 
-@dataclass(slots=True)
+@mutable
 class TlsFacts:
     """Facts of the handshake. None if they are encrypted, or not in the capture."""
 
@@ -25,7 +26,7 @@ class TlsFacts:
     """Subject of the server's certificate; encrypted in TLS 1.3."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Plaintext:
     """The plaintext of one TLS record."""
 
@@ -40,7 +41,7 @@ class Plaintext:
     """Arrival of the last byte of the TLS record."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TlsProblem:
     """Bytes that could not be decrypted, and the reason."""
 

@@ -6,8 +6,8 @@ Nothing is read beyond the end of a message; a truncated message raises DecodeEr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from dissector.arrays import value
 from dissector.errors import DecodeError
 
 RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
@@ -16,7 +16,7 @@ RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c
 _SNI, _ALPN, _ENCRYPT_THEN_MAC, _EARLY_DATA, _VERSIONS = 0, 16, 22, 42, 43
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ClientHello:
     """The client's offer."""
 
@@ -27,7 +27,7 @@ class ClientHello:
     """Whether the client sends application data before the server responds (0-RTT)."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class ServerHello:
     """The server's choice."""
 
@@ -44,7 +44,7 @@ class ServerHello:
         return self.random == RETRY
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class EncryptedExtensions:
     """Further choices of the server in TLS 1.3."""
 

@@ -9,8 +9,10 @@ authentication decides whether bytes there are a record: the caller calls `accep
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TypeAlias
+
+from dissector.arrays import mutable, value
 
 HEADER = 5
 LONGEST = (1 << 14) + 2048
@@ -21,7 +23,7 @@ Arrival: TypeAlias = tuple[int, int, int]
 """Time and place of a segment's arrival, which this package only passes on."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class TlsRecord:
     """A complete record."""
 
@@ -35,7 +37,7 @@ class TlsRecord:
     """Arrival of the segment with its last byte."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Run:
     """Contiguous bytes."""
 

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
+from dissector.arrays import mutable
 from dissector.errors import DecodeError
 from dissector.tls.certificates import subject
 from dissector.tls.events import Plaintext, TlsFacts, TlsProblem
@@ -73,7 +74,7 @@ _UNREAD = {
 """Why early data is not decrypted, by whether the server accepted it."""
 
 
-@dataclass(slots=True)
+@mutable
 class _Side:
     """One end."""
 

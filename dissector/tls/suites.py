@@ -8,7 +8,8 @@ known by number only.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+from dissector.arrays import value
 
 NAMES = {
     0x1301: "TLS_AES_128_GCM_SHA256",
@@ -62,7 +63,7 @@ _PARTS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Suite:
     """The algorithms of a cipher suite."""
 
