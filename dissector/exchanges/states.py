@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.message_headers import MessageHeaders
 from dissector.exchanges.sasl import Tokens
@@ -41,7 +42,7 @@ class RequestIds(NamedTuple):
         return self.after[at], self.before[at] == ids
 
 
-@dataclass(slots=True, eq=False, repr=False)
+@mutable
 class ExchangeStates:
     """The state of n connections, numbered from 0, in a `Correlator`."""
 
