@@ -27,7 +27,7 @@ def mutable(each: type[Class]) -> type[Class]:
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(each: type[Class]) -> type[Class]:
-    """A class whose instances are compared by their attributes.
+    """A class whose instances are compared by their attributes, apart from its own methods.
 
     The methods are closures. Those of `dataclasses` are compiled for each class, which takes longer
     than all else here.
@@ -42,6 +42,10 @@ def value(each: type[Class]) -> type[Class]:
     def text(self: object) -> str:
         return f"{made.__qualname__}({', '.join(f'{n}={getattr(self, n)!r}' for n in shown)})"
 
-    made.__eq__, made.__repr__ = is_equal, text
-    made.__hash__ = lambda self: hash(compared(self))
+    def hashed(self: object) -> int:
+        return hash(compared(self))
+
+    for method, name in (is_equal, "__eq__"), (hashed, "__hash__"), (text, "__repr__"):
+        if name not in vars(each):
+            setattr(made, name, method)
     return cast("type[Class]", made)
