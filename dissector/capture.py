@@ -90,7 +90,10 @@ def open_capture(
     Raises DissectorError if a port is not one of TCP, or if there is a key log and the package
     `cryptography` is missing.
     """
-    files = find([paths] if isinstance(paths, str | os.PathLike) else paths, also=is_segment)
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    files = find(given, also=is_segment)
+    if given and not files:
+        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
     return Capture(
         files,
         partial(
