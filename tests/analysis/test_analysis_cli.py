@@ -210,13 +210,20 @@ def test_an_output_that_cannot_be_written_is_status_1(
     assert capsys.readouterr().err == f"Error: {path}: No such file or directory\n"
 
 
-@pytest.mark.parametrize("command", ["export", "latency", "cut", "report", "trace --offset 1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{name} missing.pcap" for name in ("export", "latency", "cut", "report")),
+        "trace missing.pcap --offset 1",
+        "wireshark-plugin",
+    ],
+)
 def test_the_folder_of_an_output_must_exist(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The capture is not read before."""
     folder = tmp_path / "nowhere"
-    assert main([*command.split(), "missing.pcap", "-o", str(folder / "x.csv")]) == 2
+    assert main([*command.split(), "-o", str(folder / "x.csv")]) == 2
     assert f"there is no folder {folder}: create it" in " ".join(capsys.readouterr().err.split())
 
 
