@@ -130,9 +130,9 @@ class Input:
         warnings = file_warnings(problems) if reports else []
         for line in warnings[:WARNINGS]:
             click.echo(printable(line), err=True)
-        if (more := len(warnings) - WARNINGS) > 0:
+        if (omitted := len(warnings) - WARNINGS) > 0:
             command = self.again("export --table problems")
-            text = f"Warning: {more:,} more files could not be read, or not wholly: {command}"
+            text = f"Warning: {omitted:,} more files could not be read, or not wholly: {command}"
             click.echo(printable(text), err=True)
 
     @contextmanager

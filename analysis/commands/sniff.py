@@ -170,8 +170,8 @@ def command(
       ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -
     """
     if bool(pipe) == bool(interfaces):
-        found = "two inputs" if pipe else "no input"
-        raise click.UsageError(f"{found}: name either an interface (-i NAME) or a pipe (-)")
+        fault = "two inputs" if pipe else "no input"
+        raise click.UsageError(f"{fault}: name either an interface (-i NAME) or a pipe (-)")
     if pipe and expression:
         raise click.UsageError(
             "--filter applies to interfaces: apply the filter in the program that writes the pipe"

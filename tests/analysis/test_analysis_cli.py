@@ -197,8 +197,8 @@ def test_many_files_that_cannot_be_read_are_a_few_lines(
     assert main(["latency", str(tmp_path)]) == 0
     lines = capsys.readouterr().err.splitlines()
     assert [line.startswith(f"Warning: {tmp_path}/0") for line in lines] == [True] * 5 + [False]
-    more = f"kafka-dissector export {tmp_path} --table problems"
-    assert lines[-1] == f"Warning: 7 more files could not be read, or not wholly: {more}"
+    command = f"kafka-dissector export {tmp_path} --table problems"
+    assert lines[-1] == f"Warning: 7 more files could not be read, or not wholly: {command}"
 
 
 def test_an_output_that_cannot_be_written_is_status_1(
