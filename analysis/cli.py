@@ -1,8 +1,9 @@
 """The command line: ``kafka-dissector COMMAND CAPTURE...``
 
-Exit status: 0 for success; 1 if the input cannot be read or the output cannot be written; 2 for a
-usage error; 3 if `--fail-on` of `diagnose` or `compare` applies; 130 after Ctrl-C; 141 if the
-reader of the output has closed the pipe. An error is one sentence on standard error.
+Exit status: 0 for success; 1 if the input, or a named file of it, cannot be read, or the output
+cannot be written; 2 for a usage error; 3 if `--fail-on` of `diagnose` or `compare` applies; 130
+after Ctrl-C; 141 if the reader of the output has closed the pipe. An error is one sentence on
+standard error.
 
 A command is a module of `analysis.commands`, or an answer. It is imported when it is used. It
 imports NumPy, Arrow and rich when it runs, so that ``--help`` takes hardly longer than Python.

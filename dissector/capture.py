@@ -37,6 +37,7 @@ from dissector.tables.log_segments import is_segment, is_segment_companion
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
+    from dissector.problems import Problem
 
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Names: TypeAlias = str | Collection[str]
@@ -89,7 +90,10 @@ def open_capture(
     Raises DissectorError if a port is not one of TCP, or if there is a key log and the package
     `cryptography` is missing.
     """
-    files = find([paths] if isinstance(paths, str | os.PathLike) else paths, also=is_segment)
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    files = find(given, also=is_segment)
+    if given and not files:
+        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
     return Capture(
         files,
         partial(
@@ -157,6 +161,8 @@ class Capture:
         self.host_names: Sequence[tuple[str, str]] = ()
         """Addresses with their names, from name resolution blocks of pcapng, once a pass has ended.
         An address may have several names."""
+        self.file_problems: Sequence[Problem] = ()
+        """Problems of files that could not be read, or not wholly, in the latest pass so far."""
         self._mechanisms: Mapping[int, str] = {}
         self._topic_names: Mapping[str, str] = {}
         self._is_closed = False
@@ -269,6 +275,7 @@ class Capture:
         """The rows of one pass, which starts when the first row is requested."""
         pipeline = self._pipeline()
         self._counts = pipeline.counts
+        self.file_problems = pipeline.file_problems
         self._mechanisms, self._topic_names = pipeline.mechanisms, pipeline.names.names
         self._seen |= dict.fromkeys(tables)
         rows = rows_of(pipeline)

@@ -20,7 +20,7 @@ from dissector.arrays import mutable
 from dissector.errors import DissectorError
 from dissector.exchanges.correlator import RESPONSE_WAIT
 from dissector.packets.block import LAST_PORT, Int64, PacketBlock, PacketSource
-from dissector.problems import Problem
+from dissector.problems import Problem, file_problems
 from dissector.protocol import registry
 from dissector.protocol.body_end import body_end
 from dissector.protocol.evidence import evidence
@@ -85,6 +85,8 @@ class FrameReader:
         )
         self.now = 0
         """ns since 1970: the latest time that was read."""
+        self.file_problems: list[Problem] = []
+        """Problems of files that were read so far; see `problems.FILE_KINDS`."""
 
     @property
     def captures(self) -> list[str]:
@@ -125,6 +127,7 @@ class FrameReader:
     def feed(self, block: PacketBlock) -> FrameBatch:
         """The batch of a block of packets."""
         self.now = max(self.now, block.latest or self.now)
+        self.file_problems += file_problems(block.problems)
         for text in self._keylog_source.read_new():
             self._keys.add(text)
         frames = self.streams.feed(block)

@@ -32,6 +32,7 @@ from dissector.exchanges.correlator import REQUEST_WAIT
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import PacketSource
+from dissector.problems import Problem
 from dissector.streams.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
@@ -178,7 +179,8 @@ class Pipeline:
         """The rows of the packets, then of the log segments."""
         yield from self.raw_rows(wanted, with_messages=with_messages, dictionaries=dictionaries)
         for path in self._segments:
-            yield from segment_rows(path, wanted, self._read)
+            problems = yield from segment_rows(path, wanted, self._read)
+            self.file_problems.extend(problems)
 
     def exchanges(
         self, select: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda rows: rows
@@ -197,6 +199,11 @@ class Pipeline:
         """
         for rows in self._packet_rows(["exchanges"], with_sequences=True):
             yield rows.batch
+
+    @property
+    def file_problems(self) -> list[Problem]:
+        """Problems of files that were read so far; see `problems.FILE_KINDS`."""
+        return self._reader.file_problems
 
     @property
     def host_names(self) -> list[tuple[str, str]]:

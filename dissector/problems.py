@@ -6,7 +6,14 @@ the next undamaged byte. Each problem becomes a row of the table `problems`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Final
+
 from dissector.arrays import value
+
+UNREADABLE: Final = "unreadable_file"
+FILE_KINDS: Final = (UNREADABLE, "truncated_file", "damaged_file", "damaged_stream")
+"""Kinds of problems for which a file is missing in the rows, or a part of it."""
 
 
 @value
@@ -32,6 +39,11 @@ class Problem:
     """Number of affected bytes."""
     count: int = 1
     """Number of packets that the problem represents."""
+
+
+def file_problems(problems: Iterable[Problem]) -> Iterator[Problem]:
+    """The problems that are of `FILE_KINDS`."""
+    return (each for each in problems if each.kind in FILE_KINDS)
 
 
 def packets_are(count: int) -> str:

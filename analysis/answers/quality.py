@@ -86,6 +86,11 @@ _CONNECTIONS: Final = """(
   select *, coalesce(client_bytes, 0) + coalesce(broker_bytes, 0) as size,
     coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) as lost
   from connections)"""
+_NOT_DECRYPTED: Final = """coalesce(
+  (select case kind when 'tls_no_keys' then 'the key log has no secrets for them' else detail end
+   from problems where kind in ('tls_no_keys', 'tls_unsupported') order by nth limit 1),
+  'a key log decrypts them')"""
+"""SQL: why connections are encrypted. Problems have the reason if there is a key log."""
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 
 
@@ -100,7 +105,7 @@ def _flaws() -> tuple[str, ...]:
         ),
         _flaw(
             "connections encrypted", _CONNECTIONS, "protocol = 'tls'",
-            "'a key log decrypts them'", "coalesce(sum(size), 0)",
+            _NOT_DECRYPTED, "coalesce(sum(size), 0)",
         ),
         _flaw("connections begun before the capture", _KAFKA, "not opened"),
         _flaw(

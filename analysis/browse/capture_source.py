@@ -27,7 +27,7 @@ from analysis.browse.source import Reading
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display import presentation
-from analysis.input.exported import ExportedTables
+from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.input.open import open_input, with_context
 from analysis.input.passes import check_files, first_time
@@ -59,7 +59,8 @@ class CaptureSource:
     def __init__(self, paths: Sequence[str], options: dict[str, Any]) -> None:
         """`options`: of `open_capture`. Raises CaptureError if the input cannot be opened, or can
         be read only once."""
-        check_files(paths)
+        if not is_exported(paths):
+            check_files(paths)
         self.reading = Reading()
         self.start: int | None = None
         """Time of the first packet, ns; None: unknown."""

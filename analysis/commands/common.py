@@ -9,6 +9,7 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import field
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from analysis.input.filters import Filter
     from analysis.input.open import Opened
+    from dissector.problems import Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -66,6 +68,11 @@ NOTHING: Final = (
     "use --keylog FILE."
 )
 
+WARNINGS: Final = 5
+"""Most files that are named as unreadable, damaged or truncated."""
+INCOMPLETE: Final = 1
+"""Exit status if a file that the user named could not be read."""
+
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
 
@@ -86,17 +93,20 @@ class Input:
     names_file: Path | None = None
     zone: str = presentation.UTC
     """As in `analysis.commands.presentation`."""
+    unread: list[str] = field(default_factory=list, compare=False)
+    """Those of `captures` that could not be read, once they were opened."""
 
     @contextmanager
     def opened(
-        self, *, show_progress: bool = True, show_secrets: bool = False, reports_filter: bool = True
+        self, *, show_progress: bool = True, show_secrets: bool = False, reports: bool = True
     ) -> Iterator[Opened]:
         """The capture or exported tables, filtered.
 
         Read errors end the command with one sentence and exit status 1.
 
-        `reports_filter`: print the filter to standard error at the end. Only this method uses
-        `jobs`: a process with threads, such as DuckDB's, must not be forked.
+        `reports`: at the end, print the filter, and files that could not be read, or not wholly, to
+        standard error. Only this method uses `jobs`: a process with threads, such as DuckDB's, must
+        not be forked.
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             from analysis.display.presentation import names as presented_names
@@ -105,8 +115,25 @@ class Input:
             opened = open_input(self.captures, self.filter, jobs=self.jobs or 1, **options)
             yield opened
             presented_names().learn_hosts(opened.host_names)
-            if reports_filter and (report := filter_report(opened, self.filter)):
+            if reports and (report := filter_report(opened, self.filter)):
                 click.echo(report, err=True)
+            self._note(opened.file_problems, reports=reports)
+
+    def _note(self, problems: Sequence[Problem], *, reports: bool) -> None:
+        """Note the files that could not be read; `reports`: as in `opened`."""
+        from analysis.display.terminal import printable
+        from analysis.input.open import file_warnings
+        from dissector.problems import UNREADABLE
+
+        unreadable = [each.capture for each in problems if each.kind == UNREADABLE]
+        self.unread.extend(name for name in unreadable if name in self.captures)
+        warnings = file_warnings(problems) if reports else []
+        for line in warnings[:WARNINGS]:
+            click.echo(printable(line), err=True)
+        if (omitted := len(warnings) - WARNINGS) > 0:
+            command = self.again("export --table problems")
+            text = f"Warning: {omitted:,} more files could not be read, or not wholly: {command}"
+            click.echo(printable(text), err=True)
 
     @contextmanager
     def stored(
@@ -188,10 +215,12 @@ def on_capture(
         captures: tuple[str, ...], ports: tuple[int, ...], keylog: Path | None, memory: int,
         processes: int | None = None, names_file: Path | None = None, zone: str = presentation.UTC,
         **given: Any,
-    ) -> Any:  # fmt: skip
+    ) -> None:  # fmt: skip
         source = Input(captures, ports, keylog, processes, memory, names_file=names_file, zone=zone)
         with presentation.presenting(names_file, zone):
-            return command(source=source, **given)
+            command(source=source, **given)
+        if source.unread:
+            click.get_current_context().exit(INCOMPLETE)
 
     for decorate in (
         *(reversed(presentation.OPTIONS) if presents else ()),

@@ -85,8 +85,8 @@ def _report(file: Path, result: CutResult) -> str:
         )
     if result.closed:
         text += (
-            f"\n{counted(result.closed, 'connection')} with other sequence numbers than in the "
-            "capture: behind the gaps of other messages, exchanges could not be found"
+            f"\nIn {counted(result.closed, 'connection')}, TCP sequence numbers were changed: "
+            "otherwise the exchanges behind removed messages could not be found"
         )
     if result.unreadable:
         text += (

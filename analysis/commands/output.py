@@ -27,18 +27,24 @@ def check(output: Output, source: Input) -> None:
     """Raises click.UsageError if the output cannot be written; call it before reading."""
     if to_terminal(output) and output.form in BINARY_FORMATS:
         raise click.UsageError(f"cannot write {output.form} to a terminal: use -o FILE or a pipe")
-    if output.file == Path("-"):
+    if output.file is not None:
+        check_file(output.file, overwrite=output.overwrite, captures=source.captures)
+
+
+def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> None:
+    """Raises click.UsageError if the file cannot be written, or is one of the captures."""
+    if file == Path("-"):
         raise click.UsageError("standard output is not a file: choose a file, not -")
-    if output.file is not None and output.file.is_dir():
-        raise click.UsageError(f"{output.file} is a folder: choose a file")
-    if output.file is not None and not (folder := output.file.absolute().parent).is_dir():
+    if file.is_dir():
+        raise click.UsageError(f"{file} is a folder: choose a file")
+    if not (folder := file.absolute().parent).is_dir():
         raise click.UsageError(f"there is no folder {folder}: create it")
-    if output.file is not None and output.file.exists() and _is_among(output.file, source.captures):
-        raise click.UsageError(f"{output.file} is an input file: choose another output file")
-    if output.file is not None and not output.overwrite:
+    if file.exists() and _is_among(file, captures):
+        raise click.UsageError(f"{file} is an input file: choose another output file")
+    if not overwrite:
         from analysis.export.files import taken
 
-        if (there := taken(output.file)) is not None:
+        if (there := taken(file)) is not None:
             raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
 
 

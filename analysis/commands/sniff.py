@@ -170,7 +170,8 @@ def command(
       ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -
     """
     if bool(pipe) == bool(interfaces):
-        raise click.UsageError("no input: name an interface (-i NAME) or a pipe (-), but not both")
+        fault = "two inputs" if pipe else "no input"
+        raise click.UsageError(f"{fault}: name either an interface (-i NAME) or a pipe (-)")
     if pipe and expression:
         raise click.UsageError(
             "--filter applies to interfaces: apply the filter in the program that writes the pipe"
@@ -347,11 +348,15 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
 
     with needed("live"):
         from analysis.live.metrics import Gauges, Metrics, serve
-    match = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d{1,5})", page)
-    if match is None or int(match["port"]) > 65535:
+    from dissector.packets.block import LAST_PORT
+
+    match = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d+)", page)
+    if match is None:
         raise click.UsageError(
-            f"--metrics {page}: expected ADDRESS:PORT, for example 127.0.0.1:9464"
+            f"--metrics {page}: expected [ADDRESS:]PORT, for example 9464 or 127.0.0.1:9464"
         )
+    if int(match["port"]) > LAST_PORT:
+        raise click.UsageError(f"--metrics {page}: the largest port is {LAST_PORT}")
     host, port = (match["host"] or "127.0.0.1").strip("[]"), int(match["port"])
 
     def served(source: LiveSource, capture: Pipeline) -> Watcher:

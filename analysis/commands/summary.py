@@ -19,7 +19,7 @@ def command(source: Input, no_pager: bool) -> None:
     from analysis.summary.counts import Summary
 
     summary = Summary()
-    with source.opened(reports_filter=False) as capture:
+    with source.opened(reports=False) as capture:
         summary.read(capture.stream(Summary.TABLES))
     parts = screen(
         summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from analysis.commands.common import on_overwrite
+from analysis.commands.output import check_file
 from analysis.commands.sections import named_command, output_option
 
 
@@ -22,12 +23,11 @@ def command(file: Path, overwrite: bool) -> None:
     It works with Wireshark and tshark 4.0 and newer. Copy it to ~/.local/lib/wireshark/plugins, or
     pass it to tshark: -X lua_script:kafka.lua
     """
+    check_file(file, overwrite=overwrite)
     import dissector
-    from analysis.export.files import output_file, taken
+    from analysis.export.files import output_file
     from analysis.wireshark.plugin import plugin
 
-    if not overwrite and (there := taken(file)) is not None:
-        raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
     with output_file(file, overwrite=overwrite) as sink:
         sink.write(plugin(dissector.__version__).encode())
     click.echo(f"{file}: {file.stat().st_size / 1e3:.0f} kB", err=True)

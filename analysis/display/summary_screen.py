@@ -23,6 +23,7 @@ from analysis.display.terminal import (
 )
 from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
+from dissector.problems import FILE_KINDS, UNREADABLE
 
 T = TypeVar("T")
 
@@ -47,14 +48,15 @@ def screen(
     the filter of the exchanges, if there is one.
     """
     totals = summary.totals()
-    unread = list(_coverage(totals, has_keylog=has_keylog))
+    files = list(_files(summary))
+    unread = [*files, *_coverage(totals, has_keylog=has_keylog)]
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, packets)
     if note:
         yield Text(printable(note), "bold")
     if summary.exchanges:
-        wrong = list(_wrong(summary, totals, command))
-        yield from _section("What is wrong", [*unread, *(wrong or [_good(totals)])])
+        wrong = list(_wrong(summary, totals, command)) or [_good(totals, is_whole=not files)]
+        yield from _section("What is wrong", [*unread, *wrong])
         yield from _section("Part of normal operation", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
@@ -93,11 +95,23 @@ def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[Rende
     yield from unread
 
 
-def _good(totals: Totals) -> Text:
-    """The text for a capture without problems, limited to connections that could be read."""
+def _files(summary: Summary) -> Iterator[RenderableType]:
+    """Files that could not be read, or not wholly."""
+    for row in summary.problems():
+        if row["kind"] == UNREADABLE:
+            yield _finding(counted(row["count"], "file"), f"not read: {excerpt(row['detail'])}")
+        elif row["kind"] in FILE_KINDS:
+            yield _finding("Part of a file", f"could not be read: {excerpt(row['detail'])}")
+
+
+def _good(totals: Totals, *, is_whole: bool) -> Text:
+    """The text for a capture without problems, limited to connections that could be read.
+
+    `is_whole`: whether all files could be read.
+    """
     clean = "no error, no throttling, every request answered."
     connections = sum(totals.protocols.values())
-    if totals.one_sided:
+    if totals.one_sided or not is_whole:
         return Text("Nothing else in the traffic that could be read.")
     if totals.read == connections:
         return Text(f"Nothing: {clean}", "green")

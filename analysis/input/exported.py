@@ -25,6 +25,7 @@ from dissector.tables.finalizer import NamedBatch
 
 if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
+    from dissector.problems import Problem
 
 _SUFFIX: Final = ".parquet"
 _BATCH_ROWS: Final = 1 << 15
@@ -52,6 +53,8 @@ class ExportedTables:
         """Unknown: the tables do not contain the number of packets of any kind."""
         self.host_names: Sequence[tuple[str, str]] = ()
         """None: tables contain no names of addresses."""
+        self.file_problems: Sequence[Problem] = ()
+        """None: those of the capture are rows of `problems`, if it was exported."""
         self._files: dict[str, list[Path]] = {}
         for path in self.paths:
             for match in matches(path):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dissector.exchanges.exchange import Exchange
+    from dissector.problems import Problem
 
 
 class FilteredCapture:
@@ -56,6 +57,11 @@ class FilteredCapture:
     def host_names(self) -> Sequence[tuple[str, str]]:
         """As `Capture.host_names`."""
         return self._capture.host_names
+
+    @property
+    def file_problems(self) -> Sequence[Problem]:
+        """As `Capture.file_problems`."""
+        return self._capture.file_problems
 
     def has_table(self, name: str) -> bool:
         """As `ExportedTables.has_table`."""

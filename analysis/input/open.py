@@ -10,9 +10,12 @@ from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.sql.context import context_of
 from dissector.capture import Capture, OpenOptions, Paths
+from dissector.packets.paths import STANDARD_INPUT
+from dissector.problems import UNREADABLE
 
 if TYPE_CHECKING:
     from analysis.input.filtered import FilteredCapture
+    from dissector.problems import Problem
 
 Opened: TypeAlias = "Capture | ExportedTables | FilteredCapture"
 
@@ -42,6 +45,21 @@ def with_context(opened: Opened, names: Iterable[str]) -> tuple[str, ...]:
     names = tuple(dict.fromkeys(names))
     context = context_of(names) if isinstance(opened, FilteredCapture) else []
     return tuple(dict.fromkeys((*names, *context)))
+
+
+def file_warnings(problems: Sequence[Problem]) -> list[str]:
+    """A line for each file that could not be read, or not wholly: its first problem."""
+    first: dict[str | None, Problem] = {}
+    for problem in problems:
+        first.setdefault(problem.capture, problem)
+    return [f"Warning: {_warning(name, each)}" for name, each in first.items()]
+
+
+def _warning(name: str | None, problem: Problem) -> str:
+    if problem.kind == UNREADABLE:  # the detail begins with the name
+        return f"{problem.detail}. The result does not contain this file."
+    name = "standard input" if name == STANDARD_INPUT else name
+    return f"{name}: {problem.detail}. The result is incomplete."
 
 
 def filter_report(opened: Opened, chosen: Filter | None) -> str:

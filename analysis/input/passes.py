@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Final
 
+from analysis.input.exported import is_exported
 from dissector.capture import Paths, captures_and_segments
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
@@ -20,8 +21,12 @@ _FIRST_BYTES: Final = 1 << 16
 
 
 def check_files(paths: Paths) -> list[str]:
-    """The captures at these paths. Raises CaptureError if one can be read only once."""
+    """The captures at these paths. Raises CaptureError if one can be read only once, or for
+    exported tables."""
     named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    if is_exported(named):
+        names = ", ".join(map(str, named))
+        raise CaptureError(f"{names}: exported tables do not contain packets; use the capture")
     files, _ = captures_and_segments(named)
     for file in files:
         if is_stream(file) and (file == "-" or Path(file).exists()):

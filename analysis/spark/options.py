@@ -152,7 +152,11 @@ def _flag(options: dict[str, str], name: str, default: str) -> bool:
 
 
 def _time(text: str) -> int:
-    """A time in ns since 1970. Raises DissectorError if it needs the start of a capture."""
-    if (time := time_ns(text, None)) is None:
-        raise DissectorError(f"{text!r} is relative to the start of a capture; use ISO 8601")
+    """A time in ns since 1970. Raises DissectorError for one that needs the start of a capture."""
+    try:
+        time = time_ns(text, None)
+    except DissectorError:  # whose text offers such times
+        time = None
+    if time is None:
+        raise DissectorError(f"{text!r} is not a time; use ISO 8601 (2026-11-21T04:17:40)")
     return time

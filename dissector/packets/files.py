@@ -41,7 +41,7 @@ from dissector.packets.capture_reader import (
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
 from dissector.packets.paths import find, open_reader
-from dissector.problems import Problem
+from dissector.problems import UNREADABLE, Problem
 
 BLOCK_BYTES = 48 << 20
 PACKETS = 64_000
@@ -201,7 +201,7 @@ class FileSource:
         self._lanes.append(Lane(index, reader, start))
 
     def _cannot_read(self, path: str, error: CaptureError) -> None:
-        self._problems.append(Problem("packets", "unreadable_file", str(error), capture=path))
+        self._problems.append(Problem("packets", UNREADABLE, str(error), capture=path))
 
     @property
     def sequence(self) -> list[tuple[int, int]] | None:

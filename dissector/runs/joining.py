@@ -155,6 +155,7 @@ class Joiner:
         verdict = self._compare(result)
         own = self._dissect_again(run, result, verdict)
         self._take_over(result, verdict)
+        self._reader.file_problems += result.file_problems
         for block in result.blocks:
             self._progress(block.packets, block.bytes_read)
         self._position = _behind(result.position, before)

@@ -109,6 +109,8 @@ class RunResult:
     most_buffered: int
     most_waiting: int
     """Most bytes of streams, and of messages, that waited at a time."""
+    file_problems: list[Problem]
+    """See `FrameReader.file_problems`."""
     blocks: list[BlockResult] = field(default_factory=list)
 
 
@@ -384,5 +386,5 @@ class _Dissection:
             streams.flows.index.find(keys) == all_rows, doubtful,
             end.exchanges.matching[1][:count, 1] != before[:, 1], self._pairs.unknown, brokers,
             source.position, source.is_between_packets, self._is_exact and not source.secrets,
-            self._most_buffered, self._most_waiting, self._blocks,
+            self._most_buffered, self._most_waiting, self._reader.file_problems, self._blocks,
         )  # fmt: skip

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Generator
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.errors import CaptureError
-from dissector.problems import Problem
+from dissector.problems import UNREADABLE, Problem
 from dissector.records import log_segment
 from dissector.records.batch_headers import FRONT, OVERHEAD
 from dissector.records.batch_reader import read_batches
@@ -81,10 +81,11 @@ def topic_partition(path: str) -> tuple[str | None, int | None]:
 
 def segment_rows(
     path: str, wanted: Collection[str], progress: Callable[[int], None]
-) -> Iterator[tuple[str, pa.RecordBatch]]:
+) -> Generator[tuple[str, pa.RecordBatch], None, list[Problem]]:
     """Rows of the tables of batches, of `records` and of `problems`, block by block.
 
-    `progress` is called with the number of bytes read.
+    `progress` is called with the number of bytes read. Returns the problem of a file that cannot be
+    read.
     """
     from dissector.records.record_reader import read_records
     from dissector.tables.batches import header_columns, size_column
@@ -114,9 +115,11 @@ def segment_rows(
             progress(read - bytes_read)
             bytes_read = read
     except CaptureError as error:
-        problem = Problem("records", "unreadable_file", str(error), capture=path)
+        problem = Problem("records", UNREADABLE, str(error), capture=path)
         if "problems" in wanted:
             yield "problems", problem_rows([problem])
+        return [problem]
+    return []
 
 
 def _shared_columns(topic: str | None, partition: int | None, count: int) -> dict[str, pa.Array]:

@@ -14,6 +14,18 @@ LONGEST = 512
 _LINE = re.compile(rb"^([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{2}){16,64})\s*$", re.M)
 
 
+_ANY_LINE = re.compile(rb"^[A-Z][A-Z0-9_]* [0-9a-fA-F]+ [0-9a-fA-F]+\s*$", re.M)
+"""Also with a label that is not used for decryption."""
+
+
+def may_be_key_log(text: bytes) -> bool:
+    """Whether a file that begins with `text` has a line of a key log, or may still get one: until
+    then it has comments and an incomplete line."""
+    *complete, _ = text.split(b"\n")
+    has_others = any(line.strip() and not line.startswith(b"#") for line in complete)
+    return _ANY_LINE.search(text) is not None or not (has_others or b"\0" in text)
+
+
 class KeyLog:
     """Secrets by label and client random."""
 

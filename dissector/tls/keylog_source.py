@@ -9,7 +9,10 @@ from pathlib import Path
 
 from dissector.errors import CaptureError, DissectorError
 from dissector.problems import Problem
+from dissector.tls.keylog import may_be_key_log
 
+_HEAD = 1 << 20
+"""Bytes at the start of a file, which decide whether it is a key log."""
 NEEDED = "decrypting TLS needs the package cryptography: pip install 'kafka-dissector[tls]'"
 
 
@@ -22,7 +25,8 @@ class KeyLogSource:
     """Reads new secrets: those in captures, a list that grows, and those of a key log file."""
 
     def __init__(self, embedded: Sequence[bytes], path: str | os.PathLike[str] | None) -> None:
-        """Raises CaptureError for an unreadable file, DissectorError for a missing package."""
+        """Raises CaptureError for a file that is unreadable or no key log, DissectorError for a
+        missing package."""
         self._embedded = embedded
         self._used = 0
         self._path = Path(path) if path is not None else None
@@ -30,7 +34,12 @@ class KeyLogSource:
         if self._path is not None:
             if not _has_cryptography():
                 raise DissectorError(NEEDED)
-            self._read(self._path, 0)
+            if not may_be_key_log(self._read(self._path, _HEAD)):
+                raise CaptureError(
+                    f"{self._path} is not a key log: no line of it has the NSS key log format "
+                    "(SSLKEYLOGFILE), such as CLIENT_RANDOM 5f2a... 91c0..."
+                )
+            self._offset = 0
 
     def read_new(self) -> Iterator[bytes]:
         """The secrets since the previous call."""

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from dissector.exchanges.exchange import Exchange, as_exchanges
+from dissector.problems import Problem
 from dissector.tables import EXCHANGES, TABLES
 
 SECOND = 10**9
@@ -50,6 +51,7 @@ class MadeCapture:
         self._rows = tables
         self.packets = packets
         self.host_names: list[tuple[str, str]] = []
+        self.file_problems: list[Problem] = []
 
     def has_table(self, name: str) -> bool:
         return name in TABLES

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import signal
 import struct
 import subprocess
@@ -28,6 +29,7 @@ from tests.analysis.made_rows import Make, connection, exchange
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = str(ROOT / "captures" / "kafka-4-librdkafka.pcap.zst")
+PLAIN = str(ROOT / "captures" / "aiokafka-tansu.pcap")
 COMMAND = [sys.executable, "-c", "import sys; from analysis.cli import main; sys.exit(main())"]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
 
@@ -140,6 +142,65 @@ def test_what_cannot_be_read_is_one_sentence_and_status_1(
     assert output.err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["latency"],
+        ["diagnose"],
+        ["compare", PLAIN],
+        ["report", "-o", "page.html"],
+        ["export", "--table", "errors"],
+        ["export", "--table", "all", "-o", "tables"],
+        ["records"],
+        ["sql", "select count(*) from exchanges"],
+        ["trace", "--key", "k"],
+        ["cut", "-o", "cut.pcapng"],
+        ["show"],
+        ["show", "--client", "acks-1"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_files_that_cannot_be_read_are_warnings(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Only a file that is missing as a whole is an error."""
+    monkeypatch.chdir(tmp_path)
+    Path("in").mkdir()
+    half = Path(PLAIN).read_bytes()[:30_000]
+    Path("in/half.pcap").write_bytes(half)
+    name, *options = command
+    query = [options.pop()] if name == "sql" else []
+    truncated = "Warning: in/half.pcap: the file ends within the packet that begins at byte "
+    assert main([name, *options, "in", *query]) == 0
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warn")]
+    if name != "show":  # it ends before the end of the file
+        assert lines == [f"{truncated}29891. The result is incomplete."]
+    if name == "compare":
+        return
+    for file in Path().glob("*.*"):
+        file.unlink()
+    shutil.rmtree("tables", ignore_errors=True)
+    assert main([name, *options, "in", "missing.pcap", "x\x1by", *query]) == 1
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warn")]
+    assert lines[:2] == [
+        f"Warning: {file}: No such file or directory. The result does not contain this file."
+        for file in ("missing.pcap", r"x\x1by")
+    ]
+
+
+def test_many_files_that_cannot_be_read_are_a_few_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(12):
+        (tmp_path / f"{number:02}.pcap").write_bytes(Path(PLAIN).read_bytes()[:-1])
+    assert main(["latency", str(tmp_path)]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.startswith(f"Warning: {tmp_path}/0") for line in lines] == [True] * 5 + [False]
+    command = f"kafka-dissector export {tmp_path} --table problems"
+    assert lines[-1] == f"Warning: 7 more files could not be read, or not wholly: {command}"
+
+
 def test_an_output_that_cannot_be_written_is_status_1(
     made: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -149,13 +210,20 @@ def test_an_output_that_cannot_be_written_is_status_1(
     assert capsys.readouterr().err == f"Error: {path}: No such file or directory\n"
 
 
-@pytest.mark.parametrize("command", ["export", "latency", "cut", "report", "trace --offset 1"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        *(f"{name} missing.pcap" for name in ("export", "latency", "cut", "report")),
+        "trace missing.pcap --offset 1",
+        "wireshark-plugin",
+    ],
+)
 def test_the_folder_of_an_output_must_exist(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The capture is not read before."""
     folder = tmp_path / "nowhere"
-    assert main([*command.split(), "missing.pcap", "-o", str(folder / "x.csv")]) == 2
+    assert main([*command.split(), "-o", str(folder / "x.csv")]) == 2
     assert f"there is no folder {folder}: create it" in " ".join(capsys.readouterr().err.split())
 
 

@@ -110,6 +110,21 @@ def test_a_key_log_that_is_not_there(tmp_path: Path) -> None:
         open_capture(CAPTURE, keylog=tmp_path / "missing")
 
 
+@pytest.mark.parametrize(
+    "text", [CAPTURE.read_bytes(), b"hello\n", b"\0", b"# no secret\nPassword: x\n"]
+)
+def test_a_key_log_without_a_line_of_its_format(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes(text)
+    with pytest.raises(CaptureError, match=r"keys is not a key log: no line .* NSS key log format"):
+        open_capture(CAPTURE, keylog=tmp_path / "keys")
+
+
+@pytest.mark.parametrize("text", [b"", b"# SSL/TLS secrets log file\n\n", b"CLIENT_RAND"])
+def test_a_key_log_that_has_no_line_yet(text: bytes, tmp_path: Path) -> None:
+    (tmp_path / "keys").write_bytes(text)
+    open_capture(CAPTURE, keylog=tmp_path / "keys").close()
+
+
 def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     original = importlib.util.find_spec
     monkeypatch.setattr(

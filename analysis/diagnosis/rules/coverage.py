@@ -1,8 +1,8 @@
 """Coverage: what the capture cannot show, so that the absence of a finding proves nothing.
 
 Encrypted connections, connections with one direction only, lost bytes and unknown protocols hide
-their requests from all other rules. Connections that began before the capture hide the software of
-the client, and how it authenticated.
+their requests from all other rules, and so do files that could not be read, or not wholly.
+Connections that began before the capture hide the software of the client, and how it authenticated.
 """
 
 from __future__ import annotations
@@ -20,9 +20,33 @@ class Flaw(NamedTuple):
     sentence: str
     cause: str
     change: str
+    noun: str = "file"
+    """What a problem of a file counts."""
 
 
+_AGAIN: Final = "Copy the file again, or repeat the capture."
 FLAWS: Final[Mapping[str, Flaw]] = {
+    "problem: packets unreadable_file": Flaw(
+        "The findings do not cover {total} that could not be read",
+        "a wrong name, no permission to read, or a format other than pcap and pcapng",
+        "Correct the name or the permission, or convert the file: editcap -F pcap.",
+    ),
+    "problem: packets truncated_file": Flaw(
+        "{total} {are} truncated: requests are missing",
+        "the file was copied while the capture ran, the copy is incomplete, or the disk was full",
+        _AGAIN,
+    ),
+    "problem: packets damaged_file": Flaw(
+        "Files are damaged in {total}: requests are missing",
+        "an error of the disk or of a copy",
+        _AGAIN,
+        "place",
+    ),
+    "problem: packets damaged_stream": Flaw(
+        "{total} {are} truncated or damaged inside the compression: requests are missing",
+        "the file was copied before it was complete, or the copy is damaged",
+        _AGAIN,
+    ),
     "connections encrypted": Flaw(
         "{count} of {total} {are} encrypted: the findings do not cover encrypted requests",
         "the clients use TLS",
@@ -74,18 +98,26 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
     """Flaws of the capture, by the answer `quality`."""
     for row in case.answer("quality"):
         flaw = FLAWS.get(row["flaw"])
-        part = share(row["count"], row["total"])
-        if flaw is None or not row["count"] or part < limits["percent"]:
+        if flaw is None or not row["count"]:
             continue
-        count, total = row["count"], counted(row["total"], _noun(row["flaw"]))
+        count, is_problem = row["count"], row["total"] is None
+        part = share(count, row["total"])
+        if not is_problem and part < limits["percent"]:
+            continue
+        noun = flaw.noun if is_problem else _noun(row["flaw"])
+        total = counted(count if is_problem else row["total"], noun)
         verbs = {name: verb(count, name) for name in ("are", "have")}
-        detail = f" {capital(row['detail'])}." if row["detail"] else ""
+        evidence = f"The first: {row['detail']}."  # may begin with the name of a file
+        if not is_problem:
+            detail = f" {capital(row['detail'])}." if row["detail"] else ""
+            evidence = f"{percent(part)} of the {noun}s.{detail}"
+        names = ("flaw", "count") if is_problem else ("flaw", "count", "total")
         yield Finding(
             severity=NOTE,
             subject="the capture",
             sentence=flaw.sentence.format(count=f"{count:,}", total=total, **verbs),
-            evidence=f"{percent(part)} of the {_noun(row['flaw'])}s.{detail}",
-            numbers={name: row[name] for name in ("flaw", "count", "total")},
+            evidence=evidence,
+            numbers={name: row[name] for name in names},
             cause=flaw.cause,
             side=CAPTURE,
             change=flaw.change,

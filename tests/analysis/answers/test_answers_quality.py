@@ -86,3 +86,21 @@ def test_problems_count_the_packets_they_stand_for() -> None:
     ]
     counts = analysis.quality(made(problems=rows)).set_index("flaw")
     assert counts.loc["problem: packets unknown_link", "count"] == 42
+
+
+@pytest.mark.parametrize(
+    ("kinds", "expected"),
+    [
+        ([], "a key log decrypts them"),
+        (["tls_lost_records"], "a key log decrypts them"),
+        (["tls_no_keys", "tls_unsupported"], "the key log has no secrets for them"),
+        (["tls_unsupported"], "not decrypted: TLS 1.1"),
+    ],
+)
+def test_encrypted_connections_have_the_reason(kinds: list[str], expected: str) -> None:
+    problems = [
+        {"stage": "tls", "kind": kind, "detail": "not decrypted: TLS 1.1", "count": 1}
+        for kind in kinds
+    ]
+    rows = analysis.quality(made(connections=[connection(protocol="tls")], problems=problems))
+    assert rows.set_index("flaw").loc["connections encrypted", "detail"] == expected

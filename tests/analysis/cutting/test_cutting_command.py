@@ -58,6 +58,17 @@ def test_errors(
     assert not output.exists()
 
 
+def test_it_says_that_sequence_numbers_were_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mock = str(CAPTURES / "kafka-python-mock.pcap")
+    assert main(["cut", mock, "--api", "Produce", "-o", str(tmp_path / "cut.pcapng")]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == (
+        "In 1 connection, TCP sequence numbers were changed: otherwise the exchanges behind "
+        "removed messages could not be found"
+    )
+
+
 @pytest.mark.parametrize(
     ("output", "status", "message"),
     [("/dev/null", 1, "not a regular file"), ("-", 2, "choose a file, not -")],

@@ -28,6 +28,27 @@ def test_an_empty_capture_has_no_findings() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("kind", "count", "sentence"),
+    [
+        ("unreadable_file", 1, "The findings do not cover 1 file that could not be read"),
+        ("unreadable_file", 2, "The findings do not cover 2 files that could not be read"),
+        ("truncated_file", 1, "1 file is truncated: requests are missing"),
+        ("damaged_file", 3, "Files are damaged in 3 places: requests are missing"),
+        ("damaged_stream", 2, "2 files are truncated or damaged inside the compression: "
+         "requests are missing"),
+        ("fragment", 1, None),
+    ],
+)  # fmt: skip
+def test_files_that_could_not_be_read(kind: str, count: int, sentence: str | None) -> None:
+    problem = {"stage": "packets", "kind": kind, "detail": "x.pcap is empty", "count": 1}
+    rows = diagnose(made(exchanges=[exchange()], problems=[problem] * count))
+    assert list(rows["sentence"]) == ([sentence] if sentence else [])
+    assert list(rows["evidence"]) == (["The first: x.pcap is empty."] if sentence else [])
+    numbers = {"flaw": f"problem: packets {kind}", "count": count}
+    assert list(rows["numbers"]) == ([numbers] if sentence else [])
+
+
 @pytest.mark.parametrize("side", ["client", "broker"])
 @pytest.mark.parametrize("count", [4, 5])
 def test_zero_windows(side: str, count: int) -> None:

@@ -133,6 +133,16 @@ def test_a_table_that_was_not_exported_is_named(
     assert "exported tables do not contain messages" in capsys.readouterr().err
 
 
+def test_packets_are_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.parquet"
+    assert main(["export", QUOTAS, "-o", str(file)]) == 0
+    assert main(["cut", str(file), "--api", "Produce", "-o", str(tmp_path / "x.pcapng")]) == 1
+    message = f"{file}: exported tables do not contain packets; use the capture"
+    assert capsys.readouterr().err == f"Error: {message}\n"
+    with pytest.raises(CaptureError, match="do not contain packets"):
+        analysis.cut(file, pq.read_table(file), tmp_path / "x.pcapng")
+
+
 def test_other_parquet_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     pq.write_table(pa.table({"a": [1]}), file)

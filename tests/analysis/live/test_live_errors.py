@@ -16,6 +16,7 @@ from typing import IO
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
@@ -311,6 +312,22 @@ def test_schemas_need_the_full_screen(tmp_path: Path) -> None:
     result = run(str(PLAIN), "--schema-registry", str(tmp_path))
     assert result.returncode == 2
     assert "--schema-registry needs --view screen" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "no input: name either an interface (-i NAME) or a pipe (-)"),
+        (["-", "-i", "lo"], "two inputs: name either an interface (-i NAME) or a pipe (-)"),
+        (["-", "--metrics", "99999"], "--metrics 99999: the largest port is 65535"),
+        (["-", "--metrics", "x"], "expected [ADDRESS:]PORT, for example 9464 or 127.0.0.1:9464"),
+    ],
+)
+def test_wrong_options_are_usage_errors(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["sniff", *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_wrong_filter_is_a_usage_error() -> None:

@@ -204,6 +204,24 @@ def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint:
     assert hint in text
 
 
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("unreadable_file", "1 file not read: x.pcap is empty"),
+        ("truncated_file", "Part of a file could not be read: x.pcap is empty"),
+        ("damaged_stream", "Part of a file could not be read: x.pcap is empty"),
+    ],
+)
+def test_files_that_could_not_be_read_come_first(kind: str, expected: str) -> None:
+    problems = [{"stage": "packets", "kind": kind, "detail": "x.pcap is empty", "count": 1}]
+    text = printed(summed(exchanges=[exchange()], connections=[connection()], problems=problems))
+    lines = [line.strip() for line in text.splitlines()]
+    assert lines[lines.index("What is wrong") + 1] == expected
+    assert "no error" not in text
+    text = printed(summed(problems=problems))
+    assert text.index(expected) < text.index("What could not be read")
+
+
 def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
     text = printed(summed(connections=[TLS, TLS]))
     assert "0 of 2 connections could be read" in text

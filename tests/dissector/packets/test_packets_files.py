@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dissector.capture import open_capture
 from dissector.errors import CaptureError
 from dissector.packets import PacketSource, open_packets
 from tests.dissector.packets.packet_bytes import (
@@ -221,8 +222,9 @@ def test_nothing_to_read_is_an_error(tmp_path):
     (folder / "README.md").write_text("No capture.")
     text = tmp_path / "text"
     text.write_text("No capture.")
-    with pytest.raises(CaptureError, match="folder: there is no capture file"):
-        open_packets([folder])
+    for read_from in (open_packets, open_capture):
+        with pytest.raises(CaptureError, match="folder: there is no capture file"):
+            read_from([folder])
     with pytest.raises(CaptureError, match="there is no capture file"):
         open_packets([])
     with pytest.raises(CaptureError, match=r"missing: No such file.*text is not a pcap"):

@@ -18,6 +18,7 @@ from dissector.packets import open_packets
 from dissector.packets.byte_input import ByteInput
 from dissector.packets.file_ranges import boundary
 from dissector.pipeline import Pipeline
+from dissector.problems import FILE_KINDS
 from dissector.runs.joining import Counts, Joiner
 from dissector.runs.plan import AnyRun, Run
 from dissector.runs.processes import Workers
@@ -88,9 +89,13 @@ def joined(
     plan = runs.Plan(parts, warm_up, jobs, source.block_bytes, limits)
     runs.Joiner = kept  # type: ignore[assignment, misc]
     try:
-        rows = Pipeline(source, [], plan=plan).tables(names)
+        pipeline = Pipeline(source, [], plan=plan)
+        rows = pipeline.tables(names)
     finally:
         runs.Joiner = make  # type: ignore[misc]
+    if "problems" in names:
+        kinds = [kind for kind in rows["problems"]["kind"].to_pylist() if kind in FILE_KINDS]
+        assert sorted(each.kind for each in pipeline.file_problems) == sorted(kinds)
     return rows, joiners[0].counts
 
 
