@@ -7,12 +7,14 @@ number or a time is never broken.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
+from analysis.display.terminal import printable
 from dissector.arrays import value
 
 GAP: Final = 2
@@ -54,7 +56,7 @@ class Listing:
     ) -> None:
         """`hint`: list the hidden columns below, followed by this text. `is_wide`: hide and fold
         nothing; lines may exceed the width of the terminal."""
-        self._columns = columns
+        self._columns = [replace(each, name=printable(each.name)) for each in columns]
         self._rows = list(rows)
         self._hint = hint
         self._is_wide = is_wide
@@ -67,7 +69,7 @@ class Listing:
             column, width = self._columns[index], widths[index]
             is_whole = self._is_wide or not self._is_text(index)
             table.add_column(
-                column.name,
+                Text(column.name),
                 justify="right" if column.number else "left",
                 no_wrap=is_whole,
                 overflow="fold",
