@@ -95,6 +95,8 @@ def test_a_missing_file_among_others_is_no_reason_to_refuse_a_second_pass(tmp_pa
     capture = open_capture([CAPTURE, tmp_path / "missing.pcap"])
     kinds = [capture.tables("problems")["problems"]["kind"].to_pylist() for _ in range(2)]
     assert kinds == [["unreadable_file"]] * 2
+    capture.tables("errors")
+    assert [each.kind for each in capture.file_problems] == ["unreadable_file"]
 
 
 def test_a_file_that_has_gone_is_an_error(tmp_path: Path) -> None:
@@ -130,8 +132,8 @@ def test_closing_ends_what_is_being_read(monkeypatch: pytest.MonkeyPatch, jobs: 
 def test_only_what_is_for_users_is_public() -> None:
     public = {name for name in dir(open_capture(CAPTURE)) if not name.startswith("_")}
     assert public == {
-        "as_exchanges", "close", "exchanges", "has_table", "host_names", "packets", "paths",
-        "stream", "tables",
+        "as_exchanges", "close", "exchanges", "file_problems", "has_table", "host_names", "packets",
+        "paths", "stream", "tables",
     }  # fmt: skip
 
 
