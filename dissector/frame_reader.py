@@ -11,7 +11,8 @@ import os
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field
-from typing import TypeAlias
+from itertools import islice
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,8 @@ from dissector.streams.table import OPEN
 from dissector.tls import KeyLog
 from dissector.tls.keylog_source import KeyLogSource
 
+MOST_FILE_PROBLEMS: Final = 1000
+"""Problems of files that are kept; the table `problems` has all of them."""
 Broker: TypeAlias = tuple[int, int, int]
 """Address of a broker: high and low as in `PacketBlock`, and port."""
 
@@ -86,7 +89,7 @@ class FrameReader:
         self.now = 0
         """ns since 1970: the latest time that was read."""
         self.file_problems: list[Problem] = []
-        """Problems of files that were read so far; see `problems.FILE_KINDS`."""
+        """The first problems of files that were read so far; see `problems.FILE_KINDS`."""
 
     @property
     def captures(self) -> list[str]:
@@ -127,7 +130,8 @@ class FrameReader:
     def feed(self, block: PacketBlock) -> FrameBatch:
         """The batch of a block of packets."""
         self.now = max(self.now, block.latest or self.now)
-        self.file_problems += file_problems(block.problems)
+        room = max(MOST_FILE_PROBLEMS - len(self.file_problems), 0)
+        self.file_problems += islice(file_problems(block.problems), room)
         for text in self._keylog_source.read_new():
             self._keys.add(text)
         frames = self.streams.feed(block)

@@ -215,13 +215,9 @@ def _versioned(api: str, versions: range) -> str:
     )
 
 
-def _flag(option: Option) -> str:
-    return "--" + option.name.replace("_", "-")
-
-
 def _answer(answer: Answer) -> str:
     head = (import_module(answer.function.__module__).__doc__ or "").strip()
-    options = "".join(f" [{_flag(option)} {_value(option)}]" for option in answer.options)
+    options = "".join(f" [{option.flag} {_value(option)}]" for option in answer.options)
     lines = [
         f"# {answer.name}", "", answer.question, "",
         f"    kafka-dissector {answer.name} CAPTURE...{options}", "",
@@ -232,7 +228,7 @@ def _answer(answer: Answer) -> str:
         head, "",
     ]  # fmt: skip
     if answer.options:
-        rows = [(f"`{_flag(o)}`", o.meaning, _default(o.default)) for o in answer.options]
+        rows = [(f"`{o.flag}`", o.meaning, _default(o.default)) for o in answer.options]
         lines += [*_markdown(("option", "meaning", "default"), rows), ""]
     if any(option.name == "by" for option in answer.options):
         lines += ["The columns of `--by` come first, followed by:", ""]

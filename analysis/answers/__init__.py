@@ -55,6 +55,11 @@ class Option:
     default: Value = ()
     """The default in the signature of the function; a tuple: the option may be repeated."""
 
+    @property
+    def flag(self) -> str:
+        """The option of the command."""
+        return f"--{self.name.replace('_', '-')}"
+
 
 @value
 class Variant:

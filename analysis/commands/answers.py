@@ -40,7 +40,7 @@ def command_of(answer: Answer) -> click.Command:
 
 
 def _option(option: Option) -> Any:
-    name, default = f"--{option.name.replace('_', '-')}", option.default
+    name, default = option.flag, option.default
     if isinstance(default, tuple):
         return click.option(
             name, option.name, multiple=True, default=default, callback=words, metavar="COLUMN",

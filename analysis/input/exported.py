@@ -54,7 +54,7 @@ class ExportedTables:
         self.host_names: Sequence[tuple[str, str]] = ()
         """None: tables contain no names of addresses."""
         self.file_problems: Sequence[Problem] = ()
-        """None: those of the capture are rows of `problems`, if it was exported."""
+        """Empty: problems of the capture are rows of `problems`, if that table was exported."""
         self._files: dict[str, list[Path]] = {}
         for path in self.paths:
             for match in matches(path):

@@ -41,6 +41,18 @@ def printed(name: str, recording: str, width: int) -> list[str]:
     return captured.get().splitlines()
 
 
+@pytest.mark.parametrize("width", [80, 10])
+def test_headings_from_a_capture_move_no_cursor(width: int) -> None:
+    columns = [Column("count"), Column("\x1b[31m\u202e\n[bold]", rank=1)]
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(Listing(columns, [[Text("1"), Text("2")]], hint="use --wide"))
+    text = captured.get()
+    assert "\x1b" not in text
+    assert "\u202e" not in text
+    assert r"\x1b[31m\u202e\n[bold]" in "".join(text.split())
+
+
 @pytest.mark.sampled(7)
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("recording", NAMES)
