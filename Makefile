@@ -14,7 +14,7 @@ OLDEST := .venv-oldest
 QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/protocol \
   tests/dissector/records tests/dissector/streams tests/dissector/tls tests/analysis/sql \
   $(addprefix tests/analysis/,export input kafka names summary) \
-  $(filter-out %_stored.py %_commands.py %_cli.py %_python.py %_startup.py,\
+  $(filter-out %_stored.py %_commands.py %_cli.py %_terminal.py %_python.py %_startup.py,\
     $(wildcard tests/analysis/test_*.py tests/analysis/answers/test_*.py)) \
   tests/bench --ignore tests/dissector/streams/test_streams_properties.py \
   --ignore tests/dissector/packets/test_packets_byte_input.py \

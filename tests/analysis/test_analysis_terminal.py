@@ -1,0 +1,208 @@
+"""The command in pipes and on terminals, with a pager, and interrupted."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+import dissector
+from analysis.cli import app, main
+from analysis.commands.common import FORMAT_NAMES
+from dissector import tables
+from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, ROOT, on_terminal, run
+
+
+def test_a_summary_in_a_pipe_is_plain_text() -> None:
+    done = run("summary", CAPTURE)
+    assert (done.returncode, done.stderr) == (0, b"")
+    text = done.stdout.decode()
+    assert all(line.isprintable() and line == line.rstrip() for line in text.split("\n"))
+    assert "librdkafka" in text
+    assert "p99 ms" in text
+
+
+def test_a_summary_on_a_terminal_has_colour() -> None:
+    status, text = on_terminal("summary", CAPTURE)
+    assert status == 0
+    assert "\x1b[1m" in text
+    assert "Requests" in text
+
+
+PAGER = f"{sys.executable} -c 'import sys; print(\"PAGED\", len(sys.stdin.readlines()))'"
+QUOTAS = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "height", "is_paged"),
+    [
+        (["summary", QUOTAS], 24, True),
+        (["summary", QUOTAS], 200, False),
+        (["summary", QUOTAS], 0, False),  # a terminal that does not know its size
+        (["summary", "--no-pager", QUOTAS], 24, False),
+        (["latency", QUOTAS], 10, True),
+        (["latency", QUOTAS], 100, False),
+        (["latency", "--wide", QUOTAS], 100, True),  # for its width
+        (["sql", QUOTAS, "select range from range(100)"], 24, True),
+        (["show", QUOTAS], 24, True),
+        (["export", QUOTAS], 24, False),  # rows that come while the capture is read
+    ],
+)
+def test_what_is_longer_than_the_screen_goes_to_the_pager(
+    arguments: list[str], height: int, is_paged: bool
+) -> None:
+    status, text = on_terminal(*arguments, width=100 if height else 0, height=height, pager=PAGER)
+    assert status == 0
+    assert ("PAGED" in text) == is_paged
+
+
+@pytest.mark.parametrize("pager", ["", "cat", "no-such-program --at all", "true"])
+def test_a_missing_pager_loses_nothing(pager: str) -> None:
+    status, text = on_terminal("latency", QUOTAS, width=100, height=10, pager=pager)
+    assert status == 0
+    assert ("BrokerHeartbeat" in text) == (pager != "true")
+
+
+def test_a_pipe_is_never_paged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "PAGER", PAGER)
+    assert b"PAGED" not in run("summary", QUOTAS).stdout
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_wide_tables_are_whole(width: int) -> None:
+    arguments = ("network", QUOTAS)
+    _, narrow = on_terminal(*arguments, width=width, height=500, pager="cat")
+    _, wide = on_terminal(*arguments, "--wide", width=width, height=500, pager="cat")
+    assert "Hidden (terminal too narrow): " in narrow
+    assert "Hidden" not in wide
+    assert "client_zero_windows" in wide.splitlines()[0]
+
+
+@pytest.mark.parametrize("table", ["exchanges", "errors", "connections", "topics", "problems"])
+def test_every_format_has_the_same_rows(table: str, tmp_path: Path) -> None:
+    for form in FORMAT_NAMES:
+        path = str(tmp_path / form)
+        assert main(["export", CAPTURE, "--table", table, "--format", form, "-o", path]) == 0
+    rows = [json.loads(line) for line in (tmp_path / "jsonl").read_text().splitlines()]
+    read = pa.ipc.open_stream((tmp_path / "arrow").read_bytes()).read_all()
+    assert read.schema.equals(tables.TABLES[table].schema)
+    assert pq.read_table(tmp_path / "parquet").equals(read)
+    assert pa.csv.read_csv(tmp_path / "csv").num_rows == len(read) == len(rows)
+    assert rows or table in ("errors", "problems")
+    for name in read.column_names:
+        if not pa.types.is_timestamp(read[name].type):
+            assert read[name].to_pylist() == [row[name] for row in rows]
+
+
+def test_standard_input_is_a_capture() -> None:
+    whole = run("export", CAPTURE)
+    piped = run("export", "-", stdin=Path(CAPTURE).read_bytes())
+    rows = [[json.loads(line) for line in each.stdout.splitlines()] for each in (whole, piped)]
+    for row in (*rows[0], *rows[1]):
+        del row["capture"]
+    assert rows[0] == rows[1]
+    assert len(rows[0]) > 50
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
+    status, text = on_terminal("export", CAPTURE, "--format", form)
+    assert status == 2
+    assert f"cannot write {form} to a terminal" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["summary"], ["show"], *(["export", "--format", form] for form in FORMAT_NAMES)],
+    ids=lambda command: command[-1],
+)
+def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, *command, CAPTURE], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=ROOT, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+    process.stderr.close()
+
+
+def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
+    """A raw stream reports no error if it has written a part: these rows are one part."""
+    capture = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
+    process = subprocess.Popen(
+        [*COMMAND, "export", capture], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=ROOT, env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}, bufsize=0,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stderr is not None
+    assert process.stdout.read(1)
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    assert process.wait(60) == 141
+    process.stderr.close()
+
+
+def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "export", "-", "-o", str(tmp_path / "rows")], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(Path(CAPTURE).read_bytes())
+    process.stdin.flush()
+    until = time.monotonic() + 180
+    while not list(tmp_path.iterdir()) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, output = process.communicate(timeout=180)
+    assert process.returncode == 130
+    assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
+
+
+def test_an_interrupt_leaves_no_unreadable_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = dissector.Capture.stream
+
+    def interrupted(self: dissector.Capture, names: list[str]) -> Iterator[object]:
+        yield next(stream(self, names))
+        assert list(tmp_path.iterdir())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dissector.Capture, "stream", interrupted)
+    assert main(["export", CAPTURE, "--table", "all", "-o", str(tmp_path)]) == 130
+    assert main(["export", CAPTURE, "--table", "all", "-o", str(tmp_path / "new")]) == 130
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_before_the_command_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(app, "parse_args", interrupted)
+    assert main(["--help"]) == 130
+
+
+@pytest.mark.parametrize("command", ["summary", "export", "show"])
+def test_an_interrupt_is_status_130_without_output(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(dissector, "open_capture", interrupted, raising=False)
+    assert main([command, "x.pcap"]) == 130
+    assert capsys.readouterr() == ("", "")
