@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tools.record.kafka.artifacts import HERE
@@ -130,12 +129,7 @@ class Cluster:
             self.wait(node.id)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         # Brokers first: a broker says good-bye to a controller that still stands.
         for number in sorted(self._running, key=lambda number: not self.nodes[number].is_broker):
             self.stop(number)
@@ -294,10 +288,5 @@ class ZooKeeper:
         wait_for(lambda: "binding to port" in log.read_text(), "ZooKeeper starts", 30)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         end(self._process)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from tools.record.kafka import artifacts
@@ -48,12 +47,7 @@ class Disk:
         limit = self.group / "blkio.throttle.write_bps_device"
         limit.write_text(f"{number} {bytes_per_s}")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         run("umount", str(self.mount))
         run("losetup", "--detach", self._device)
         self.group.rmdir()

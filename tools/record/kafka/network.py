@@ -19,7 +19,6 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Self
 
 from tools.record.kafka.recording import Recording, end
@@ -107,12 +106,7 @@ class Wire:
         late = [5 + 20 * chance() if chance() < weather.late else 0 for _ in range(times)]
         return [weather.delay_ms + delay for delay in late]
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._carrier.join(5)
         end(self._host)
