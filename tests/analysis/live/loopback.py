@@ -17,15 +17,12 @@ import sys
 import time
 from pathlib import Path
 
+from tests.analysis.live.sniffing import ROOT, SNIFF
 from tests.dissector.test_capture_nested import BROKER, DIALOGUES, SEGMENT, Dialogue
 from tools.record import clients
 from tools.record.kafka.recording import enter_new_network
 from tools.record.mock import MockCluster
 from tools.record.scenarios.librdkafka import beginning, consumer, produce, read
-
-ROOT = Path(__file__).parents[3]
-SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys.argv[1:]]))"
-
 
 TOOLS = {
     "tcpdump": ["tcpdump", "-i", "lo", "-s", "0", "-B", "16384", "-U", "-w", "-"],
@@ -46,7 +43,7 @@ def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
                 TOOLS[tool], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         sniffer = subprocess.Popen(
-            [sys.executable, "-c", SNIFF, *arguments], cwd=ROOT, stdout=out, stderr=err,
+            [*SNIFF, *arguments], cwd=ROOT, stdout=out, stderr=err,
             stdin=writer.stdout if writer else None,
         )  # fmt: skip
     wait_for_sniffer(folder / "err", sniffer)

@@ -8,8 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
@@ -20,14 +19,10 @@ from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
+from tests.analysis.live.sniffing import ROOT, SNIFF, sniffing
 
-ROOT = Path(__file__).parents[3]
 CAPTURES = ROOT / "captures"
 PLAIN = CAPTURES / "librdkafka-mock-produce.pcap"
-SNIFF = [
-    sys.executable, "-c",
-    "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys.argv[1:]]))",
-]  # fmt: skip
 
 
 def run(
@@ -45,23 +40,6 @@ def error_line(result: subprocess.CompletedProcess[str]) -> str:
     assert result.returncode == 1, result.stderr
     (line,) = result.stderr.splitlines()
     return line
-
-
-@contextmanager
-def sniffing(*arguments: str, before: Sequence[str] = ()) -> Iterator[subprocess.Popen[bytes]]:
-    """A running `sniff`, which is always killed at the end."""
-    process = subprocess.Popen(
-        [*before, *SNIFF, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, cwd=ROOT,
-    )  # fmt: skip
-    watchdog = threading.Timer(200, process.kill)  # then its output ends
-    watchdog.start()
-    try:
-        yield process
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.wait()
 
 
 def packet_problems(capture: Path) -> list[object]:

@@ -9,13 +9,10 @@ import pty
 import signal
 import stat
 import subprocess
-import sys
 import termios
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,14 +29,9 @@ from analysis.live.rotation import Rotation
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
+from tests.analysis.live.sniffing import ROOT, sniffing
 
-ROOT = Path(__file__).parents[3]
 PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
-SNIFF = [
-    sys.executable, "-c",
-    "import os, sys; os.umask(0); from analysis.cli import main; "
-    "sys.exit(main(['sniff', *sys.argv[1:]]))",
-]  # fmt: skip
 IDENTITY = ("client_id", "api", "correlation_id", "client_port", "request_bytes")
 
 
@@ -50,23 +42,6 @@ def rows_of(capture: Path, table: str = "exchanges") -> list[dict[str, Any]]:
 
 def identities(rows: Sequence[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row[name] for name in IDENTITY) for row in rows)
-
-
-@contextmanager
-def sniffing(
-    *arguments: str, before: Sequence[str] = (), **given: Any
-) -> Iterator[subprocess.Popen[bytes]]:
-    """`sniff -`, with a umask of 0; killed at the end, or after 40 seconds."""
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | given
-    process = subprocess.Popen([*before, *SNIFF, "-", *arguments], cwd=ROOT, **pipes)
-    watchdog = threading.Timer(200, process.kill)
-    watchdog.start()
-    try:
-        yield process
-    finally:
-        watchdog.cancel()
-        process.kill()
-        process.wait()
 
 
 def send(process: subprocess.Popen[bytes], data: bytes) -> None:
@@ -100,7 +75,7 @@ def check_complete(folder: Path) -> None:
 
 def test_sighup_ends_a_session_like_the_end_of_a_file(tmp_path: Path) -> None:
     words = ["--view", "jsonl", "--export", str(tmp_path / "tables")]
-    with sniffing(*words, "--write", str(tmp_path / "kept.pcapng")) as process:
+    with sniffing("-", *words, "--write", str(tmp_path / "kept.pcapng")) as process:
         send(process, PLAIN.read_bytes())
         assert process.stdout
         first = process.stdout.readline()
@@ -124,7 +99,7 @@ def test_a_closed_terminal_leaves_complete_files(tmp_path: Path, view: str) -> N
     words = ["--view", view, "--export", str(tmp_path / "tables")]
     words += ["--write", str(tmp_path / "kept.pcapng")]
     with sniffing(
-        *words, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=take_terminal
+        "-", *words, stdout=inside, stderr=inside, start_new_session=True, preexec_fn=take_terminal
     ) as process:
         os.close(inside)
         data = PLAIN.read_bytes()
@@ -136,7 +111,7 @@ def test_a_closed_terminal_leaves_complete_files(tmp_path: Path, view: str) -> N
 
 
 def test_a_session_under_nohup_continues(tmp_path: Path) -> None:
-    with sniffing("--view", "jsonl", before=["nohup"]) as process:
+    with sniffing("-", "--view", "jsonl", before=["nohup"]) as process:
         send(process, PLAIN.read_bytes())
         assert process.stdout
         assert process.stdout.readline()
@@ -150,7 +125,7 @@ def test_a_session_under_nohup_continues(tmp_path: Path) -> None:
 
 def test_a_closed_pipe_leaves_complete_files(tmp_path: Path) -> None:
     """`sniff - --export DIR | head`: the last rows of the tables are kept."""
-    with sniffing("--export", str(tmp_path / "tables")) as process:
+    with sniffing("-", "--export", str(tmp_path / "tables")) as process:
         assert process.stdout
         process.stdout.close()
         send(process, PLAIN.read_bytes())
@@ -172,7 +147,7 @@ def test_only_the_owner_can_read_recordings(tmp_path: Path, limits: list[str]) -
                 actual.setdefault(file.suffix, set()).add(stat.S_IMODE(file.stat().st_mode))
         return actual
 
-    with sniffing(*words, *limits) as process:
+    with sniffing("-", *words, *limits) as process:
         send(process, PLAIN.read_bytes())
         wait_for(lambda: bytes_below(tmp_path, "*.jsonl") and [*tmp_path.rglob("*.partial")])
         while_it_runs = modes()
@@ -192,7 +167,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path, option: str, is_danglin
     if not is_dangling:
         target.write_text("precious")
     link.symlink_to(target)
-    with sniffing(option, str(link), "--view", "none") as process:
+    with sniffing("-", option, str(link), "--view", "none") as process:
         _, message = process.communicate(PLAIN.read_bytes(), timeout=180)
     assert process.returncode == 1
     assert message.decode() == (
@@ -204,7 +179,7 @@ def test_a_symbolic_link_is_not_followed(tmp_path: Path, option: str, is_danglin
 def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
     kept = tmp_path / "kept.pcapng"
     kept.write_text("precious")
-    with sniffing("--write", str(kept), "-o", str(tmp_path / "rows.jsonl")) as process:
+    with sniffing("-", "--write", str(kept), "-o", str(tmp_path / "rows.jsonl")) as process:
         _, message = process.communicate(PLAIN.read_bytes(), timeout=180)
     assert (process.returncode, kept.read_text()) == (1, "precious")
     assert "already exists" in message.decode()
@@ -221,7 +196,7 @@ def test_links_with_predicted_names_are_not_followed(tmp_path: Path) -> None:
         table = tmp_path / "exchanges" / f"exchanges-{moment}-00001.parquet.partial"
         table.symlink_to(target)
     words = ["--write", str(tmp_path / "kept.pcapng"), "--rotate-time", "1h"]
-    with sniffing(*words, "--export", str(tmp_path), "--view", "none") as process:
+    with sniffing("-", *words, "--export", str(tmp_path), "--view", "none") as process:
         process.communicate(PLAIN.read_bytes(), timeout=180)
     assert process.returncode == 0
     assert target.read_text() == "precious"
@@ -291,7 +266,10 @@ def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
     data, both = PLAIN.read_bytes(), []
     words = ["--write", str(tmp_path / "kept.pcapng"), "--rotate-size", "8k"]
     words += ["-o", str(tmp_path / "rows.jsonl"), "--export", str(tmp_path / "tables")]
-    with sniffing(*words, "--view", "none") as left, sniffing(*words, "--view", "none") as right:
+    with (
+        sniffing("-", *words, "--view", "none") as left,
+        sniffing("-", *words, "--view", "none") as right,
+    ):
         for process in (left, right):
             send(process, data)
             assert process.stdin
@@ -326,7 +304,7 @@ def test_json_lines_rotate(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limits", [[], ["--rotate-size", "4k"]])
 def test_where_filters_json_lines(tmp_path: Path, limits: list[str]) -> None:
     words = ["-o", str(tmp_path / "rows.jsonl"), "--where", "api = 'Produce'", *limits]
-    with sniffing(*words, "--view", "none") as process:
+    with sniffing("-", *words, "--view", "none") as process:
         process.communicate(PLAIN.read_bytes(), timeout=180)
     assert process.returncode == 0
     expected = [row for row in rows_of(PLAIN) if row["api"] == "Produce"]
@@ -339,7 +317,7 @@ def test_a_full_disk_leaves_whole_json_lines(tmp_path: Path, limits: list[str]) 
     """A limit of the file size (RLIMIT_FSIZE) acts like a full disk."""
     limit = ["prlimit", "--fsize=3000"]
     words = ["-o", str(tmp_path / "rows.jsonl"), "--view", "jsonl", *limits]
-    with sniffing(*words, before=limit) as process:
+    with sniffing("-", *words, before=limit) as process:
         shown, message = process.communicate(PLAIN.read_bytes(), timeout=180)
     assert process.returncode == 1
     assert "which can be read" in message.decode()

@@ -19,7 +19,6 @@ from tools.record.truth import of_librdkafka
 
 ROOT = Path(__file__).parents[3]
 LOOPBACK = Path(__file__).with_name("loopback.py")
-SNIFF = "import sys; from analysis.cli import main; sys.exit(main(['sniff', *sys.argv[1:]]))"
 IDENTITY = ("client_id", "api", "api_version", "correlation_id", "request_bytes", "response_bytes")
 
 

@@ -1,0 +1,36 @@
+"""`sniff` as a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[3]
+SNIFF = [
+    sys.executable, "-c",
+    "import os, sys; os.umask(0); from analysis.cli import main; "
+    "sys.exit(main(['sniff', *sys.argv[1:]]))",
+]  # fmt: skip
+"""The command. It makes private files private itself: its umask is 0."""
+
+
+@contextmanager
+def sniffing(
+    *arguments: str, before: Sequence[str] = (), **given: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A running `sniff`; killed at the end, or after 200 seconds: then its output ends."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | given
+    process = subprocess.Popen([*before, *SNIFF, *arguments], cwd=ROOT, **pipes)
+    watchdog = threading.Timer(200, process.kill)
+    watchdog.start()
+    try:
+        yield process
+    finally:
+        watchdog.cancel()
+        process.kill()
+        process.wait()
