@@ -35,6 +35,7 @@ from dissector.streams.table import (
     Bools,
     ConnectionTable,
     StreamTable,
+    streams_at,
 )
 from dissector.tables.builder import TableBuilder
 from dissector.tables.connections import MessageStats
@@ -114,7 +115,9 @@ def is_normal(table: ConnectionTable, streams: StreamTable, rows: Int64) -> Bool
     """Whether these connections are in the normal state, apart from missing bytes."""
     normal: Bools = (table.protocol[rows] == KAFKA) & (streams.protocol[rows] == KAFKA)
     normal &= (table.client[rows] >= 0) & (table.closed[rows] == OPEN) & ~table.replaced[rows]
-    normal &= (streams.state[rows] == FRAMED).all(axis=1) & streams.has_origin[rows].all(axis=1)
+    stream = streams_at(rows)
+    is_framed = (streams.state[stream] == FRAMED) & streams.has_origin[stream]
+    normal &= is_framed.reshape(-1, 2).all(axis=1)
     return normal
 
 

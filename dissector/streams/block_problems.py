@@ -83,5 +83,5 @@ class BlockProblems:
 
     def _last_time(self, stream: int) -> int:
         """When the latest byte of the stream that is in order became readable, ns."""
-        time = int(self._streams.flat("readable_time")[stream])
+        time = int(self._streams.readable_time[stream])
         return time if time != FIRST_TIME else int(self._table.last_time[stream >> 1])

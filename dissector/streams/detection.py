@@ -98,7 +98,7 @@ class ProtocolDetector:
         table, stream, row = self._table, chains.stream, chains.stream >> 1
         index = np.flatnonzero(
             (self._streams.protocol[row] == UNDECIDED)
-            & (self._streams.flat("state")[stream] == HEAD)
+            & (self._streams.state[stream] == HEAD)
             & (table.client[row] == stream & 1)
         )
         if not len(index):
@@ -168,7 +168,7 @@ class ProtocolDetector:
         """
         table, stream, row = self._table, chains.stream[index], chains.stream[index] >> 1
         may_be_client = self._scorer.may_be_client(stream)
-        boundary = chains.address_of(index, self._streams.flat("boundary")[stream])
+        boundary = chains.address_of(index, self._streams.boundary[stream])
         first = np.maximum(chains.address.searchsorted(boundary), chains.first[index])
         at, owner = segment_starts(chains, index, first)
         verdict = verdicts(chains, self._scorer, at, index[owner])
@@ -271,7 +271,7 @@ class ProtocolDetector:
         keep = np.maximum(keep, end - np.where(peer_waits, WAITING_BYTES, SEEK_BYTES))
         kept = chains.address[chains.piece_of(np.minimum(keep, end - 1))]
         kept = np.where(keep >= end, end, kept)
-        boundary = self._streams.flat("boundary")
+        boundary = self._streams.boundary
         boundary[stream] = np.maximum(boundary[stream], chains.position_of(index, kept))
 
 

@@ -75,7 +75,7 @@ class Doubts:
         # start of a segment is not sufficient evidence, unless the bytes of the body are missing.
         is_border = chains.is_border(at)
         is_unreadable = is_border & (chains.gap_after(at) < chains.end[index])
-        begins = (at == begin) | (is_border & (self._streams.flat("state")[stream] != RESUMED))
+        begins = (at == begin) | (is_border & (self._streams.state[stream] != RESUMED))
         for each in np.flatnonzero(sure & ~begins).tolist():
             verdict = self._bodies.check(chains, int(index[each]), int(at[each]))[0]
             sure[each] = verdict == CONSISTENT or (verdict == UNKNOWN and is_unreadable[each])
@@ -140,8 +140,8 @@ class Doubts:
         `row`: rows of `frames`. `is_first`, `is_last`: of the chain of the `stream`.
         """
         chains, streams, number = self._chains, self._streams, frames.second[row]
-        known = streams.flat("has_correlation")[stream]
-        earlier = np.where(known, streams.flat("correlation")[stream], NEVER)
+        known = streams.has_correlation[stream]
+        earlier = np.where(known, streams.correlation[stream], NEVER)
         before = np.where(is_first, earlier, frames.second[row - 1])
         behind = np.where(is_last, NEVER, np.append(frames.second, NEVER)[row + 1])
         begin = frames.start[row]

@@ -215,7 +215,7 @@ class FlowTracker:
             table.high[rows, at], table.low[rows, at], table.port[rows, at] = (
                 each[packet] for each in ends
             )
-            streams.anchor[rows, at] = _or_never(is_valid & is_anchor, number[packet])
+            streams.anchor[2 * rows + at] = _or_never(is_valid & is_anchor, number[packet])
         return rows
 
     # Incarnations
@@ -272,7 +272,8 @@ class FlowTracker:
         """
         code, slot, count = np.unique(pairs.code(event), return_inverse=True, return_counts=True)
         rows = pairs.row[code]
-        isn, anchor = self._table.isn[rows], self._streams.anchor[rows]
+        isn = self._table.isn[rows]
+        anchor = self._streams.anchor[streams_at(rows)].reshape(-1, 2)
         is_single = (count <= _MAX_EVENTS) & (np.bincount(slot, ~is_syn[event]) == 0)
         order = np.argsort(slot, kind="stable")
         first = np.cumsum(count) - count
@@ -305,7 +306,7 @@ class FlowTracker:
         stream, first = np.unique(stream, return_index=True)
         packet = packet[first]
         ahead = sequence.ahead(block.seq[packet], streams.next_sequence(stream))
-        has_position = ~np.isin(streams.flat("state")[stream], (NEW, IGNORED))
+        has_position = ~np.isin(streams.state[stream], (NEW, IGNORED))
         is_outside = (ahead > WINDOW_AHEAD) | (ahead < -WINDOW_BEHIND)
         outside: Int64 = packet[has_position & is_outside]
         return outside
@@ -319,8 +320,8 @@ class FlowTracker:
             known[code] = self._recent.of(key) or [Begin(row)]
         rows = np.array([each.row for begins in known.values() for each in begins], np.int64)
         self._restore(rows)
-        columns = self._table.isn[rows], self._streams.anchor[rows]
-        states = zip(*(each.tolist() for each in columns), strict=True)
+        anchor = self._streams.anchor[streams_at(rows)].reshape(-1, 2)
+        states = zip(self._table.isn[rows].tolist(), anchor.tolist(), strict=True)
         for code, begins in known.items():
             pairs.incarnations[code] = [Incarnation(*begin, *next(states)) for begin in begins]
 
@@ -336,7 +337,7 @@ class FlowTracker:
             before = newest.get(code, int(pairs.row[code]))
             newest[code] = row
             self._table.replaced[before] = True
-            deadline = self._streams.close_deadline[before]
+            deadline = self._streams.close_deadline[2 * before : 2 * before + 2]
             np.minimum(deadline, block.time[each.begin] + GRACE, out=deadline)
         self._set_current(pairs)
 
@@ -432,7 +433,7 @@ class FlowTracker:
             self._record_closes(block, closing, rows[assignment.slot[closing] >> 1])
         # A connection that one end has closed may go on (RFC 9293, section 3.6): it is over when it
         # is idle. If packets follow a RST beyond its deadline, the RST was damaged.
-        deadline = self._streams.close_deadline
+        deadline = self._streams.close_deadline.reshape(-1, 2)  # by end
         idle = rows[(table.closed[rows] == FIN_SEEN) & ~table.replaced[rows]]
         deadline[idle] = table.last_time[idle, None] + PATIENCE
         reset = rows[(table.closed[rows] == RST_SEEN) & ~table.replaced[rows]]
@@ -448,8 +449,8 @@ class FlowTracker:
         reset, fin = row[is_rst], row[~is_rst]
         table.closed[reset] = RST_SEEN
         table.closed[fin] = np.maximum(table.closed[fin], FIN_SEEN)
-        deadline = block.time[packet[is_rst], None] + GRACE
-        np.minimum.at(self._streams.close_deadline, reset, deadline)
+        deadline = np.repeat(block.time[packet[is_rst]] + GRACE, 2)
+        np.minimum.at(self._streams.close_deadline, streams_at(reset), deadline)
 
     def _measure_handshakes(self, block: PacketBlock, assignment: Assignment) -> None:
         """Measure the time from each SYN to the client's ACK directly behind it."""

@@ -105,13 +105,13 @@ class FrameParser:
         """Search for missing boundaries, and walk the chains. Returns the streams to walk again."""
         streams, chains = self._streams, self._chains
         stream = self._stream[index]
-        lost = streams.flat("state")[stream] == SEARCHING
+        lost = streams.state[stream] == SEARCHING
         if lost.any():
             self._record_ids()
             self._find_boundaries(index[lost], of_clients=of_clients)
         index = index[streams.is_framed(stream)]
         stream = self._stream[index]
-        begin = chains.address_of(index, streams.flat("boundary")[stream])
+        begin = chains.address_of(index, streams.boundary[stream])
         frames, until, at, ended, behind = chains.walk(index, begin)
         kept = np.ones(len(frames.start), np.bool_)
         resumed = []
@@ -130,11 +130,9 @@ class FrameParser:
                 ended[each], behind[each] = WHOLE, -1
                 resumed += [each] * goes_on
         self._chain_frames.append(frames if kept.all() else frames.where(kept))
-        streams.flat("boundary")[stream] = chains.position_of(index, at)
-        streams.flat("frame_end")[stream] = np.where(
-            behind < 0, NEVER, chains.position_of(index, behind)
-        )
-        streams.flat("check_from")[stream] = streams.flat("boundary")[stream] + FIRST_CHECK
+        streams.boundary[stream] = chains.position_of(index, at)
+        streams.frame_end[stream] = np.where(behind < 0, NEVER, chains.position_of(index, behind))
+        streams.check_from[stream] = streams.boundary[stream] + FIRST_CHECK
         is_border = chains.is_border(at)
         self._states.advance(stream[(at != begin) & is_border], ALIGNED)
         self._states.advance(stream[np.array(resumed, np.int64)], FOUND)
@@ -142,7 +140,7 @@ class FrameParser:
         for each in broken[ended[broken] == BAD].tolist():
             self._block_problems.add(
                 "frames", "bad_size", "four bytes cannot be the size of a frame",
-                int(stream[each]), int(streams.flat("boundary")[stream[each]]), 4,
+                int(stream[each]), int(streams.boundary[stream[each]]), 4,
             )  # fmt: skip
         self._lose_boundary(stream[broken])
         return index[np.union1d(broken, np.array(resumed, np.int64))]
@@ -161,12 +159,12 @@ class FrameParser:
         """Mark the boundaries of these streams as unknown from here on."""
         streams = self._streams
         self._states.advance(stream, BROKEN)
-        streams.flat("search_from")[stream] = streams.flat("boundary")[stream]
+        streams.search_from[stream] = streams.boundary[stream]
 
     def _find_boundaries(self, index: Int64, *, of_clients: bool) -> None:
         """Resynchronise these streams, where possible."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
-        begin = chains.address_of(index, streams.flat("boundary")[stream])
+        begin = chains.address_of(index, streams.boundary[stream])
         pending, place = begin.copy(), np.full(len(index), -1)
         is_undecided = streams.protocol[stream >> 1] == UNDECIDED
         waits = self._peer_waits[index] & is_undecided
@@ -186,12 +184,12 @@ class FrameParser:
         index, stream, place = index[resumed], stream[resumed], place[resumed]
         position = chains.position_of(index, place)
         self._states.advance(stream, FOUND)
-        streams.flat("boundary")[stream] = position
+        streams.boundary[stream] = position
         self._report_skipped(stream, position)
 
     def _report_skipped(self, stream: Int64, until: Int64) -> None:
         """Report bytes that were skipped because no boundary was known."""
-        since = self._streams.flat("search_from")[stream]
+        since = self._streams.search_from[stream]
         for each in np.flatnonzero(until > since).tolist():
             self._block_problems.add_skipped(
                 int(stream[each]), int(since[each]), int(until[each] - since[each])
@@ -200,7 +198,7 @@ class FrameParser:
     def _lose_missing_heads(self) -> None:
         """Mark streams whose first bytes are lost: they may begin at any other place."""
         chains, streams, stream = self._chains, self._streams, self._stream
-        is_lost = chains.pieces.at[chains.first[:-1]] != streams.flat("boundary")[stream]
+        is_lost = chains.pieces.at[chains.first[:-1]] != streams.boundary[stream]
         self._states.advance(stream[is_lost], HEAD_LOST)
 
     def _stop_waiting_for_heads(self) -> None:
@@ -210,15 +208,13 @@ class FrameParser:
         is_client = self._table.is_client(stream)
         # If the client's bytes arrived behind a hole, that hole is filled or given up later. If no
         # bytes arrived, its clock may be behind: then the broker's first bytes are a response.
-        peer = self._streams.flat("state")[stream ^ 1]
+        peer = self._streams.state[stream ^ 1]
         is_pending = (peer == HEAD) & (self._table.bytes.reshape(-1)[stream ^ 1] > 0)
         is_pending |= self._peer_waits
         server_only = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
-        first, latest = (
-            self._streams.flat(name)[stream[server_only]]
-            for name in ("origin_time", "readable_time")
-        )
-        server_only = server_only[latest - first <= CLOCK_SKEW]
+        server = stream[server_only]
+        duration = self._streams.readable_time[server] - self._streams.origin_time[server]
+        server_only = server_only[duration <= CLOCK_SKEW]
         begin = chains.address[chains.first[server_only]]
         verdict = self._scorer.responses(chains, begin, server_only)[1]
         is_pending[server_only] |= verdict == YES
@@ -260,7 +256,7 @@ class FrameParser:
         slot = np.flatnonzero(earliest >= 0)
         index, stream = chains.slot.searchsorted(slot), stream[slot]
         begin = chains.position_of(index, frames.start[earliest[slot]])
-        is_head = begin == self._streams.flat("framed_until")[stream]
+        is_head = begin == self._streams.framed_until[stream]
         self._scorer.record_requests(stream, least[slot], most[slot], fall[slot], is_head)
 
     # Incomplete messages
@@ -279,10 +275,10 @@ class FrameParser:
         """Streams whose incomplete message is to be checked: the stream has ended, or the message
         has grown and seems to contain another one."""
         streams, stream, chains = self._streams, self._stream, self._chains
-        boundary, end = streams.flat("boundary")[stream], streams.flat("next_position")[stream]
+        boundary, end = streams.boundary[stream], streams.next_position[stream]
         due = streams.is_framed(stream) & (boundary < end)
-        due &= streams.flat("frame_end")[stream] >= 0
-        due &= self._finished | (end >= streams.flat("check_from")[stream])
+        due &= streams.frame_end[stream] >= 0
+        due &= self._finished | (end >= streams.check_from[stream])
         # The bytes of streams that do not go on are not in this block.
         at = chains.address_of(np.arange(len(stream)), boundary)
         due &= at >= chains.address[chains.first[:-1]]
@@ -296,7 +292,7 @@ class FrameParser:
         due[without_inner] = False
         length = end[without_inner] - boundary[without_inner]
         next_check = boundary[without_inner] + 3 * length // 2
-        streams.flat("check_from")[stream[without_inner]] = next_check
+        streams.check_from[stream[without_inner]] = next_check
         due_streams: list[int] = np.flatnonzero(due).tolist()
         return due_streams
 
@@ -305,10 +301,10 @@ class FrameParser:
         another message begins inside it, move the boundary there and return True."""
         streams, stream = self._streams, int(self._stream[index])
         chain = np.array([index])
-        boundary = streams.flat("boundary")[[stream]]
+        boundary = streams.boundary[[stream]]
         at, end = int(self._chains.address_of(chain, boundary)[0]), int(self._chains.end[index])
         verdict, _ = self._bodies.check(self._chains, index, at)
-        streams.flat("check_from")[stream] = boundary[0] + 3 * (end - at) // 2
+        streams.check_from[stream] = boundary[0] + 3 * (end - at) // 2
         is_last = bool(self._finished[index])
         if verdict in (SURPLUS, UNKNOWN) and not (is_last or self._is_answered(stream)):
             return False
@@ -319,8 +315,8 @@ class FrameParser:
             return False
         self._report_long(index, at, inside)
         position = self._chains.position_of(chain, np.array([inside]))
-        streams.flat("boundary")[[stream]] = position
-        streams.flat("frame_end")[stream] = NEVER
+        streams.boundary[[stream]] = position
+        streams.frame_end[stream] = NEVER
         self._states.advance(self._stream[chain], FOUND)
         return True
 
@@ -329,13 +325,13 @@ class FrameParser:
         if self._table.client[stream >> 1] != stream & 1:
             return False
         streams, both = self._streams, np.array([stream, stream ^ 1])
-        request, response = streams.flat("correlation")[both].tolist()
-        return bool(streams.flat("has_correlation")[both].all()) and response > request
+        request, response = streams.correlation[both].tolist()
+        return bool(streams.has_correlation[both].all()) and response > request
 
     def _is_unsure(self, index: int, at: int) -> bool:
         """Whether a message behind missing or damaged bytes has little evidence: it does not begin
         a segment, and its header is not certain."""
-        if self._streams.flat("state")[self._stream[index]] != RESUMED:
+        if self._streams.state[self._stream[index]] != RESUMED:
             return False
         sure, _ = self._scorer.is_sure(self._chains, np.array([at]), np.array([index]))
         return not sure[0]
@@ -343,18 +339,18 @@ class FrameParser:
     def _finish_streams(self, index: Int64) -> None:
         """Return the incomplete frames at the ends of streams, and report them."""
         streams, chains, stream = self._streams, self._chains, self._stream[index]
-        boundary, end = streams.flat("boundary"), streams.flat("next_position")
+        boundary, end = streams.boundary, streams.next_position
         self._states.advance(stream, HEAD_LOST)
-        is_searching = streams.flat("state")[stream] == SEARCHING
+        is_searching = streams.state[stream] == SEARCHING
         decided = stream[is_searching & (streams.protocol[stream >> 1] != UNDECIDED)]
         self._report_skipped(decided, end[decided])
         boundary[stream[is_searching]] = end[stream[is_searching]]
         # The skipped bytes of undecided connections are reported if they turn out to be Kafka.
-        streams.flat("search_from")[decided] = end[decided]
+        streams.search_from[decided] = end[decided]
         incomplete = np.flatnonzero(streams.is_framed(stream) & (boundary[stream] < end[stream]))
         index, stream = index[incomplete], stream[incomplete]
         at = chains.address_of(index, boundary[stream])
-        has_size = streams.flat("frame_end")[stream] >= 0
+        has_size = streams.frame_end[stream] >= 0
         size = chains.space.number(at, "i4")
         self._chain_frames.append(chains.frames_at(at[has_size], size[has_size]))
         missing = at + 4 + size - chains.end[index]
@@ -363,8 +359,8 @@ class FrameParser:
                 "frames", "cut_message", "a message is incomplete: no more bytes arrived",
                 int(stream[each]), int(boundary[stream[each]]), int(missing[each]),
             )  # fmt: skip
-        boundary[stream] = np.where(has_size, streams.flat("frame_end")[stream], end[stream])
-        streams.flat("frame_end")[stream] = NEVER
+        boundary[stream] = np.where(has_size, streams.frame_end[stream], end[stream])
+        streams.frame_end[stream] = NEVER
         for each in np.flatnonzero(~has_size).tolist():
             self._block_problems.add(
                 "frames", "cut_size", "the size of a message is incomplete: no more bytes arrived",

@@ -77,9 +77,9 @@ def frame_block(
     pieces, stream_ids = chains.pieces, chains.stream_ids
     end = np.zeros(len(stream_ids), np.int64)
     end[chains.slot] = chains.end
-    names = "framed_until", "frame_count", "gap_count"
-    until, count, gaps = (streams.flat(name)[stream_ids] for name in names)
-    origin = streams.flat("origin")[stream_ids].astype(np.int64)
+    columns = streams.framed_until, streams.frame_count, streams.gap_count
+    until, count, gaps = (column[stream_ids] for column in columns)
+    origin = streams.origin[stream_ids].astype(np.int64)
     row = stream_ids >> 1
     client = np.where(table.is_client(stream_ids), row, -1 - row)
     connection, capture = (np.empty(len(start), np.int32) for _ in range(2))
@@ -91,8 +91,8 @@ def frame_block(
         start.argsort(kind="stable"), start, size, first, until, count, gaps, connection,
         is_request.view(np.uint8), capture, *numbers,
     )  # fmt: skip
-    for name, column in zip(names, (until, count, gaps), strict=True):
-        streams.flat(name)[stream_ids] = column
+    for column, latest in zip(columns, (until, count, gaps), strict=True):
+        column[stream_ids] = latest
     start, place, size, readable, packet, time, end_time, *others = numbers
     sequence, acknowledged, rank, run = others
     return FrameBlock(

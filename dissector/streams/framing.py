@@ -76,7 +76,7 @@ class Framer:
     def hold(self, data: Bytes, stream_ids: Int64, segments: Segments) -> None:
         """Carry the segments that later blocks need."""
         streams = self._streams
-        boundary, state = streams.flat("boundary")[stream_ids], streams.flat("state")[stream_ids]
+        boundary, state = streams.boundary[stream_ids], streams.state[stream_ids]
         framed = streams.is_framed(stream_ids)
         boundary = np.where(state == IGNORED, LAST_TIME, boundary)
         boundary[state == NEW] = FIRST_TIME
@@ -87,18 +87,16 @@ class Framer:
         segments = segments[np.lexsort((segments.at, segments.stream))]
         stream = stream_ids[segments.stream]
         # The first borders are kept: if a size is wrong, messages begin at them.
-        joins = framed[segments.stream] & (segments.at < streams.flat("next_position")[stream])
+        joins = framed[segments.stream] & (segments.at < streams.next_position[stream])
         joins &= segments.at >= boundary[segments.stream] + SEEK_BYTES
         self.carry.store(data, replace(segments, stream=stream), joins)
 
     def _goes_on(self, stream_ids: Int64, finished: Bools) -> Bools:
         """The streams to walk: not those whose frame is still incomplete."""
         streams = self._streams
-        frame_end = streams.flat("frame_end")[stream_ids]
-        end = streams.flat("next_position")[stream_ids]
-        is_due = (
-            (frame_end < 0) | (frame_end <= end) | (streams.flat("check_from")[stream_ids] <= end)
-        )
+        frame_end = streams.frame_end[stream_ids]
+        end = streams.next_position[stream_ids]
+        is_due = (frame_end < 0) | (frame_end <= end) | (streams.check_from[stream_ids] <= end)
         goes_on: Bools = np.where(streams.is_framed(stream_ids), is_due | finished, True)
-        goes_on &= ~np.isin(streams.flat("state")[stream_ids], (IGNORED, ENCRYPTED))
+        goes_on &= ~np.isin(streams.state[stream_ids], (IGNORED, ENCRYPTED))
         return goes_on

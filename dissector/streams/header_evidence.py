@@ -133,7 +133,7 @@ class HeaderScorer:
     def begin_block(self, stream: Int64) -> None:
         """Begin a block of these streams: their correlation ids become those before the block."""
         streams = self._streams
-        streams.flat("correlation_before")[stream] = streams.flat("correlation")[stream]
+        streams.correlation_before[stream] = streams.correlation[stream]
 
     def record_requests(
         self, stream: Int64, least: Int64, most: Int64, id_regression: Int64, is_head: Bools
@@ -144,21 +144,19 @@ class HeaderScorer:
         `is_head`: whether the first of these requests directly follows earlier ones, or the SYN.
         """
         streams = self._streams
-        low, high = streams.flat("correlation_before"), streams.flat("correlation")
-        new = ~streams.flat("has_correlation")[stream]
+        low, high = streams.correlation_before, streams.correlation
+        new = ~streams.has_correlation[stream]
         known = np.where(is_head, 0, SWAPPED_FIRST)
         id_regression = np.maximum(id_regression, np.where(new, known, high[stream] + 1 - least))
-        streams.flat("id_regression")[stream] = np.maximum(
-            streams.flat("id_regression")[stream], id_regression
-        )
+        streams.id_regression[stream] = np.maximum(streams.id_regression[stream], id_regression)
         low[stream] = np.where(new, least, np.minimum(low[stream], least))
         high[stream] = np.where(new, most, np.maximum(high[stream], most))
-        streams.flat("has_correlation")[stream] = True
+        streams.has_correlation[stream] = True
 
     def record_responses(self, stream: Int64, latest: Int64) -> None:
         """Record the correlation ids of the latest responses."""
-        self._streams.flat("correlation")[stream] = latest
-        self._streams.flat("has_correlation")[stream] = True
+        self._streams.correlation[stream] = latest
+        self._streams.has_correlation[stream] = True
 
     def headers(
         self, chains: FrameChains, at: Int64, index: Int64
@@ -284,25 +282,23 @@ class HeaderScorer:
 
     def newest_id(self, stream: Int64) -> Int64:
         """The highest id of the known requests of each stream's client."""
-        newest: Int64 = self._streams.flat("correlation")[stream ^ 1]
+        newest: Int64 = self._streams.correlation[stream ^ 1]
         return newest
 
     def sole_id(self, stream: Int64) -> Int64:
         """The id that all requests of each stream's client have, which may repeat: some clients
         always send 0. SEVERAL if its ids differ; NEVER if no request is known."""
-        client = stream ^ 1
-        low, high, has_requests = (
-            self._streams.flat(name)[client]
-            for name in ("correlation_before", "correlation", "has_correlation")
-        )
-        return np.where(has_requests, np.where(low < high, SEVERAL, high), NEVER)
+        streams, client = self._streams, stream ^ 1
+        low, high = streams.correlation_before[client], streams.correlation[client]
+        sole_id = np.where(low < high, SEVERAL, high)
+        return np.where(streams.has_correlation[client], sole_id, NEVER)
 
     def id_regression(self, stream: Int64) -> Int64:
         """Largest distance by which correlation ids of responses may fall: 0 if they ascend. The
         order is not known without requests."""
         client = stream ^ 1
-        has_requests = self._streams.flat("has_correlation")[client]
-        return np.where(has_requests, self._streams.flat("id_regression")[client], LONGEST_STEP)
+        has_requests = self._streams.has_correlation[client]
+        return np.where(has_requests, self._streams.id_regression[client], LONGEST_STEP)
 
     def expected_ids(self, stream: Int64) -> tuple[Int64, Int64, Bools]:
         """Range of the correlation ids that are expected in these streams; whether it is known.
@@ -310,9 +306,9 @@ class HeaderScorer:
         A broker responds in the order of requests. So ids of earlier responses are not expected.
         """
         streams, client = self._streams, stream ^ 1
-        has, latest = streams.flat("has_correlation"), streams.flat("correlation")
-        low, high = streams.flat("correlation_before")[client] - SLACK, latest[client]
-        next_id = latest[stream] + 1 - streams.flat("id_regression")[client]
+        has, latest = streams.has_correlation, streams.correlation
+        low, high = streams.correlation_before[client] - SLACK, latest[client]
+        next_id = latest[stream] + 1 - streams.id_regression[client]
         next_id = np.minimum(np.maximum(low, next_id), high)
         return np.where(has[stream], next_id, low), high, has[client]
 
@@ -328,9 +324,9 @@ class HeaderScorer:
         Near ids may belong to requests that are lost, or come later in the capture.
         """
         streams, client = self._streams, stream ^ 1
-        is_known = streams.flat("has_correlation")[client]
-        lowest = streams.flat("correlation_before")[client] - LONGEST_STEP
-        highest = streams.flat("correlation")[client] + LONGEST_STEP
+        is_known = streams.has_correlation[client]
+        lowest = streams.correlation_before[client] - LONGEST_STEP
+        highest = streams.correlation[client] + LONGEST_STEP
         return np.where(is_known, lowest, FIRST_TIME), np.where(is_known, highest, LAST_TIME)
 
     def candidate_requests(self, window: UInt8) -> Int64:

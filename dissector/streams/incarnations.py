@@ -148,7 +148,7 @@ def incarnations_of(
     is_near = begin[after] - index <= REORDER_PACKETS
     early &= is_near | (arrival > time[after])
     stream = 2 * row[current] + end
-    has_begun = streams.flat("state")[stream] != NEW
+    has_begun = streams.state[stream] != NEW
     from_next = sequence.ahead(seq, streams.next_sequence(stream))
     own = np.abs(np.where(has_begun, from_next, distance))
     early &= (next_distance < own) | ~(known | has_begun)

@@ -66,7 +66,7 @@ class OriginFinder:
 
     def _find_origins(self, block: PacketBlock, assignment: Assignment) -> None:
         streams, stream_ids = self._streams, assignment.streams
-        new = ~streams.flat("has_origin")[stream_ids]
+        new = ~streams.has_origin[stream_ids]
         if not new.any():
             return
         sent = np.flatnonzero(new[assignment.slot])
@@ -83,10 +83,10 @@ class OriginFinder:
         seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
         is_far = np.abs(sequence.ahead(seq, _behind(isn))) > REORDER_BYTES
         is_far &= self._may_lack_syn(stream, seq)
-        streams.flat("origin")[stream] = np.where((isn == NEVER) | is_far, seq, _behind(isn))
-        streams.flat("has_origin")[stream] = True
+        streams.origin[stream] = np.where((isn == NEVER) | is_far, seq, _behind(isn))
+        streams.has_origin[stream] = True
         # A damaged time in the future must not delay the start of a stream.
-        streams.flat("origin_time")[stream] = np.minimum(block.time[packet], block.time[-1:])
+        streams.origin_time[stream] = np.minimum(block.time[packet], block.time[-1:])
 
     def _anchor(
         self, block: PacketBlock, assignment: Assignment, sent: Int64, first: Int64
@@ -104,7 +104,7 @@ class OriginFinder:
         is_early = (ack < first[slot]) | (first[slot] < 0)
         is_early &= self._table.isn.reshape(-1)[stream] != NEVER
         ack, stream = ack[is_early], stream[is_early]
-        anchor = self._streams.flat("anchor")
+        anchor = self._streams.anchor
         behind_syn = _behind(self._table.isn.reshape(-1)[stream])
         is_confirmed = anchor[stream] == behind_syn
         confirms = block.seq[ack] == behind_syn
@@ -118,7 +118,7 @@ class OriginFinder:
         """
         is_one_way = self._table.packets.reshape(-1)[stream ^ 1] == 0
         isn = self._table.isn.reshape(-1)[stream]
-        is_anchored = self._streams.flat("anchor")[stream] == seq
+        is_anchored = self._streams.anchor[stream] == seq
         result: Bools = is_one_way & is_anchored & (isn != NEVER) & (seq != _behind(isn))
         return result
 
@@ -154,15 +154,15 @@ class OriginFinder:
         if len(packet):
             behind = block.seq[packet] + block.length[packet].astype(np.uint32)
             stream = assignment.streams[assignment.slot[packet]]
-            self._streams.flat("fin")[stream] = self._streams.positions(stream, behind)
+            self._streams.fin[stream] = self._streams.positions(stream, behind)
 
     def positions(self, block: PacketBlock, assignment: Assignment) -> Positions:
         """The positions of the payloads of a block."""
         streams, stream_ids = self._streams, assignment.streams
-        near, end = (streams.flat("next_position")[stream_ids] for _ in range(2))
-        highest, latest = (streams.flat(name)[stream_ids] for name in ("highest", "readable_time"))
+        near, end = (streams.next_position[stream_ids] for _ in range(2))
+        highest, latest = streams.highest[stream_ids], streams.readable_time[stream_ids]
         reference = streams.next_sequence(stream_ids).astype(np.int64)
-        state = streams.flat("state")[stream_ids]
+        state = streams.state[stream_ids]
         is_ignored = (state == IGNORED).view(np.uint8)
         least = np.where(state == NEW, near, FIRST_TIME)  # a new stream may begin with any byte
         # If packets are truncated, a stream may wrap within a block.
@@ -187,11 +187,11 @@ class OriginFinder:
         `lowest`: the lowest position of a segment of each slot.
         """
         streams = self._streams
-        new = streams.flat("state")[stream_ids] == NEW
+        new = streams.state[stream_ids] == NEW
         if not new.any():
             return
         isn = self._table.isn.reshape(-1)
-        origin = streams.flat("origin")[stream_ids]
+        origin = streams.origin[stream_ids]
         damaged = new & (lowest != LAST_TIME)
         seq = sequence.numbers(np.where(damaged, lowest, 0), origin)
         damaged &= self._may_lack_syn(stream_ids, seq)
@@ -202,11 +202,11 @@ class OriginFinder:
         stream, known = stream_ids[slot], isn[stream_ids[slot]] != NEVER
         first = _behind(isn[stream])
         zero = np.zeros(len(slot), np.int64)
-        exact = sequence.positions(first, streams.flat("origin")[stream], zero)
+        exact = sequence.positions(first, streams.origin[stream], zero)
         begin = np.where(known, exact, lowest[slot])
-        for name in ("next_position", "boundary", "search_from"):
-            streams.flat(name)[stream] = begin
-        streams.flat("framed_until")[stream] = np.where(known, begin, FIRST_TIME)
+        for column in (streams.next_position, streams.boundary, streams.search_from):
+            column[stream] = begin
+        streams.framed_until[stream] = np.where(known, begin, FIRST_TIME)
         self._states.begin(stream, known)
 
 

@@ -66,9 +66,10 @@ class Parking:
             return
         for chunk in np.unique(rows // CHUNK).tolist():
             begin = chunk * CHUNK
-            for table, columns in self._packed.pop(chunk, ()):
-                for name, packed in columns.items():
-                    _unpack(packed, getattr(table, name)[begin : begin + CHUNK])
+            for table, packed in self._packed.pop(chunk, ()):
+                for name, column, _ in table.columns:
+                    if name in packed:
+                        _unpack(packed[name], column[begin : begin + CHUNK])
                 self._empty.add(chunk)
 
     def park(self, tables: Sequence[Rows], recent: Int64) -> None:

@@ -38,11 +38,11 @@ def without_headers(
 
     `stream_ids`: the stream of each slot. The boundaries of streams move behind the headers.
     """
-    heads = np.flatnonzero(streams.flat("state")[stream_ids] == HEAD)
+    heads = np.flatnonzero(streams.state[stream_ids] == HEAD)
     heads = heads[table.is_client(stream_ids[heads])]
     first = segments.stream.searchsorted(heads)
     heads, first = heads[first < len(segments)], first[first < len(segments)]
-    boundary = streams.flat("boundary")
+    boundary = streams.boundary
     is_first = (segments.stream[first] == heads) & (segments.length[first] > 0)
     is_first &= segments.at[first] == boundary[stream_ids[heads]]
     candidates = first[is_first]
@@ -58,6 +58,6 @@ def without_headers(
         return segments
     stream = stream_ids[segments.stream[candidates]]
     boundary[stream] += front[candidates]
-    streams.flat("framed_until")[stream] += front[candidates]
+    streams.framed_until[stream] += front[candidates]
     trimmed = segments.trimmed(front, segments.span - front)
     return trimmed[trimmed.span > 0]

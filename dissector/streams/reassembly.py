@@ -111,11 +111,11 @@ class Reassembler:
         stream_ids = assignment.streams
         self._recent = np.append(self._recent, block.time[-REORDER_PACKETS:])[-REORDER_PACKETS:]
         self._origins.place(block, assignment)
-        before = self._streams.flat("next_position")[stream_ids]
+        before = self._streams.next_position[stream_ids]
         positions = self._origins.positions(block, assignment)
         np.add.at(positions.count, held.stream, 1)
         np.minimum.at(positions.lowest, held.stream, held.at)
-        origin_time = self._streams.flat("origin_time")[stream_ids]
+        origin_time = self._streams.origin_time[stream_ids]
         is_due = give_up | self.is_guessing | self._is_overdue(origin_time, now)
         self._origins.begin(stream_ids, positions.lowest, is_due)
         if positions.ends and self._is_plain(stream_ids, positions, held, before):
@@ -145,10 +145,8 @@ class Reassembler:
     def _needed(self, stream_ids: Int64) -> Int64:
         """The first position of each stream that is still needed."""
         streams = self._streams
-        base: Int64 = np.minimum(
-            streams.flat("boundary")[stream_ids], streams.flat("next_position")[stream_ids]
-        )
-        base[streams.flat("state")[stream_ids] == NEW] -= POSITION_LIMIT
+        base: Int64 = np.minimum(streams.boundary[stream_ids], streams.next_position[stream_ids])
+        base[streams.state[stream_ids] == NEW] -= POSITION_LIMIT
         return base
 
     def _is_plain(
@@ -160,8 +158,8 @@ class Reassembler:
         `before`: by slot, the position to which that refers.
         """
         streams = self._streams
-        begin, next_position = self._needed(stream_ids), streams.flat("next_position")[stream_ids]
-        is_other = (next_position != before) | (streams.flat("state")[stream_ids] == NEW)
+        begin, next_position = self._needed(stream_ids), streams.next_position[stream_ids]
+        is_other = (next_position != before) | (streams.state[stream_ids] == NEW)
         is_plain = (held.length == held.span) & (held.at >= begin[held.stream])
         is_plain &= held.at + held.span <= next_position[held.stream]
         return bool(is_plain.all()) and not (is_other & (positions.count > 0)).any()
@@ -172,8 +170,11 @@ class Reassembler:
     ) -> Ordered:  # fmt: skip
         """The segments of a block in which each one follows the one before it."""
         table, _ = self._placed(block, assignment, held, positions, is_plain=True)
-        for name, column in zip(("next_position", "highest", "readable_time"), ends, strict=True):
-            self._streams.flat(name)[assignment.streams] = column
+        streams = self._streams
+        for column, end in zip(
+            (streams.next_position, streams.highest, streams.readable_time), ends, strict=True
+        ):
+            column[assignment.streams] = end
         ready = replace(_segments(table), span=table[_LENGTH])
         return Ordered(ready, NO_SEGMENTS, NO_GAPS, NO_GAPS)
 
@@ -190,7 +191,7 @@ class Reassembler:
         table = np.empty((_COLUMNS, int(count.sum())), np.int64)
         if is_plain:
             table[_HELD], table[_FRONT] = BLOCK, 0
-        base, highest = self._needed(stream_ids), self._streams.flat("highest")[stream_ids]
+        base, highest = self._needed(stream_ids), self._streams.highest[stream_ids]
         carried = np.array([getattr(held, each.name) for each in fields(held)], np.int64)
         is_sorted = _native.place_segments(
             assignment.slot, positions.at, block.length, block.captured, block.payload, block.time,
@@ -198,13 +199,13 @@ class Reassembler:
             base, np.cumsum(count) - count, highest, base.copy(), base.copy(), base.copy(),
             table.reshape(-1),
         )  # fmt: skip
-        self._streams.flat("highest")[stream_ids] = highest
+        self._streams.highest[stream_ids] = highest
         return table, is_sorted
 
     def _sorted(self, stream_ids: Int64, table: Int64, held: int) -> Int64:
         """Sort by stream, position and arrival; then each byte is of the segment that arrived
         first. `held`: number of carried segments."""
-        next_position = self._streams.flat("next_position")[stream_ids]
+        next_position = self._streams.next_position[stream_ids]
         needed = self._needed(stream_ids)
         segments, arrival, late = _segments(table), table[_ARRIVAL], table[_LATE]
         front = np.maximum(needed[segments.stream] - segments.at, 0)
@@ -264,7 +265,7 @@ class Reassembler:
         """
         retransmitted, out_of_order = np.zeros((2, len(stream_ids)), np.int64)
         table = np.ascontiguousarray(table)
-        gap, next_position = np.empty_like(table[0]), self._streams.flat("next_position")
+        gap, next_position = np.empty_like(table[0]), self._streams.next_position
         kept = _native.trim_segments(
             fresh, self._needed(stream_ids), next_position[stream_ids], retransmitted,
             out_of_order, gap, table.reshape(-1),
@@ -286,7 +287,7 @@ class Reassembler:
         """
         streams, stream_ids = self._streams, assignment.streams
         kept = _segments(table)
-        not_begun = (streams.flat("state")[stream_ids] == NEW)[kept.stream]
+        not_begun = (streams.state[stream_ids] == NEW)[kept.stream]
         hole = np.flatnonzero((gap > 0) & ~not_begun)
         if not len(hole):
             return table, gap, not_begun, NO_GAPS
@@ -295,7 +296,7 @@ class Reassembler:
         self._record_acknowledged(block, assignment, slot)
         time = kept.time[hole]
         start = kept.at[hole] - gap[hole]
-        end_acknowledged = streams.flat("acknowledged")[stream]
+        end_acknowledged = streams.acknowledged[stream]
         waiting, segments, end = _waiting_behind(kept, hole)
         is_overdue = self._is_overdue(time, now) & (end_acknowledged <= end)
         acknowledged = (end_acknowledged > start) & (is_overdue | (time < now - GRACE))
@@ -303,7 +304,7 @@ class Reassembler:
         is_old = (time < now - PATIENCE) | give_up[slot]
         is_stray = is_old & ~acknowledged & ~is_full
         if is_stray.any():
-            latest = np.maximum(streams.flat("readable_time")[stream], _latest_before(kept)[hole])
+            latest = np.maximum(streams.readable_time[stream], _latest_before(kept)[hole])
             is_stray &= latest > time + GRACE
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
@@ -312,7 +313,7 @@ class Reassembler:
             stray = Gaps(stream_ids[strays.stream], strays.at, strays.span, strays.time)
             table, gap = self._trimmed(stream_ids, table[:, ~removed], LAST_TIME)
             stream = stream[is_stray]
-            streams.flat("highest")[stream] = streams.flat("next_position")[stream]
+            streams.highest[stream] = streams.next_position[stream]
             table, gap, open_holes, later_stray = self._holes(
                 block, assignment, table, gap, now, give_up
             )
@@ -334,14 +335,12 @@ class Reassembler:
         packet = np.flatnonzero((block.flags & ACK != 0) & is_receiver[assignment.slot])
         stream = assignment.streams[assignment.slot[packet] ^ 1]
         position = self._streams.positions(stream, block.ack[packet])
-        np.maximum.at(self._streams.flat("acknowledged"), stream, position)
+        np.maximum.at(self._streams.acknowledged, stream, position)
 
     def _read(self, stream_ids: Int64, ready: Segments) -> Segments:
         """Advance the streams. The time of each segment becomes the time at which it was readable:
         all bytes before it had arrived."""
-        position, readable = (
-            self._streams.flat(name) for name in ("next_position", "readable_time")
-        )
+        position, readable = self._streams.next_position, self._streams.readable_time
         before, readable_before = position[stream_ids], readable[stream_ids]
         end, latest, time = before.copy(), np.full(len(stream_ids), FIRST_TIME), ready.time.copy()
         _native.read_segments(

@@ -80,7 +80,7 @@ class RequestScorer:
         body_bits = self._evidence(chains.space.bytes(body, readable), size)
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE
-        is_head = bool(self._streams.flat("state")[stream] == HEAD)
+        is_head = bool(self._streams.state[stream] == HEAD)
         bits = REQUEST_BITS + body_bits + HEAD_BITS * is_head
         bits += BORDER_BITS * bool(chains.is_border(address)[0])
         bits += self._response_bits(chains, index, correlation, is_head)

@@ -48,7 +48,7 @@ class RoundTrips:
             self.table.add(missing)
         has_zero_window = block.flags & (SYN | FIN | RST) == 0
         has_zero_window &= block.window == 0
-        np.add.at(self.table.flat("zero_windows"), streams[assignment.slot[has_zero_window]], 1)
+        np.add.at(self.table.zero_windows, streams[assignment.slot[has_zero_window]], 1)
         self._measure(block, assignment.slot, streams)
 
     def forget(self, rows: Int64) -> None:
@@ -113,8 +113,8 @@ class RoundTrips:
 
     def _measure(self, block: PacketBlock, slot: Int64, streams: Int64) -> None:
         """Match payloads with their acknowledgements."""
-        sent_end, sent_time = (self.table.flat(name) for name in ("sent_end", "sent_time"))
-        carried = np.flatnonzero(self.table.flat("has_sent")[streams])
+        sent_end, sent_time = self.table.sent_end, self.table.sent_time
+        carried = np.flatnonzero(self.table.has_sent[streams])
         data = np.flatnonzero(block.length)
         stream = np.concatenate([carried, slot[data]])
         order = np.argsort(stream, kind="stable")
@@ -139,7 +139,7 @@ class RoundTrips:
             last = np.append(np.flatnonzero(np.diff(stream)), len(stream) - 1)
             sent_end[streams[stream[last]]] = end[last]
             sent_time[streams[stream[last]]] = time[last]
-            self.table.flat("has_sent")[streams[stream[last]]] = True
+            self.table.has_sent[streams[stream[last]]] = True
 
     def _add_samples(self, stream: Int64, trip: Int64) -> None:
         bin_ = np.round(np.log2(np.maximum(trip, 1)) * PER_OCTAVE).astype(np.int64)

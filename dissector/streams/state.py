@@ -74,7 +74,7 @@ class States:
 
     def advance(self, streams: Int64, event: int) -> None:
         """Apply an event to these streams."""
-        state = self._streams.flat("state")
+        state = self._streams.state
         before = state[streams]
         after = _NEXT[event, before]
         state[streams] = np.where(after == STAY, before, after)

@@ -178,8 +178,9 @@ class Streams:
         """Record that later connections use the pairs of these ones. They wait for missing bytes
         until `deadline`, ns."""
         self.connections.replaced[rows] = True
+        stream = streams_at(rows)
         column = self.states.close_deadline
-        column[rows] = np.minimum(column[rows], deadline[:, None])
+        column[stream] = np.minimum(column[stream], np.repeat(deadline, 2))
 
     def guess(self, is_guessing: bool) -> None:
         """Let streams begin with their first bytes, and requests decide that are not refuted, for
@@ -263,7 +264,7 @@ class Streams:
             self.observe(block, assignment, self.connections)
         self._recent = assignment.rows
         stream_ids = assignment.streams
-        give_up = (streams.flat("close_deadline")[stream_ids] < self._now) | last
+        give_up = (streams.close_deadline[stream_ids] < self._now) | last
         give_up[np.searchsorted(stream_ids, self._beyond_budget(block_problems))] = True
         self.declared.decide(assignment.rows)
         self.detector.identify_sides(assignment.rows)
@@ -283,11 +284,11 @@ class Streams:
         )
         self._named_ports.keep_first_bytes(block.data, stream_ids, due)
         left += undue
-        is_encrypted = streams.flat("state")[stream_ids] == ENCRYPTED
+        is_encrypted = streams.state[stream_ids] == ENCRYPTED
         encrypted, to_decrypt = stream_ids[is_encrypted], is_encrypted[left.stream]
         self._decrypt(block, stream_ids, left[to_decrypt], last)
         # No encrypted byte is carried: retransmissions are recognised by their positions alone.
-        streams.flat("boundary")[encrypted] = streams.flat("next_position")[encrypted]
+        streams.boundary[encrypted] = streams.next_position[encrypted]
         if last:
             block_problems.problems += self.named_port_problems(self.connections.in_use)
         self._framer.hold(block.data, stream_ids, left[~to_decrypt] + ordered.waiting)
@@ -296,7 +297,7 @@ class Streams:
     def _waits(self, stream_ids: Int64, waiting: Segments) -> Bools:
         """Whether these streams have bytes that cannot be read yet: behind a hole, or because
         earlier bytes may still arrive."""
-        waits: Bools = self.states.flat("state")[stream_ids] == NEW
+        waits: Bools = self.states.state[stream_ids] == NEW
         waits &= self.connections.bytes.reshape(-1)[stream_ids] > 0
         waits[waiting.stream] = True
         return waits
@@ -305,11 +306,11 @@ class Streams:
         """Whether these streams have ended, and their protocol can be decided."""
         streams, row = self.states, stream_ids >> 1
         # Bytes behind a FIN show that it was damaged (RFC 9293, section 3.6).
-        ended: Bools = streams.flat("next_position")[stream_ids] == streams.flat("fin")[stream_ids]
+        ended: Bools = streams.next_position[stream_ids] == streams.fin[stream_ids]
         if ended.any():
             # The client's first request may arrive after the broker's FIN.
             recent = self.connections.last_time[row] > self._now - GRACE
-            ended &= ~(recent & (streams.flat("state")[stream_ids] == HEAD))
+            ended &= ~(recent & (streams.state[stream_ids] == HEAD))
             # Requests that cannot be read yet may decide the protocol of the broker's stream.
             opposite = np.arange(len(stream_ids)) ^ 1
             ended &= ~(waits[opposite] & (streams.protocol[row] == UNDECIDED))
@@ -348,11 +349,11 @@ class Streams:
         """Report skipped bytes of Kafka connections from before the protocol was decided, if no
         byte of the stream is carried any more."""
         streams = self.states
-        skipped = streams.flat("state") == SEARCHING
-        skipped &= streams.flat("boundary") > streams.flat("search_from")
+        skipped = streams.state == SEARCHING
+        skipped &= streams.boundary > streams.search_from
         skipped &= np.repeat(streams.protocol == KAFKA, 2)
         for stream in np.setdiff1d(np.flatnonzero(skipped), stream_ids).tolist():
-            since, until = (int(streams.flat(name)[stream]) for name in ("search_from", "boundary"))
+            since, until = int(streams.search_from[stream]), int(streams.boundary[stream])
             block_problems.add_skipped(stream, since, until - since)
 
     def _report_cuts(self, block_problems: BlockProblems) -> None:

@@ -60,25 +60,33 @@ def streams_at(rows: Int64) -> Int64:
 
 def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
     shape = (0, width) if width else (0,)
-    return field(default_factory=lambda: np.full(shape, fill, dtype), metadata={"fill": fill})
+    metadata = {"fill": fill, "shape": (-1, *shape[1:])}
+    return field(default_factory=lambda: np.full(shape, fill, dtype), metadata=metadata)
+
+
+def _by_stream(dtype: type[np.generic], fill: int = 0) -> Any:
+    metadata = {"fill": fill, "shape": (-1, 2)}
+    return field(default_factory=lambda: np.full(0, fill, dtype), metadata=metadata)
 
 
 @mutable
 class Rows:
     """Arrays that grow together, by doubling. Only the first `count` rows are in use.
 
-    Rows that were never written take no memory; see `mapped`.
+    An array by stream has two items for each row. Rows that were never written take no memory; see
+    `mapped`.
     """
 
     count: int = 0
 
     @property
     def columns(self) -> list[tuple[str, NDArray[Any], int]]:
-        """Name, array and initial value of each column."""
+        """Name, values and initial value of each column. Values: a view of shape (rows,), or of
+        shape (rows, 2) if the column has a value for each end or stream."""
         return [
-            (each.name, getattr(self, each.name), each.metadata["fill"])
+            (each.name, getattr(self, each.name).reshape(each.metadata["shape"]), fill)
             for each in fields(self)
-            if each.metadata
+            if (fill := each.metadata.get("fill")) is not None
         ]
 
     def add(self, rows: int) -> int:
@@ -87,7 +95,7 @@ class Rows:
         for name, column, fill in self.columns:
             if self.count > len(column):
                 column = grown(column, max(64, 2 * len(column), self.count))
-                setattr(self, name, column)
+                setattr(self, name, column.reshape(-1) if getattr(self, name).ndim == 1 else column)
             if fill:
                 column[first : self.count] = fill
         return first
@@ -109,8 +117,8 @@ class Rows:
     def put(self, rows: Int64, columns: Mapping[str, NDArray[Any]]) -> None:
         """Overwrite these rows; they are added if necessary."""
         self.add(max(int(rows.max(initial=-1)) + 1 - self.count, 0))
-        for name, values in columns.items():
-            getattr(self, name)[rows] = values
+        for name, column, _ in self.columns:
+            column[rows] = columns[name]
 
     def reorder(self, rows: Int64) -> None:
         """Reorder the last rows of the table; `rows`: their new order."""
@@ -207,99 +215,89 @@ class ConnectionTable(Rows):
 
 
 @mutable
-class _ByEnd(Rows):
-    """Arrays of shape (rows, 2); `flat` returns them by stream."""
+class TripTable(Rows):
+    """State of `roundtrips`: arrays by stream."""
 
-    def flat(self, name: str) -> NDArray[Any]:
-        """A writable view of a column, indexed by stream."""
-        column: NDArray[Any] = getattr(self, name).reshape(-1)
-        return column
-
-
-@mutable
-class TripTable(_ByEnd):
-    """State of `roundtrips` for each stream."""
-
-    has_sent: Bools = _column(np.bool_, 2)
+    has_sent: Bools = _by_stream(np.bool_)
     """A packet with payload was seen."""
-    sent_end: UInt32 = _column(np.uint32, 2)
+    sent_end: UInt32 = _by_stream(np.uint32)
     """Sequence number behind the latest payload."""
-    sent_time: Int64 = _column(np.int64, 2, NEVER)
+    sent_time: Int64 = _by_stream(np.int64, NEVER)
     """ns; time of that payload. -1 if its acknowledgement was seen, or cannot be measured."""
-    zero_windows: Int64 = _column(np.int64, 2)
+    zero_windows: Int64 = _by_stream(np.int64)
     """Packets that announce a receive window of 0."""
 
 
 @mutable
-class StreamTable(_ByEnd):
-    """State of the other stages for each stream.
+class StreamTable(Rows):
+    """State of the other stages: arrays by stream, but for two that are by connection.
 
     Only `States` changes `state` and `protocol`.
     """
 
     def is_framed(self, streams: Int64) -> Bools:
         """Whether each stream has a known boundary."""
-        state = self.flat("state")[streams]
+        state = self.state[streams]
         framed: Bools = (state == FRAMED) | (state == RESUMED)
         return framed
 
     def next_sequence(self, streams: Int64) -> UInt32:
         """The sequence number of the next byte of each stream."""
-        return sequence.numbers(self.flat("next_position")[streams], self.flat("origin")[streams])
+        return sequence.numbers(self.next_position[streams], self.origin[streams])
 
     def positions(self, streams: Int64, seq: UInt32) -> Int64:
         """The positions of sequence numbers in these streams."""
-        origin, near = self.flat("origin")[streams], self.flat("next_position")[streams]
+        origin, near = self.origin[streams], self.next_position[streams]
         return sequence.positions(seq, origin, near)
 
-    state: Int8 = _column(np.int8, 2)
+    state: Int8 = _by_stream(np.int8)
     protocol: Int8 = _column(np.int8, 0)
     """Protocol of the connection, as far as these streams show."""
     # From the first packet.
     was_undecided: Bools = _column(np.bool_, 0)
     """The first bytes of the client did not decide the protocol, or decided against Kafka."""
-    anchor: Int64 = _column(np.int64, 2, NEVER)
+    anchor: Int64 = _by_stream(np.int64, NEVER)
     """Sequence or acknowledgement number of the first packet. Of a stream with a SYN: the number of
     an ACK before the first payload, see `origins`. -1 if there is none."""
     # Reassembly.
-    has_origin: Bools = _column(np.bool_, 2)
+    has_origin: Bools = _by_stream(np.bool_)
     """`origin` is set."""
-    origin: UInt32 = _column(np.uint32, 2)
+    origin: UInt32 = _by_stream(np.uint32)
     """Sequence number of position 0."""
-    origin_time: Int64 = _column(np.int64, 2)
+    origin_time: Int64 = _by_stream(np.int64)
     """ns; of the packet that `origin` comes from."""
-    next_position: Int64 = _column(np.int64, 2)
+    next_position: Int64 = _by_stream(np.int64)
     """Position of the next byte: all earlier bytes arrived, or are taken for lost."""
-    highest: Int64 = _column(np.int64, 2, FIRST_TIME)
+    highest: Int64 = _by_stream(np.int64, FIRST_TIME)
     """Highest start of a segment."""
-    readable_time: Int64 = _column(np.int64, 2, FIRST_TIME)
+    readable_time: Int64 = _by_stream(np.int64, FIRST_TIME)
     """ns; when the byte before `next_position` became readable."""
-    acknowledged: Int64 = _column(np.int64, 2, FIRST_TIME)
+    acknowledged: Int64 = _by_stream(np.int64, FIRST_TIME)
     """Highest position that the receiver acknowledged while there was a hole."""
-    fin: Int64 = _column(np.int64, 2, LAST_TIME)
+    fin: Int64 = _by_stream(np.int64, LAST_TIME)
     """Position behind the last byte, from the FIN."""
-    close_deadline: Int64 = _column(np.int64, 2, LAST_TIME)
+    close_deadline: Int64 = _by_stream(np.int64, LAST_TIME)
     """ns; from then on the stream does not wait for missing bytes."""
     # Framing.
-    boundary: Int64 = _column(np.int64, 2)
+    boundary: Int64 = _by_stream(np.int64)
     """FRAMED, RESUMED: position of the next frame. SEARCHING: earlier bytes were searched."""
-    frame_end: Int64 = _column(np.int64, 2, NEVER)
+    frame_end: Int64 = _by_stream(np.int64, NEVER)
     """Position behind the frame at `boundary`; -1 while its size is not known."""
-    framed_until: Int64 = _column(np.int64, 2, FIRST_TIME)
+    framed_until: Int64 = _by_stream(np.int64, FIRST_TIME)
     """Position behind the last frame that was returned; initially, the one behind the SYN."""
-    frame_count: Int64 = _column(np.int64, 2)
+    frame_count: Int64 = _by_stream(np.int64)
     """Number of frames that were returned."""
-    gap_count: Int64 = _column(np.int64, 2)
+    gap_count: Int64 = _by_stream(np.int64)
     """Number of frames that do not directly follow the previous frame, or the SYN."""
-    check_from: Int64 = _column(np.int64, 2)
+    check_from: Int64 = _by_stream(np.int64)
     """FRAMED, RESUMED: once the stream reaches this position, the body of the incomplete message
     at `boundary` is checked again."""
-    search_from: Int64 = _column(np.int64, 2)
+    search_from: Int64 = _by_stream(np.int64)
     """SEARCHING: position where the known frames end."""
-    has_correlation: Bools = _column(np.bool_, 2)
-    correlation: Int64 = _column(np.int64, 2)
+    has_correlation: Bools = _by_stream(np.bool_)
+    correlation: Int64 = _by_stream(np.int64)
     """Highest correlation id of the client's requests; correlation id of the latest response."""
-    correlation_before: Int64 = _column(np.int64, 2)
+    correlation_before: Int64 = _by_stream(np.int64)
     """`correlation` at the start of this block, or a lower id of a request in this block."""
-    id_regression: Int64 = _column(np.int64, 2)
+    id_regression: Int64 = _by_stream(np.int64)
     """Largest distance by which a request's correlation id fell below the next expected id."""

@@ -245,19 +245,18 @@ class TlsStreams:
         """Start streams, or restart them behind missing records."""
         streams = self._streams
         for stream, plain in records:
-            is_new = streams.flat("state")[stream] == NEW
+            is_new = streams.state[stream] == NEW
             if is_new or not plain.follows:
-                for name in ("boundary", "search_from"):
-                    streams.flat(name)[stream] = plain.at
-                streams.flat("frame_end")[stream] = -1
-                streams.flat("framed_until")[stream] = plain.at if plain.follows else FIRST_TIME
+                streams.boundary[stream] = streams.search_from[stream] = plain.at
+                streams.frame_end[stream] = -1
+                streams.framed_until[stream] = plain.at if plain.follows else FIRST_TIME
                 stream_array = np.array([stream])
                 if is_new:
                     self._set.states.begin(stream_array, np.array([plain.follows]))
                 else:
                     self._set.states.advance(stream_array, RESTARTED)
-            streams.flat("next_position")[stream] = plain.at + len(plain.data)
-            streams.flat("readable_time")[stream] = plain.arrival[0]
+            streams.next_position[stream] = plain.at + len(plain.data)
+            streams.readable_time[stream] = plain.arrival[0]
 
     def _follow_decisions(self, rows: list[int]) -> None:
         """Close the connections that turned out not to carry Kafka."""
