@@ -19,7 +19,7 @@ import dissector
 from analysis.cli import app, main
 from analysis.commands.common import FORMAT_NAMES
 from dissector import tables
-from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, ROOT, on_terminal, run
+from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT, on_terminal, run
 
 
 def test_a_summary_in_a_pipe_is_plain_text() -> None:
@@ -118,6 +118,50 @@ def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
     status, text = on_terminal("export", CAPTURE, "--format", form)
     assert status == 2
     assert f"cannot write {form} to a terminal" in text
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "--help",
+        "--version",
+        "latency --help",
+        *(f"{name} {{}}" for name in ("latency", "diagnose", "summary", "show")),
+        *(f"export {{}} --format {form}" for form in FORMAT_NAMES),
+        "compare {} {}",
+        "trace {} --offset 1",
+        "sniff {}",
+        "latency {} missing.pcap",  # the rows of the first file are output
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_an_error_of_standard_output(command: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *command.format(PLAIN, PLAIN).split()], stdout=full, stderr=subprocess.PIPE,
+            check=False, cwd=ROOT, env=ENVIRONMENT | {"PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    *before, last = done.stderr.decode().splitlines()
+    assert (done.returncode, last) == (1, "Error: standard output: No space left on device")
+    assert all(line.startswith(("Warning: missing.pcap", "capturing from")) for line in before)
+
+
+def test_a_usage_error_needs_no_standard_output() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "latency", "--by"], stdout=full, stderr=subprocess.PIPE, check=False,
+            cwd=ROOT, env=ENVIRONMENT,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.endswith(b"Error: Option '--by' requires an argument.\n")
+
+
+@pytest.mark.parametrize("command", ["latency", *(f"export --format {f}" for f in FORMAT_NAMES)])
+def test_a_full_disk_is_an_error_of_the_file(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), PLAIN, "-o", "/dev/full"]) == 1
+    assert capsys.readouterr().err == "Error: /dev/full: No space left on device\n"
 
 
 @pytest.mark.parametrize(
