@@ -2,8 +2,8 @@
 
 Exit status: 0 for success; 1 if the input, or a named file of it, cannot be read, or the output
 cannot be written; 2 for a usage error; 3 if `--fail-on` of `diagnose` or `compare` applies; 130
-after Ctrl-C; 141 if the reader of the output has closed the pipe. An error is one sentence on
-standard error.
+after Ctrl-C; 141 if the reader of the output has closed the pipe; 143 after SIGTERM. An error is
+one sentence on standard error.
 
 A command is a module of `analysis.commands`, or an answer. It is imported when it is used. It
 imports NumPy, Arrow and rich when it runs, so that ``--help`` takes hardly longer than Python.
@@ -26,9 +26,11 @@ from analysis.commands.answers import command_of
 from analysis.commands.choice import with_suggestion
 from analysis.export.files import writer
 from analysis.startup import (
+    Terminated,
     configure_libraries,
     defer_functions,
     defer_masked_arrays,
+    end_on_sigterm,
     end_quickly,
     hide_pandas,
 )
@@ -37,6 +39,7 @@ _LINE: Final = 200
 """More characters than the first sentence of a command's help."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+TERMINATED: Final = 143
 
 COMMANDS: Final = (
     "summary",
@@ -65,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         if arguments is None:  # the process runs only this command
+            end_on_sigterm()
             configure_libraries()
             end_quickly()
             sys.stdout = _buffered(sys.stdout)
@@ -76,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         error.show()
         _discard_unwritable()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):  # before a command runs
-        return INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as error:  # before a command runs
+        return _status(error)
     return status or 0
 
 
@@ -108,8 +112,8 @@ def _with_statuses() -> Iterator[None]:
             sys.stdout.flush()
             raise
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        raise click.exceptions.Exit(INTERRUPTED) from None
+    except KeyboardInterrupt as error:
+        raise click.exceptions.Exit(_status(error)) from None
     except BrokenPipeError:
         _discard_unwritable()
         raise click.exceptions.Exit(PIPE_CLOSED) from None
@@ -117,6 +121,11 @@ def _with_statuses() -> Iterator[None]:
         _discard_unwritable()
         where = f"{error.filename}: " if error.filename else ""
         raise click.ClickException(f"{where}{error.strerror or error}") from error
+
+
+def _status(error: BaseException) -> int:
+    """The exit status after Ctrl-C or SIGTERM."""
+    return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
 
 
 def _discard_unwritable() -> None:

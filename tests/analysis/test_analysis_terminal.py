@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -198,7 +200,10 @@ def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
     process.stderr.close()
 
 
-def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=lambda each: str(each)
+)
+def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "export", "-", "-o", str(tmp_path / "rows")], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT,
@@ -209,11 +214,52 @@ def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     until = time.monotonic() + 180
     while not list(tmp_path.iterdir()) and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, output = process.communicate(timeout=180)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
+
+
+@pytest.mark.parametrize(
+    "command", ["latency -", "latency - -o {}/rows.csv", "export - --table all -o {}/tables"]
+)
+def test_sigterm_leaves_no_incomplete_files(command: str, tmp_path: Path) -> None:
+    """Not the temporary ones of answers, either."""
+    process = subprocess.Popen(
+        [*COMMAND, *command.format(tmp_path).split()], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(Path(CAPTURE).read_bytes())
+    process.stdin.flush()
+    until = time.monotonic() + 180
+    while not list(tmp_path.glob("*/*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=180) == (b"", b"")
+    assert process.returncode == 143
+    assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_ends_the_prompt_of_sql() -> None:
+    """Ctrl-C only cancels a line."""
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(ROOT)
+        os.execv(COMMAND[0], [*COMMAND, "sql", PLAIN])
+    read = b""
+    while b"sql>" not in read:
+        read += os.read(terminal, 1 << 16)
+        if b"\x1b[6n" in read:  # the prompt asks for the position of the cursor
+            os.write(terminal, b"\x1b[1;1R")
+    os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + 60
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < until:
+        time.sleep(0.05)
+    os.close(terminal)
+    assert (ended[0], os.waitstatus_to_exitcode(ended[1])) == (pid, 143)
 
 
 def test_an_interrupt_leaves_no_unreadable_files(
