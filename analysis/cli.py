@@ -2,8 +2,8 @@
 
 Exit status: 0 for success; 1 if the input, or a named file of it, cannot be read, or the output
 cannot be written; 2 for a usage error; 3 if `--fail-on` of `diagnose` or `compare` applies; 130
-after Ctrl-C; 141 if the reader of the output has closed the pipe. An error is one sentence on
-standard error.
+after Ctrl-C; 141 if the reader of the output has closed the pipe; 143 after SIGTERM. An error is
+one sentence on standard error.
 
 A command is a module of `analysis.commands`, or an answer. It is imported when it is used. It
 imports NumPy, Arrow and rich when it runs, so that ``--help`` takes hardly longer than Python.
@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
-from io import BufferedWriter, FileIO, TextIOWrapper
-from typing import Final, TextIO, cast
+from io import BufferedIOBase, TextIOWrapper
+from typing import Any, Final, TextIO, cast
 
 import click
 
 from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
 from analysis.commands.choice import with_suggestion
+from analysis.export.files import writer
 from analysis.startup import (
+    Terminated,
     configure_libraries,
     defer_functions,
     defer_masked_arrays,
+    end_on_sigterm,
     end_quickly,
     hide_pandas,
 )
@@ -35,6 +39,7 @@ _LINE: Final = 200
 """More characters than the first sentence of a command's help."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
+TERMINATED: Final = 143
 
 COMMANDS: Final = (
     "summary",
@@ -63,6 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         if arguments is None:  # the process runs only this command
+            end_on_sigterm()
             configure_libraries()
             end_quickly()
             sys.stdout = _buffered(sys.stdout)
@@ -72,40 +78,74 @@ def main(arguments: Sequence[str] | None = None) -> int:
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:
         error.show()
+        _discard_unwritable()
         return error.exit_code
-    except (KeyboardInterrupt, click.Abort):  # before a command runs
-        return INTERRUPTED
+    except (KeyboardInterrupt, click.Abort) as error:  # before a command runs
+        return _status(error)
     return status or 0
 
 
 def _buffered(stream: TextIO) -> TextIO:
-    """The stream, with a buffer if it has none (PYTHONUNBUFFERED); it is flushed after each line.
+    """Standard output, with its name in errors.
 
-    A raw stream writes a part if its reader closes the pipe, and reports no error.
+    It has a buffer, also if `stream` has none (PYTHONUNBUFFERED), and is then flushed after each
+    line: a raw stream writes a part if its reader closes the pipe, and reports no error.
     """
-    if not isinstance(stream, TextIOWrapper) or not isinstance(stream.buffer, FileIO):
+    if not isinstance(stream, TextIOWrapper):
         return stream
-    encoding, errors = stream.encoding, stream.errors
-    writer = BufferedWriter(cast(FileIO, stream.detach()))
-    return TextIOWrapper(writer, encoding, errors, line_buffering=True)
+    stream.flush()
+    return TextIOWrapper(
+        writer(stream.fileno(), "standard output"),
+        stream.encoding,
+        stream.errors,
+        line_buffering=stream.line_buffering or not isinstance(stream.buffer, BufferedIOBase),
+    )
+
+
+@contextmanager
+def _with_statuses() -> Iterator[None]:
+    """A context whose errors have the exit statuses of this module; its output is then written."""
+    try:
+        try:
+            yield
+        except click.exceptions.Exit:  # the end of --help
+            sys.stdout.flush()
+            raise
+        sys.stdout.flush()
+    except KeyboardInterrupt as error:
+        raise click.exceptions.Exit(_status(error)) from None
+    except BrokenPipeError:
+        _discard_unwritable()
+        raise click.exceptions.Exit(PIPE_CLOSED) from None
+    except OSError as error:
+        _discard_unwritable()
+        where = f"{error.filename}: " if error.filename else ""
+        raise click.ClickException(f"{where}{error.strerror or error}") from error
+
+
+def _status(error: BaseException) -> int:
+    """The exit status after Ctrl-C or SIGTERM."""
+    return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+
+
+def _discard_unwritable() -> None:
+    """Discard buffered output that cannot be written; Python would report it at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class _Commands(click.Group):
     """Commands and answers, with the exit statuses of this module."""
 
+    def make_context(self, *given: Any, **options: Any) -> click.Context:
+        with _with_statuses():
+            return super().make_context(*given, **options)
+
     def invoke(self, ctx: click.Context) -> None:
-        try:
+        with _with_statuses():
             super().invoke(ctx)
-            sys.stdout.flush()
-        except KeyboardInterrupt:
-            ctx.exit(INTERRUPTED)
-        except BrokenPipeError:
-            # Discard buffered output; Python would report it at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            ctx.exit(PIPE_CLOSED)
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            raise click.ClickException(f"{where}{error.strerror or error}") from error
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

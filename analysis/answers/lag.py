@@ -40,15 +40,8 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import (
-    By,
-    column_names,
-    interval_start,
-    is_interval,
-    literals,
-    not_negative,
-    quoted,
-)  # fmt: skip
+from analysis.sql.expressions import By, column_names, literals, not_negative, quoted
+from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
 if TYPE_CHECKING:

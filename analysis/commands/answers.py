@@ -71,6 +71,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     allow_pandas()
     import pyarrow as pa
 
+    from analysis.display.row_table import dated
     from analysis.names.addresses import BROKER_COLUMNS
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
@@ -96,5 +97,8 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
                 click.echo(f"No {answer.rows} in {place}.", err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
-        essential = (*options.get("by", ()), *answer.essential)
+        by = options.get("by", ())
+        if output.form == TABLE:
+            rows = dated(rows, by)
+        essential = (*by, *answer.essential)
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)

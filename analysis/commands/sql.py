@@ -25,7 +25,7 @@ from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.extras import needed
-from analysis.startup import allow_pandas
+from analysis.startup import Terminated, allow_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -134,6 +134,8 @@ def _run_prompt(session: Session, output: Output) -> None:
             _run_query(session, query, output)
         except click.ClickException as error:
             error.show()
+        except Terminated:
+            raise
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
 

@@ -19,6 +19,7 @@ from pygments.lexers.sql import SqlLexer
 from analysis.answers import ANSWERS
 from analysis.sql.exchange_columns import COLUMNS
 from analysis.sql.views import name_of
+from analysis.startup import Terminated
 from dissector.tables import TABLES
 
 WORDS: Final = (
@@ -48,6 +49,8 @@ def queries() -> Iterator[str]:
     while True:
         try:
             text = session.prompt().strip()
+        except Terminated:
+            raise
         except KeyboardInterrupt:  # cancels the line, not the prompt
             continue
         except EOFError:

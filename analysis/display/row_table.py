@@ -17,7 +17,8 @@ from rich.text import Text
 
 from analysis.display import presentation
 from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
-from analysis.display.terminal import printable, time_text, zone_name
+from analysis.display.terminal import local_date, printable, time_text, zone_name
+from analysis.input.times import is_days
 from analysis.names.addresses import COLUMNS as ADDRESSES
 
 Values: TypeAlias = "pa.Array | pa.ChunkedArray"
@@ -52,7 +53,7 @@ def screen(
         Column(
             field.name,
             number=is_number(field.type),
-            is_whole=pa.types.is_timestamp(field.type),
+            is_whole=pa.types.is_timestamp(field.type) or pa.types.is_date(field.type),
             rank=_rank(rows[index], ranks.get(field.name, last), last + 1) if index else ALWAYS,
         )
         for index, field in enumerate(rows.schema)
@@ -77,6 +78,16 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
         yield Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
         for name, value in zip(rows.column_names, row, strict=True):
             yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
+
+
+def dated(rows: pa.Table, by: Sequence[str]) -> pa.Table:
+    """The rows, with dates for the starts of days in columns to group by: ``day``, ``2d``."""
+    for index, name in enumerate(rows.column_names):
+        if name in by and is_days(name):
+            starts = _ns(rows[index]).to_pylist()
+            dates = [None if start is None else local_date(start) for start in starts]
+            rows = rows.set_column(index, name, pa.array(dates, pa.date32()))
+    return rows
 
 
 def cells(

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import date, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.display import presentation
@@ -56,6 +56,11 @@ def time_text(ns: int, digits: int = 9) -> str:
     second, fraction = divmod(ns, 10**9)
     whole = datetime.fromtimestamp(second, presentation.zone()).strftime("%Y-%m-%d %H:%M:%S")
     return f"{whole}.{fraction:09d}"[: 20 + digits]
+
+
+def local_date(ns: int) -> date:
+    """The date of a time, in ns since 1970, in `zone_name`."""
+    return datetime.fromtimestamp(ns // 10**9, presentation.zone()).date()
 
 
 def zone_name() -> str:

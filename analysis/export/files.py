@@ -1,7 +1,7 @@
 """Output files, which are complete or absent.
 
-A file is written under its name with the suffix ``.partial``, and renamed at the end. After Ctrl-C,
-a partial file of rows remains and is readable. Other partial files are removed.
+A file is written under its name with the suffix ``.partial``, and renamed at the end. After Ctrl-C
+or SIGTERM, a partial file of rows remains and is readable. Other partial files are removed.
 """
 
 from __future__ import annotations
@@ -10,8 +10,31 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EEXIST
+from io import BufferedWriter, FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+class _NamedFile(FileIO):
+    """A file whose write errors have its name, as those of `open` do."""
+
+    def __init__(self, file: str | int, name: str, mode: str = "w") -> None:
+        super().__init__(file, mode, closefd=isinstance(file, str))
+        self._label = name
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._label) from error
+
+
+def writer(file: str | int, name: str, mode: str = "w") -> BufferedWriter:
+    """A writer of a path or a file descriptor; its errors have this name."""
+    return BufferedWriter(_NamedFile(file, name, mode))
 
 
 @contextmanager
@@ -20,20 +43,20 @@ def output_file(
 ) -> Iterator[BinaryIO]:
     """A context for an output file, which gets the name `path` after success.
 
-    `keeps_partial`: the partial file remains after Ctrl-C, not only after a crash.
+    `keeps_partial`: the partial file remains after Ctrl-C or SIGTERM, not only after a crash.
 
     A device or a pipe is written to directly. Raises OSError; FileExistsError if a file exists and
     `overwrite` is False.
     """
     if path.exists() and not path.is_file():
-        with path.open("wb") as sink:
+        with writer(str(path), str(path)) as sink:
             yield sink
         return
     if not overwrite and (there := taken(path)) is not None:
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(there))
     growing = partial(path)
     try:
-        opened = growing.open("wb" if overwrite else "xb")
+        opened = writer(str(growing), str(path), "w" if overwrite else "x")
     except OSError as error:
         named = path if error.errno != EEXIST else growing
         raise OSError(error.errno, error.strerror, str(named)) from error

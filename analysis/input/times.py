@@ -13,21 +13,21 @@ A length of time is a number with a unit (ms, s, m, h, d), or the name of a unit
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from datetime import UTC, datetime, time, timedelta, tzinfo
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
 from dissector.errors import DissectorError
 
 SECOND: Final = 10**9
-DAY: Final = 86_400 * SECOND
-UNITS: Final = MappingProxyType(
-    {"ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND, "d": DAY}
-)
+HOUR: Final = 3600 * SECOND
+DAY: Final = 24 * HOUR
+UNITS: Final = MappingProxyType({"ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": HOUR, "d": DAY})
 """ns by unit."""
-NAMED: Final = MappingProxyType(
-    {"second": SECOND, "minute": 60 * SECOND, "hour": 3600 * SECOND, "day": DAY}
-)
+NAMED: Final = MappingProxyType({"second": SECOND, "minute": 60 * SECOND, "hour": HOUR, "day": DAY})
 LENGTHS: Final = "10s, 5m, 1h, second, minute, hour or day"
 TIMES: Final = (
     "ISO 8601 (2026-11-21T04:17:40), a time of day (04:17:40), or seconds after the first packet"
@@ -37,12 +37,43 @@ _LENGTH: Final = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})")
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
 _ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d.*?)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_WEEK: Final = 7 * 86_400
+_YEAR_2100: Final = 4_102_444_800
+"""s since 1970."""
 
 
 def length_ns(text: str) -> int | None:
     """A length of time in ns; None if the text is not one."""
     match = _LENGTH.fullmatch(text)
     return round(float(match[1]) * UNITS[match[2]]) if match else NAMED.get(text)
+
+
+def is_days(text: str) -> bool:
+    """Whether a length of time is a number of days."""
+    length = length_ns(text) or 0
+    return length > 0 and length % DAY == 0
+
+
+@cache
+def offsets(zone: tzinfo) -> Sequence[tuple[int, int]]:
+    """Each offset of the zone from UTC between 1970 and 2100: its start since 1970, and it; ns.
+
+    `tzinfo` has no list of changes. So the offset is looked up for each week: no zone changes it
+    twice in a week.
+    """
+    found = [(0, _offset(0, zone))]
+    for week in range(0, _YEAR_2100, _WEEK):
+        before = found[-1][1]
+        if (after := _offset(week + _WEEK, zone)) != before:
+            seconds = range(week, week + _WEEK)
+            start = week + bisect_left(seconds, True, key=lambda s: _offset(s, zone) == after)
+            found.append((start * SECOND, after))
+    return found
+
+
+def _offset(second: int, zone: tzinfo) -> int:
+    offset = datetime.fromtimestamp(second, zone).utcoffset() or timedelta()
+    return (offset.days * 86_400 + offset.seconds) * SECOND
 
 
 def is_relative(text: str) -> bool:

@@ -1,6 +1,7 @@
 """Tables in DuckDB: for the answers, and for the queries of users.
 
 expressions        builders of SQL text
+intervals          intervals of time to group by
 conditions         conditions of users on rows of `exchanges`
 row_order          the order of rows in answers
 latency_breakdown  SQL for the parts of a latency: queue, poll, net

@@ -6,7 +6,8 @@ Exchanges can be grouped by any of their columns, and by derived columns:
     client     address of the client
     software   name and version of the client's software, from ApiVersions (KIP-511)
     topic      each topic of the exchange; an exchange counts once for each of its topics
-    minute     start of the minute of the request; so for any length of time: 10s, 5m, hour
+    minute     start of the minute of the request; so for any length of time: 10s, 5m, hour, in
+               the time zone in which times are shown
 
 A query is put together from constants, each the SQL of a subquery in parentheses, and from the
 expressions of this module.
@@ -19,6 +20,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from analysis.columns import Column
+from analysis.sql.intervals import interval_start, is_interval
 
 By: TypeAlias = str | Sequence[str]
 """A column to group by, or several."""
@@ -153,21 +155,6 @@ def with_columns(rows: str, columns: Iterable[str], by: By) -> str:
     texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
     software = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""
     return f"(select * {texts}{added} from {rows} as given {software})"
-
-
-def is_interval(name: str) -> bool:
-    """Whether a column to group by is a length of time: ``minute``, ``10s``."""
-    from analysis.input.times import length_ns
-
-    return bool(length_ns(name))
-
-
-def interval_start(name: str, time: str) -> str:
-    """SQL for the start of the interval that contains a time; `name`: see `is_interval`."""
-    from analysis.input.times import length_ns
-
-    length = length_ns(name)
-    return f"make_timestamp_ns(epoch_ns({time}) // {length} * {length})"
 
 
 def _time_column(columns: Sequence[str]) -> str | None:

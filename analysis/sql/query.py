@@ -21,6 +21,7 @@ import pyarrow as pa
 from analysis.frames import frame
 from analysis.sql.context import create_context
 from analysis.sql.expressions import By, column_names
+from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, register_numbered
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME, TableColumn
@@ -48,6 +49,7 @@ def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBP
         for name in names:
             register_numbered(connection, name, arrow_table(name, tables[name]))
         create_context(connection, names)
+        create_function(connection)
         yield connection
 
 

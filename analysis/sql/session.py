@@ -117,6 +117,9 @@ def _cells(text: str) -> int:
 
 
 def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
+    """The rows with names and types that every format can write."""
+    if len(set(relation.columns)) < len(relation.columns):
+        relation = relation.project("*")  # a repeated name gets a number: a_1
     texts = [
         f"{quoted}::varchar as {quoted}"
         for name, type in zip(relation.columns, relation.types, strict=True)

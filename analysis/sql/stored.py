@@ -23,6 +23,7 @@ import pyarrow.parquet
 
 from analysis.export.formats import parquet_options
 from analysis.sql.context import create_context
+from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, row_order
 from analysis.sql.views import schema
 
@@ -60,6 +61,7 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
                 )
                 table.project(f"* rename (file_row_number as {NTH})").create_view(name)
             create_context(connection, files)
+            create_function(connection)
             yield connection
 
 

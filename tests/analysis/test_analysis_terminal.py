@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
@@ -19,7 +21,7 @@ import dissector
 from analysis.cli import app, main
 from analysis.commands.common import FORMAT_NAMES
 from dissector import tables
-from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, ROOT, on_terminal, run
+from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT, on_terminal, run
 
 
 def test_a_summary_in_a_pipe_is_plain_text() -> None:
@@ -122,6 +124,50 @@ def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
 
 @pytest.mark.parametrize(
     "command",
+    [
+        "--help",
+        "--version",
+        "latency --help",
+        *(f"{name} {{}}" for name in ("latency", "diagnose", "summary", "show")),
+        *(f"export {{}} --format {form}" for form in FORMAT_NAMES),
+        "compare {} {}",
+        "trace {} --offset 1",
+        "sniff {}",
+        "latency {} missing.pcap",  # the rows of the first file are output
+    ],
+)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_is_an_error_of_standard_output(command: str, unbuffered: str) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, *command.format(PLAIN, PLAIN).split()], stdout=full, stderr=subprocess.PIPE,
+            check=False, cwd=ROOT, env=ENVIRONMENT | {"PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    *before, last = done.stderr.decode().splitlines()
+    assert (done.returncode, last) == (1, "Error: standard output: No space left on device")
+    assert all(line.startswith(("Warning: missing.pcap", "capturing from")) for line in before)
+
+
+def test_a_usage_error_needs_no_standard_output() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*COMMAND, "latency", "--by"], stdout=full, stderr=subprocess.PIPE, check=False,
+            cwd=ROOT, env=ENVIRONMENT,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.endswith(b"Error: Option '--by' requires an argument.\n")
+
+
+@pytest.mark.parametrize("command", ["latency", *(f"export --format {f}" for f in FORMAT_NAMES)])
+def test_a_full_disk_is_an_error_of_the_file(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), PLAIN, "-o", "/dev/full"]) == 1
+    assert capsys.readouterr().err == "Error: /dev/full: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    "command",
     [["summary"], ["show"], *(["export", "--format", form] for form in FORMAT_NAMES)],
     ids=lambda command: command[-1],
 )
@@ -154,7 +200,10 @@ def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
     process.stderr.close()
 
 
-def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=lambda each: str(each)
+)
+def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "export", "-", "-o", str(tmp_path / "rows")], stdin=subprocess.PIPE,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT,
@@ -165,11 +214,52 @@ def test_an_interrupt_keeps_what_was_written(tmp_path: Path) -> None:
     until = time.monotonic() + 180
     while not list(tmp_path.iterdir()) and time.monotonic() < until:
         time.sleep(0.05)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, output = process.communicate(timeout=180)
-    assert process.returncode == 130
+    assert process.returncode == status
     assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
+
+
+@pytest.mark.parametrize(
+    "command", ["latency -", "latency - -o {}/rows.csv", "export - --table all -o {}/tables"]
+)
+def test_sigterm_leaves_no_incomplete_files(command: str, tmp_path: Path) -> None:
+    """Not the temporary ones of answers, either."""
+    process = subprocess.Popen(
+        [*COMMAND, *command.format(tmp_path).split()], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
+        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.write(Path(CAPTURE).read_bytes())
+    process.stdin.flush()
+    until = time.monotonic() + 180
+    while not list(tmp_path.glob("*/*")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=180) == (b"", b"")
+    assert process.returncode == 143
+    assert not list(tmp_path.iterdir())
+
+
+def test_sigterm_ends_the_prompt_of_sql() -> None:
+    """Ctrl-C only cancels a line."""
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(ROOT)
+        os.execv(COMMAND[0], [*COMMAND, "sql", PLAIN])
+    read = b""
+    while b"sql>" not in read:
+        read += os.read(terminal, 1 << 16)
+        if b"\x1b[6n" in read:  # the prompt asks for the position of the cursor
+            os.write(terminal, b"\x1b[1;1R")
+    os.kill(pid, signal.SIGTERM)
+    until = time.monotonic() + 60
+    while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < until:
+        time.sleep(0.05)
+    os.close(terminal)
+    assert (ended[0], os.waitstatus_to_exitcode(ended[1])) == (pid, 143)
 
 
 def test_an_interrupt_leaves_no_unreadable_files(

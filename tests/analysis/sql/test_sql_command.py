@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -53,6 +55,35 @@ def test_a_long_table_is_cut_with_a_note(capfd: pytest.CaptureFixture[str]) -> N
     assert "Showing the first 1,000 rows" in err
     assert main(["sql", CAPTURE, "select range from range(1000)"]) == 0
     assert capfd.readouterr().err == ""
+
+
+REPEATED = "select 1 as a, interval 2 hours as i, 3 as a, 4 as a_1, interval 5 hours as i"
+
+
+def test_names_of_columns_are_not_repeated(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    names = ["a", "i", "a_1", "a_1_1", "i_1"]
+    values = [1, "02:00:00", 3, 4, "05:00:00"]
+    for form in ("parquet", "arrow"):
+        file = tmp_path / form
+        assert main(["sql", CAPTURE, REPEATED, "--format", form, "-o", str(file)]) == 0
+        table = (
+            pq.read_table(file)
+            if form == "parquet"
+            else pa.ipc.open_stream(file.read_bytes()).read_all()
+        )
+        assert table.to_pylist() == [dict(zip(names, values, strict=True))]
+    assert main(["sql", CAPTURE, REPEATED, "--format", "jsonl"]) == 0
+    pairs = json.loads(capfd.readouterr().out, object_pairs_hook=list)
+    assert pairs == list(zip(names, values, strict=True))
+    assert main(["sql", CAPTURE, REPEATED, "--format", "csv"]) == 0
+    assert next(csv.reader(capfd.readouterr().out.splitlines())) == names
+    assert main(["sql", CAPTURE, REPEATED]) == 0
+    assert capfd.readouterr().out.splitlines()[0].split() == names
+    query = "select e.*, x.* from errors e join exchanges x using (connection_id, correlation_id)"
+    assert main(["sql", CAPTURE, query, "-o", str(tmp_path / "joined.parquet")]) == 0
+    assert "client_id_1" in pq.read_table(tmp_path / "joined.parquet").column_names
 
 
 def test_a_file_of_parquet(tmp_path: Path) -> None:
