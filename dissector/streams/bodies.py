@@ -34,12 +34,15 @@ LOG_ENTRIES: Final = 1 << 20
 _CHUNKS: Final = 64
 """Most chunks of the log; then they are joined."""
 
-CONSISTENT, SURPLUS, TOO_LONG, UNREADABLE, UNKNOWN = range(5)
-"""The body fits the size; ends a few bytes before it; ends long before it; is invalid; cannot be
-checked."""
+CONSISTENT, SURPLUS, UNKNOWN, TOO_LONG, UNREADABLE = range(5)
+"""The body fits the size; ends a few bytes before it; cannot be checked; ends long before it; is
+invalid. The lowest of several verdicts counts."""
 
 MAX_SURPLUS: Final = 16
 """Most surplus bytes that clients are known to append to a body."""
+
+MAX_KINDS: Final = 16
+"""Most APIs and versions of requests with the same correlation id for which a response is read."""
 
 
 class RequestLog:
@@ -64,25 +67,34 @@ class RequestLog:
             self._kinds = [np.concatenate(self._kinds)[-LOG_ENTRIES:]]
             self._orders = [None]
 
-    def find(self, stream: int, correlation: int) -> tuple[int, int] | None:
-        """API key and version of the latest request with a correlation id in a stream."""
+    def find(self, stream: int, correlation: int) -> list[tuple[int, int]]:
+        """API key and version of the requests with a correlation id in a stream, each pair once.
+        Clients may use an id again."""
         key = stream << 32 | (correlation & 0xFFFFFFFF)
-        for chunk in range(len(self._keys) - 1, -1, -1):
-            keys, order = self._keys[chunk], self._orders[chunk]
-            if order is None:
-                order = self._orders[chunk] = keys.argsort(kind="stable")
-            rank = int(keys.searchsorted(key, "right", order)) - 1
-            if rank >= 0 and keys[order[rank]] == key:
-                return divmod(int(self._kinds[chunk][order[rank]]), 1 << 16)
-        return None
+        kinds = [np.zeros(0, np.int32)]
+        for chunk, keys in enumerate(self._keys):
+            order = self._order(chunk)
+            low, high = (int(keys.searchsorted(key, side, order)) for side in ("left", "right"))
+            kinds.append(self._kinds[chunk][order[low:high]])
+        found: list[int] = np.unique(np.concatenate(kinds)).tolist()
+        return [divmod(kind, 1 << 16) for kind in found]
 
     def has(self, stream: Int64, correlation: Int64) -> Bools:
         """Whether requests with these correlation ids were sent in these streams."""
         key = key_of(stream, correlation)
         has = np.zeros(len(key), np.bool_)
-        for keys in self._keys:
-            has |= np.isin(key, keys)
+        for chunk, keys in enumerate(self._keys):
+            order = self._order(chunk)
+            rank = keys.searchsorted(key, "right", order) - 1
+            has[rank >= 0] |= keys[order[rank[rank >= 0]]] == key[rank >= 0]
         return has
+
+    def _order(self, chunk: int) -> Int64:
+        """The order of the keys of a chunk."""
+        order = self._orders[chunk]
+        if order is None:
+            order = self._orders[chunk] = self._keys[chunk].argsort(kind="stable")
+        return order
 
     def forget(self, rows: Int64) -> None:
         """Remove the requests of these connections."""
@@ -122,25 +134,38 @@ class BodyCheck:
         """Whether the body of the message at an address of a chain fits its size; and the address
         where the body ends, or the end of the message if that is unknown.
 
-        A hole ends the check.
+        A hole ends the check. If several requests have the id of a response, the one that it fits
+        best counts.
         """
         address, stream, until = np.array([at]), int(chains.stream[index]), int(chains.end[index])
         size = int(chains.space.number(address, "i4")[0])
         body = at + 4
         behind = body + size
         stop = min(behind, until, int(chains.gap_after(address)[0]))
-        request = None
+        requests: list[tuple[int, int] | None] = [None]
         if self._table.client[stream >> 1] != stream & 1:
             correlation = int(chains.space.number(address + 4, "i4")[0])
-            request = self.log.find(stream ^ 1, correlation)
-            if request is None:
+            requests = [*self.log.find(stream ^ 1, correlation)]
+            if not 0 < len(requests) <= MAX_KINDS:
                 return UNKNOWN, behind
+        data, is_whole = chains.space.bytes(body, stop - body), stop == min(behind, until)
+        fits = [self._fit(data, size, each, is_whole=is_whole) for each in requests]
+        verdict, end = min(fits)
+        return verdict, body + end
+
+    def _fit(
+        self, data: bytes, size: int, request: tuple[int, int] | None, *, is_whole: bool
+    ) -> tuple[int, int]:
+        """Whether the body of a message of `size` bytes fits its size, and where it ends.
+
+        `data`: its first bytes. `is_whole`: no captured byte of it is missing.
+        """
         try:
-            end = body + self._body_end(chains.space.bytes(body, stop - body), size, request)
+            end = self._body_end(data, size, request)
         except UnknownVersion:
-            return UNKNOWN, behind
+            return UNKNOWN, size
         except DecodeError:
-            return UNREADABLE, behind
-        if end >= behind:
-            return (CONSISTENT if stop == min(behind, until) else UNKNOWN), end
-        return (SURPLUS if end >= behind - MAX_SURPLUS else TOO_LONG), end
+            return UNREADABLE, size
+        if end >= size:
+            return (CONSISTENT if is_whole else UNKNOWN), end
+        return (SURPLUS if end >= size - MAX_SURPLUS else TOO_LONG), end

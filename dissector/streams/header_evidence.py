@@ -221,7 +221,7 @@ class HeaderScorer:
         size, correlation = chains.number(at, "i4"), chains.number(at + 4, "i4")
         bad = (readable >= 4) & ((size < 4) | (size > FRAME_LIMIT))
         is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)
-        bad |= (readable >= RESPONSE_HEAD) & ((correlation < 0) | is_far)
+        bad |= (readable >= RESPONSE_HEAD) & is_far
         verdict = np.where(bad, NO, np.where(readable >= RESPONSE_HEAD, YES, UNCLEAR))
         low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
@@ -257,10 +257,10 @@ class HeaderScorer:
         return implausible
 
     def implausible_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
-        """Whether responses have impossible correlation ids: negative, far from all ids of the
-        client, too far below the id `before` of the previous response (NEVER: no previous), or the
-        same as that although the client has sent other ids."""
-        implausible: Bools = (correlation < 0) | self.is_implausible(stream, correlation)
+        """Whether responses have impossible correlation ids: implausible ones, or too far below
+        the id `before` of the previous response (NEVER: no previous), or the same as that although
+        the client has sent other ids."""
+        implausible = self.is_implausible(stream, correlation)
         implausible |= (before != NEVER) & self.is_late(stream, correlation, before)
         sole = self.sole_id(stream)
         implausible |= (correlation == before) & (correlation != sole) & (sole != NEVER)
@@ -313,9 +313,12 @@ class HeaderScorer:
         return np.where(has[stream], next_id, low), high, has[client]
 
     def is_implausible(self, stream: Int64, correlation: Int64) -> Bools:
-        """Whether these correlation ids are far from all ids of the clients' requests."""
+        """Whether these correlation ids are negative, or far from the ids of the clients' requests;
+        but no client is known to have sent them."""
         lowest, highest = self.plausible_ids(stream)
-        implausible: Bools = (correlation < lowest) | (correlation > highest)
+        implausible: Bools = (correlation < np.maximum(lowest, 0)) | (correlation > highest)
+        row = np.flatnonzero(implausible)
+        implausible[row] = ~self._log.has(stream[row] ^ 1, correlation[row])
         return implausible
 
     def plausible_ids(self, stream: Int64) -> tuple[Int64, Int64]:

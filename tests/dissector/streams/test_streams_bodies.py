@@ -8,7 +8,15 @@ import pytest
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol.body_end import body_end
 from dissector.streams.bodies import LOG_ENTRIES, RequestLog, key_of
-from tests.dissector.streams.dialogue import Dialogue, dissect, request, response
+from tests.dissector.streams.dialogue import (
+    Dialogue,
+    dissect,
+    framed,
+    request,
+    response,
+    sasl_request,
+    sasl_response,
+)
 
 FETCH_V4, METADATA_V1 = 1 << 16 | 4, 3 << 16 | 1
 
@@ -20,24 +28,24 @@ def log_of(*requests: tuple[int, int, int]) -> RequestLog:
     return log
 
 
-def test_the_latest_request_with_an_id_is_found() -> None:
+def test_the_requests_with_an_id_are_found() -> None:
     log = log_of((2, 7, METADATA_V1), (4, 7, FETCH_V4), (2, 7, FETCH_V4), (2, 8, METADATA_V1))
-    assert log.find(2, 7) == (1, 4)
-    assert log.find(2, 8) == (3, 1)
-    assert log.find(4, 8) is None
-    assert log.find(3, 7) is None
+    assert log.find(2, 7) == [(1, 4), (3, 1)]
+    assert log.find(2, 8) == [(3, 1)]
+    assert log.find(4, 8) == []
+    assert log.find(3, 7) == []
 
 
 def test_ids_may_be_negative() -> None:
     log = log_of((2, -7, METADATA_V1))
-    assert log.find(2, -7) == (3, 1)
+    assert log.find(2, -7) == [(3, 1)]
 
 
 def test_the_requests_of_forgotten_connections_are_forgotten() -> None:
     log = log_of((2, 7, METADATA_V1), (4, 7, METADATA_V1))
     log.forget(np.array([1]))
-    assert log.find(2, 7) is None
-    assert log.find(4, 7) == (3, 1)
+    assert log.find(2, 7) == []
+    assert log.find(4, 7) == [(3, 1)]
 
 
 def test_the_log_is_bounded() -> None:
@@ -46,8 +54,8 @@ def test_the_log_is_bounded() -> None:
     for block in range(200):
         keys = key_of(np.full(count, 2), block * count + np.arange(count))
         log.add(keys, np.full(count, METADATA_V1, np.int32))
-    assert log.find(2, 200 * count - 1) == (3, 1)
-    assert log.find(2, 0) is None
+    assert log.find(2, 200 * count - 1) == [(3, 1)]
+    assert log.find(2, 0) == []
 
 
 def test_the_end_of_a_body() -> None:
@@ -82,3 +90,21 @@ def test_a_message_inside_an_unknown_body_is_not_parsed_before_the_end() -> None
     requests = dissect(dialogue.packets, cuts=cuts).messages()[0]
     assert len(requests) == 4
     assert len(requests[3]) == len(outer) - 4
+
+
+def test_a_response_that_fits_one_of_several_requests_with_its_id() -> None:
+    """A client that always sends 0 has two requests in flight; the second one has version 1."""
+    inner = framed(sasl_response(0, b"\0you")[4:] + bytes(8))
+    outer = sasl_response(0, bytes(100) + inner + bytes(100))
+    start = outer.index(inner)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(sasl_request(0, b"\0me"))
+    connection.client(request(36, 1, 0, b"\0\0\0\3\0me"))
+    connection.broker(outer[:start])
+    connection.broker(outer[start : start + len(inner)])
+    cut = len(dialogue.packets)
+    connection.broker(outer[start + len(inner) :])
+    connection.broker(inner)
+    out = dissect(dialogue.packets, cuts=[cut])
+    assert out.messages()[1] == [outer[4:], inner[4:]]

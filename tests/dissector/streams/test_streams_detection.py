@@ -381,3 +381,19 @@ def test_a_guess_does_not_take_a_response_for_a_request(name: str, tmp_path: Pat
     known = whole.keys() & late.keys()
     assert len(known) > 2
     assert {ports: whole[ports] for ports in known} == {ports: late[ports] for ports in known}
+
+
+def test_a_response_has_any_id_that_its_client_has_sent():
+    """Counters wrap at 2^31, and clients may draw random ids. A message may contain another one."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    inner = response(5, NO_ERROR)
+    outer = response(-7, bytes(60) + inner + bytes(60))
+    for number in (-7, 5):
+        connection.client(request(3, 1, number))
+    for at in range(0, len(outer), 4):
+        connection.broker(outer[at : at + 4])
+    connection.broker(inner)
+    out = dissect(dialogue.packets, cuts=range(1, len(dialogue.packets)))
+    assert out.messages()[1] == [outer[4:], inner[4:]]
+    assert not out.problems
