@@ -4,7 +4,7 @@ load      a capture as pandas DataFrames, by table name
 Filter    conditions on exchanges, for `load`
 cut       the packets of chosen exchanges as a capture
 connect   a capture as views of DuckDB, for questions in SQL
-latency   and the other answers: functions from tables to a DataFrame, listed in `ANSWERS`
+latency   and the other answers: functions from a capture to a DataFrame, listed in `ANSWERS`
 diagnose  findings about a capture, the worst first
 compare   what changed between two captures
 trace     one record: produced, fetched, committed
@@ -88,14 +88,16 @@ def load(
         text                str, as pandas has it by default; null is missing
         bytes, lists        object: bytes, NumPy arrays; null is None
 
-    Raises CaptureError when nothing could be read, DissectorError for a table that does not exist.
+    Warns (UserWarning) of each file that could not be read, or not wholly. Raises CaptureError when
+    nothing could be read, DissectorError for a table that does not exist.
     """
     from analysis.frames import frame
     from analysis.input.open import open_input
+    from analysis.reading import streamed
     from dissector.pipeline import collected, known_tables
 
     wanted = known_tables(tables)
-    rows = open_input(paths, chosen, **options).stream(wanted)
+    rows = streamed(open_input(paths, chosen, **options), wanted)
     return {name: frame(table) for name, table in collected(rows, wanted).items()}
 
 

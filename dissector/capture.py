@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.arguments import integer, integers
 from dissector.errors import CaptureError
 from dissector.packets import prefetch
 from dissector.packets.byte_input import is_stream
@@ -42,6 +43,8 @@ Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Names: TypeAlias = str | Collection[str]
 Row = TypeVar("Row")
 
+_LEAST_MEMORY = 1 << 20
+"""Smallest memory budget, in bytes: with less, hardly a message is complete."""
 _PATHS_SHOWN = 3
 """Paths in the repr of a capture."""
 
@@ -86,9 +89,12 @@ def open_capture(
     `progress`: called with the bytes read so far, and with the total, or None if it is unknown.
 
     Raises CaptureError if no input can be read as a capture, or if the key log cannot be read.
-    Raises DissectorError if a port is not one of TCP, or if there is a key log and the package
-    `cryptography` is missing.
+    Raises DissectorError if a port is not one of TCP, `jobs` is less than 1 or `memory` less than
+    1 MB, or if there is a key log and the package `cryptography` is missing.
     """
+    ports = None if ports is None else integers("ports", ports)
+    jobs = integer("jobs", jobs, 1)
+    memory = integer("memory", memory, _LEAST_MEMORY)
     given = [paths] if isinstance(paths, str | os.PathLike) else paths
     files = find(given, also=is_segment)
     if given and not files:

@@ -3,7 +3,7 @@
     import kafka_dissector as kd
 
     tables = kd.load("capture.pcap")    # pandas DataFrames by table name
-    kd.latency(tables)                  # an answer, and every other of `kd.ANSWERS`
+    kd.latency("capture.pcap")          # an answer, and every other of `kd.ANSWERS`
     kd.open_capture("capture.pcap")     # exchanges one by one, or Arrow tables
     kd.decode_request(frame)            # a message without its capture
 

@@ -1,8 +1,10 @@
 """Answers: what an operator asks of a capture, one module and one function per question.
 
 An answer is a pure function from tables to a DataFrame: ``throttle(tables, by=("client_id",))``.
-`tables` are those of `analysis.load` or `Capture.tables`, a connection to DuckDB with tables on
-disk (`analysis.sql.stored`), or DataFrames of Spark: then the result is a DataFrame of Spark, too.
+`tables` are a capture, of which it reads what it needs: its paths, or an open `Capture`. Or they
+are those of `analysis.load` or `Capture.tables`, a connection to DuckDB with tables on disk
+(`analysis.connect`, `analysis.sql.stored`), or DataFrames of Spark: then the result is a DataFrame
+of Spark, too.
 The result has the declared columns and dtypes for every capture. If the capture contains nothing
 that the question is about, the result has no rows.
 
@@ -26,6 +28,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from analysis.columns import Column, resolved
+from analysis.sql.expressions import column_names
+from dissector.arguments import choice, integer
 from dissector.arrays import value
 
 if TYPE_CHECKING:
@@ -59,6 +63,19 @@ class Option:
     def flag(self) -> str:
         """The option of the command."""
         return f"--{self.name.replace('_', '-')}"
+
+    def checked(self, given: Any) -> Any:
+        """A value that a user passes, as the function takes it.
+
+        Raises DissectorError for a value that this option does not allow.
+        """
+        if self.read:
+            return self.read(given)
+        if self.choices:
+            return choice(self.name, given, self.choices)
+        if isinstance(self.default, tuple):
+            return column_names(given)
+        return integer(self.name, given, 0)
 
 
 @value
@@ -144,18 +161,19 @@ def answer(
     """
 
     def declare(function: F) -> F:
-        _, *keywords = signature(function).parameters.values()
+        call = signature(function)
+        _, *keywords = call.parameters.values()
         defaults = {keyword.name: keyword.default for keyword in keywords}
 
         @wraps(function)
-        def answered(tables: Tables, **options: Any) -> pd.DataFrame:
+        def answered(*arguments: Any, **options: Any) -> pd.DataFrame:
             from analysis.sql.query import connected, shaped
 
-            for option in declared.options:
-                if option.read and option.name in options:
-                    options[option.name] = option.read(options[option.name])
+            bound = call.bind(*arguments, **options).arguments  # a wrong name is a TypeError
+            tables: Tables = bound.pop("tables")
+            named = {option.name: option for option in declared.options}
+            options = {name: named[name].checked(value) for name, value in bound.items()}
             given = defaults | options
-            _check_choices(declared, given)
             if isinstance(tables, Mapping) and _are_on_spark(tables):
                 from analysis.spark.answers import answer as answer_on_spark
 
@@ -198,17 +216,6 @@ def select(tables: Tables, query: str) -> pd.DataFrame:
 def _are_on_spark(tables: Mapping[str, object]) -> bool:
     """Whether tables are DataFrames of Spark; imports nothing."""
     return any(type(table).__module__.startswith("pyspark.") for table in tables.values())
-
-
-def _check_choices(declared: Answer, given: Mapping[str, Any]) -> None:
-    """Raises DissectorError for a value that is not among the choices of its option."""
-    for option in declared.options:
-        if option.choices and given[option.name] not in option.choices:
-            from dissector.errors import DissectorError
-
-            raise DissectorError(
-                f"{option.name}={given[option.name]!r} is not one of {', '.join(option.choices)}"
-            )
 
 
 class _Answers(Mapping[str, Answer]):

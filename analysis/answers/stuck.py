@@ -99,7 +99,7 @@ def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pd.Da
         return select(tables, _LAG)
     return select(
         tables,
-        f"from {_HELD} where duration_ms >= {int(min_ms)} "
+        f"from {_HELD} where duration_ms >= {min_ms} "
         "order by is_open desc, duration_ms desc, topic, partition",
     )
 

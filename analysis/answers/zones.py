@@ -38,6 +38,7 @@ replicas on purpose.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -46,6 +47,7 @@ from analysis.columns import Column, columns_of
 from analysis.names.addresses import Names
 from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
+from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +73,7 @@ CONSUMER_COLUMNS: Final = (
 )
 
 
-Zones: TypeAlias = "str | Path | Mapping[str, str] | Names"
+Zones: TypeAlias = "str | PathLike[str] | Mapping[str, str] | Names"
 """A file, zones of networks, or the same as an object."""
 
 
@@ -86,11 +88,11 @@ def zone_names(given: Zones | None) -> Names:
         return given
     if isinstance(given, Mapping):
         return Names((network(text, "zones"), zone) for text, zone in given.items())
+    if given is not None and not isinstance(given, str | PathLike):
+        raise DissectorError(f"zones must be a file, or zones by network, not {given!r}")
     try:
         return Names(read_names(Path(given)) if given else ())
     except OSError as error:
-        from dissector.errors import DissectorError
-
         raise DissectorError(f"cannot read {given}: {error.strerror}") from error
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from analysis.columns import Column
 from analysis.comparison.measures import MEASURES, NAMES, Measure
 from analysis.sql.expressions import By, column_names
+from dissector.arguments import number
 from dissector.arrays import value
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ COMPARED_TABLES: Final = ("exchanges", "batches", "connections")
 BY: Final = ("client_id", "api")
 LEAST_PERCENT: Final = 10.0
 CONFIDENCE: Final = 0.95
+_LARGEST_CONFIDENCE: Final = 0.9999
+"""Nothing is certain: the interval of 1 is infinite."""
 LEAST_REQUESTS: Final = 50
 """Requests of a group before or after; fewer have no stable rate or quantile."""
 LEAST_PRESENT: Final = 10
@@ -66,19 +69,24 @@ def compare(
 ) -> pd.DataFrame:
     """What changed between two captures, the most important first: causes before effects.
 
-    `before`, `after`: exchanges, batches and connections of `load`. `by`: columns to group requests
-    by. `least_percent`: smallest change that matters. `confidence`: probability that none of the
-    changes is noise. `unchanged`: list measures without a change, too.
+    `before`, `after`: captures, or their tables exchanges, batches and connections; see `Tables`.
+    `by`: columns to group requests by. `least_percent`: smallest change that matters. `confidence`:
+    probability, less than 1, that none of the changes is noise. `unchanged`: list measures without
+    a change, too.
 
-    Raises DissectorError if a table is missing, or `by` names an unknown column.
+    Raises DissectorError if a table is missing, for a wrong value, or if `by` names an unknown
+    column.
     """
     from analysis.comparison.profile import profile
     from analysis.sql.query import connected
 
+    by = column_names(by)
+    least_percent = number("least_percent", least_percent, 0)
+    confidence = number("confidence", confidence, 0, _LARGEST_CONFIDENCE)
     profiles = []
     for tables in (before, after):
         with connected(tables, COMPARED_TABLES) as connection:
-            profiles.append(profile(connection, column_names(by)))
+            profiles.append(profile(connection, by))
     return compared(
         *profiles, by=by, least_percent=least_percent, confidence=confidence, unchanged=unchanged
     ).changes

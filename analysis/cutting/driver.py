@@ -22,6 +22,7 @@ from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export.files import output_file
 from analysis.input.passes import check_files, open_pass
+from dissector.arguments import number, text
 from dissector.arrays import value
 from dissector.capture import Capture, Paths
 from dissector.errors import DissectorError
@@ -80,6 +81,8 @@ def cut(
     """
     files = check_files(paths)
     check_output(Path(output))
+    nanoseconds = None if context is None else round(number("context", context, 0) * SECOND)
+    title = text("title", title)
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
     located = open_pass(files, **options)
     exchanges = _arrow(exchanges)
@@ -89,7 +92,6 @@ def cut(
     topics = {topic for names in exchanges["topics"].to_pylist() for topic in names or ()}
     comments = [title] if title else []
     comments += [comment(*each) for each in located.names.names.items() if each[1] in topics]
-    nanoseconds = None if context is None else round(context * SECOND)
     encrypted = frozenset(located.encrypted_connections)
     cutter = _Cutter(
         files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options, Path(output)

@@ -42,13 +42,14 @@ def limits(given: Mapping[str, float]) -> dict[str, dict[str, float]]:
     """The thresholds of each rule, with those of the user in place of the defaults.
 
     A key is ``RULE.THRESHOLD``, or ``RULE`` for its main threshold. Raises DissectorError for an
-    unknown one.
+    unknown one, and for a value that is not a number of at least 0.
     """
+    from dissector.arguments import number, text
     from dissector.errors import DissectorError, did_you_mean
 
     values = {name: rule.limits for name, rule in RULES.items()}
     for key, value in given.items():
-        name, _, threshold = key.partition(".")
+        name, _, threshold = text("a threshold", key).partition(".")
         if name not in values:
             raise DissectorError(
                 f"there is no rule {name!r}; choose from: {', '.join(values)}"
@@ -62,5 +63,5 @@ def limits(given: Mapping[str, float]) -> dict[str, dict[str, float]]:
                 f"the rule {name} has no threshold {threshold!r}; choose from: "
                 f"{', '.join(values[name])}{did_you_mean(threshold, values[name])}"
             )
-        values[name][threshold] = value
+        values[name][threshold] = number(key, value, 0)
     return values

@@ -41,13 +41,15 @@ class Diagnosis:
 
 
 def diagnose(tables: Tables, *, thresholds: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Findings about a capture, the worst first: ``diagnose(load(paths, DIAGNOSIS_TABLES))``.
+    """Findings about a capture, the worst first: ``diagnose("x.pcap")``.
 
-    `tables`: those of `DIAGNOSIS_TABLES`. `thresholds`: values by ``RULE.THRESHOLD``, or ``RULE``
-    for its main threshold. The column ``clients`` has the client ids that a finding is about;
-    ``numbers`` has the numbers of the evidence, a dict by the column of the answer.
+    `tables`: a capture, or its tables of `DIAGNOSIS_TABLES`. `thresholds`: values by
+    ``RULE.THRESHOLD``, or ``RULE`` for its main threshold. The column ``clients`` has the client
+    ids that a finding is about; ``numbers`` has the numbers of the evidence, a dict by the column
+    of the answer.
 
-    Raises DissectorError if a table is missing, or if there is no such threshold.
+    Raises DissectorError if a table is missing, if there is no such threshold, or if its value is
+    not a number of at least 0.
     """
     return diagnosed(tables, limits(thresholds or {})).findings
 

@@ -59,7 +59,7 @@ def answer(declared: Answer, tables: Mapping[str, DataFrame], **options: Any) ->
     names = declared.tables_for(options)
     for name in names:
         if name not in tables:
-            raise missing_table(name, names)
+            raise missing_table(name, names, "load it: analysis.spark.load(spark, paths, ")
     schema = columns(declared, options)
     packed = [tables[name].mapInArrow(partial(pack, name), _PACKED) for name in names]
     work = partial(answered, declared.name, options, to_arrow_schema(schema, timezone="UTC"))

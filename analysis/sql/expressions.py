@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 from analysis.columns import Column
 from analysis.sql.intervals import interval_start, is_interval
+from dissector.errors import DissectorError, did_you_mean
 
 By: TypeAlias = str | Sequence[str]
 """A column to group by, or several."""
@@ -43,8 +44,16 @@ def literals(values: Iterable[str]) -> str:
 
 
 def column_names(by: By) -> tuple[str, ...]:
-    """The columns to group by; `by` may be the name of one column."""
-    return (by,) if isinstance(by, str) else tuple(by)
+    """The columns to group by; `by` may be the name of one column.
+
+    Raises DissectorError for anything else than names.
+    """
+    if isinstance(by, str):
+        return (by,)
+    names = tuple(by) if isinstance(by, Iterable) else (by,)
+    if not all(isinstance(name, str) for name in names):
+        raise DissectorError(f"by must be the name of a column, or several names, not {by!r}")
+    return names
 
 
 def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
@@ -52,8 +61,6 @@ def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
 
     Raises DissectorError if there are none, or one is repeated or not among `columns`.
     """
-    from dissector.errors import DissectorError, did_you_mean
-
     names, known = column_names(by), list(columns)
     has_time = _time_column(known) is not None
     if not names:

@@ -1,7 +1,8 @@
 """Queries of answers, over tables in memory or on disk.
 
 Tables are those that `analysis.load` or `Capture.tables` returns, or a connection to DuckDB with
-tables as views (`analysis.sql.stored`, `analysis.connect`). A query names the columns and rows that
+tables as views (`analysis.sql.stored`, `analysis.connect`). Or they are a capture, open or by its
+paths: then the tables that are needed are read to disk. A query names the columns and rows that
 it needs. DuckDB reads only these from disk, and the result is as large as the answer, not as the
 capture.
 
@@ -11,7 +12,8 @@ number of the row in the order of `analysis.sql.row_order`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,25 +21,41 @@ import duckdb
 import pyarrow as pa
 
 from analysis.frames import frame
+from analysis.input.open import open_input
+from analysis.reading import streamed
 from analysis.sql.context import create_context
 from analysis.sql.expressions import By, column_names
 from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, register_numbered
+from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME, TableColumn
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Tables: TypeAlias = "Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
+    from dissector.capture import Paths
+
+Tables: TypeAlias = (
+    "Paths | Capture | Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
+)
+"""A capture, or what was made of it."""
 
 
 @contextmanager
 def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection to DuckDB with the tables `names`, each with the column `NTH`.
 
-    Raises DissectorError if a table or a column of it is missing.
+    Raises DissectorError if a table or a column of it is missing, CaptureError if a capture cannot
+    be read.
     """
+    if isinstance(tables, str | os.PathLike | Sequence | Capture):
+        from analysis.sql.stored import stored
+
+        opened = tables if isinstance(tables, Capture) else open_input(tables)
+        with stored(streamed(opened, names), names) as connection:
+            yield connection
+        return
     if isinstance(tables, duckdb.DuckDBPyConnection):
         views = _views(tables, names)
         if all(NTH in view.columns for view in views.values()):
@@ -98,19 +116,20 @@ def _check(tables: Mapping[str, pd.DataFrame | pa.Table], names: Collection[str]
     """Raises DissectorError if these are not tables, or a table is missing."""
     if not isinstance(tables, Mapping):
         raise DissectorError(
-            f"tables must be those of analysis.load(), not a {type(tables).__name__}"
+            f"pass a capture, or tables of kafka_dissector.load(), not a {type(tables).__name__}"
         )
     for name in names:
         if name not in tables:
             raise missing_table(name, names)
 
 
-def missing_table(name: str, names: Collection[str]) -> DissectorError:
-    """The error that an answer needs a table."""
-    return DissectorError(
-        f"the table {name} is missing; load all tables that this answer needs: "
-        f"analysis.load(paths, tables={list(names)})"
-    )
+def missing_table(
+    name: str, names: Collection[str], load: str = "pass the paths of the capture instead, or "
+    "all tables that are needed: kafka_dissector.load(paths, "
+) -> DissectorError:  # fmt: skip
+    """The error that a table is missing; `load`: the call that loads tables, without its last
+    argument, their `names`."""
+    return DissectorError(f"the table {name} is missing; {load}{list(names)})")
 
 
 def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
@@ -122,7 +141,8 @@ def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if absent := [column for column in schema.names if column not in columns]:
         raise DissectorError(
-            f"the table {name} has no column {absent[0]}; pass all columns of analysis.load()"
+            f"the table {name} has no column {absent[0]}; "
+            "pass all columns of kafka_dissector.load()"
         )
     try:
         table = in_schema(rows, schema)

@@ -34,6 +34,7 @@ from duckdb.func import PythonUDFType
 
 from analysis.answers import ANSWERS, Answer
 from analysis.input.open import Opened, open_input, with_context
+from analysis.reading import streamed
 from analysis.sql import exchange_columns
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED, create_context
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
 def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB with `views`; `options`: of `dissector.open_capture`.
 
-    A query reads the tables that no earlier query has named, in one pass over the capture. Raises
-    CaptureError if nothing can be read. Later errors are errors of DuckDB, with the reason in their
-    text.
+    A query reads the tables that no earlier query has named, in one pass over the capture. It warns
+    as `analysis.load` does. Raises CaptureError if nothing can be read. Later errors are errors of
+    DuckDB, with the reason in their text.
     """
-    return views(CaptureTables(open_input(paths, **options)))
+    return views(CaptureTables(open_input(paths, **options), warns=True))
 
 
 def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
@@ -142,9 +143,10 @@ def _scanned_schema(name: str) -> pa.Schema:
 class CaptureTables:
     """The tables of one capture; each is read when a query needs it."""
 
-    def __init__(self, capture: Opened) -> None:
-        """`capture`: see `analysis.input.open`."""
+    def __init__(self, capture: Opened, *, warns: bool = False) -> None:
+        """`capture`: see `analysis.input.open`; `warns`: as `analysis.reading` does."""
         self._capture = capture
+        self._warns = warns
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}
         self._lock = RLock()  # several threads of DuckDB request tables
@@ -221,7 +223,8 @@ class CaptureTables:
 
     def _stream(self, names: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         with self.recorded_failure():
-            for name, batch in self._capture.stream(names):
+            rows = streamed(self._capture, names) if self._warns else self._capture.stream(names)
+            for name, batch in rows:
                 yield name, batch.cast(schema(name))
 
     @contextmanager

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.columns import Column, columns_of, resolved
 from analysis.sql.expressions import BROKER, CLIENT, endpoint, literal, ms_between
 from analysis.sql.record_flow import GROUPS_OF_READERS
+from dissector.arguments import integer, text
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
@@ -57,12 +58,20 @@ def trace(
 ) -> pd.DataFrame:  # fmt: skip
     """The events of the records that meet all conditions, at most `limit` records.
 
-    `tables`: `records`, `partitions` and `exchanges`. `header`: NAME=VALUE, with ``*`` for any text
-    in VALUE. `key`: the key as text, likewise. Raises DissectorError without a condition on the
-    record, or for a header without a value.
+    `tables`: a capture, or its tables `records`, `partitions` and `exchanges`. `header`:
+    NAME=VALUE, with ``*`` for any text in VALUE. `key`: the key as text, likewise. Raises
+    DissectorError without a condition on the record, for a header without a value, and for another
+    wrong value.
     """
     from analysis.sql.query import connected, select, shaped
 
+    limit = integer("limit", limit, 1)
+    for name, given in (("header", header), ("key", key), ("topic", topic)):
+        if given is not None:
+            text(name, given)
+    for name, position in (("partition", partition), ("offset", offset)):
+        if position is not None:
+            integer(name, position, 0)
     condition = _condition(header, key, topic, partition, offset)
     with connected(tables, TABLES) as connection:
         rows = select(connection, _QUERY.format(condition=condition, limit=limit))

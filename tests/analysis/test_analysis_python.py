@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import os
 import pydoc
+import re
 import subprocess
 import sys
-from collections.abc import Mapping
+import warnings
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -32,6 +35,8 @@ GROUPED = pytest.mark.parametrize(
     ids=lambda answer: answer.name,
 )
 SCRIPT = """\
+from pathlib import Path
+
 import analysis
 import dissector
 
@@ -42,6 +47,10 @@ by_both = analysis.latency(tables, by=["client_id", "api"], slowest=3)
 slow = by_api.nlargest(10, "net_p99_ms")
 arrow = dissector.open_capture("kafka.pcap").tables(["exchanges", "batches", "connections"])
 analysis.latency(arrow)
+analysis.latency("kafka.pcap", by="api")
+analysis.errors([Path("a.pcap"), Path("b.pcap")])
+analysis.diagnose(dissector.open_capture("kafka.pcap", keylog="keys.txt"))
+analysis.compare("before.pcap", Path("after.pcap"))
 analysis.lag(analysis.connect("kafka.pcap"), show="all")
 for name in ("audit", "topology"):
     print(analysis.ANSWERS[name].question, analysis.__version__, dissector.__version__)
@@ -139,6 +148,7 @@ def test_a_table_that_is_missing_is_named(answer: Answer, tables: dict[str, pd.D
         incomplete = {name: table for name, table in tables.items() if name != missing}
         with pytest.raises(DissectorError, match=rf"the table {missing} is missing") as raised:
             answer.function(incomplete)
+        assert "kafka_dissector.load(paths, [" in str(raised.value)
         needed = [name for name in TABLES if f"'{name}'" in str(raised.value)]
         assert set(needed) == set(answer.tables)
 
@@ -171,10 +181,103 @@ def test_exported_files_can_be_asked(tmp_path: Path, tables: dict[str, pd.DataFr
     pd.testing.assert_frame_equal(rows, analysis.latency(tables, by="api"))
 
 
-@pytest.mark.parametrize("given", ["kafka.pcap", None, pd.DataFrame({"api": []})], ids=type)
-def test_what_is_no_tables_is_an_error(given: Any) -> None:
-    with pytest.raises(DissectorError, match=f"not a {type(given).__name__}"):
+@pytest.mark.parametrize("given", [5, None, pd.DataFrame({"api": []})], ids=type)
+def test_what_is_no_capture_is_an_error(given: Any) -> None:
+    with pytest.raises(DissectorError, match=rf"\.load\(\), not a {type(given).__name__}$"):
         analysis.latency(given)
+
+
+@pytest.mark.sampled(6)
+@ALL
+def test_an_answer_reads_what_it_needs_of_a_capture(
+    answer: Answer, tables: dict[str, pd.DataFrame]
+) -> None:
+    expected = answer.function(tables)
+    pd.testing.assert_frame_equal(answer.function(str(CAPTURE)), expected)
+    with dissector.open_capture(CAPTURE) as capture:
+        pd.testing.assert_frame_equal(answer.function(capture), expected)
+
+
+def test_other_functions_read_a_capture_too(tables: dict[str, pd.DataFrame]) -> None:
+    pd.testing.assert_frame_equal(analysis.diagnose(CAPTURE), analysis.diagnose(tables))
+    assert not len(analysis.compare(CAPTURE, [CAPTURE]))
+    traced = analysis.trace(CAPTURE, topic="bulk", offset=0)
+    pd.testing.assert_frame_equal(traced, analysis.trace(tables, topic="bulk", offset=0))
+
+
+READERS: dict[str, Callable[[list[Path]], pd.DataFrame]] = {
+    "load": lambda paths: analysis.load(paths, "exchanges")["exchanges"],
+    "answer": lambda paths: analysis.latency(paths, by=["api", "client_id"]),
+    "connect": lambda paths: analysis.connect(paths).sql("from exchanges").df(),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_a_file_that_cannot_be_read_is_a_warning(name: str, tmp_path: Path) -> None:
+    """Otherwise an answer without rows would look like a capture without problems."""
+    missing = tmp_path / "missing.pcap"
+    with pytest.warns(UserWarning, match=f"^{missing}: No such file"):
+        rows = READERS[name]([CAPTURE, missing])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        pd.testing.assert_frame_equal(rows, READERS[name]([CAPTURE]))
+
+
+@ALL
+def test_a_wrong_value_is_an_error_before_anything_is_read(answer: Answer) -> None:
+    for option in answer.options:
+        wrong: list[Any] = [1.5, None, [1], float("nan"), b"1"]
+        wrong += [-1, "x", True, 2**63] if isinstance(option.default, int) else [7]
+        if option.read:
+            wrong.remove(None)  # no file
+        for value in wrong:
+            shown = re.escape(repr(value))
+            with pytest.raises(DissectorError, match=rf"^{option.name}\b.*{shown}"):
+                answer.function("missing.pcap", **{option.name: value})
+
+
+def test_an_integer_of_numpy_is_one(tables: dict[str, pd.DataFrame]) -> None:
+    assert len(analysis.latency(tables, slowest=np.int32(3))) == 3  # type: ignore[arg-type]
+
+
+def test_columns_may_come_from_any_iterable(tables: dict[str, pd.DataFrame]) -> None:
+    by = ["client_id", "api"]
+    expected = analysis.latency(tables, by=by)
+    given: Any
+    for given in (iter(by), pd.Index(by), np.array(by)):
+        rows = analysis.latency(tables, by=given)
+        pd.testing.assert_frame_equal(rows, expected)
+
+
+def test_a_wrong_name_of_an_argument_is_an_error_before_anything_is_read() -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'top'"):
+        analysis.latency("missing.pcap", top=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="too many positional arguments"):
+        analysis.latency("missing.pcap", "api")  # type: ignore[call-arg]
+
+
+WRONG_CALLS: dict[str, Callable[[], object]] = {
+    "confidence=1": lambda: analysis.compare(CAPTURE, CAPTURE, confidence=1),
+    "confidence='1'": lambda: analysis.compare(CAPTURE, CAPTURE, confidence="1"),  # type: ignore[arg-type]
+    "least_percent=nan": lambda: analysis.compare(CAPTURE, CAPTURE, least_percent=float("nan")),
+    "limit=0": lambda: analysis.trace(CAPTURE, key="a", limit=0),
+    "key=b'a'": lambda: analysis.trace(CAPTURE, key=b"a"),  # type: ignore[arg-type]
+    "offset=1.5": lambda: analysis.trace(CAPTURE, offset=1.5),  # type: ignore[arg-type]
+    "throttling=nan": lambda: analysis.diagnose(CAPTURE, thresholds={"throttling": float("nan")}),
+    "throttling='5'": lambda: analysis.diagnose(CAPTURE, thresholds={"throttling": "5"}),  # type: ignore[dict-item]
+    "context=-1": lambda: analysis.cut(CAPTURE, pd.DataFrame(), "x.pcapng", context=-1),
+    "ports=9092": lambda: analysis.load(CAPTURE, ports=9092),  # type: ignore[arg-type]
+    "ports=['9092']": lambda: analysis.load(CAPTURE, ports=["9092"]),  # type: ignore[list-item]
+    "memory=0": lambda: analysis.load(CAPTURE, memory=0),
+    "jobs=0": lambda: analysis.load(CAPTURE, jobs=0),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG_CALLS)
+def test_wrong_values_of_other_functions(wrong: str) -> None:
+    name, _, value = wrong.partition("=")
+    with pytest.raises(DissectorError, match=f"^{name} must be .*, not {re.escape(value)}$"):
+        WRONG_CALLS[wrong]()
 
 
 def test_columns_that_are_missing_or_of_another_type(tables: Mapping[str, pd.DataFrame]) -> None:

@@ -1,0 +1,66 @@
+"""Arguments of users: what is a number, and what is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dissector import arguments
+from dissector.errors import DissectorError
+
+
+@pytest.mark.parametrize("given", [0, 5, np.int8(3), np.uint64(7)])
+def test_integers(given: Any) -> None:
+    value = arguments.integer("top", given, 0)
+    assert type(value) is int
+    assert value == given
+
+
+@pytest.mark.parametrize("given", [-1, 2**63, True, np.bool_(True), 1.0, "1", b"1", None, [1]])
+def test_no_integers(given: Any) -> None:
+    with pytest.raises(DissectorError) as raised:
+        arguments.integer("top", given, 0)
+    assert str(raised.value) == f"top must be an integer of at least 0, not {given!r}"
+
+
+@pytest.mark.parametrize("given", [0, 0.5, 1, np.float32(0.25), Fraction(1, 4)])
+def test_numbers(given: Any) -> None:
+    value = arguments.number("share", given, 0, 1)
+    assert type(value) is float
+    assert value == given
+
+
+@pytest.mark.parametrize(
+    "given", [-0.1, 1.5, math.nan, math.inf, True, "0.5", None, Decimal("NaN"), 1j]
+)
+def test_no_numbers(given: Any) -> None:
+    with pytest.raises(DissectorError) as raised:
+        arguments.number("share", given, 0, 1)
+    assert str(raised.value) == f"share must be a number from 0 to 1, not {given!r}"
+
+
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (
+            lambda: arguments.integers("ports", "9092"),
+            "ports must be a list of integers, not '9092'",
+        ),
+        (lambda: arguments.integers("ports", 9092), "ports must be a list of integers, not 9092"),
+        (lambda: arguments.text("key", b"a"), "key must be a text, not b'a'"),
+        (
+            lambda: arguments.choice("show", "lst", ("last", "all")),
+            "show='lst' is not one of last, all. Did you mean last?",
+        ),
+    ],
+)
+def test_errors_name_the_argument_and_its_value(check: Callable[[], object], text: str) -> None:
+    with pytest.raises(DissectorError) as raised:
+        check()
+    assert str(raised.value) == text
