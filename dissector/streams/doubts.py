@@ -12,7 +12,13 @@ from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.bodies import CONSISTENT, UNKNOWN
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
-from dissector.streams.header_evidence import BORDER_BITS, CORRELATION_BITS, NEAR, NEAR_BITS
+from dissector.streams.header_evidence import (
+    BORDER_BITS,
+    CORRELATION_BITS,
+    NEAR,
+    NEAR_BITS,
+    REQUEST_BITS,
+)
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES
 from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
 from dissector.streams.resync import Node, Search
@@ -120,9 +126,9 @@ class Doubts:
         is_strange = self._scorer.implausible_requests(*header)
         is_unknown = is_strange & ~self._scorer.implausible_requests(*header, any_api=True)
         unknown = request[is_unknown]
-        is_strange[is_unknown] = ~self._are_numbered(
-            frames, row[unknown], is_first[unknown], row[unknown] + 1 == until[owner[unknown]],
-            stream[owner[unknown]],
+        is_strange[is_unknown] = ~self._are_requests(
+            frames, row[unknown], is_first[unknown], until[owner[unknown]], stream[owner[unknown]],
+            row,
         )  # fmt: skip
         implausible[request] |= is_strange
         implausible[response] |= self._scorer.implausible_responses(
@@ -130,29 +136,38 @@ class Doubts:
         )
         return row[implausible]
 
-    def _are_numbered(
-        self, frames: ChainFrames, row: Int64, is_first: Bools, is_last: Bools, stream: Int64
-    ) -> Bools:
+    def _are_requests(
+        self, frames: ChainFrames, row: Int64, is_first: Bools, until: Int64, stream: Int64,
+        unusual: Int64,
+    ) -> Bools:  # fmt: skip
         """Whether the neighbours of requests show that they begin and end there, although their
-        APIs or versions are unknown: correlation ids follow each other, and segments have the same
-        borders.
+        APIs or versions are unknown: correlation ids follow each other, segments have the same
+        borders, or known requests are behind them.
 
-        `row`: rows of `frames`. `is_first`, `is_last`: of the chain of the `stream`.
+        `row`: rows of `frames`. `is_first`, `until`: whether they are the first of the chain of the
+        `stream`, and where it ends. `unusual`: rows of frames without the header of a known API.
         """
         chains, streams, number = self._chains, self._streams, frames.second[row]
         known = streams.has_correlation[stream]
         earlier = np.where(known, streams.correlation[stream], NEVER)
         before = np.where(is_first, earlier, frames.second[row - 1])
-        behind = np.where(is_last, NEVER, np.append(frames.second, NEVER)[row + 1])
-        begin = frames.start[row]
-        border = chains.is_border(begin), chains.is_segment_end(begin + 4 + frames.size[row])
+        behind = np.where(row + 1 == until, NEVER, np.append(frames.second, NEVER)[row + 1])
+        end = frames.start + 4 + frames.size
+        border = chains.is_border(frames.start[row]), chains.is_segment_end(end[row])
         bits = BORDER_BITS * np.add(*border, dtype=np.int64)
         for low, high in ((before, number), (number, behind)):
             step = np.where((low == NEVER) | (high == NEVER), 0, high - low)
             is_near = (np.abs(step) <= NEAR) & (step != 0)
             bits += np.select([step == 1, is_near], [CORRELATION_BITS, NEAR_BITS], 0)
-        numbered: Bools = bits >= CERTAINTY
-        return numbered
+        usual = np.setdiff1d(np.arange(len(frames.start)), unusual)
+        place = usual.searchsorted(row)
+        usual = np.append(usual, [len(frames.start)] * 2)
+        later, last = usual[place], np.minimum(usual[place], until - 1)
+        goes_on = (usual[place + 1] == later + 1) & (later + 1 < until)
+        goes_on |= chains.is_segment_end(end[last])
+        bits += np.where(later < until, REQUEST_BITS + BORDER_BITS * goes_on, 0)
+        are_requests: Bools = bits >= CERTAINTY
+        return are_requests
 
     def resolve(
         self,

@@ -321,6 +321,20 @@ def test_a_request_of_an_unknown_api_in_a_segment_of_its_own_is_a_frame(kind):
     assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
 
 
+@pytest.mark.parametrize("segment", [1 << 20, 40, 5])
+def test_requests_of_unknown_apis_before_a_known_one_are_frames(segment):
+    """A client may use any correlation ids: the known request behind shows where they end."""
+    ids = 0x5DE3_0291, 0x1B77_4C05, 0x0345_9A12, 0x7A00_61FE
+    kinds = (3, 1), (10005, 3), (999, 0), (3, 1)
+    requests = [request(*each, number, bytes(9)) for each, number in zip(kinds, ids, strict=True)]
+    dialogue, data = Dialogue(), b"".join(requests)
+    connection = dialogue.connect()
+    for at in range(0, len(data), segment):
+        connection.client(data[at : at + segment])
+    connection.fin()
+    assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
+
+
 @pytest.mark.slow
 def test_many_damaged_places_in_one_block_take_bounded_time():
     dialogue = Dialogue()
