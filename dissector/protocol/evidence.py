@@ -1,9 +1,10 @@
 """Scores, in bits, whether bytes are a request, also if only their beginning is available.
 
 One pass over header and body serves all APIs. It stops at a value that no client sends: a length or
-count that does not fit the announced size, a boolean other than 0 and 1, a value outside its limits.
-Text that is not UTF-8 is weak evidence against a request: brokers accept it. Surplus bytes after the body are no evidence against a request, since
-brokers ignore them; but a body that fills the announced size scores higher.
+count that does not fit the announced size, a boolean other than 0 and 1, a value outside its
+limits. Text that is not UTF-8 is weak evidence against a request, since brokers accept it. Surplus
+bytes after the body are none, since brokers ignore them; but a body that fills the announced size
+scores higher.
 """
 
 from __future__ import annotations
