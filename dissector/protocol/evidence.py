@@ -1,9 +1,10 @@
 """Scores, in bits, whether bytes are a request, also if only their beginning is available.
 
 One pass over header and body serves all APIs. It stops at a value that no client sends: a length or
-count that does not fit the announced size, text that is not UTF-8, a boolean other than 0 and 1, a
-value outside its limits. Surplus bytes after the body are no evidence against a request, since
-brokers ignore them; but a body that fills the announced size scores higher.
+count that does not fit the announced size, a boolean other than 0 and 1, a value outside its
+limits. Text that is not UTF-8 is weak evidence against a request, since brokers accept it. Surplus
+bytes after the body are none, since brokers ignore them; but a body that fills the announced size
+scores higher.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ UNKNOWN: Final = -24
 """The API or version has no definition, so the body cannot be checked."""
 COMPLETE: Final = 16
 """The body ends where the announced size ends."""
+NOT_UTF8: Final = -20
+"""Text that is not UTF-8, which few clients send. No text counts then: a complete body and a
+response must outweigh this."""
 NO_TEXT: Final = -8
 """An incomplete request without text: small numbers and zeros are common in any data."""
 SURPLUS: Final = 4
@@ -42,6 +46,12 @@ def evidence(data: bytes, size: int) -> int:
     A known version scores higher than an unknown one.
     """
     reader = _RequestReader(Prefix(data, size))
+    bits = _bits(reader, len(data), size)
+    return max(bits + NOT_UTF8 * reader.has_other_text, IMPOSSIBLE)
+
+
+def _bits(reader: _RequestReader, length: int, size: int) -> int:
+    """Bits for the first `length` bytes of a request of `size` bytes, in any encoding."""
     try:
         reader.request()
     except UnknownVersion:
@@ -50,7 +60,7 @@ def evidence(data: bytes, size: int) -> int:
         return reader.text or NO_TEXT
     except DecodeError:
         return IMPOSSIBLE
-    if len(data) < size:
+    if length < size:
         return reader.text or NO_TEXT
     if reader.at == size:
         return reader.text + COMPLETE
@@ -62,13 +72,15 @@ def evidence(data: bytes, size: int) -> int:
 class _RequestReader(BodyReader):
     """Raises DecodeError at a value that no client sends, and IndexError where the bytes end."""
 
+    has_other_text = False
+    """Whether text is not UTF-8."""
     _api = ""
     _text = 0
 
     @property
     def text(self) -> int:
         """Bits for the text so far."""
-        return min(self._text, MOST_TEXT)
+        return 0 if self.has_other_text else min(self._text, MOST_TEXT)
 
     def request(self) -> None:
         """Read header and body. Raises UnknownVersion after the client id."""
@@ -96,4 +108,5 @@ class _RequestReader(BodyReader):
             raise DecodeError("a producer sends no empty array", offset=start, path=path)
         if type == "string" and value:
             self._text += sum(map(str.isprintable, value))
+            self.has_other_text |= any("\udc80" <= each <= "\udcff" for each in value)
         super()._event(path, name, type, value, start, depth, roles)

@@ -139,10 +139,7 @@ def _text(data: bytes) -> str:
 
 def _utf8(data: bytes) -> str:
     """Text that may end inside a character, since a `Prefix` may end there."""
-    try:
-        return utf_8_decode(data, "strict", False)[0]
-    except UnicodeDecodeError as error:
-        raise DecodeError("text that is not UTF-8", offset=error.start) from None
+    return utf_8_decode(data, "surrogateescape", False)[0]
 
 
 _FIXED: Final[dict[str, Reader]] = {
@@ -165,7 +162,8 @@ _SIZED: Final[dict[tuple[str, bool, bool], Reader]] = {
 
 
 def scalar(type: str, flexible: bool, nullable: bool) -> Reader:
-    """The reader of a type that is not a struct. The type `utf8` is a string that must be UTF-8."""
+    """The reader of a type that is not a struct. The type `utf8` is a string in which
+    bytes that are not UTF-8 are lone surrogates."""
     return _FIXED.get(type) or _SIZED[type, flexible, nullable]
 
 

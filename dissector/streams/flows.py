@@ -293,23 +293,43 @@ class FlowTracker:
         return followed, event[followed]
 
     def _find_jumps(self, block: PacketBlock, pairs: _Pairs) -> Int64:
-        """Packets beyond the windows of their pair's connection, which was closed or long
-        silent."""
-        table, streams = self._table, self._streams
+        """The first packet of each sender that is not of its pair's connection, which was closed or
+        long silent: its numbers are beyond the windows, or far from those of the close.
+
+        If the sender's last packet is of the connection, the others are damaged.
+        """
+        table = self._table
         last = table.last_time[pairs.row]
         stale = (table.closed[pairs.row] != OPEN) | (last < block.time[0] - PATIENCE)
         stale &= last != FIRST_TIME
-        if not stale.any():
+        closing = np.flatnonzero(_closes(block))
+        if not (stale.any() or len(closing)):
             return np.zeros(0, np.int64)
-        packet = np.flatnonzero(stale[pairs.sender >> 1] & (block.length > 0))
+        sent = np.flatnonzero(block.length > 0)
+        far = _sent_after_close(block, pairs, closing, sent)
+        packet = sent[stale[pairs.code(sent)]]
         stream = 2 * pairs.row[pairs.code(packet)] + pairs.end(packet)
-        stream, first = np.unique(stream, return_index=True)
-        packet = packet[first]
-        ahead = sequence.ahead(block.seq[packet], streams.next_sequence(stream))
-        has_position = ~np.isin(streams.state[stream], (NEW, IGNORED))
-        is_outside = (ahead > WINDOW_AHEAD) | (ahead < -WINDOW_BEHIND)
-        outside: Int64 = packet[has_position & is_outside]
-        return outside
+        far = np.union1d(far, packet[self._is_outside(block, packet, stream)])
+        last_sent = np.full(2 * len(pairs.row), -1)
+        last_sent[pairs.sender[sent]] = sent  # the last assignment wins
+        far = far[np.isin(last_sent[pairs.sender[far]], far)]
+        return far[np.unique(pairs.sender[far], return_index=True)[1]]
+
+    def _is_outside(self, block: PacketBlock, packet: Int64, stream: Int64) -> Bools:
+        """Whether the sequence number of each packet is beyond the window of its stream, or its
+        acknowledgement number beyond the window of the opposite one."""
+        streams = self._streams
+        is_closed = self._table.closed[stream >> 1] != OPEN
+        most = np.where(is_closed, REORDER_BYTES, WINDOW_AHEAD)
+        is_ack = block.flags[packet] & ACK != 0
+        is_outside = np.zeros(len(packet), np.bool_)
+        for each, number, is_used in (
+            (stream, block.seq[packet], True), (stream ^ 1, block.ack[packet], is_ack),
+        ):  # fmt: skip
+            ahead = sequence.ahead(number, streams.next_sequence(each))
+            has_position = ~np.isin(streams.state[each], (NEW, IGNORED))
+            is_outside |= has_position & is_used & ((ahead > most) | (ahead < -WINDOW_BEHIND))
+        return is_outside
 
     def _load_incarnations(self, pairs: _Pairs, codes: Int64) -> None:
         """Create the incarnations of these pairs from the rows of their connections."""
@@ -471,6 +491,28 @@ class FlowTracker:
         row, trip = row[trip >= 0], trip[trip >= 0]
         measured, first_ack = np.unique(row, return_index=True)
         table.handshake[rows[measured]] = trip[first_ack]
+
+
+def _closes(block: PacketBlock) -> Bools:
+    """Whether each packet closes its connection with a sequence number of it. A RST without ACK may
+    be the answer to another one (RFC 9293, section 3.10.7.3)."""
+    closes: Bools = (block.flags & FIN != 0) | (block.flags & (RST | ACK) == RST | ACK)
+    return closes
+
+
+def _sent_after_close(block: PacketBlock, pairs: _Pairs, closing: Int64, sent: Int64) -> Int64:
+    """Packets of `sent` that follow one of the block's `closing` packets of their pair, and are far
+    from its sequence number."""
+    first = np.full(2 * len(pairs.row), len(block))
+    first[pairs.sender[closing[::-1]]] = closing[::-1]  # the last assignment wins
+    behind = np.append(block.seq + block.length.astype(np.uint32), np.uint32(0))
+    is_far = np.zeros(len(sent), np.bool_)
+    for end, number in ((0, block.seq), (1, block.ack)):
+        close = first[pairs.sender[sent] ^ end]
+        ahead = sequence.ahead(number[sent], behind[close])
+        is_far |= (close < sent) & ((ahead > REORDER_BYTES) | (ahead < -WINDOW_BEHIND))
+    far: Int64 = sent[is_far]
+    return far
 
 
 def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:

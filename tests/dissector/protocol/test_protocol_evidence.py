@@ -27,17 +27,32 @@ def test_every_beginning_of_a_request_is_possible():
 @pytest.mark.parametrize(
     "hexadecimal",
     [
-        "00000008 004b0e00 0022 fd31",  # DoIP: a client id that is not UTF-8
         "00000001 00010008 0000 0040 0000",  # OpenFlow: acks of 64
         "00000000 00000000 ffff 0001 00000001 ffffffff",  # acks of 1, a negative count of topics
         "00000000 00000000 ffff 0001 00000001 00ffffff",  # more topics than bytes
         "00000000 00000000 ffff 0001 00000001 00000000",  # no topic
-        "0012 0063 00000001 0002 ff41",  # an unknown version, and a client id that is not UTF-8
         "0003 0001 00000001 8000",  # a client id of negative length
     ],
 )
 def test_what_refutes_a_request_although_most_of_it_is_missing(hexadecimal: str):
     assert evidence(bytes.fromhex(hexadecimal), 1 << 20) == IMPOSSIBLE
+
+
+@pytest.mark.parametrize(
+    ("hexadecimal", "bits"),
+    [
+        ("00000008 004b0e00 0022 fd31", -8 - 20),  # DoIP; nothing else is text
+        ("0012 0063 00000001 0002 ff41", UNKNOWN - 20),  # an unknown version
+    ],
+)
+def test_a_client_id_that_is_not_utf8_is_evidence_against_a_request(hexadecimal: str, bits: int):
+    assert evidence(bytes.fromhex(hexadecimal), 1 << 20) == bits
+
+
+def test_text_that_is_not_utf8_weakens_a_complete_request():
+    """Brokers decode it with replacement characters."""
+    latin = PRODUCE.replace(b"producer", b"pr\xf6duce\xdf")
+    assert evidence(latin, len(latin)) == COMPLETE - 20
 
 
 def test_an_unknown_version_has_less_evidence_than_a_known_one():

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+import pytest
+
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
 from dissector.streams.table import OPEN, RST_SEEN
@@ -190,20 +192,46 @@ def test_reuse_seen_from_the_broker_alone():
     assert (table.port[0, int(table.client[0])], table.opened[0]) == (41000, True)
 
 
-def test_reuse_without_a_syn_after_the_connection_was_closed():
+@pytest.mark.parametrize("cuts", [[5], [7], [4, 9], []])
+@pytest.mark.parametrize("isn", [(2**31 + 5, 2**31 + 7), (2**31 + 5, 2**29), (2**29, 2**31 + 5)])
+@pytest.mark.parametrize("end", ["FIN", "RST"])
+def test_reuse_without_a_syn_after_the_connection_was_closed(
+    cuts: list[int], isn: tuple[int, int], end: str
+):
     dialogue = Dialogue()
     connection = dialogue.connect(isn=(10, 10))
     connection.client(ONE)
-    connection.fin()
-    cut = len(dialogue.packets)
+    connection.broker(response(1))
+    if end == "FIN":
+        connection.fin()
+    else:
+        connection.packet(0, flags=RST | ACK)
     dialogue.now += SECOND
-    reopened = dialogue.connect(port=40001, isn=(2**31 + 5, 2**31 + 7), handshake=False)
+    reopened = dialogue.connect(port=40001, isn=isn, handshake=False)
     for number in range(5):
         reopened.client(request(3, 1, number))
         reopened.broker(response(number))
-    out = dissect(dialogue.packets, cuts=[cut])
+    out = dissect(dialogue.packets, cuts=cuts)
     assert out.streams.connections.count == 2
+    assert [len(each) for each in out.messages(0)] == [1, 1]
     assert [len(each) for each in out.messages(1)] == [5, 5]
+
+
+@pytest.mark.parametrize("damaged", [(1 << 29, 0), (1 << 31, 0), (0, 1 << 29), (0, 1 << 31)])
+def test_a_damaged_packet_after_a_fin_is_not_reuse(damaged: tuple[int, int]):
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(20):
+        connection.client(request(3, 1, number))
+    connection.packet(0, flags=FIN | ACK)
+    for number in range(20):
+        connection.broker(response(number, bytes(100)))
+    packet = dialogue.packets[-10]
+    seq, ack = packet.seq ^ damaged[0], packet.ack ^ damaged[1]
+    dialogue.packets[-10] = replace(packet, seq=seq, ack=ack)
+    out = dissect(dialogue.packets)
+    assert out.streams.connections.count == 1
+    assert len(out.messages()[1]) == (19 if damaged[0] else 20)
 
 
 def test_months_between_packets():
