@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator
+from traceback import walk_stack
+from typing import Final
 
 from analysis.input.open import Opened, file_warnings
 from dissector.tables.finalizer import NamedBatch
+
+_OWN: Final = ("analysis", "dissector", "kafka_dissector", "contextlib")
+"""Packages between the caller and a warning."""
 
 
 def streamed(opened: Opened, tables: Collection[str]) -> Iterator[NamedBatch]:
@@ -14,4 +19,16 @@ def streamed(opened: Opened, tables: Collection[str]) -> Iterator[NamedBatch]:
     or not wholly: without it, an answer without rows would look like a capture without problems."""
     yield from opened.stream(tables)
     for line in file_warnings(opened.file_problems):
-        warnings.warn(line.removeprefix("Warning: "), stacklevel=2)
+        file, number = _caller()
+        # Without a registry, Python shows the warning each time, also when a cell runs again.
+        warnings.warn_explicit(line.removeprefix("Warning: "), UserWarning, file, number)
+
+
+def _caller() -> tuple[str, int]:
+    """The file and line that called a function of this project."""
+    file, number = "", 1
+    for frame, number in walk_stack(None):  # noqa: B007
+        file = frame.f_code.co_filename
+        if frame.f_globals.get("__name__", "").partition(".")[0] not in _OWN:
+            break
+    return file, number

@@ -7,6 +7,8 @@ raise an exception: it becomes a row of the table `problems`, and reading contin
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Any
 
 
 class DissectorError(Exception):
@@ -31,6 +33,11 @@ class DecodeError(DissectorError):
         self.offset = offset
         self.path = path
 
+    def __reduce__(
+        self,
+    ) -> tuple[Any, ...]:  # by default, copies and other processes get no keywords
+        return partial(type(self), offset=self.offset, path=self.path), (self.detail,)
+
 
 class UnknownVersion(DecodeError):
     """The definitions do not contain the API key, or this version of the API."""
@@ -45,8 +52,12 @@ class DefinitionError(DissectorError):
 
     def __init__(self, detail: str, *, page: str, line: int) -> None:
         super().__init__(f"{page}:{line}: {detail}")
+        self.detail = detail
         self.page = page
         self.line = line
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), page=self.page, line=self.line), (self.detail,)
 
 
 def did_you_mean(name: object, names: Iterable[str]) -> str:

@@ -216,8 +216,13 @@ READERS: dict[str, Callable[[list[Path]], pd.DataFrame]] = {
 def test_a_file_that_cannot_be_read_is_a_warning(name: str, tmp_path: Path) -> None:
     """Otherwise an answer without rows would look like a capture without problems."""
     missing = tmp_path / "missing.pcap"
-    with pytest.warns(UserWarning, match=f"^{missing}: No such file"):
-        rows = READERS[name]([CAPTURE, missing])
+    for _ in range(2):  # each time, not once for each place in the code
+        with warnings.catch_warnings(record=True) as given:
+            warnings.simplefilter("default")
+            rows = READERS[name]([CAPTURE, missing])
+        (text,) = {str(warning.message) for warning in given}  # one for each pass of `connect`
+        assert text.startswith(f"{missing}: No such file")
+        assert name == "connect" or given[0].filename == __file__  # DuckDB calls from a thread
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pd.testing.assert_frame_equal(rows, READERS[name]([CAPTURE]))
