@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from numbers import Real
 from operator import index
 from typing import Any, Final
@@ -61,6 +61,16 @@ def text(name: str, given: Any) -> str:
     if not isinstance(given, str):
         raise DissectorError(f"{name} must be a text, not {given!r}")
     return given
+
+
+def texts(name: str, given: Any) -> tuple[str, ...]:
+    """The argument `name`, a text or several. Raises DissectorError for any other value."""
+    values = (
+        tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
+    )
+    if not all(isinstance(value, str) for value in values):
+        raise DissectorError(f"{name} must be a text or several, not {given!r}")
+    return values
 
 
 def _range(least: float, most: float) -> str:

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from analysis.input.times import SECOND, time_ns
 from analysis.names.addresses import Names
 from analysis.sql.expressions import literal
+from dissector import arguments
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ _TIME: Final = "coalesce(request_time, response_time)"
 class Filter:
     """Conditions on exchanges. Without any, it is false, and selects all exchanges.
 
-    Raises DissectorError for an unknown API, a wrong time, and a wrong condition.
+    Each of the first five is a text or several. Raises DissectorError for another value, an unknown
+    API, a wrong time, and a wrong condition.
     """
 
     where: Sequence[str] = ()
@@ -69,6 +71,10 @@ class Filter:
     """Names of clients and brokers, besides their addresses."""
 
     def __post_init__(self) -> None:
+        for name in ("where", "client", "topic", "api", "broker"):
+            object.__setattr__(self, name, arguments.texts(name, getattr(self, name)))
+        for name in ("since", "until"):
+            arguments.text(name, getattr(self, name))
         _ = self._apis
         for text in self._times:
             time_ns(text, self.start, self.zone)

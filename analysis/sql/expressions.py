@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 from analysis.columns import Column
 from analysis.sql.intervals import interval_start, is_interval
+from dissector.arguments import texts
 from dissector.errors import DissectorError, did_you_mean
 
 By: TypeAlias = str | Sequence[str]
@@ -48,12 +49,7 @@ def column_names(by: By) -> tuple[str, ...]:
 
     Raises DissectorError for anything else than names.
     """
-    if isinstance(by, str):
-        return (by,)
-    names = tuple(by) if isinstance(by, Iterable) else (by,)
-    if not all(isinstance(name, str) for name in names):
-        raise DissectorError(f"by must be the name of a column, or several names, not {by!r}")
-    return names
+    return texts("by", by)
 
 
 def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:

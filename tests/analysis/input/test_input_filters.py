@@ -257,8 +257,23 @@ def test_the_text_of_a_filter_makes_the_same_filter(chosen: Filter) -> None:
 
 def test_the_text_of_a_filter_is_a_condition_and_options() -> None:
     chosen = Filter.parse("latency_ms > 1 -- slow\nor true --client 'a b' --api=Fetch --until 9")
-    assert chosen.where == ["latency_ms > 1 -- slow\nor true"]
-    assert (chosen.client, chosen.api, chosen.until) == (["a b"], ["Fetch"], "9")
+    assert chosen.where == ("latency_ms > 1 -- slow\nor true",)
+    assert (chosen.client, chosen.api, chosen.until) == (("a b",), ("Fetch",), "9")
+
+
+def test_a_text_is_one_value() -> None:
+    """Not a value for each of its characters."""
+    assert Filter(client="maker", api="Fetch") == Filter(client=["maker"], api=["Fetch"])
+    assert Filter(topic="bulk", where="latency_ms > 1").options == [
+        "--where", "latency_ms > 1", "--topic", "bulk",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["where", "client", "topic", "api", "broker", "since", "until"])
+@pytest.mark.parametrize("value", [5, [5], None])
+def test_other_values_than_texts_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(DissectorError, match=f"^{name} must be a text"):
+        Filter(**{name: value})
 
 
 @pytest.mark.parametrize(
