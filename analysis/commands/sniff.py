@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -218,7 +219,7 @@ def _watch(
         sources,
         terminal,
     )
-    from analysis.live.lines import LineFormat, LineView, as_json
+    from analysis.live.lines import LineFormat, LineView, as_json, as_json_for_terminal
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watchers import Notices, SummaryWatcher
     from analysis.startup import import_pipeline
@@ -247,7 +248,8 @@ def _watch(
     session = Session(source, capture, watchers, full_screen.watchers if full_screen else ())
     lines = None
     if view in ("lines", "jsonl"):
-        lines = LineView(select, as_json if view == "jsonl" else LineFormat(), session.stop)
+        json_rows = as_json_for_terminal if sys.stdout.isatty() else as_json
+        lines = LineView(select, json_rows if view == "jsonl" else LineFormat(), session.stop)
         watchers.append(lines)
     with ended_by_signals(session):
         if full_screen:

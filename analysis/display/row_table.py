@@ -73,11 +73,12 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
         cells(name, column, digits=9, is_brief=False)
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     ]
-    width = max(map(len, rows.column_names))
+    names = [printable(name) for name in rows.column_names]
+    width = max(map(len, names))
     for index, row in enumerate(zip(*columns, strict=True)):
         yield Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
-        for name, value in zip(rows.column_names, row, strict=True):
-            yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
+        for name, value in zip(names, row, strict=True):
+            yield Text.assemble((f"  {name:<{width}}  ", "dim"), value)
 
 
 def dated(rows: pa.Table, by: Sequence[str]) -> pa.Table:
