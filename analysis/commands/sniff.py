@@ -177,6 +177,10 @@ def command(
         raise click.UsageError(
             "--filter applies to interfaces: apply the filter in the program that writes the pipe"
         )
+    if pipe and Path(pipe).is_dir():
+        raise click.UsageError(
+            f"{pipe} is a folder: sniff reads a pipe or a file; use kafka-dissector summary"
+        )
     record = given["record"]
     if pipe and record and record.exists() and Path(pipe).exists() and record.samefile(pipe):
         raise click.UsageError(f"{record} is the input: choose another file for --write")
