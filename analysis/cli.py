@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from io import BufferedIOBase, TextIOWrapper
+from io import BufferedIOBase, StringIO, TextIOWrapper
 from typing import Any, Final, TextIO, cast
 
 import click
@@ -77,12 +77,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             defer_functions()
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
-        _discard_unwritable()
-        return error.exit_code
+        return _show(error)
     except (KeyboardInterrupt, click.Abort) as error:  # before a command runs
         return _status(error)
     return status or 0
+
+
+def _show(error: click.ClickException) -> int:
+    """Print an error, and return the exit status. Names in it may have any characters."""
+    from analysis.display.terminal import printable
+
+    shown = StringIO()
+    error.show(shown)
+    click.echo("\n".join(map(printable, shown.getvalue().split("\n"))), err=True, nl=False)
+    _discard_unwritable()
+    return error.exit_code
 
 
 def _buffered(stream: TextIO) -> TextIO:

@@ -99,6 +99,7 @@ def open_capture(
     files = find(given, also=is_segment)
     if given and not files:
         raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
+    files += _folders_without_captures(given, files)
     return Capture(
         files,
         partial(
@@ -106,6 +107,18 @@ def open_capture(
             keylog=keylog, jobs=jobs, memory=memory, progress=progress,
         ),
     )  # fmt: skip
+
+
+def _folders_without_captures(
+    given: Sequence[str | os.PathLike[str]], files: Sequence[str]
+) -> list[str]:
+    """Those of the given folders that contribute no file: opening them raises the error."""
+    folders = [os.fspath(path) for path in given if Path(path).is_dir()]
+    read = [
+        folder for folder in folders if any(f.startswith(f"{folder.rstrip('/')}/") for f in files)
+    ]
+    # A folder that was named twice contributes its files once.
+    return [f for f in folders if f not in read and not find([f], also=is_segment)]
 
 
 def _open_pipeline(

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     rows="errors",
     columns=(
         Column("error_code", "int16", "error code; the first one if a group has several"),
-        Column("error", "string", "name of the error code"),
+        Column("error", "string", "name of the error code; error 12345 if it is unknown"),
         Column("retriable", "bool", "whether Kafka's clients retry the request"),
         Column("count", "int64", "number of errors"),
         Column("responses", "int64", "responses that contain the error"),
@@ -105,7 +105,8 @@ def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -
 
 
 _WITH_RESPONSE: Final = f"""(
-  select errors.*, response_packet as response
+  select errors.* replace (coalesce(error, 'error ' || error_code) as error),
+    response_packet as response
   from errors
     left join {first_of_exchange("response_packet", "errors")}
       using (connection_id, correlation_id))"""

@@ -110,13 +110,14 @@ class Input:
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             from analysis.display.presentation import names as presented_names
+            from analysis.display.terminal import printable
             from analysis.input.open import filter_report, open_input
 
             opened = open_input(self.captures, self.filter, jobs=self.jobs or 1, **options)
             yield opened
             presented_names().learn_hosts(opened.host_names)
             if reports and (report := filter_report(opened, self.filter)):
-                click.echo(report, err=True)
+                click.echo(printable(report), err=True)
             self._note(opened.file_problems, reports=reports)
 
     def _note(self, problems: Sequence[Problem], *, reports: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
@@ -68,7 +68,7 @@ def write(
     """Write the rows to `output`; `essential` and `useful`: see `Answer`."""
     from analysis.export.files import output_file, partial
     from analysis.export.formats import FORMATS
-    from analysis.export.text import without_controls
+    from analysis.export.text import TerminalJson, names_without_controls, without_controls
 
     if output.columns:
         import pyarrow as pa
@@ -82,9 +82,13 @@ def write(
         return
     form = FORMATS[output.form]
     if output.file is None:
+        sink: BinaryIO = sys.stdout.buffer
         if to_terminal(output) and output.form == "csv":
             batches = map(without_controls, batches)
-        form(batches, schema, sys.stdout.buffer)
+            schema = names_without_controls(schema)
+        elif to_terminal(output):
+            sink = cast(BinaryIO, TerminalJson(sink))
+        form(batches, schema, sink)
         return
     try:
         overwrite = output.overwrite

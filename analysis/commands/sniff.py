@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -176,6 +177,10 @@ def command(
         raise click.UsageError(
             "--filter applies to interfaces: apply the filter in the program that writes the pipe"
         )
+    if pipe and Path(pipe).is_dir():
+        raise click.UsageError(
+            f"{pipe} is a folder: sniff reads a pipe or a file; use kafka-dissector summary"
+        )
     record = given["record"]
     if pipe and record and record.exists() and Path(pipe).exists() and record.samefile(pipe):
         raise click.UsageError(f"{record} is the input: choose another file for --write")
@@ -218,7 +223,7 @@ def _watch(
         sources,
         terminal,
     )
-    from analysis.live.lines import LineFormat, LineView, as_json
+    from analysis.live.lines import LineFormat, LineView, as_json, as_json_for_terminal
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watchers import Notices, SummaryWatcher
     from analysis.startup import import_pipeline
@@ -247,7 +252,8 @@ def _watch(
     session = Session(source, capture, watchers, full_screen.watchers if full_screen else ())
     lines = None
     if view in ("lines", "jsonl"):
-        lines = LineView(select, as_json if view == "jsonl" else LineFormat(), session.stop)
+        json_rows = as_json_for_terminal if sys.stdout.isatty() else as_json
+        lines = LineView(select, json_rows if view == "jsonl" else LineFormat(), session.stop)
         watchers.append(lines)
     with ended_by_signals(session):
         if full_screen:

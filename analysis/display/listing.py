@@ -24,6 +24,9 @@ FOLDED: Final = 20
 LEAST: Final = FOLDED // 2
 """Smallest width to which a text is folded."""
 
+HINT: Final = "use a wider terminal or a pipe"
+"""How to see hidden columns."""
+
 ALWAYS: Final = 0
 OPTIONAL: Final = 1000
 """Ranks: see `Column.rank`."""
@@ -51,10 +54,10 @@ class Listing:
         columns: Sequence[Column],
         rows: Iterable[Sequence[Text]],
         *,
-        hint: str = "",
+        hint: str = HINT,
         is_wide: bool = False,
     ) -> None:
-        """`hint`: list the hidden columns below, followed by this text. `is_wide`: hide and fold
+        """`hint`: follows the list of hidden columns. `is_wide`: hide and fold
         nothing; lines may exceed the width of the terminal."""
         self._columns = [replace(each, name=printable(each.name)) for each in columns]
         self._rows = list(rows)
@@ -79,7 +82,7 @@ class Listing:
             table.add_row(*(row[index] for index in shown))
         yield table
         hidden = [column.name for i, column in enumerate(self._columns) if i not in shown]
-        if self._hint and hidden:
+        if hidden:
             yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}; {self._hint}", "dim")
 
     def _widths(self) -> list[int]:

@@ -2,7 +2,8 @@
 
 Numbers have no separators, so that ids and packet numbers can be copied. All numbers of a column
 have the same decimals, at most three. If all times are of one day, the day is printed below the
-table. The vertical form has a line for each value, with times and durations in nanoseconds.
+table. Long texts are shortened. The vertical form has a line for each value, with whole texts, and
+with times and durations in nanoseconds.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from rich.text import Text
 
 from analysis.display import presentation
 from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
-from analysis.display.terminal import local_date, printable, time_text, zone_name
+from analysis.display.terminal import excerpt, local_date, printable, time_text, zone_name
 from analysis.input.times import is_days
 from analysis.names.addresses import COLUMNS as ADDRESSES
 
@@ -73,11 +74,12 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
         cells(name, column, digits=9, is_brief=False)
         for name, column in zip(rows.column_names, rows.columns, strict=True)
     ]
-    width = max(map(len, rows.column_names))
+    names = [printable(name) for name in rows.column_names]
+    width = max(map(len, names))
     for index, row in enumerate(zip(*columns, strict=True)):
         yield Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
-        for name, value in zip(rows.column_names, row, strict=True):
-            yield Text.assemble((f"  {printable(name):<{width}}  ", "dim"), value)
+        for name, value in zip(names, row, strict=True):
+            yield Text.assemble((f"  {name:<{width}}  ", "dim"), value)
 
 
 def dated(rows: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -97,8 +99,8 @@ def cells(
     """The text of each value of a column. `from_day`: characters of times to leave out.
 
     `digits`: of the fraction of seconds in times. `is_brief`: a name stands for the address of its
-    host. `decimals`: of other numbers; None: those that the column needs, at most 3, or
-    more if ms then have the precision of times.
+    host, and a long text is shortened. `decimals`: of other numbers; None: those that the column
+    needs, at most 3, or more if ms then have the precision of times.
     """
     text: Callable[[Any], str] = str
     if pa.types.is_timestamp(column.type):
@@ -114,10 +116,8 @@ def cells(
         text = presentation.names().brief if is_brief else presentation.names().shown
     elif pa.types.is_boolean(column.type):
         text = {True: "yes", False: "no"}.__getitem__
-    missing = Text("-", "dim")
-    return [
-        missing if value is None else Text(printable(text(value))) for value in column.to_pylist()
-    ]
+    missing, shown = Text("-", "dim"), excerpt if is_brief else printable
+    return [missing if value is None else Text(shown(text(value))) for value in column.to_pylist()]
 
 
 def _rank(column: pa.ChunkedArray, rank: int, last: int) -> int:

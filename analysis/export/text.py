@@ -6,28 +6,42 @@ base64 (RFC 4648, section 4).
 
 Strings come from the wire and may contain any character. Besides the characters that JSON requires
 (RFC 8259, section 7), the C1 controls and other line terminators (DEL, NEL, U+2028, U+2029) are
-escaped. So a row is one line for every reader, and a client id cannot control a terminal.
+escaped. So a row is one line for every reader, and a client id cannot control a terminal. On a
+terminal, characters that are invisible or change the direction of text are escaped, too.
 """
 
 from __future__ import annotations
 
 import binascii
 from collections.abc import Mapping
+from io import RawIOBase
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
 
 TEXT = pa.large_string()  # a column of base64 can pass the 2 GiB that the offsets of a string reach
 
 _CONTROLS = "".join(map(chr, [*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029]))
 _SHORT = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r"}
 _CONTROL_ESCAPES = {each: _SHORT.get(each, f"\\u{ord(each):04x}") for each in _CONTROLS}
+_INVISIBLE = map(
+    chr, (0x61C, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070))
+)
+"""Characters without width: Bidi_Control of Unicode, spaces, joiners; and the byte order mark."""
+_TERMINAL_ESCAPES = _CONTROL_ESCAPES | {
+    each: f"\\u{ord(each):04x}" for each in (*_INVISIBLE, "\ufeff")
+}
+_TERMINAL_JSON = str.maketrans({each: e for each, e in _TERMINAL_ESCAPES.items() if each != "\n"})
 _ESCAPES = {"\\": "\\\\", '"': '\\"'} | _CONTROL_ESCAPES
 """The backslash comes first, because other escapes add backslashes."""
 
 _SUSPECT = np.zeros(256, np.bool_)
-_SUSPECT[[each.encode()[0] for each in _ESCAPES]] = True
+_SUSPECT[[each.encode()[0] for each in (*_ESCAPES, *_TERMINAL_ESCAPES)]] = True
 """First bytes, in UTF-8, of the escaped characters."""
 
 
@@ -108,14 +122,39 @@ def escaped(text: pa.Array, escapes: Mapping[str, str] = _ESCAPES) -> pa.Array:
 
 
 def without_controls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with escaped control characters, for a terminal."""
+    """The batch with escaped control and invisible characters, for a terminal."""
     columns = [
-        escaped(column.cast(TEXT), _CONTROL_ESCAPES).cast(column.type)
+        escaped(column.cast(TEXT), _TERMINAL_ESCAPES).cast(column.type)
         if pa.types.is_string(column.type)
         else column
         for column in batch.columns
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+    return pa.RecordBatch.from_arrays(columns, schema=names_without_controls(batch.schema))
+
+
+def names_without_controls(schema: pa.Schema) -> pa.Schema:
+    """The schema of `without_controls`."""
+    names = escaped(pa.array(schema.names, TEXT), _TERMINAL_ESCAPES).to_pylist()
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+
+
+def terminal_json(lines: bytes) -> bytes:
+    """Lines of JSON for a terminal."""
+    return lines.decode().translate(_TERMINAL_JSON).encode()
+
+
+class TerminalJson(RawIOBase):
+    """A terminal for lines of JSON: invisible characters in them are escaped."""
+
+    def __init__(self, terminal: BinaryIO) -> None:
+        self._terminal = terminal
+
+    def write(self, lines: ReadableBuffer, /) -> int:
+        """Write whole lines."""
+        return self._terminal.write(terminal_json(bytes(lines)))
+
+    def flush(self) -> None:
+        self._terminal.flush()
 
 
 def text_bytes(text: pa.Array) -> memoryview:

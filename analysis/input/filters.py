@@ -117,7 +117,7 @@ class Filter:
         options = []
         for name in ("where", *SHORT_FORMS):
             given = getattr(self, name)
-            for value in filter(None, [given] if isinstance(given, str) else given):
+            for value in filter(None, [given]) if isinstance(given, str) else given:
                 options += [f"--{name}", value]
         return options
 

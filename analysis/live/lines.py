@@ -16,7 +16,7 @@ import click
 import pyarrow as pa
 
 from analysis.display.terminal import counted, excerpt, has_colours, printable, time_text
-from analysis.export.text import json_lines, text_bytes
+from analysis.export.text import json_lines, terminal_json, text_bytes
 from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
 
@@ -113,6 +113,11 @@ class JsonLinesFile:
     def discard(self) -> None:
         """Remove the file, because the session does not start."""
         self._file.discard()
+
+
+def as_json_for_terminal(rows: pa.RecordBatch) -> bytes:
+    """`as_json` without invisible characters."""
+    return terminal_json(as_json(rows))
 
 
 def as_json(rows: pa.RecordBatch) -> bytes:

@@ -82,6 +82,8 @@ def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
     name = "standard input" if path == STANDARD_INPUT else path
     try:
         source = ByteInput(path)
+    except IsADirectoryError as error:
+        raise CaptureError(f"{name}: there is no capture file") from error
     except OSError as error:
         raise CaptureError(f"{name}: {error.strerror or error}") from error
     try:

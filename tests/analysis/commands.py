@@ -37,7 +37,8 @@ def on_terminal(
             os.environ["PAGER"] = pager
         os.environ.pop("NO_COLOR", None)
         os.environ["TERM"] = "xterm"
-        os.execv(COMMAND[0], [*COMMAND, *arguments])
+        # Python's readline sets COLUMNS behind the back of os.environ.
+        os.execve(COMMAND[0], [*COMMAND, *arguments], os.environ)
     read = b""
     try:
         while piece := os.read(terminal, 1 << 16):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -142,6 +143,36 @@ def test_files_that_cannot_be_read_are_warnings(
         f"Warning: {file}: No such file or directory. The result does not contain this file."
         for file in ("missing.pcap", r"x\x1by")
     ]
+
+
+def test_a_folder_without_captures_is_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not if a pattern matches it, or if it is in a folder with captures."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("empty", "full/empty"):
+        Path(name).mkdir(parents=True)
+    Path("empty/notes.txt").write_text("no capture")
+    Path("full/a.pcap").write_bytes(Path(PLAIN).read_bytes())
+    assert main(["latency", "full/a.pcap", "empty"]) == 1
+    line = "Warning: empty: there is no capture file. The result does not contain this file.\n"
+    assert capsys.readouterr().err == line
+    assert main(["export", "--table", "problems", "empty", "full"]) == 1
+    output = capsys.readouterr()
+    assert output.err == line
+    assert json.loads(output.out)["kind"] == "unreadable_file"
+    assert main(["latency", "full", "full/", "./full", "f*", "full/*"]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["latency", "empty"]) == 1
+    assert capsys.readouterr().err == "Error: empty: there is no capture file\n"
+
+
+def test_no_rows_of_an_empty_client_id_are_those_of_a_filter(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("", "nobody"):
+        assert main(["latency", PLAIN, "--client", name]) == 0
+        assert "No latencies in the selected exchanges." in capsys.readouterr().err.splitlines()
 
 
 def test_many_files_that_cannot_be_read_are_a_few_lines(

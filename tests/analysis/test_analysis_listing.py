@@ -11,7 +11,7 @@ from rich.text import Text
 
 from analysis.answers import ANSWERS
 from analysis.display.listing import Column, Listing
-from analysis.display.row_table import screen
+from analysis.display.row_table import screen, vertical
 from tests.analysis.answering import capture
 
 NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
@@ -51,6 +51,23 @@ def test_headings_from_a_capture_move_no_cursor(width: int) -> None:
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert r"\x1b[31m\u202e\n[bold]" in "".join(text.split())
+
+
+def test_long_texts_are_shortened_with_their_length() -> None:
+    client, topics = "c" * 30_000, ["t" * 249, "u" * 249]
+    rows = pa.table({"client_id": [client], "topics": [topics], "id": [10**18]})
+    console = Console(width=10_000, color_system=None)
+    with console.capture() as captured:
+        for part in screen(rows):
+            console.print(part)
+    _, line = captured.get().splitlines()
+    assert [cell.strip() for cell in line.split("  ")] == [
+        f"{'c' * 200}… (30,000 characters)", f"{'t' * 200}… (500 characters)", str(10**18),
+    ]  # fmt: skip
+    with console.capture() as captured:
+        for part in vertical(rows):
+            console.print(part, soft_wrap=True)
+    assert client in captured.get()
 
 
 @pytest.mark.sampled(7)

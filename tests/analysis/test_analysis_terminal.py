@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -38,6 +39,18 @@ def test_a_summary_on_a_terminal_has_colour() -> None:
     assert status == 0
     assert "\x1b[1m" in text
     assert "Requests" in text
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_a_narrow_summary_names_its_hidden_columns(width: int) -> None:
+    _, text = on_terminal("summary", QUOTAS, width=width, height=500)
+    _, _, requests = re.sub("\x1b\\[[0-9;]*m", "", text).partition("\nRequests")
+    heading = requests.splitlines()[1]
+    hidden = re.search(r"Hidden \(terminal too narrow\): ([^;]*);", " ".join(requests.split()))
+    names = [*re.split("  +", heading.strip()), *(hidden[1].split(", ") if hidden else ())]
+    columns = ["API", "version", "requests", "errors", "throttled", "p50 ms", "p99 ms", "max ms"]
+    assert sorted(names) == sorted(columns)
+    assert (hidden is not None) == (width == 60)
 
 
 PAGER = f"{sys.executable} -c 'import sys; print(\"PAGED\", len(sys.stdin.readlines()))'"
@@ -113,6 +126,43 @@ def test_standard_input_is_a_capture() -> None:
         del row["capture"]
     assert rows[0] == rows[1]
     assert len(rows[0]) > 50
+
+
+HOSTILE = "\x1b[31m\x9b\u202e\u200b"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["latency", f"{HOSTILE}.pcap"],
+        ["latency", CAPTURE, "--keylog", HOSTILE],
+        ["latency", CAPTURE, "--where", f'"{HOSTILE}" = 1'],
+        ["latency", CAPTURE, "--where", f"client_id = '{HOSTILE}'"],
+        ["latency", CAPTURE, "--by", HOSTILE],
+        ["sql", CAPTURE, f'select 1 as "{HOSTILE}"'],
+        ["sql", CAPTURE, f'select 1 as "{HOSTILE}"', "--vertical"],
+        ["sql", CAPTURE, f'select 1 as "{HOSTILE}"', "--format", "csv"],
+        ["sql", CAPTURE, f'select 1 as "{HOSTILE}"', "--format", "jsonl"],
+        ["sql", CAPTURE, f"select '{HOSTILE}' as a", "--format", "csv"],
+        ["sql", CAPTURE, f"select '{HOSTILE}' as a", "--format", "jsonl"],
+        [HOSTILE],
+    ],
+    ids=str,
+)
+def test_names_and_values_move_no_cursor(arguments: list[str]) -> None:
+    """File names come from patterns, and conditions are copied from captures."""
+    _, text = on_terminal(*arguments, width=200, height=50)
+    assert "\x1b[31m" not in text
+    without_colours = re.sub("\x1b\\[[0-9;]*m", "", text)
+    assert all(line.isprintable() for line in without_colours.splitlines())
+    assert "202e" in text
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_a_pipe_gets_visible_and_invisible_characters(form: str) -> None:
+    """Persian words need the joiner U+200C."""
+    done = run("sql", CAPTURE, "select 'a\u200cb' as a", "--format", form)
+    assert "a\u200cb" in done.stdout.decode()
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])

@@ -57,6 +57,18 @@ def test_each_row_has_clients_and_first_and_last_time() -> None:
     assert errors.loc[1, "error_code"] == 87
 
 
+def test_unknown_codes_have_their_number() -> None:
+    rows = [
+        {"connection_id": 0, "correlation_id": n, "time": START + n, "api": "Produce",
+         "client_ip": "10.0.0.1", "error_code": code, "error": name}
+        for n, (code, name) in enumerate([(12345, None), (12346, None), (12345, None), (3, "X")])
+    ]  # fmt: skip
+    errors = analysis.errors(made(errors=rows), by="error")
+    assert dict(zip(errors["error"], errors["count"], strict=True)) == {
+        "error 12345": 2, "error 12346": 1, "X": 1,
+    }  # fmt: skip
+
+
 def test_timeouts_are_those_that_librdkafka_logged() -> None:
     log = unpacked(CAPTURES / "librdkafka-mock-errors.librdkafka.log.zst").decode()
     timed_out = re.findall(

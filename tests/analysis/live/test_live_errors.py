@@ -297,6 +297,7 @@ def test_schemas_need_the_full_screen(tmp_path: Path) -> None:
     [
         ([], "no input: name either an interface (-i NAME) or a pipe (-)"),
         (["-", "-i", "lo"], "two inputs: name either an interface (-i NAME) or a pipe (-)"),
+        (["tests"], "tests is a folder: sniff reads a pipe or a file; use kafka-dissector summary"),
         (["-", "--metrics", "99999"], "--metrics 99999: the largest port is 65535"),
         (["-", "--metrics", "x"], "expected [ADDRESS:]PORT, for example 9464 or 127.0.0.1:9464"),
     ],
