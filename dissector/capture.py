@@ -99,7 +99,7 @@ def open_capture(
     files = find(given, also=is_segment)
     if given and not files:
         raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
-    files += _folders_without_captures(given, files)
+    files += _empty_folders(given, files)
     return Capture(
         files,
         partial(
@@ -109,16 +109,18 @@ def open_capture(
     )  # fmt: skip
 
 
-def _folders_without_captures(
-    given: Sequence[str | os.PathLike[str]], files: Sequence[str]
-) -> list[str]:
-    """Those of the given folders that contribute no file: opening them raises the error."""
+def _empty_folders(given: Sequence[str | os.PathLike[str]], files: Sequence[str]) -> list[str]:
+    """Those of the given folders that have no capture; opening one of them raises an error.
+
+    `files`: all that were found. A folder that was named twice has its files there once.
+    """
     folders = [os.fspath(path) for path in given if Path(path).is_dir()]
-    read = [
-        folder for folder in folders if any(f.startswith(f"{folder.rstrip('/')}/") for f in files)
+    return [
+        folder
+        for folder in folders
+        if not any(file.startswith(f"{folder.rstrip('/')}/") for file in files)
+        and not find([folder], also=is_segment)
     ]
-    # A folder that was named twice contributes its files once.
-    return [f for f in folders if f not in read and not find([f], also=is_segment)]
 
 
 def _open_pipeline(
