@@ -8,6 +8,7 @@ with times and durations in nanoseconds.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
@@ -26,6 +27,9 @@ Values: TypeAlias = "pa.Array | pa.ChunkedArray"
 
 DAY: Final = 10
 """Characters of a day in `time_text`."""
+LONGEST: Final = 1000
+"""Characters of a text that is not shortened: all settings of a client have less."""
+
 HINT: Final = "use --wide, --vertical or --columns"
 
 
@@ -116,8 +120,12 @@ def cells(
         text = presentation.names().brief if is_brief else presentation.names().shown
     elif pa.types.is_boolean(column.type):
         text = {True: "yes", False: "no"}.__getitem__
-    missing, shown = Text("-", "dim"), excerpt if is_brief else printable
-    return [missing if value is None else Text(shown(text(value))) for value in column.to_pylist()]
+    missing = Text("-", "dim")
+    longest = LONGEST if is_brief else sys.maxsize
+    return [
+        missing if value is None else Text(excerpt(text(value), longest))
+        for value in column.to_pylist()
+    ]
 
 
 def _rank(column: pa.ChunkedArray, rank: int, last: int) -> int:

@@ -44,9 +44,9 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def excerpt(text: str) -> str:
-    """The text, `printable`; a long one is truncated, with its length."""
-    if len(text) <= EXCERPT:
+def excerpt(text: str, longest: int = EXCERPT) -> str:
+    """The text, `printable`; if it has more than `longest` characters, truncated, with its length."""
+    if len(text) <= longest:
         return printable(text)
     return f"{printable(text[:EXCERPT])}… ({len(text):,} characters)"
 

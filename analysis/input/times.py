@@ -61,14 +61,14 @@ def offsets(zone: tzinfo) -> Sequence[tuple[int, int]]:
     `tzinfo` has no list of changes. So the offset is looked up for each week: no zone changes it
     twice in a week.
     """
-    found = [(0, _offset(0, zone))]
+    changes = [(0, _offset(0, zone))]
     for week in range(0, _YEAR_2100, _WEEK):
-        before = found[-1][1]
+        before = changes[-1][1]
         if (after := _offset(week + _WEEK, zone)) != before:
             seconds = range(week, week + _WEEK)
             start = week + bisect_left(seconds, True, key=lambda s: _offset(s, zone) == after)
-            found.append((start * SECOND, after))
-    return found
+            changes.append((start * SECOND, after))
+    return changes
 
 
 def _offset(second: int, zone: tzinfo) -> int:

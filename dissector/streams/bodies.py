@@ -76,8 +76,8 @@ class RequestLog:
             order = self._order(chunk)
             low, high = (int(keys.searchsorted(key, side, order)) for side in ("left", "right"))
             kinds.append(self._kinds[chunk][order[low:high]])
-        found: list[int] = np.unique(np.concatenate(kinds)).tolist()
-        return [divmod(kind, 1 << 16) for kind in found]
+        distinct: list[int] = np.unique(np.concatenate(kinds)).tolist()
+        return [divmod(kind, 1 << 16) for kind in distinct]
 
     def has(self, stream: Int64, correlation: Int64) -> Bools:
         """Whether requests with these correlation ids were sent in these streams."""

@@ -54,15 +54,16 @@ def test_headings_from_a_capture_move_no_cursor(width: int) -> None:
 
 
 def test_long_texts_are_shortened_with_their_length() -> None:
-    client, topics = "c" * 30_000, ["t" * 249, "u" * 249]
-    rows = pa.table({"client_id": [client], "topics": [topics], "id": [10**18]})
+    client, topics, text = "c" * 30_000, ["t" * 249] * 4, "s" * 1000
+    rows = pa.table({"client_id": [client], "topics": [topics], "text": [text], "id": [10**18]})
     console = Console(width=10_000, color_system=None)
     with console.capture() as captured:
         for part in screen(rows):
             console.print(part)
     _, line = captured.get().splitlines()
     assert [cell.strip() for cell in line.split("  ")] == [
-        f"{'c' * 200}… (30,000 characters)", f"{'t' * 200}… (500 characters)", str(10**18),
+        f"{'c' * 200}… (30,000 characters)", f"{'t' * 200}… (1,002 characters)", text,
+        str(10**18),
     ]  # fmt: skip
     with console.capture() as captured:
         for part in vertical(rows):
