@@ -45,7 +45,7 @@ def printable(text: str) -> str:
 
 
 def excerpt(text: str, longest: int = EXCERPT) -> str:
-    """The text, `printable`; if it has more than `longest` characters, truncated, with its length."""
+    """The text, `printable`; truncated, with its length, if it has more than `longest`."""
     if len(text) <= longest:
         return printable(text)
     return f"{printable(text[:EXCERPT])}… ({len(text):,} characters)"
