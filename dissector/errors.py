@@ -33,9 +33,8 @@ class DecodeError(DissectorError):
         self.offset = offset
         self.path = path
 
-    def __reduce__(
-        self,
-    ) -> tuple[Any, ...]:  # by default, copies and other processes get no keywords
+    def __reduce__(self) -> tuple[Any, ...]:
+        # By default, copies, also in other processes, are made without the keywords.
         return partial(type(self), offset=self.offset, path=self.path), (self.detail,)
 
 
