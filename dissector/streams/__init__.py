@@ -5,7 +5,8 @@ sequence          sequence numbers and positions
 mapped            arrays whose unused rows take no memory
 table             connections and streams, as arrays that grow
 state             the states of streams and their transitions
-flows             the connection of each packet; reuse of port pairs
+flows             the connection of each packet
+port_reuse        reuse of port pairs without a SYN
 pair_index        the current connection of each pair of endpoints
 origins           initial sequence numbers: where streams begin
 segments          TCP segments, as arrays

@@ -21,10 +21,10 @@ import numpy as np
 from dissector import _native
 from dissector.arrays import mutable
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
-from dissector.streams import sequence
 from dissector.streams.incarnations import (
     Begin,
     Incarnation,
+    Pairs,
     RecentIncarnations,
     incarnations_of,
 )
@@ -33,19 +33,14 @@ from dissector.streams.limits import (
     PATIENCE,
     REORDER_BYTES,
     SYN_BYTES,
-    WINDOW_AHEAD,
-    WINDOW_BEHIND,
 )
 from dissector.streams.pair_index import PairIndex
+from dissector.streams.port_reuse import packets_after_reuse
 from dissector.streams.sequence import MODULO
 from dissector.streams.table import (
     FIN_SEEN,
-    FIRST_TIME,
-    IGNORED,
     LAST_TIME,
     NEVER,
-    NEW,
-    OPEN,
     RST_SEEN,
     Bools,
     ConnectionTable,
@@ -79,31 +74,6 @@ class Assignment:
 
     def __post_init__(self) -> None:
         self.streams = streams_at(self.rows)
-
-
-@mutable
-class _Pairs:
-    """The port pairs of a block."""
-
-    key: UInt64
-    """Hash of the two endpoints of each pair."""
-    sender: Int64
-    """Sender of each packet: twice its pair, plus its end."""
-    row: Int64
-    """Connection of each pair at the start of the block, or the one of its first packet."""
-    first: Int64
-    """Index of the first packet of each pair."""
-    incarnations: dict[int, list[Incarnation]] = field(default_factory=dict)
-    """Incarnations of pairs with events in this block, and of recently reused pairs; oldest
-    first."""
-
-    def code(self, packet: Int64) -> Int64:
-        """Pair of each of these packets."""
-        return self.sender[packet] >> 1
-
-    def end(self, packet: Int64) -> Int64:
-        """Sender of each of these packets: 0 or 1."""
-        return self.sender[packet] & 1
 
 
 class FlowTracker:
@@ -185,12 +155,12 @@ class FlowTracker:
 
     # Pairs
 
-    def _pairs(self, block: PacketBlock) -> _Pairs:
+    def _pairs(self, block: PacketBlock) -> Pairs:
         """Number the pairs in order of appearance; find or add their connections."""
         key, sender, first = self._numbered_pairs(*_ends(block))
         row = self.index.find(key)
         self._restore(row[row >= 0])
-        pairs = _Pairs(key, sender, row, first)
+        pairs = Pairs(key, sender, row, first)
         unknown = np.flatnonzero(row < 0)
         if len(unknown):
             row[unknown] = self._open(block, first[unknown], pairs.end(first[unknown]))
@@ -220,10 +190,12 @@ class FlowTracker:
 
     # Incarnations
 
-    def _find_incarnations(self, block: PacketBlock, pairs: _Pairs) -> None:
+    def _find_incarnations(self, block: PacketBlock, pairs: Pairs) -> None:
         """Add the connections that begin in this block on pairs with an earlier connection."""
         is_syn = block.flags & SYN != 0
-        event = np.union1d(np.flatnonzero(is_syn), self._find_jumps(block, pairs))
+        event = np.union1d(
+            np.flatnonzero(is_syn), packets_after_reuse(block, pairs, self._table, self._streams)
+        )
         reused = self._recent.index_of(pairs.key)
         if not len(event) and not len(reused):
             return
@@ -263,7 +235,7 @@ class FlowTracker:
             self._record_syns(block, pairs, packet[order], row[order])
 
     def _follow_syns(
-        self, block: PacketBlock, pairs: _Pairs, event: Int64, is_syn: Bools
+        self, block: PacketBlock, pairs: Pairs, event: Int64, is_syn: Bools
     ) -> tuple[Bools, Int64]:
         """Follow the SYNs of pairs with one connection in this block, mostly a SYN and its SYN-ACK.
         Returns which events were followed, and their packets.
@@ -292,46 +264,7 @@ class FlowTracker:
         followed = is_single[slot]
         return followed, event[followed]
 
-    def _find_jumps(self, block: PacketBlock, pairs: _Pairs) -> Int64:
-        """The first packet of each sender that is not of its pair's connection, which was closed or
-        long silent: its numbers are beyond the windows, or far from those of the close.
-
-        If the sender's last packet is of the connection, the others are damaged.
-        """
-        table = self._table
-        last = table.last_time[pairs.row]
-        stale = (table.closed[pairs.row] != OPEN) | (last < block.time[0] - PATIENCE)
-        stale &= last != FIRST_TIME
-        closing = np.flatnonzero(_closes(block))
-        if not (stale.any() or len(closing)):
-            return np.zeros(0, np.int64)
-        sent = np.flatnonzero(block.length > 0)
-        far = _sent_after_close(block, pairs, closing, sent)
-        packet = sent[stale[pairs.code(sent)]]
-        stream = 2 * pairs.row[pairs.code(packet)] + pairs.end(packet)
-        far = np.union1d(far, packet[self._is_outside(block, packet, stream)])
-        last_sent = np.full(2 * len(pairs.row), -1)
-        last_sent[pairs.sender[sent]] = sent  # the last assignment wins
-        far = far[np.isin(last_sent[pairs.sender[far]], far)]
-        return far[np.unique(pairs.sender[far], return_index=True)[1]]
-
-    def _is_outside(self, block: PacketBlock, packet: Int64, stream: Int64) -> Bools:
-        """Whether the sequence number of each packet is beyond the window of its stream, or its
-        acknowledgement number beyond the window of the opposite one."""
-        streams = self._streams
-        is_closed = self._table.closed[stream >> 1] != OPEN
-        most = np.where(is_closed, REORDER_BYTES, WINDOW_AHEAD)
-        is_ack = block.flags[packet] & ACK != 0
-        is_outside = np.zeros(len(packet), np.bool_)
-        for each, number, is_used in (
-            (stream, block.seq[packet], True), (stream ^ 1, block.ack[packet], is_ack),
-        ):  # fmt: skip
-            ahead = sequence.ahead(number, streams.next_sequence(each))
-            has_position = ~np.isin(streams.state[each], (NEW, IGNORED))
-            is_outside |= has_position & is_used & ((ahead > most) | (ahead < -WINDOW_BEHIND))
-        return is_outside
-
-    def _load_incarnations(self, pairs: _Pairs, codes: Int64) -> None:
+    def _load_incarnations(self, pairs: Pairs, codes: Int64) -> None:
         """Create the incarnations of these pairs from the rows of their connections."""
         known: dict[int, list[Begin]] = {}
         for code, key, row in zip(
@@ -346,7 +279,7 @@ class FlowTracker:
             pairs.incarnations[code] = [Incarnation(*begin, *next(states)) for begin in begins]
 
     def _add_incarnations(
-        self, block: PacketBlock, pairs: _Pairs, added: list[tuple[int, Incarnation]]
+        self, block: PacketBlock, pairs: Pairs, added: list[tuple[int, Incarnation]]
     ) -> None:
         """Add rows for new connections; the earlier connections of their pairs end."""
         begin = np.array([each.begin for _, each in added], np.int64)
@@ -361,13 +294,13 @@ class FlowTracker:
             np.minimum(deadline, block.time[each.begin] + GRACE, out=deadline)
         self._set_current(pairs)
 
-    def _set_current(self, pairs: _Pairs) -> None:
+    def _set_current(self, pairs: Pairs) -> None:
         """Assign the next packets of each pair to its newest incarnation."""
         codes = list(pairs.incarnations)
         rows = np.array([pairs.incarnations[code][-1].row for code in codes], np.int64)
         self.index.replace(pairs.key[codes], rows)
 
-    def _record_syns(self, block: PacketBlock, pairs: _Pairs, packet: Int64, row: Int64) -> None:
+    def _record_syns(self, block: PacketBlock, pairs: Pairs, packet: Int64, row: Int64) -> None:
         """Record the initial sequence numbers and the clients that SYNs show."""
         table = self._table
         end = pairs.end(packet)
@@ -385,7 +318,7 @@ class FlowTracker:
         table.syn_time[row[~is_syn_ack]] = block.time[packet[~is_syn_ack]]
 
     def _shows_syn(
-        self, block: PacketBlock, pairs: _Pairs, syn_ack: Int64, syn: Int64, acknowledged: Int64
+        self, block: PacketBlock, pairs: Pairs, syn_ack: Int64, syn: Int64, acknowledged: Int64
     ) -> Bools:
         """Whether a SYN-ACK shows the number of a lost or damaged SYN: a packet of the client has
         the number after `acknowledged`, and none has the number after `syn`."""
@@ -402,7 +335,7 @@ class FlowTracker:
         shows: Bools = after_acknowledged & ~(after_syn & (syn != NEVER))
         return shows
 
-    def _number(self, pairs: _Pairs) -> None:
+    def _number(self, pairs: Pairs) -> None:
         """Number this block's new connections by their first packets.
 
         Their rows were added pair by pair, and those of later incarnations last.
@@ -491,28 +424,6 @@ class FlowTracker:
         row, trip = row[trip >= 0], trip[trip >= 0]
         measured, first_ack = np.unique(row, return_index=True)
         table.handshake[rows[measured]] = trip[first_ack]
-
-
-def _closes(block: PacketBlock) -> Bools:
-    """Whether each packet closes its connection with a sequence number of it. A RST without ACK may
-    be the answer to another one (RFC 9293, section 3.10.7.3)."""
-    closes: Bools = (block.flags & FIN != 0) | (block.flags & (RST | ACK) == RST | ACK)
-    return closes
-
-
-def _sent_after_close(block: PacketBlock, pairs: _Pairs, closing: Int64, sent: Int64) -> Int64:
-    """Packets of `sent` that follow one of the block's `closing` packets of their pair, and are far
-    from its sequence number."""
-    first = np.full(2 * len(pairs.row), len(block))
-    first[pairs.sender[closing[::-1]]] = closing[::-1]  # the last assignment wins
-    behind = np.append(block.seq + block.length.astype(np.uint32), np.uint32(0))
-    is_far = np.zeros(len(sent), np.bool_)
-    for end, number in ((0, block.seq), (1, block.ack)):
-        close = first[pairs.sender[sent] ^ end]
-        ahead = sequence.ahead(number[sent], behind[close])
-        is_far |= (close < sent) & ((ahead > REORDER_BYTES) | (ahead < -WINDOW_BEHIND))
-    far: Int64 = sent[is_far]
-    return far
 
 
 def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:

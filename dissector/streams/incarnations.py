@@ -8,6 +8,7 @@ section 3.10.7.3).
 
 from __future__ import annotations
 
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +51,31 @@ class Incarnation:
         if acknowledged != NEVER and peer != NEVER:
             return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
         return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
+
+
+@mutable
+class Pairs:
+    """The port pairs of a block."""
+
+    key: UInt64
+    """Hash of the two endpoints of each pair."""
+    sender: Int64
+    """Sender of each packet: twice its pair, plus its end."""
+    row: Int64
+    """Connection of each pair at the start of the block, or the one of its first packet."""
+    first: Int64
+    """Index of the first packet of each pair."""
+    incarnations: dict[int, list[Incarnation]] = field(default_factory=dict)
+    """Incarnations of pairs with events in this block, and of recently reused pairs; oldest
+    first."""
+
+    def code(self, packet: Int64) -> Int64:
+        """Pair of each of these packets."""
+        return self.sender[packet] >> 1
+
+    def end(self, packet: Int64) -> Int64:
+        """Sender of each of these packets: 0 or 1."""
+        return self.sender[packet] & 1
 
 
 class RecentIncarnations:
