@@ -55,6 +55,11 @@ if not _native.COMPILED:
     os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # else each command reports it
 
 
+# Output depends on the terminal of a test, not on that of the person who runs the tests.
+for variable in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PAGER", "LESS"):
+    os.environ.pop(variable, None)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
     from xdist.scheduler import LoadScopeScheduling

@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 CAPTURE = str(ROOT / "captures" / "kafka-4-librdkafka.pcap.zst")
 PLAIN = str(ROOT / "captures" / "aiokafka-tansu.pcap")
 COMMAND = [sys.executable, "-c", "import sys; from analysis.cli import main; sys.exit(main())"]
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "FORCE_COLOR"}
+ENVIRONMENT = dict(os.environ)
+"""Without `COLUMNS`, which Python's readline sets behind the back of `os.environ`."""
 
 
 def run(*arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
@@ -35,9 +36,7 @@ def on_terminal(
         fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
         if pager is not None:
             os.environ["PAGER"] = pager
-        os.environ.pop("NO_COLOR", None)
         os.environ["TERM"] = "xterm"
-        # Python's readline sets COLUMNS behind the back of os.environ.
         os.execve(COMMAND[0], [*COMMAND, *arguments], os.environ)
     read = b""
     try:
