@@ -55,7 +55,7 @@ if not _native.COMPILED:
     os.environ["KAFKA_DISSECTOR_PURE"] = "1"  # else each command reports it
 
 
-# Output depends on the terminal of a test, not on that of the person who runs the tests.
+# Output depends on the terminal of a test, not on that of `pytest`.
 for variable in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PAGER", "LESS"):
     os.environ.pop(variable, None)
 

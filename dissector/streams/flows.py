@@ -193,9 +193,9 @@ class FlowTracker:
     def _find_incarnations(self, block: PacketBlock, pairs: Pairs) -> None:
         """Add the connections that begin in this block on pairs with an earlier connection."""
         is_syn = block.flags & SYN != 0
-        event = np.union1d(
-            np.flatnonzero(is_syn), packets_after_reuse(block, pairs, self._table, self._streams)
-        )
+        jump, before_jump = packets_after_reuse(block, pairs, self._table, self._streams)
+        behind = dict(zip(jump.tolist(), before_jump.tolist(), strict=True))
+        event = np.union1d(np.flatnonzero(is_syn), jump)
         reused = self._recent.index_of(pairs.key)
         if not len(event) and not len(reused):
             return
@@ -212,12 +212,18 @@ class FlowTracker:
             *(each.tolist() for each in columns), strict=True
         ):
             incarnations = pairs.incarnations[code]
+            numbers = (acknowledged, isn) if end else (isn, acknowledged)
             for owner in incarnations[: -1 - _LOOK_BACK : -1]:
-                if owner.owns(end, isn, acknowledged) if syn else owner.begin >= 0:
+                if syn:
+                    is_owner = owner.owns(end, isn, acknowledged)
+                else:
+                    is_owner = owner.continues(numbers, behind[index])
+                if is_owner:
                     break
             else:
                 time = int(block.time[index])
-                owner = Incarnation(-1, index, time, [NEVER, NEVER], [NEVER, NEVER])
+                anchor = [NEVER, NEVER] if syn else list(numbers)
+                owner = Incarnation(-1, index, time, [NEVER, NEVER], anchor)
                 incarnations.append(owner)
                 added.append((code, owner))
             if syn:

@@ -16,7 +16,7 @@ import numpy as np
 from dissector.arrays import mutable
 from dissector.packets.block import ACK, RST, SYN, Int64, PacketBlock, UInt64
 from dissector.streams import sequence
-from dissector.streams.limits import GRACE, REORDER_BYTES, REORDER_PACKETS, SYN_BYTES
+from dissector.streams.limits import GRACE, REORDER_BYTES, REORDER_PACKETS, SYN_BYTES, WINDOW_AHEAD
 from dissector.streams.table import FIRST_TIME, NEVER, NEW, Bools, ConnectionTable, StreamTable
 
 
@@ -51,6 +51,26 @@ class Incarnation:
         if acknowledged != NEVER and peer != NEVER:
             return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
         return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
+
+    def continues(self, numbers: tuple[int, int], behind: int) -> bool:
+        """Whether a packet with data belongs to this connection, although its numbers jump behind a
+        close or silence of the pair, at index `behind` in the block.
+
+        `numbers`: its sequence number and acknowledgement number in the order of the ends; -1 if
+        unknown.
+        """
+        if self.begin < 0 or self.begin > behind:
+            return self.begin >= 0
+        first = [
+            anchor if isn == NEVER else isn
+            for isn, anchor in zip(self.isn, self.anchor, strict=True)
+        ]
+        near = [
+            (number - start) % sequence.MODULO < WINDOW_AHEAD
+            for number, start in zip(numbers, first, strict=True)
+            if NEVER not in (number, start)
+        ]
+        return bool(near) and all(near)
 
 
 @mutable

@@ -12,6 +12,7 @@ from dissector.streams.limits import PATIENCE, REORDER_BYTES, WINDOW_AHEAD, WIND
 from dissector.streams.table import (
     FIRST_TIME,
     IGNORED,
+    NEVER,
     NEW,
     OPEN,
     Bools,
@@ -22,45 +23,40 @@ from dissector.streams.table import (
 
 def packets_after_reuse(
     block: PacketBlock, pairs: Pairs, table: ConnectionTable, streams: StreamTable
-) -> Int64:
-    """The first packet of each sender that is not of its pair's connection, which was closed or
-    long silent: its numbers are beyond the windows, or far from those of the close.
+) -> tuple[Int64, Int64]:
+    """The first packet of each sender whose numbers jump behind a close or a silence of its pair.
 
-    If the sender's last packet is of the connection, the others are damaged.
+    Returns the packets, and for each the last packet of its pair before the jump that closed the
+    connection or preceded the silence; -1 if it is in an earlier block. Each of shape (n,).
+
+    If the sender's last packet before the next close or silence is of the old connection, the
+    others are damaged.
     """
-    last = table.last_time[pairs.row]
-    stale = (table.closed[pairs.row] != OPEN) | (last < block.time[0] - PATIENCE)
-    stale &= last != FIRST_TIME
+    last_time = table.last_time[pairs.row]
+    is_closed = table.closed[pairs.row] != OPEN
+    is_over = is_closed | (block.time[pairs.first] - PATIENCE > last_time)
+    is_over &= last_time != FIRST_TIME
     closing = np.flatnonzero(_closes(block))
-    if not (stale.any() or len(closing)):
-        return np.zeros(0, np.int64)
-    sent = np.flatnonzero(block.length > 0)
-    far = _sent_after_close(block, pairs, closing, sent)
-    packet = sent[stale[pairs.code(sent)]]
-    stream = 2 * pairs.row[pairs.code(packet)] + pairs.end(packet)
-    far = np.union1d(far, packet[_is_outside(block, packet, stream, table, streams)])
-    last_sent = np.full(2 * len(pairs.row), -1)
-    last_sent[pairs.sender[sent]] = sent  # the last assignment wins
-    far = far[np.isin(last_sent[pairs.sender[far]], far)]
-    return far[np.unique(pairs.sender[far], return_index=True)[1]]
-
-
-def _is_outside(
-    block: PacketBlock, packet: Int64, stream: Int64, table: ConnectionTable, streams: StreamTable
-) -> Bools:
-    """Whether the sequence number of each packet is beyond the window of its stream, or its
-    acknowledgement number beyond the window of the opposite one."""
-    is_closed = table.closed[stream >> 1] != OPEN
-    most = np.where(is_closed, REORDER_BYTES, WINDOW_AHEAD)
-    is_ack = block.flags[packet] & ACK != 0
-    is_outside = np.zeros(len(packet), np.bool_)
-    for each, number, is_used in (
-        (stream, block.seq[packet], True), (stream ^ 1, block.ack[packet], is_ack),
-    ):  # fmt: skip
-        ahead = sequence.ahead(number, streams.next_sequence(each))
-        has_position = ~np.isin(streams.state[each], (NEW, IGNORED))
-        is_outside |= has_position & is_used & ((ahead > most) | (ahead < -WINDOW_BEHIND))
-    return is_outside
+    ends = np.union1d(closing, _before_silences(block, pairs))
+    if not (is_over.any() or len(ends)):
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    may_jump = is_over.copy()
+    may_jump[pairs.code(ends)] = True
+    sent = np.flatnonzero((block.length > 0) & may_jump[pairs.sender >> 1])
+    end = _last_of(pairs.sender >> 1, ends, pairs.code(sent), sent)
+    is_behind = (end >= 0) | is_over[pairs.code(sent)]
+    packet, end = sent[is_behind], end[is_behind]
+    is_close = np.where(end >= 0, np.isin(end, closing), is_closed[pairs.code(packet)])
+    most = np.where(is_close, REORDER_BYTES, WINDOW_AHEAD)
+    jumps = np.zeros(len(packet), np.bool_)
+    for is_ack in (False, True):
+        distance = _distance(block, pairs, streams, packet, end, is_ack=is_ack)
+        jumps |= (distance > most) | (distance < -WINDOW_BEHIND)
+    group = pairs.sender[packet] * (len(block) + 1) + end
+    last = len(group) - 1 - np.unique(group[::-1], return_index=True)[1]
+    jump = np.flatnonzero(jumps & np.isin(group, group[last[jumps[last]]]))
+    first = jump[np.unique(group[jump], return_index=True)[1]]
+    return packet[first], end[first]
 
 
 def _closes(block: PacketBlock) -> Bools:
@@ -70,16 +66,60 @@ def _closes(block: PacketBlock) -> Bools:
     return closes
 
 
-def _sent_after_close(block: PacketBlock, pairs: Pairs, closing: Int64, sent: Int64) -> Int64:
-    """Packets of `sent` that follow one of the block's `closing` packets of their pair, and are far
-    from its sequence number."""
-    first = np.full(2 * len(pairs.row), len(block))
-    first[pairs.sender[closing[::-1]]] = closing[::-1]  # the last assignment wins
-    behind = np.append(block.seq + block.length.astype(np.uint32), np.uint32(0))
-    is_far = np.zeros(len(sent), np.bool_)
-    for end, number in ((0, block.seq), (1, block.ack)):
-        close = first[pairs.sender[sent] ^ end]
-        ahead = sequence.ahead(number[sent], behind[close])
-        is_far |= (close < sent) & ((ahead > REORDER_BYTES) | (ahead < -WINDOW_BEHIND))
-    far: Int64 = sent[is_far]
-    return far
+def _before_silences(block: PacketBlock, pairs: Pairs) -> Int64:
+    """The packets after which a pair is silent for a long time."""
+    if np.ptp(block.time) <= PATIENCE:
+        return np.zeros(0, np.int64)
+    code = pairs.sender >> 1
+    order = np.argsort(code, kind="stable")
+    is_silent = (np.diff(code[order]) == 0) & (np.diff(block.time[order]) > PATIENCE)
+    return np.sort(order[:-1][is_silent])
+
+
+def _last_of(owner: Int64, packets: Int64, wanted: Int64, before: Int64) -> Int64:
+    """The last of `packets` before each of `before` that has the wanted owner; -1 if none has it.
+
+    `owner`: of each packet of the block. `packets` is ascending.
+    """
+    width = len(owner) + 1
+    key = np.append(np.sort(owner[packets] * width + packets), -1)  # index -1: no packet
+    key = key[np.searchsorted(key[:-1], wanted * width + before) - 1]
+    return np.where(key // width == wanted, key % width, NEVER)
+
+
+def _distance(
+    block: PacketBlock, pairs: Pairs, streams: StreamTable, packet: Int64, end: Int64, *,
+    is_ack: bool,
+) -> Int64:  # fmt: skip
+    """Distance of the sequence number of each packet, or of its acknowledgement number, from the
+    nearest known number of the connection before. 0 if none is known.
+
+    Known are the numbers of the packet `end`, and the last byte that the sender sent until then. A
+    stream whose first byte is not known yet has a number near it.
+    """
+    sender = pairs.sender[packet] ^ is_ack
+    number = (block.ack if is_ack else block.seq)[packet]
+    behind = block.seq + block.length.astype(np.uint32)
+    stream = 2 * pairs.row[sender >> 1] + (sender & 1)
+    sent = _last_of(pairs.sender, np.flatnonzero(block.length > 0), sender, end + 1)
+    is_end = pairs.sender[end] == sender
+    anchor = streams.anchor[stream]
+    is_new = streams.state[stream] == NEW
+    before = np.where(is_new, anchor.astype(np.uint32), streams.next_sequence(stream))
+    is_known = np.where(is_new, anchor != NEVER, streams.state[stream] != IGNORED)
+    unknown = np.iinfo(np.int64).max
+    distances = np.array([
+        np.where(is_valid, sequence.ahead(number, reference), unknown)
+        for is_valid, reference in (
+            (sent >= 0, behind[sent]),
+            ((sent < 0) & is_known, before),
+            (
+                (end >= 0) & (is_end | (block.flags[end] & ACK != 0)),
+                np.where(is_end, behind[end], block.ack[end]),
+            ),
+        )
+    ])  # fmt: skip
+    nearest = np.abs(distances).argmin(axis=0)
+    distance = distances[nearest, np.arange(len(packet))]
+    is_used = (distance != unknown) & (not is_ack or block.flags[packet] & ACK != 0)
+    return np.where(is_used, distance, 0)

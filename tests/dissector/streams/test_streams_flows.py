@@ -192,29 +192,32 @@ def test_reuse_seen_from_the_broker_alone():
     assert (table.port[0, int(table.client[0])], table.opened[0]) == (41000, True)
 
 
-@pytest.mark.parametrize("cuts", [[5], [7], [4, 9], []])
+@pytest.mark.parametrize("cuts", [[5], [7], [4, 9], [20], []])
 @pytest.mark.parametrize("isn", [(2**31 + 5, 2**31 + 7), (2**31 + 5, 2**29), (2**29, 2**31 + 5)])
-@pytest.mark.parametrize("end", ["FIN", "RST"])
-def test_reuse_without_a_syn_after_the_connection_was_closed(
+@pytest.mark.parametrize("end", ["FIN", "RST", "silence"])
+def test_reuse_without_a_syn_behind_a_close_or_silence(
     cuts: list[int], isn: tuple[int, int], end: str
 ):
     dialogue = Dialogue()
-    connection = dialogue.connect(isn=(10, 10))
-    connection.client(ONE)
-    connection.broker(response(1))
-    if end == "FIN":
-        connection.fin()
-    else:
-        connection.packet(0, flags=RST | ACK)
-    dialogue.now += SECOND
-    reopened = dialogue.connect(port=40001, isn=isn, handshake=False)
-    for number in range(5):
-        reopened.client(request(3, 1, number))
-        reopened.broker(response(number))
+    start = (10, 10)
+    for row in range(3):
+        connection = dialogue.connect(port=40001, isn=start, handshake=not row)
+        for number in range(5 if row else 1):
+            connection.client(request(3, 1, number))
+            connection.broker(response(number))
+        if end == "FIN":
+            connection.fin()
+        elif end == "RST":
+            connection.packet(0, flags=RST | ACK)
+        dialogue.now += 31 * SECOND if end == "silence" else SECOND
+        start = (start[0] + isn[0]) % 2**32, (start[1] + isn[1]) % 2**32
     out = dissect(dialogue.packets, cuts=cuts)
-    assert out.streams.connections.count == 2
-    assert [len(each) for each in out.messages(0)] == [1, 1]
-    assert [len(each) for each in out.messages(1)] == [5, 5]
+    assert out.streams.connections.count == 3
+    assert [[len(each) for each in out.messages(row)] for row in range(3)] == [
+        [1, 1],
+        [5, 5],
+        [5, 5],
+    ]
 
 
 @pytest.mark.parametrize("damaged", [(1 << 29, 0), (1 << 31, 0), (0, 1 << 29), (0, 1 << 31)])
