@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector import arguments
 from dissector.arguments import integer, integers
 from dissector.errors import CaptureError
 from dissector.packets import prefetch
@@ -92,10 +93,9 @@ def open_capture(
     Raises DissectorError if a port is not one of TCP, `jobs` is less than 1 or `memory` less than
     1 MB, or if there is a key log and the package `cryptography` is missing.
     """
-    ports = None if ports is None else integers("ports", ports)
+    ports, memory = checked_ports(ports), checked_memory(memory)
     jobs = integer("jobs", jobs, 1)
-    memory = integer("memory", memory, _LEAST_MEMORY)
-    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    given = arguments.paths("paths", paths)
     files = find(given, also=is_segment)
     if given and not files:
         raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
@@ -107,6 +107,16 @@ def open_capture(
             keylog=keylog, jobs=jobs, memory=memory, progress=progress,
         ),
     )  # fmt: skip
+
+
+def checked_ports(ports: Collection[int] | None) -> list[int] | None:
+    """Ports of `open_capture`. Raises DissectorError for any other value."""
+    return None if ports is None else integers("ports", ports)
+
+
+def checked_memory(memory: int) -> int:
+    """The budget of `open_capture`. Raises DissectorError for any other value."""
+    return integer("memory", memory, _LEAST_MEMORY)
 
 
 def _empty_folders(given: Sequence[str | os.PathLike[str]], files: Sequence[str]) -> list[str]:
