@@ -96,10 +96,7 @@ def open_capture(
     ports, memory = checked_ports(ports), checked_memory(memory)
     jobs = integer("jobs", jobs, 1)
     given = arguments.paths("paths", paths)
-    files = find(given, also=is_segment)
-    if given and not files:
-        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
-    files += _empty_folders(given, files)
+    files = _found(given)
     return Capture(
         files,
         partial(
@@ -107,6 +104,17 @@ def open_capture(
             keylog=keylog, jobs=jobs, memory=memory, progress=progress,
         ),
     )  # fmt: skip
+
+
+def _found(given: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files of paths, and the folders without captures, which will be problems.
+
+    Raises CaptureError if there is no file.
+    """
+    files = find(given, also=is_segment)
+    if given and not files:
+        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
+    return files + _empty_folders(given, files)
 
 
 def checked_ports(ports: Collection[int] | None) -> list[int] | None:
@@ -156,8 +164,11 @@ def _open_pipeline(
 def captures_and_segments(
     paths: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[str], list[str]]:
-    """The files of paths: captures, and log segments. Files next to segments are skipped."""
-    return _by_kind(find(paths, also=is_segment))
+    """The files of paths: captures, and log segments. Files next to segments are skipped.
+
+    Raises CaptureError if there is no file. A folder without captures is one of the captures.
+    """
+    return _by_kind(_found(paths))
 
 
 def _by_kind(files: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -182,7 +193,7 @@ class Capture:
         """The files, in the given order; ``-`` is standard input."""
         self._open_pipeline = open_pipeline
         self._unread: Pipeline | None = open_pipeline()
-        self._streams = [path for path in paths if is_stream(path) and not _is_missing(path)]
+        self._streams = [path for path in paths if is_stream(path)]
         self._passes: list[Generator[Any]] = []
         """Passes that have started and not ended."""
         self._seen: dict[str, None] = {}
@@ -335,10 +346,6 @@ def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
         for table, batch in rows:
             if len(batch):
                 yield table, batch
-
-
-def _is_missing(path: str) -> bool:
-    return path != STANDARD_INPUT and not Path(path).exists()
 
 
 def _as_list(names: Names | None) -> list[str] | None:

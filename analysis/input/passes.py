@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Final
 
 from analysis.input.exported import is_exported
@@ -30,7 +29,7 @@ def check_files(paths: Paths) -> list[str]:
         raise CaptureError(f"{names}: exported tables do not contain packets; use the capture")
     files, _ = captures_and_segments(named)
     for file in files:
-        if is_stream(file) and (file == "-" or Path(file).exists()):
+        if is_stream(file):
             name = "standard input" if file == "-" else file
             raise CaptureError(f"{name} can be read only once; write it to a file first")
     return files

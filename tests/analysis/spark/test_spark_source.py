@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import analysis.spark
-from analysis.spark import options
+from analysis.spark import options, plan
 from analysis.spark.schemas import check_schema, to_spark
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
@@ -58,6 +58,12 @@ def test_a_damaged_file_among_good_ones_gives_problems(read: SparkSession, tmp_p
         )
         assert len(actual) >= 3
     assert {"unreadable_file"} < {*expected["problems"]["kind"].to_pylist()}
+
+
+def test_a_folder_without_captures_is_an_input_as_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    paths = [str(QUOTAS), str(tmp_path / "empty")]
+    assert plan.inputs(paths)[0] == [*open_capture(paths).paths] == paths
 
 
 def test_sql_with_options(read: SparkSession) -> None:
