@@ -214,7 +214,8 @@ READERS: dict[str, Callable[[list[Path]], pd.DataFrame]] = {
 
 def in_two_passes(connection: duckdb.DuckDBPyConnection) -> pd.DataFrame:
     connection.sql("from connections").fetchall()
-    return connection.sql("from exchanges").df()
+    rows: pd.DataFrame = connection.sql("from exchanges").df()
+    return rows
 
 
 @pytest.mark.parametrize("name", READERS)
