@@ -14,11 +14,19 @@ _OWN: Final = ("analysis", "dissector", "kafka_dissector", "contextlib")
 """Packages between the caller and a warning."""
 
 
-def streamed(opened: Opened, tables: Collection[str]) -> Iterator[NamedBatch]:
+def streamed(
+    opened: Opened, tables: Collection[str], warned: set[str] | None = None
+) -> Iterator[NamedBatch]:
     """The rows of tables, as `Capture.stream`; then a warning for each file that could not be read,
-    or not wholly: without it, an answer without rows would look like a capture without problems."""
+    or not wholly: without it, an answer without rows would look like a capture without problems.
+
+    `warned`: the warnings of earlier passes, which are not repeated. It gets the new ones.
+    """
     yield from opened.stream(tables)
-    for line in file_warnings(opened.file_problems):
+    lines = [line for line in file_warnings(opened.file_problems) if line not in (warned or ())]
+    if warned is not None:
+        warned.update(lines)
+    for line in lines:
         file, number = _caller()
         # Without a registry, Python shows the warning each time, also when a cell runs again.
         warnings.warn_explicit(line.removeprefix("Warning: "), UserWarning, file, number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Collection, Iterable
 from numbers import Real
 from operator import index
@@ -70,6 +71,15 @@ def texts(name: str, given: Any) -> tuple[str, ...]:
     )
     if not all(isinstance(value, str) for value in values):
         raise DissectorError(f"{name} must be a text or several, not {given!r}")
+    return values
+
+
+def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:
+    """The argument `name`, a path or several. Raises DissectorError for any other value."""
+    is_one = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
+    values = [given] if is_one else list(given)
+    if not all(isinstance(value, str | os.PathLike) for value in values):
+        raise DissectorError(f"{name} must be a path or several, not {given!r}")
     return values
 
 

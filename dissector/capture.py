@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector import arguments
 from dissector.arguments import integer, integers
 from dissector.errors import CaptureError
 from dissector.packets import prefetch
@@ -92,14 +93,10 @@ def open_capture(
     Raises DissectorError if a port is not one of TCP, `jobs` is less than 1 or `memory` less than
     1 MB, or if there is a key log and the package `cryptography` is missing.
     """
-    ports = None if ports is None else integers("ports", ports)
+    ports, memory = checked_ports(ports), checked_memory(memory)
     jobs = integer("jobs", jobs, 1)
-    memory = integer("memory", memory, _LEAST_MEMORY)
-    given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    files = find(given, also=is_segment)
-    if given and not files:
-        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
-    files += _empty_folders(given, files)
+    given = arguments.paths("paths", paths)
+    files = _found(given)
     return Capture(
         files,
         partial(
@@ -107,6 +104,27 @@ def open_capture(
             keylog=keylog, jobs=jobs, memory=memory, progress=progress,
         ),
     )  # fmt: skip
+
+
+def _found(given: Sequence[str | os.PathLike[str]]) -> list[str]:
+    """The files of paths, and the folders without captures, which will be problems.
+
+    Raises CaptureError if there is no file.
+    """
+    files = find(given, also=is_segment)
+    if given and not files:
+        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
+    return files + _empty_folders(given, files)
+
+
+def checked_ports(ports: Collection[int] | None) -> list[int] | None:
+    """Ports of `open_capture`. Raises DissectorError for any other value."""
+    return None if ports is None else integers("ports", ports)
+
+
+def checked_memory(memory: int) -> int:
+    """The budget of `open_capture`. Raises DissectorError for any other value."""
+    return integer("memory", memory, _LEAST_MEMORY)
 
 
 def _empty_folders(given: Sequence[str | os.PathLike[str]], files: Sequence[str]) -> list[str]:
@@ -146,8 +164,11 @@ def _open_pipeline(
 def captures_and_segments(
     paths: Sequence[str | os.PathLike[str]],
 ) -> tuple[list[str], list[str]]:
-    """The files of paths: captures, and log segments. Files next to segments are skipped."""
-    return _by_kind(find(paths, also=is_segment))
+    """The files of paths: captures, and log segments. Files next to segments are skipped.
+
+    Raises CaptureError if there is no file. A folder without captures is one of the captures.
+    """
+    return _by_kind(_found(paths))
 
 
 def _by_kind(files: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -172,7 +193,7 @@ class Capture:
         """The files, in the given order; ``-`` is standard input."""
         self._open_pipeline = open_pipeline
         self._unread: Pipeline | None = open_pipeline()
-        self._streams = [path for path in paths if is_stream(path) and not _is_missing(path)]
+        self._streams = [path for path in paths if is_stream(path)]
         self._passes: list[Generator[Any]] = []
         """Passes that have started and not ended."""
         self._seen: dict[str, None] = {}
@@ -325,10 +346,6 @@ def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
         for table, batch in rows:
             if len(batch):
                 yield table, batch
-
-
-def _is_missing(path: str) -> bool:
-    return path != STANDARD_INPUT and not Path(path).exists()
 
 
 def _as_list(names: Names | None) -> list[str] | None:

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from dissector.arguments import texts
 from dissector.arrays import mutable
 from dissector.errors import DissectorError, did_you_mean
 from dissector.exchanges.correlator import REQUEST_WAIT
@@ -391,7 +392,7 @@ def known_tables(tables: str | Collection[str] | None) -> list[str]:
     """
     if tables is None:
         return [name for name, table in TABLES.items() if not table.opt_in]
-    names = [tables] if isinstance(tables, str) else list(tables)
+    names = [*texts("tables", tables)]
     for name in names:
         if name not in TABLES:
             raise DissectorError(

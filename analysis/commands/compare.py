@@ -131,10 +131,13 @@ def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str,
     import pyarrow as pa
 
     from analysis.display import terminal
+    from analysis.display.row_table import dated
 
     rows = pa.Table.from_pandas(comparison.changes, preserve_index=False)
     if output.form == TABLE and not output.columns:  # empty columns would only take room
         rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
+    if output.form == TABLE:
+        rows = dated(rows, by)
     if output.form == JSON:
         _write_json(comparison, rows, source, output)
         return

@@ -36,21 +36,31 @@ UNITS: Final = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "s": 1, "m": 60, "h":
 class Quantity(click.ParamType[int]):
     """A number with a unit suffix."""
 
-    def __init__(self, name: str, units: str) -> None:
+    def __init__(self, name: str, units: str, most: str) -> None:
+        """`most`: the largest quantity."""
         self.name = name
         self._units = units
+        self._most = most
 
     def convert(self, value: Any, param: Any, ctx: Any) -> int:
-        match = re.fullmatch(rf"([1-9]\d*)([{self._units}]?)", str(value))
+        match = re.fullmatch(rf"([1-9][0-9]{{0,17}})([{self._units}]?)", str(value))
         if match is None:
             units = ", ".join(self._units)
             detail = f"{value!r} is not a {self.name}: expected a number and a unit ({units})"
             self.fail(detail, param, ctx)
-        return int(match[1]) * UNITS[match[2]]
+        quantity, most = (
+            int(digits) * UNITS[unit]
+            for digits, unit in (match.groups(), (self._most[:-1], self._most[-1]))
+        )
+        if quantity > most:
+            self.fail(
+                f"{value!r} is too large: the largest {self.name} is {self._most}", param, ctx
+            )
+        return quantity
 
 
-SIZE: Final = Quantity("size", "kMG")
-SPAN: Final = Quantity("time", "smhd")
+SIZE: Final = Quantity("size", "kMG", "1000000G")
+SPAN: Final = Quantity("time", "smhd", "36500d")
 
 
 @named_command("sniff")
@@ -356,14 +366,16 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
         from analysis.live.metrics import Gauges, Metrics, serve
     from dissector.packets.block import LAST_PORT
 
-    match = re.fullmatch(r"(?:(?P<host>.+):)?(?P<port>\d+)", page)
+    match = re.fullmatch(r"(?:(?P<host>[^][:]+|\[[^][]+\]):)?(?P<port>[0-9]+)", page)
     if match is None:
         raise click.UsageError(
-            f"--metrics {page}: expected [ADDRESS:]PORT, for example 9464 or 127.0.0.1:9464"
+            f"--metrics {page}: expected [ADDRESS:]PORT, for example 9464, 127.0.0.1:9464 or "
+            "[::1]:9464"
         )
-    if int(match["port"]) > LAST_PORT:
-        raise click.UsageError(f"--metrics {page}: the largest port is {LAST_PORT}")
-    host, port = (match["host"] or "127.0.0.1").strip("[]"), int(match["port"])
+    digits = match["port"].lstrip("0")
+    if not digits or len(digits) > len(str(LAST_PORT)) or int(digits) > LAST_PORT:
+        raise click.UsageError(f"--metrics {page}: choose a port from 1 to {LAST_PORT}")
+    host, port = (match["host"] or "127.0.0.1").strip("[]"), int(digits)
 
     def served(source: LiveSource, capture: Pipeline) -> Watcher:
         gauges = Gauges(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from analysis.columns import Column
 from analysis.comparison.measures import MEASURES, NAMES, Measure
-from analysis.sql.expressions import By, column_names
+from analysis.sql.expressions import By, column_names, is_time
 from dissector.arguments import number
 from dissector.arrays import value
 
@@ -109,9 +109,9 @@ def compared(
         rows = [row for row in rows if row["change"] != "none"]
     rows.sort(key=lambda row: (NAMES.index(row["measure"]), -row["size"]))
     table = pd.DataFrame(rows, columns=[*names, *(column.name for column in COLUMNS)])
-    for name in names:  # only texts and numbers as text: rows of all kinds share the column
-        table[name] = table[name].astype(no_rows(resolved((Column(name, "string"),)))[name].dtype)
-    changes = shaped(table, resolved(COLUMNS), names)
+    # Rows of all kinds share a column to group by. So its values are texts, or else times.
+    by_columns = resolved(Column(name, "time" if is_time(name) else "string") for name in names)
+    changes = shaped(table.astype(no_rows(by_columns).dtypes), resolved(COLUMNS), names)
     return Comparison(changes, before, after, len(measured))
 
 
@@ -214,7 +214,10 @@ def _log_of(group: Group, measure: Measure, seconds: float) -> float:
 
 
 def _named(names: tuple[str, ...], key: Key) -> dict[str, Any]:
-    return {n: None if v is None else str(v) for n, v in zip(names, key, strict=True)}
+    return {
+        name: value if value is None or is_time(name) else str(value)
+        for name, value in zip(names, key, strict=True)
+    }
 
 
 def _texts(before: Profile, after: Profile, by: tuple[str, ...]) -> Iterator[dict[str, Any]]:

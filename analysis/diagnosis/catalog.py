@@ -47,6 +47,8 @@ def limits(given: Mapping[str, float]) -> dict[str, dict[str, float]]:
     from dissector.arguments import number, text
     from dissector.errors import DissectorError, did_you_mean
 
+    if not isinstance(given, Mapping):
+        raise DissectorError(f"thresholds must be a dict of numbers, not {given!r}")
     values = {name: rule.limits for name, rule in RULES.items()}
     for key, value in given.items():
         name, _, threshold = text("a threshold", key).partition(".")

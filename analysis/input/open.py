@@ -9,7 +9,9 @@ import dissector
 from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.sql.context import context_of
+from dissector import arguments
 from dissector.capture import Capture, OpenOptions, Paths
+from dissector.errors import DissectorError
 from dissector.packets.paths import STANDARD_INPUT
 from dissector.problems import UNREADABLE
 
@@ -28,9 +30,11 @@ def open_input(
     `chosen`: return only rows of the selected exchanges. `options`: those of `open_capture`;
     exported tables ignore them. Raises CaptureError, and DissectorError for a wrong filter.
     """
-    given = [paths] if isinstance(paths, str) or not isinstance(paths, Sequence) else paths
+    if not isinstance(chosen, Filter | None):
+        raise DissectorError(f"chosen must be a Filter, not {chosen!r}")
+    given = arguments.paths("paths", paths)
     exported = is_exported(given)
-    opened = ExportedTables(given) if exported else dissector.open_capture(paths, **options)
+    opened = ExportedTables(given) if exported else dissector.open_capture(given, **options)
     if chosen is None:
         return opened
     from analysis.input.filtered import FilteredCapture
@@ -57,7 +61,7 @@ def file_warnings(problems: Sequence[Problem]) -> list[str]:
 
 def _warning(name: str | None, problem: Problem) -> str:
     if problem.kind == UNREADABLE:  # the detail begins with the name
-        return f"{problem.detail}. The result does not contain this file."
+        return f"{problem.detail}. The result does not include it."
     name = "standard input" if name == STANDARD_INPUT else name
     return f"{name}: {problem.detail}. The result is incomplete."
 

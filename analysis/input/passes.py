@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Sequence
-from pathlib import Path
 from typing import Final
 
 from analysis.input.exported import is_exported
-from dissector.capture import Paths, captures_and_segments
+from dissector import arguments
+from dissector.capture import Paths, captures_and_segments, checked_memory, checked_ports
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
 from dissector.packets.byte_input import is_stream
@@ -23,13 +23,13 @@ _FIRST_BYTES: Final = 1 << 16
 def check_files(paths: Paths) -> list[str]:
     """The captures at these paths. Raises CaptureError if one can be read only once, or for
     exported tables."""
-    named = [paths] if isinstance(paths, str | os.PathLike) else paths
+    named = arguments.paths("paths", paths)
     if is_exported(named):
         names = ", ".join(map(str, named))
         raise CaptureError(f"{names}: exported tables do not contain packets; use the capture")
     files, _ = captures_and_segments(named)
     for file in files:
-        if is_stream(file) and (file == "-" or Path(file).exists()):
+        if is_stream(file):
             name = "standard input" if file == "-" else file
             raise CaptureError(f"{name} can be read only once; write it to a file first")
     return files
@@ -40,7 +40,11 @@ def open_pass(
     keylog: str | os.PathLike[str] | None = None, memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> Pipeline:  # fmt: skip
-    """A pipeline for one pass; the options are those of `open_capture`."""
+    """A pipeline for one pass; the options are those of `open_capture`.
+
+    Raises CaptureError, and DissectorError for wrong options.
+    """
+    ports, memory = checked_ports(ports), checked_memory(memory)
     block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
     source = open_packets(files, block_bytes=block_bytes)
     return Pipeline(source, ports=ports, keylog=keylog, memory=memory, progress=progress)

@@ -222,8 +222,8 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
     registry.register(metrics)
     try:
         server, _ = start_http_server(port, host, registry)
-    except OSError as error:
-        reason = error.strerror or error
+    except (OSError, UnicodeError) as error:  # UnicodeError: the host is not a name
+        reason = error.strerror if isinstance(error, OSError) else "not an address"
         raise DissectorError(
             f"--metrics {host}:{port}: cannot listen on this address: {reason}"
         ) from error

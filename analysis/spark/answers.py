@@ -10,7 +10,8 @@ The rows come from any number of files and machines, in any order: answers order
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
@@ -25,26 +26,28 @@ from analysis.answers import ANSWERS, Answer
 from analysis.input.exported import in_schema
 from analysis.spark.requirements import refuse_connect
 from analysis.sql.query import missing_table, no_tables
+from dissector import arguments
 from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from dissector.capture import Names, Paths
+
 _PACKED: Final = "name string, rows binary"
 _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
-def load(
-    spark: SparkSession, paths: str | Sequence[str], tables: Iterable[str]
-) -> Mapping[str, DataFrame]:
+def load(spark: SparkSession, paths: Paths, tables: Names) -> Mapping[str, DataFrame]:
     """Tables of captures, from the registered data source.
 
     They share one plan, which reads the captures once, when a table is first used. Raises
     DissectorError for a session of Spark Connect.
     """
     refuse_connect(spark)
-    given, names = [paths] if isinstance(paths, str) else [*paths], [*tables]
+    given = [os.fspath(path) for path in arguments.paths("paths", paths)]
+    names = arguments.texts("tables", tables)
     shared = {"tables": ",".join(names), "plan_id": uuid4().hex}
     source = spark.read.format("kafka_capture").options(**shared)
     return {name: source.option("table", name).load(given) for name in names}

@@ -25,8 +25,10 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from analysis.input.times import time_ns
+from dissector.arguments import integer
 from dissector.arrays import value
 from dissector.errors import DissectorError, did_you_mean
+from dissector.packets.block import LAST_PORT
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
 from dissector.protocol import registry
 from dissector.streams.streaming import DEFAULT_MEMORY
@@ -107,7 +109,7 @@ def parse(options: Mapping[str, str]) -> Request:
     request = Request(
         paths,
         tables,
-        ports=[_number("ports", word) for word in _words(remaining, "ports")] or None,
+        ports=[_port(word) for word in _words(remaining, "ports")] or None,
         keylog=remaining.pop("keylog", None),
         since=_time(remaining.pop("since")) if "since" in remaining else BEFORE_ALL,
         until=_time(remaining.pop("until")) if "until" in remaining else AFTER_ALL,
@@ -139,9 +141,13 @@ def _words(options: dict[str, str], name: str) -> list[str]:
 
 
 def _number(name: str, word: str) -> int:
-    if not word.isdecimal():
+    if not (word.isascii() and word.isdecimal()):
         raise DissectorError(f"{name} must be a number, not {word}")
     return int(word)
+
+
+def _port(word: str) -> int:
+    return integer("ports", _number("ports", word), 1, LAST_PORT)
 
 
 def _flag(options: dict[str, str], name: str, default: str) -> bool:

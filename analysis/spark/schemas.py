@@ -43,7 +43,18 @@ def selected(table: str, columns: Sequence[str]) -> StructType:
             f"unknown column {unknown[0]}; the columns of {table} are {', '.join(schema.names)}"
             f"{did_you_mean(unknown[0], schema.names)}"
         )
+    if repeated := [name for name in columns if columns.count(name) > 1]:
+        raise DissectorError(f"column {repeated[0]} is repeated; name each column once")
     return StructType([schema[name] for name in columns or schema.names])
+
+
+def check_schema(table: str, given: StructType) -> None:
+    """Raises DissectorError if a schema of a user has a column that is not one of the table."""
+    for own, field in zip(selected(table, given.names), given, strict=False):
+        # A type as text does not depend on whether values may be null.
+        types = [each.dataType.simpleString() for each in (own, field)]
+        if types[0] != types[1]:
+            raise DissectorError(f"column {field.name} has the type {types[0]}, not {types[1]}")
 
 
 @cache

@@ -38,7 +38,7 @@ from analysis.spark import job, requirements
 from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
-from analysis.spark.schemas import selected
+from analysis.spark.schemas import check_schema, selected
 from analysis.spark.session import SMALL_BATCHES
 from analysis.spark.stream import StreamReader
 
@@ -107,7 +107,8 @@ class _Source(DataSource):
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         request = parse(options)
-        self._schema = selected(request.tables[0], request.columns)
+        self._table = request.tables[0]
+        self._schema = selected(self._table, request.columns)
 
     @classmethod
     def name(cls) -> str:
@@ -117,9 +118,11 @@ class _Source(DataSource):
         return self._schema
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        check_schema(self._table, schema)
         return _Reader(dict(self.options), schema, self.plan_client)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        check_schema(self._table, schema)
         return StreamReader(dict(self.options), schema, self.plan_client)
 
 

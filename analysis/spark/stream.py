@@ -57,7 +57,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, options: dict[str, str], schema: StructType, plan_client: PlanClient
     ) -> None:
-        """Raises DissectorError for missing options."""
+        """Raises DissectorError for missing options, and for those that a stream does not have."""
+        if unused := [name for name in _UNUSED if name in map(str.lower, options)]:
+            raise DissectorError(f"a stream has no option {unused[0]}")
         self._options = options
         self._request = parse(options)
         self._schema = schema
@@ -104,6 +106,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 _DIGEST: Final = 16
+_UNUSED: Final = ("since", "until", "tables", "plan_id", "result_dir")
+"""Options of the data source that a stream does not have."""
 
 
 def _folder(request: Request, end: Mapping[str, Any]) -> Path:

@@ -160,6 +160,15 @@ def with_columns(rows: str, columns: Iterable[str], by: By) -> str:
     return f"(select * {texts}{added} from {rows} as given {software})"
 
 
+def is_time(name: str) -> bool:
+    """Whether a column of exchanges to group by has times."""
+    from dissector.tables import EXCHANGES, TIME
+
+    return is_interval(name) or (
+        name in EXCHANGES.schema.names and EXCHANGES.schema.field(name).type == TIME
+    )
+
+
 def _time_column(columns: Sequence[str]) -> str | None:
     """The column that an interval divides."""
     return next((name for name in ("request_time", "time") if name in columns), None)

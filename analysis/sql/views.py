@@ -146,7 +146,8 @@ class CaptureTables:
     def __init__(self, capture: Opened, *, warns: bool = False) -> None:
         """`capture`: see `analysis.input.open`; `warns`: as `analysis.reading` does."""
         self._capture = capture
-        self._warns = warns
+        self._warned: set[str] | None = set() if warns else None
+        """Warnings of all passes; None: without warnings."""
         self._kept: dict[str, pa.Table] = {}
         self._looked_up: dict[str, pa.Array] = {}
         self._lock = RLock()  # several threads of DuckDB request tables
@@ -223,7 +224,10 @@ class CaptureTables:
 
     def _stream(self, names: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         with self.recorded_failure():
-            rows = streamed(self._capture, names) if self._warns else self._capture.stream(names)
+            if self._warned is None:
+                rows = self._capture.stream(names)
+            else:
+                rows = streamed(self._capture, names, self._warned)
             for name, batch in rows:
                 yield name, batch.cast(schema(name))
 

@@ -163,7 +163,10 @@ CODECS = (
 
 def is_stream(path: str) -> bool:
     """Whether `path` is standard input or a pipe, which can be read only once."""
-    return path == "-" or not (is_url(path) or os.path.isfile(path))  # noqa: PTH113 - faster
+    if path == "-" or is_url(path):
+        return path == "-"
+    is_input = not os.path.isfile(path) and os.path.exists(path)  # noqa: PTH110, PTH113 - faster
+    return is_input and not os.path.isdir(path)  # noqa: PTH112 - likewise
 
 
 class ByteInput:

@@ -140,7 +140,7 @@ def test_files_that_cannot_be_read_are_warnings(
     assert main([name, *options, "in", "missing.pcap", "x\x1by", *query]) == 1
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warn")]
     assert lines[:2] == [
-        f"Warning: {file}: No such file or directory. The result does not contain this file."
+        f"Warning: {file}: No such file or directory. The result does not include it."
         for file in ("missing.pcap", r"x\x1by")
     ]
 
@@ -155,7 +155,7 @@ def test_a_folder_without_captures_is_a_warning(
     Path("empty/notes.txt").write_text("no capture")
     Path("full/a.pcap").write_bytes(Path(PLAIN).read_bytes())
     assert main(["latency", "full/a.pcap", "empty"]) == 1
-    line = "Warning: empty: there is no capture file. The result does not contain this file.\n"
+    line = "Warning: empty: there is no capture file. The result does not include it.\n"
     assert capsys.readouterr().err == line
     assert main(["export", "--table", "problems", "empty", "full"]) == 1
     output = capsys.readouterr()

@@ -36,6 +36,14 @@ def test_a_second_pass_reads_the_files_again(first: str, second: str) -> None:
         assert capture.packets == 523
 
 
+def test_a_folder_and_a_missing_file_do_not_prevent_a_second_pass(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    capture = open_capture([CAPTURE, tmp_path / "empty", tmp_path / "missing.pcap"])
+    for _ in range(2):
+        assert PASSES["tables"](capture) == EXCHANGES
+        assert len(capture.file_problems) == 2
+
+
 def test_passes_that_overlap_do_not_disturb_each_other() -> None:
     capture = open_capture(CAPTURE)
     first = capture.exchanges()

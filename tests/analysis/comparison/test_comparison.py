@@ -267,6 +267,24 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], tmp_path: Path) 
         assert whole[side]["seconds"] == pytest.approx(span)
 
 
+@pytest.mark.parametrize(
+    ("zone", "day", "minute"),
+    [("UTC", "2026-11-22", "20:44:00.000"), ("Asia/Kolkata", "2026-11-23", "02:14:00.000")],
+)
+def test_intervals_are_those_of_the_zone(
+    zone: str, day: str, minute: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first request is at 20:44:33 of 2026-11-22 in UTC."""
+    arguments = ["compare", STEADY, STEADY, "--all", "--by", "day,minute", "--tz", zone]
+    assert main(arguments) == 0
+    header, first, *_ = capsys.readouterr().out.splitlines()[3:]
+    assert header.split()[:2] == ["day", "minute"]
+    assert first.split()[:2] == [day, minute]
+    assert main([*arguments, "--format", "jsonl"]) == 0
+    row = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert row["minute"] == "2026-11-22T20:44:00.000000000Z"
+
+
 def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> None:
     old, new = (str(CAPTURES / f"kafka-3-java-{each}.pcap.zst") for each in ("2-4", "3-5"))
     assert main(["compare", old, new]) == 0

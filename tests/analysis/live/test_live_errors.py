@@ -298,8 +298,13 @@ def test_schemas_need_the_full_screen(tmp_path: Path) -> None:
         ([], "no input: name either an interface (-i NAME) or a pipe (-)"),
         (["-", "-i", "lo"], "two inputs: name either an interface (-i NAME) or a pipe (-)"),
         (["tests"], "tests is a folder: sniff reads a pipe or a file; use kafka-dissector summary"),
-        (["-", "--metrics", "99999"], "--metrics 99999: the largest port is 65535"),
-        (["-", "--metrics", "x"], "expected [ADDRESS:]PORT, for example 9464 or 127.0.0.1:9464"),
+        (["-", "--metrics", "99999"], "--metrics 99999: choose a port from 1 to 65535"),
+        (["-", "--metrics", "0"], "--metrics 0: choose a port from 1 to 65535"),
+        (["-", "--metrics", "[::1]:0"], "--metrics [::1]:0: choose a port from 1 to 65535"),
+        (["-", "--metrics", "x"], "expected [ADDRESS:]PORT, for example 9464, 127.0.0.1:9464"),
+        (["-", "--metrics", "::1"], "--metrics ::1: expected [ADDRESS:]PORT"),
+        (["-", "--unanswered-after", "36501d"], "is too large: the largest time is 36500d"),
+        (["-i", "lo", "--buffer", "1000001G"], "is too large: the largest size is 1000000G"),
     ],
 )
 def test_wrong_options_are_usage_errors(
@@ -307,6 +312,14 @@ def test_wrong_options_are_usage_errors(
 ) -> None:
     assert main(["sniff", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_address_that_is_not_one_is_an_error() -> None:
+    result = run(str(PLAIN), "--view", "none", "--metrics", "a..b:9464")
+    assert result.returncode == 1
+    assert result.stderr == (
+        "Error: --metrics a..b:9464: cannot listen on this address: not an address\n"
+    )
 
 
 def test_a_wrong_filter_is_a_usage_error() -> None:

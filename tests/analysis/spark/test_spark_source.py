@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import analysis.spark
-from analysis.spark import options
-from analysis.spark.schemas import to_spark
+from analysis.spark import options, plan
+from analysis.spark.schemas import check_schema, to_spark
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
@@ -57,6 +58,12 @@ def test_a_damaged_file_among_good_ones_gives_problems(read: SparkSession, tmp_p
         )
         assert len(actual) >= 3
     assert {"unreadable_file"} < {*expected["problems"]["kind"].to_pylist()}
+
+
+def test_a_folder_without_captures_is_an_input_as_in_one_process(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    paths = [str(QUOTAS), str(tmp_path / "empty")]
+    assert plan.inputs(paths)[0] == [*open_capture(paths).paths] == paths
 
 
 def test_sql_with_options(read: SparkSession) -> None:
@@ -106,6 +113,7 @@ def test_records_without_values(read: SparkSession) -> None:
         ({"path": "x", "apis": "9999"}, "no API is called 9999"),
         ({"path": "x", "since": "yesterday"}, r"'yesterday' is not a time; use ISO 8601 \(\S+\)$"),
         ({"path": "x", "until": "90"}, r"'90' is not a time; use ISO 8601 \(\S+\)$"),
+        ({"path": "x", "ports": "0"}, "ports must be an integer from 1 to 65535, not 0"),
         ({"path": "x", "watermark": "-1"}, "watermark must be a number, not -1"),
         ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
         ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
@@ -117,11 +125,29 @@ def test_invalid_options(given: dict[str, str], message: str) -> None:
         options.parse(given)
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ([StructField("lag", LongType())], "unknown column lag; the columns of exchanges are "),
+        ([StructField("api", LongType())], "column api has the type string, not bigint"),
+        ([StructField("api", StringType())] * 2, "column api is repeated; name each column once"),
+    ],
+)
+def test_a_schema_has_columns_of_the_table(fields: list[StructField], message: str) -> None:
+    with pytest.raises(DissectorError, match=f"^{message}"):
+        check_schema("exchanges", StructType(fields))
+    check_schema("exchanges", StructType([StructField("api", StringType(), nullable=False)]))
+
+
 def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(AnalysisException, match="unknown table rows"):
         read.read.format("kafka_capture").option("table", "rows").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match="unknown column lag; the columns of exchanges"):
         read.read.format("kafka_capture").option("columns", "lag").load(str(QUOTAS))
+    with pytest.raises(AnalysisException, match="column api is repeated"):
+        read.read.format("kafka_capture").option("columns", "api,api").load(str(QUOTAS))
+    with pytest.raises(AnalysisException, match="column api has the type string, not int"):
+        read.read.format("kafka_capture").schema("api int").load(str(QUOTAS)).count()
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
         read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
 

@@ -22,7 +22,8 @@ from pyspark.sql.streaming import StreamingQuery
 import analysis.spark
 from analysis.spark import file_offsets, stream
 from analysis.spark.options import parse
-from analysis.spark.schemas import to_spark
+from analysis.spark.plan_server import PlanClient
+from analysis.spark.schemas import spark_schema, to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
@@ -325,3 +326,10 @@ def test_a_stream_without_a_state_folder() -> None:
     assert parse(options).state is None
     with pytest.raises(DissectorError, match="needs the option state"):
         StreamReader(options, None, None)
+
+
+@pytest.mark.parametrize("name", ["since", "Until", "plan_id"])
+def test_an_option_that_a_stream_does_not_have(name: str) -> None:
+    options = {"path": "x", "state": "y", name: "2026-11-21"}
+    with pytest.raises(DissectorError, match=f"^a stream has no option {name.lower()}$"):
+        stream.StreamReader(options, spark_schema("exchanges"), PlanClient("", b""))
