@@ -321,7 +321,9 @@ class Pcapng:
         for resolution in np.unique(resolutions):
             rows = resolutions == resolution
             time[rows] = nanoseconds(ticks[rows], int(resolution))
-        return np.minimum(time + np.array(self._offsets)[interface], LATEST)
+        time += np.array(self._offsets)[interface]
+        np.minimum(time, LATEST, out=time)
+        return time
 
 
 def read_options(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:
