@@ -87,7 +87,7 @@ class FrameReader:
             refusal=refusal,
         )
         self.now = 0
-        """ns since 1970: the latest time that was read."""
+        """ns since 1970: the time at the end of the last block."""
         self.file_problems: list[Problem] = []
         """The first problems of files that were read so far; see `problems.FILE_KINDS`."""
 
@@ -129,7 +129,7 @@ class FrameReader:
 
     def feed(self, block: PacketBlock) -> FrameBatch:
         """The batch of a block of packets."""
-        self.now = max(self.now, block.latest or self.now)
+        self.now = block.latest or self.now
         room = max(MOST_FILE_PROBLEMS - len(self.file_problems), 0)
         self.file_problems += islice(file_problems(block.problems), room)
         for text in self._keylog_source.read_new():

@@ -84,16 +84,18 @@ class PacketBlock:
     """Bytes of input read for this block, for progress."""
     problems: list[Problem] = field(default_factory=list)
     until: int | None = None
-    """ns since 1970: the current time of a live capture, known without a packet; None in files."""
+    """ns since 1970: the time at the end of the block, by the clock of a live capture or by the
+    last packets; None: that of the latest packet."""
 
     def __len__(self) -> int:
         return len(self.time)
 
     @property
     def latest(self) -> int | None:
-        """The latest known time, ns; None if unknown."""
-        times = [int(self.time.max())] if len(self.time) else []
-        return max(times if self.until is None else [*times, self.until], default=None)
+        """The time at the end of the block, ns; None if unknown."""
+        if self.until is None and len(self.time):
+            return int(self.time.max())
+        return self.until
 
     @classmethod
     def empty(cls, reserve: int) -> PacketBlock:

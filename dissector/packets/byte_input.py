@@ -35,6 +35,8 @@ of lz4."""
 ZSTD_WINDOW: Final = 1 << 27
 """Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
 same limit, unless it is run with --long."""
+_SKIPPABLE: Final = b"\x2a\x4d\x18"
+"""The magic of a skippable frame, after a byte from 0x50 to 0x5F."""
 _ZSTD_HEADER: Final = 8
 """Bytes that show the size of any unit of a zstd frame."""
 
@@ -124,7 +126,7 @@ class _Zstd:
             self._has_last_block = block & 1 == 1
             is_run = block >> 1 & 3 == 1
             return 3 + (1 if is_run else block >> 3)
-        if head[1:4] == b"\x2a\x4d\x18":  # a skippable frame has no blocks
+        if head[1:4] == _SKIPPABLE:  # it has no blocks
             return 8 + int.from_bytes(head[4:8], "little") if len(head) >= 8 else 0
         if len(head) < 6:
             return 0
@@ -191,11 +193,23 @@ class ByteInput:
         """The error, in one sentence; known at the end."""
         self._waiting = b""  # read from the file, not yet decompressed
         self._pending = memoryview(b"")  # decompressed, not yet returned
-        while len(self._waiting) < 4 and (data := self._read(4 - len(self._waiting))):
-            self._waiting += data
-        self._codec = next((c for c in CODECS if self._waiting.startswith(c.magic)), None)
-        self._stream = self._codec.new() if self._codec else None
+        self._codec: Codec | None = None
+        self._stream: Decompressor | None = None
         self._full = False  # the decompressor may have output without further input
+        self._open_stream()
+
+    def _open_stream(self) -> None:
+        """Recognise the codec, behind skippable frames (RFC 8878, section 3.1.2; lz4 has them too).
+        pzstd writes such a frame before each other one."""
+        magic = self.take(4)
+        while magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
+            left = int.from_bytes(self.take(4), "little")
+            while left and (data := self._read(min(left, CHUNK))):
+                left -= len(data)
+            magic = self.take(4)
+        self._waiting = magic
+        self._codec = next((c for c in CODECS if magic.startswith(c.magic)), None)
+        self._stream = self._codec.new() if self._codec else None
 
     def close(self) -> None:
         """Close the file."""

@@ -120,6 +120,8 @@ class Interface:
     """Options of pcapng, by code, in the byte order of the file."""
     order: str | None = None
     """Byte order of the packet blocks of pcapng; None for pcap."""
+    origin: int = 0
+    """if_tsoffset of pcapng: the time from which its times count; ns."""
 
 
 @arrays

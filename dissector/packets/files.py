@@ -54,6 +54,8 @@ _EXPANSION = 4
 """Bytes of a block to allocate for each byte of a small file, which may be compressed."""
 _MOST_PARTS = 4096
 """Most ranges of files in a block."""
+_RECENT = 8
+"""Number of packets of which the earliest one shows the current time."""
 BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 
 
@@ -154,6 +156,7 @@ class FileSource:
         self._lanes: list[Lane] = []
         self._formats: dict[int, CaptureFormat] = {}  # of all files that were opened
         self._fragments = Fragments()
+        self._recent = np.empty(0, np.int64)  # times of the last packets
         # Files to come: time of first packet, index; a heap.
         self._closed: list[tuple[int, int]] = []
         self.sizes: list[int] = []
@@ -232,6 +235,8 @@ class FileSource:
         """
         records = self._next(reserve)
         block = records and parse_packets(*records, self.names, self._fragments)
+        if records and block is not None:
+            block = replace(block, until=self._now(records[0].columns.time))
         if block is None and self._limits.is_last:
             self._problems += self._fragments.finish()
         if self._problems:
@@ -239,6 +244,12 @@ class FileSource:
             block = replace(block, problems=self._problems + block.problems)
             self._problems = []
         return block
+
+    def _now(self, times: Int64) -> int | None:
+        """The time after these packets: that of the earliest of the last `_RECENT` packets. So no
+        wait ends early because a packet has a wrong time, or because the clock was set back."""
+        self._recent = np.concatenate([self._recent, times[-_RECENT:]])[-_RECENT:]
+        return int(self._recent.min()) if len(self._recent) else None
 
     def read_records(self) -> tuple[PacketRecords, Int32] | None:
         """The next packets, of any kind, with their files; their headers are not read.

@@ -62,6 +62,7 @@ LATEST = 4_611_686_018 * 10**9
 """ns; in 2116, just below 2^62. A later time counts as damage and is replaced by this one."""
 
 _SECOND = 1_000_000_000
+_LATEST_ORIGIN = LATEST // _SECOND
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 COMMENT = 1  # option of all blocks
 RESOLUTION, OFFSET = 9, 14  # options of an interface
@@ -280,19 +281,20 @@ class Pcapng:
         link, snaplen = struct.unpack_from(self._order + "HxxI", block, 8)
         if len(self._links) == 1:
             self._snaplen = snaplen
-        resolution, offset = _MICROSECONDS, 0
+        resolution, origin = _MICROSECONDS, 0
         options = tuple(read_options(block[16:-4], self._order))
         for code, value in options:
             if code == RESOLUTION and len(value) == 1:
                 resolution = value[0]
             elif code == OFFSET and len(value) == 8:
-                offset = struct.unpack(self._order + "q", value)[0] * _SECOND
+                seconds = struct.unpack(self._order + "q", value)[0]
+                origin = max(min(seconds, _LATEST_ORIGIN), -_LATEST_ORIGIN) * _SECOND
         if len(self.interfaces) < INTERFACE_LIMIT:
             kept = options if len(block) <= OPTIONS_LIMIT else ()
-            self.interfaces.append(Interface(link, snaplen, resolution, kept, self._order))
+            self.interfaces.append(Interface(link, snaplen, resolution, kept, self._order, origin))
         self._links.insert(-1, link)
         self._resolutions.insert(-1, resolution)
-        self._offsets.insert(-1, max(min(offset, LATEST), -LATEST))
+        self._offsets.insert(-1, origin)
 
     def _add_secrets(self, block: bytes) -> None:
         kind, size = struct.unpack_from(self._order + "II", block, 8)
@@ -320,6 +322,7 @@ class Pcapng:
             rows = resolutions == resolution
             time[rows] = nanoseconds(ticks[rows], int(resolution))
         time += np.array(self._offsets)[interface]
+        np.minimum(time, LATEST, out=time)
         return time
 
 

@@ -60,6 +60,8 @@ def interface_block(interface: Interface) -> bytes:
         if code not in (RESOLUTION, OFFSET)
     ]
     options.append((RESOLUTION, bytes([_power(interface)])))
+    if interface.origin:
+        options.append((OFFSET, struct.pack("<q", interface.origin // 10**9)))
     return _block(INTERFACE, struct.pack("<HxxI", link, interface.snaplen) + _options(options))
 
 
@@ -78,7 +80,7 @@ def packet_block(
     number: int, interface: Interface, time: int, data: bytes, length: int, options: Options
 ) -> bytes:
     """One packet. `number`: of its interface. `time`: ns. `length`: bytes on the wire."""
-    ticks = time // 10 ** (_NANOSECONDS - _power(interface))
+    ticks = (time - interface.origin) // 10 ** (_NANOSECONDS - _power(interface))
     head = struct.pack("<IIIII", number, ticks >> 32, ticks & 0xFFFFFFFF, len(data), length)
     return _block(ENHANCED, head + data + bytes(-len(data) % 4) + _options(options))
 

@@ -19,11 +19,16 @@ from dissector.packets.headers import (
     Kind,
     Layer,
     Next,
+    Packets,
+    Rows,
     bit,
     reads,
 )
 
 LAYERS: dict[Kind, Layer] = {}
+_AFTER_LABELS = np.dtype([("words", ">u2", 10)])
+_TRAILER = 64
+"""Most bytes after an IP packet: padding of Ethernet, and a check sequence."""
 # Next protocols of NSH and VXLAN-GPE (RFC 8300, 2.2).
 _SERVICE = np.full(256, Kind.OTHER, np.uint8)
 _SERVICE[1:6] = [Kind.IPV4, Kind.IPV6, Kind.ETHERNET, Kind.NSH, Kind.MPLS]
@@ -36,28 +41,39 @@ def _pppoe(header: Fields) -> Next:
     return np.where(is_data, PPP[header["protocol"]], Kind.OTHER), 8
 
 
-@reads(LAYERS, Kind.MPLS, ("label", ">u4"), ("next", "u1"))
+@reads(LAYERS, Kind.MPLS, ("label", ">u4"))
 def _mpls(header: Fields) -> Next:
-    """RFC 3032. Only the first bits after the last label show what follows (RFC 4928)."""
-    is_last = (header["label"] & 0x100) != 0
-    version = header["next"] >> 4
-    kind = np.select(
-        [~is_last, version == 4, version == 6], [Kind.MPLS, Kind.IPV4, Kind.IPV6], Kind.PSEUDOWIRE
-    )
-    return kind, 4
+    """RFC 3032: labels up to the one with the bottom-of-stack bit."""
+    return np.where(header["label"] & 0x100, Kind.PSEUDOWIRE, Kind.MPLS), 4
 
 
-@reads(LAYERS, Kind.PSEUDOWIRE, ("first", "u1"), ("-", "V11"), ("types", ">u2", 3))
-def _pseudowire(header: Fields) -> Next:
-    """RFC 4448: Ethernet, with or without a control word before it.
+def _pseudowire(packets: Packets, rows: Rows) -> None:
+    """After the last label: IP, or Ethernet with or without a control word (RFC 4448).
 
-    Both may begin with zero bits: there is a control word if only the ethertype after it is known.
+    No field shows which one it is. IP begins with its version, and a control word with 4 zero bits
+    (RFC 4928). But an Ethernet address may begin with any of these (RFC 8469). So a frame is
+    recognised by its ethertype, and IP must also have a length that fits the packet.
     """
-    types = header["types"]
+    rows, header = packets.header(rows, _AFTER_LABELS)
+    words = header["words"].astype(np.int64)
+    version, types = words[:, 0] >> 12, words[:, 6:9]
     is_known = (types >= 1536) & (ETHERTYPES[types] != Kind.OTHER)
     plain = is_known[:, 0]
-    controlled = (header["first"] >> 4 == 0) & is_known[:, 2]
-    return np.where(plain | controlled, Kind.ETHERNET, Kind.OTHER), np.where(plain, 0, 4)
+    controlled = (version == 0) & is_known[:, 2]
+    length = np.where(version == 4, words[:, 1], words[:, 2] + 40)
+    surplus = packets.wire_end[rows] - packets.at[rows] - length
+    next_version = np.select([types[:, 0] == 0x0800, types[:, 0] == 0x86DD], [4, 6], -1)
+    is_frame = (words[:, 7] >> 12 == next_version) | ((next_version < 0) & plain & is_known[:, 2])
+    is_ip = ((surplus >= 0) & (surplus <= _TRAILER)) | ~is_frame
+    packets.kind[rows] = np.select(
+        [(version == 4) & is_ip, (version == 6) & is_ip, plain | controlled],
+        [Kind.IPV4, Kind.IPV6, Kind.ETHERNET],
+        Kind.OTHER,
+    )
+    packets.at[rows] += np.where((packets.kind[rows] == Kind.ETHERNET) & ~plain, 4, 0)
+
+
+LAYERS[Kind.PSEUDOWIRE] = _pseudowire
 
 
 @reads(

@@ -36,9 +36,10 @@ def compact(block: PacketBlock) -> PacketBlock:
 
 def latest_before(block: PacketBlock, end: int) -> int | None:
     """The latest time before the packet at `end`, ns; None if unknown."""
-    if end == len(block):
-        return block.latest
-    return int(block.time[:end].max()) if end else None
+    latest = block.latest
+    if latest is None or end == len(block):
+        return latest
+    return min(int(block.time[:end].max()), latest) if end else None
 
 
 def together(blocks: Sequence[PacketBlock]) -> PacketBlock:

@@ -275,7 +275,7 @@ class Joiner:
                 if part.border:
                     self._go_on(result, part.border, count, verdict)
                     count += len(part.border.rows)
-            self._reader.now = max(self._reader.now, block.now)
+            self._reader.now = block.now
             self._reader.learn_brokers(block.brokers)
         self.counts.continued += sum(len(each.index) for each in verdict.continued)
         self.counts.repeated += len(verdict.again)

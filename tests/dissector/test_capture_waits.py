@@ -102,3 +102,26 @@ def test_a_broker_whose_client_is_not_captured_is_not_held_for_long(tmp_path: Pa
     batches = [len(rows) for _, rows in pipeline.stream(["exchanges"])]
     assert sum(batches) == 3000
     assert max(batches) < 2000
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+@pytest.mark.parametrize("is_set_back", [False, True])
+def test_a_wrong_clock_ends_no_wait(tmp_path: Path, block_bytes: int, is_set_back: bool) -> None:
+    """One packet is a day late, or all packets after it are a day early."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(produce(1, RECORDS, acks=1))
+    connection.packet(0)
+    late = len(dialogue.packets) - 1
+    connection.packet(0)
+    connection.broker(produced(1))
+    connection = dialogue.connect()
+    connection.client(produce(2, RECORDS, acks=1))
+    connection.packet(0)
+    connection.broker(produced(2))
+    day = 86_400 * 10**9
+    dialogue.packets[:] = [
+        replace(each, time=each.time + day * (number <= late if is_set_back else number == late))
+        for number, each in enumerate(dialogue.packets)
+    ]
+    assert statuses(tmp_path, dialogue, block_bytes) == [(1, "answered"), (2, "answered")]

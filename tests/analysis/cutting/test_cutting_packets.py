@@ -208,10 +208,25 @@ def test_interfaces_and_options_of_the_original(tmp_path: Path, order: str) -> N
     data = output.read_bytes()
     eth7 = ng_option(2, b"eth7") + ng_option(8, (10**9).to_bytes(8, "little"))
     assert ng_interface(snaplen=99, options=eth7 + ng_option(9, b"\x06") + bytes(4)) in data
-    assert ng_interface(options=ng_option(9, b"\x09") + bytes(4)) in data
+    origin = ng_option(14, (-1).to_bytes(8, "little", signed=True))
+    assert ng_interface(options=ng_option(9, b"\x09") + origin + bytes(4)) in data
     assert data.count(ng_option(1, b"theirs") + ng_option(2, (1).to_bytes(4, "little"))) == 5
     times = ("request_time", "response_time")
     assert rows(output).select(times).to_pylist() == rows(path).select(times).to_pylist()
+
+
+def test_times_before_1970(tmp_path: Path) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(asked(1))
+    connection.broker(answered(1))
+    origin = ng_option(14, (-1_000).to_bytes(8, "little", signed=True))
+    blocks = [ng_section(), ng_interface(options=origin)]
+    blocks += (ng_enhanced(bytes(packet_of(each)), n) for n, each in enumerate(dialogue.packets))
+    path = tmp_path / "in.pcapng"
+    path.write_bytes(b"".join(blocks))
+    _, out = cut_ids(path, 1)
+    assert rows(out)["request_time"].to_pylist() == rows(path)["request_time"].to_pylist()
 
 
 def test_names_of_topics_come_with_the_cut(tmp_path: Path) -> None:

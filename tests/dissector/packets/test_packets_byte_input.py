@@ -68,6 +68,15 @@ def test_streams_one_after_the_other_are_one(tmp_path, codec, plain):
     assert reading.problems == []
 
 
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_skippable_frames_before_each_frame(tmp_path, codec, plain):
+    cuts = [CONTENT[:1000], CONTENT[1000:]]
+    parts = [b"\x50\x2a\x4d\x18\x04\0\0\0size" + COMPRESS[codec](each) for each in cuts]
+    reading = read_bytes(tmp_path, b"\x5f\x2a\x4d\x18\0\0\0\0" + b"".join(parts))
+    assert reading.rows == plain.rows
+    assert reading.problems == []
+
+
 @compressed
 def test_a_cut_stream_keeps_what_came_before(tmp_path, codec, plain):
     whole = COMPRESS[codec](CONTENT)

@@ -205,8 +205,10 @@ def test_a_block_too_short_for_a_packet(tmp_path):
     assert reading.kinds == ["bad_packet"]
 
 
-def test_a_time_that_cannot_be(tmp_path):
-    content = ng_section() + ng_interface() + ng_enhanced(frame(b"x"), 1 << 63)
+@pytest.mark.parametrize("origin", [0, 4_000_000_000, (1 << 63) - 1])
+def test_a_time_that_cannot_be(tmp_path, origin):
+    option = ng_option(14, struct.pack("<q", origin))
+    content = ng_section() + ng_interface(options=option) + ng_enhanced(frame(b"x"), 1 << 63)
     reading = read_bytes(tmp_path, content)
     assert reading.rows[0].time == LATEST
     assert reading.kinds == ["bad_time"]

@@ -64,6 +64,11 @@ TUNNELS = {
     "MPLS, stacked": ethernet(H("00064040 00065040 00066140") + INNER_6, 0x8848),
     "MPLS with Ethernet": ethernet(H("00064140") + FRAME, 0x8847),
     "MPLS, control word": ethernet(H("00064140 00000007") + FRAME, 0x8847),
+    "MPLS, address like IPv4": ethernet(H("00064140 4c5262000102") + FRAME[6:], 0x8847),
+    "MPLS, address like IPv6": ethernet(H("00064140 6c5262000102") + FRAME[6:], 0x8847),
+    "MPLS, tag, address like IPv4": ethernet(
+        H("00064140 4c5262000102 020000000009 8100 0007") + FRAME[12:], 0x8847
+    ),
     "PPPoE": ethernet(H("1100 0001 002f 0021") + INNER, 0x8864),
     "PPPoE with IPv6": ethernet(H("1100 0001 0043 0057") + INNER_6, 0x8100, 0x8864),
     "VXLAN": through(4789, VXLAN + FRAME),
@@ -87,6 +92,12 @@ def test_what_is_inside_counts(tmp_path, packet):
     assert reading.payloads == [b"hello", b"after"]
     inside = ("2001:db8::1", "2001:db8::2") if INNER_6 in packet else ("10.0.0.1", "10.0.0.2")
     assert (reading.rows[0].src, reading.rows[0].dst) == inside
+
+
+def test_ipv4_in_mpls_from_an_address_like_an_ethertype(tmp_path):
+    packet = H("00064140") + INNER[:12] + H("08004500") + INNER[16:]  # 8.0.69.0
+    reading = read_bytes(tmp_path, pcap([ethernet(packet, 0x8847)]))
+    assert [(row.src, row.payload) for row in reading.rows] == [("8.0.69.0", b"hello")]
 
 
 @pytest.mark.parametrize(
