@@ -35,7 +35,7 @@ def test_a_batch_that_the_fetch_limit_cuts_has_no_fetched_records(tmp_path: Path
 
 
 def test_a_delete_horizon_is_not_a_timestamp_of_a_record(tmp_path: Path) -> None:
-    """KIP-534: the cleaner writes it in the place of the base timestamp."""
+    """KIP-534: the cleaner replaces the base timestamp by it."""
     horizon, last = 1_800_000_000_000, 1_700_000_000_000
     records = batch(
         record(0, last - horizon), 1, attributes=0x40, base_timestamp=horizon, max_timestamp=last
