@@ -222,6 +222,23 @@ def test_several_tokens_without_headers():
     assert out.kinds() == []
 
 
+def test_blocks_of_one_packet_begin_with_unknown_messages():
+    """Brokers of 0.9 took GSSAPI tokens without SaslHandshake. In both streams, the messages behind
+    them are found, as in one block."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for size in (200, 20):
+        connection.client(framed(b"\x60" * size))
+        connection.broker(framed(b"\x60" * size))
+    for number in range(1, 5):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, bytes(6)))
+    for cuts in ((), range(1, len(dialogue.packets))):
+        requests, responses = dissect(dialogue.packets, cuts=cuts).messages()
+        assert requests == [request(3, 1, number)[4:] for number in range(1, 5)]
+        assert responses == [response(number, bytes(6))[4:] for number in range(1, 5)]
+
+
 PROTOCOLS = {
     "http": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
     "http2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\0\0\0\4\0\0\0\0\0"),
