@@ -375,14 +375,16 @@ class Correlator:
         api_key, version = (
             int_column(table, name)[answered].astype(np.int64) for name in ("api_key", "version")
         )
-        is_token = bool_column(table, "is_token")[answered]
-        version, body = response_bodies(headers, spaces, api_key, version)
+        is_token, known = (bool_column(table, name)[answered] for name in ("is_token", "known"))
+        requested = version
+        version, body = response_bodies(headers, spaces, api_key, requested)
+        known |= version != requested  # in version 0, whatever the request
         messages = Messages(
             Direction.RESPONSE, np.where(is_token, -1, api_key), version, spaces, headers.space,
             body, headers.end,
         )  # fmt: skip
         fields = decoded_fields.decode_fields(messages, self._response_roles, headers.whole)
-        return DecodedMessages(headers, fields, bool_column(table, "known")[answered], is_token)
+        return DecodedMessages(headers, fields, known, is_token)
 
     def _without_reply(
         self, table: pa.Table, left: Int64, no_reply: NDArray[np.bool_], now: int

@@ -35,8 +35,9 @@ broker would accept such a request, so further evidence can outweigh this."""
 MOST_TEXT: Final = 16
 """Upper limit of one bit per printable character. Small numbers are control characters."""
 
-_ALLOWED: Final = {"acks": (-1, 0, 1)}
-"""Values of a role that Kafka accepts."""
+_ALLOWED: Final = {"acks": range(-1, 16)}
+"""Values of a role that clients send. Brokers up to 0.8 took any number of replicas as acks; later
+ones respond to more than 1 with INVALID_REQUIRED_ACKS."""
 _PRODUCE: Final = "Produce"
 
 

@@ -223,15 +223,16 @@ def read_headers(space: ByteView, chain: BatchOffsets, stop: Int64) -> Batches:
 def record_counts(space: ByteView, start: Int64, length: Int64) -> tuple[Int64, Int64]:
     """Index of the field, and number of records, of each batch in n `records` fields.
 
-    The number is -1 if it is absent or cut. Faster than `read_headers`.
+    The number is -1 for a wrapper, and 0 for a batch that its field cuts: no client reads its
+    records. Faster than `read_headers`.
     """
     stop = start + np.maximum(length, 0)
     chain = follow_sizes(space, start, stop)
-    readable = np.minimum(chain.size, stop[chain.field] - chain.address)
-    count = np.full(len(readable), -1, np.int64)
-    newest = np.flatnonzero((chain.magic == 2) & (readable >= MIN_SIZE[2]))
+    is_whole = chain.address + chain.size <= stop[chain.field]
+    count = np.zeros(len(chain.size), np.int64)
+    newest = np.flatnonzero((chain.magic == 2) & is_whole)
     count[newest] = space.number(chain.address[newest] + 57, "i4")
-    older = np.flatnonzero((chain.magic < 2) & (readable > FRONT))
+    older = np.flatnonzero((chain.magic < 2) & is_whole)
     codec = space.number(chain.address[older] + FRONT, "u1") & 7
     count[older] = np.where(codec == 0, 1, -1)
     return chain.field, count

@@ -191,13 +191,23 @@ class Doubts:
             chain = self._chain_before(index, starts, place)
             is_bad = ended == BAD and place == at
             wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
-            if entry >= 0:
+            if entry >= 0 and not self._leads_to(entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
         is_long = int(self._chains.end[index]) - first >= SEEK_BYTES
         if ended == CUT and places[-1] == at and not (is_long or is_finished):
             return first, first, False  # later bytes will decide
         return -1, at, False
+
+    def _leads_to(self, entry: int, starts: Int64, begin: int, at: int) -> bool:
+        """Whether a chain leads from `begin` to an entry, over messages that begin segments.
+
+        Then its sizes are right, whatever headers these messages have: SASL tokens have none.
+        `starts` and `at`: as in `resolve`.
+        """
+        low, high = np.searchsorted(starts, [begin, entry])
+        is_next = int(starts[high]) == entry if high < len(starts) else at == entry
+        return is_next and bool(self._chains.is_border(starts[low:high]).all())
 
     def _chain_before(self, index: int, starts: Int64, place: int) -> list[int]:
         """Messages before a doubtful place, from the last one whose start is certain."""

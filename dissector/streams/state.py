@@ -49,7 +49,7 @@ TRANSITIONS: Final = {
     # from:     NEW        HEAD       SEARCHING  FRAMED     RESUMED    ENCRYPTED  IGNORED
     BEGUN:     (HEAD,      STAY,      STAY,      STAY,      STAY,      STAY,      STAY),
     JOINED:    (SEARCHING, STAY,      STAY,      STAY,      STAY,      STAY,      STAY),
-    HEAD_LOST: (STAY,      SEARCHING, STAY,      STAY,      STAY,      STAY,      STAY),
+    HEAD_LOST: (SEARCHING, SEARCHING, STAY,      STAY,      STAY,      STAY,      STAY),
     IS_KAFKA:  (STAY,      FRAMED,    STAY,      STAY,      STAY,      STAY,      STAY),
     IS_TLS:    (STAY,      ENCRYPTED, ENCRYPTED, ENCRYPTED, ENCRYPTED, STAY,      STAY),
     IS_OTHER:  (STAY,      IGNORED,   IGNORED,   IGNORED,   IGNORED,   STAY,      STAY),

@@ -82,6 +82,7 @@ class BatchRows:
 
 def header_columns(batches: Batches) -> dict[str, Any]:
     """Columns of `batches` from the batch headers."""
+    base_timestamp = np.where(batches.has_delete_horizon, -1, batches.base_timestamp)
     return {
         "base_offset": pa.array(batches.base_offset, mask=batches.base_offset < 0),
         "last_offset": pa.array(batches.last_offset, mask=batches.last_offset < 0),
@@ -89,7 +90,7 @@ def header_columns(batches: Batches) -> dict[str, Any]:
         "magic": batches.magic,
         "codec": _names_of(CODECS, batches.codec),
         "timestamp_type": _names_of(TIMESTAMP_TYPES, batches.timestamp_type),
-        "base_timestamp": milliseconds(batches.base_timestamp),
+        "base_timestamp": milliseconds(base_timestamp),
         "max_timestamp": milliseconds(batches.max_timestamp),
         "leader_epoch": pa.array(batches.leader_epoch, mask=batches.leader_epoch < 0),
         "producer_id": pa.array(batches.producer_id, mask=batches.producer_id < 0),

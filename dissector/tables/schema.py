@@ -185,7 +185,10 @@ BATCHES = Table(
         TableColumn("magic", pa.int8(), "version of the format: 0, 1 or 2"),
         TableColumn("codec", TEXT, "none, gzip, snappy, lz4 or zstd"),
         TableColumn("timestamp_type", TEXT, "create_time or log_append_time"),
-        TableColumn("base_timestamp", TIME, "timestamp of the first record"),
+        TableColumn(
+            "base_timestamp", TIME,
+            "timestamp of the first record; null if a delete horizon replaces it (KIP-534)",
+        ),
         TableColumn("max_timestamp", TIME, "largest timestamp"),
         TableColumn("leader_epoch", pa.int32(), "epoch of the leader that wrote the batch"),
         TableColumn("producer_id", pa.int64(), "id of an idempotent producer"),

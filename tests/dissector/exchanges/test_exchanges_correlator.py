@@ -259,6 +259,17 @@ def test_api_versions_with_a_response_in_version_0() -> None:
     assert (row["status"], row["error"]) == ("answered", "UNSUPPORTED_VERSION")
 
 
+def test_api_versions_of_an_unknown_version_with_a_response_in_version_0() -> None:
+    body = b"\0\x23" + b"\0\0\0\1" + b"\0\x12\0\0\0\4"
+    correlator = CorrelatorTest()
+    (row,) = correlator.feed(
+        sent_request(request(API_VERSIONS, 99, 1, b"\2a\2b\0", flexible=True), 1),
+        sent_response(response(1, body), 2),
+    )
+    assert (row["status"], row["error"]) == ("undecoded", "UNSUPPORTED_VERSION")
+    assert [each.kind for each in correlator.problems] == ["unknown_version"]
+
+
 def test_sasl_tokens_without_headers() -> None:
     handshake = request(SASL_HANDSHAKE, 0, 1, text("PLAIN"))
     rows = CorrelatorTest().feed(

@@ -24,6 +24,13 @@ def test_every_beginning_of_a_request_is_possible():
         assert evidence(PRODUCE[:there], len(PRODUCE)) > IMPOSSIBLE, there
 
 
+def test_acks_of_two_replicas():
+    """Brokers up to 0.8 accept it, and later ones respond with INVALID_REQUIRED_ACKS."""
+    two = PRODUCE.replace(struct.pack(">hh", -1, 1), struct.pack(">hh", -1, 2), 1)
+    assert two != PRODUCE
+    assert evidence(two, len(two)) == evidence(PRODUCE, len(PRODUCE))
+
+
 @pytest.mark.parametrize(
     "hexadecimal",
     [

@@ -200,6 +200,45 @@ def test_an_empty_frame():
     assert len(out.messages()[0]) == 3
 
 
+def test_several_tokens_without_headers():
+    """SCRAM after SaslHandshake v0: no token looks like a request or a response."""
+    handshake, tokens = request(17, 0, 1, b"\0\x0dSCRAM-SHA-256"), [b"n,,n=u,r=a", b"c=biws,r=ab"]
+    challenges = [b"r=ab,s=c2E=,i=4096", b"v=dg=="]
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(handshake)
+    connection.broker(response(1, bytes(6)))
+    for token, challenge in zip(tokens, challenges, strict=True):
+        connection.client(framed(token))
+        connection.broker(framed(challenge))
+    connection.client(TWO)
+    connection.broker(response(2, bytes(6)))
+    out = dissect(dialogue.packets)
+    expected = (
+        [handshake[4:], *tokens, TWO[4:]],
+        [response(1, bytes(6))[4:], *challenges, response(2, bytes(6))[4:]],
+    )
+    assert out.messages() == expected
+    assert out.kinds() == []
+
+
+def test_blocks_of_one_packet_begin_with_unknown_messages():
+    """Brokers of 0.9 took GSSAPI tokens without SaslHandshake. In both streams, the messages behind
+    them are found, as in one block."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for size in (200, 20):
+        connection.client(framed(b"\x60" * size))
+        connection.broker(framed(b"\x60" * size))
+    for number in range(1, 5):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, bytes(6)))
+    for cuts in ((), range(1, len(dialogue.packets))):
+        requests, responses = dissect(dialogue.packets, cuts=cuts).messages()
+        assert requests == [request(3, 1, number)[4:] for number in range(1, 5)]
+        assert responses == [response(number, bytes(6))[4:] for number in range(1, 5)]
+
+
 PROTOCOLS = {
     "http": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
     "http2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\0\0\0\4\0\0\0\0\0"),

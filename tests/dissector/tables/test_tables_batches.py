@@ -1,0 +1,44 @@
+"""Rows of `batches`, and the counts of `exchanges` that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
+from tests.dissector.records.records_writers import batch, record
+from tests.dissector.streams.dialogue import Dialogue, pcap
+from tests.dissector.test_capture_nested import fetch, fetched
+
+
+def tables(folder: Path, records: bytes) -> dict[str, list[dict[str, Any]]]:
+    """The tables of a Fetch with these records."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(fetch(1))
+    connection.broker(fetched(1, records))
+    path = folder / "fetch.pcap"
+    path.write_bytes(pcap(dialogue.packets))
+    pipeline = Pipeline(open_packets([path]))
+    wanted = pipeline.tables(["exchanges", "batches", "problems"])
+    return {name: table.to_pylist() for name, table in wanted.items()}
+
+
+def test_a_batch_that_the_fetch_limit_cuts_has_no_fetched_records(tmp_path: Path) -> None:
+    whole, cut = batch(record(), 1), batch(record() + record(1) + record(2), 3, base_offset=1)
+    for size in (16, 17, 60, 61, len(cut) - 1):
+        rows = tables(tmp_path, whole + cut[:size])
+        (exchange,) = rows["exchanges"]
+        assert (exchange["record_count"], exchange["record_bytes"]) == (1, len(whole) + size)
+        assert rows["problems"] == []
+
+
+def test_a_delete_horizon_is_not_a_timestamp_of_a_record(tmp_path: Path) -> None:
+    """KIP-534: the cleaner replaces the base timestamp by it."""
+    horizon, last = 1_800_000_000_000, 1_700_000_000_000
+    records = batch(
+        record(0, last - horizon), 1, attributes=0x40, base_timestamp=horizon, max_timestamp=last
+    )
+    (row,) = tables(tmp_path, records)["batches"]
+    assert (row["base_timestamp"], row["max_timestamp"].timestamp()) == (None, last / 1000)
