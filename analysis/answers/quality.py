@@ -7,7 +7,9 @@ that complete parts are listed, too.
 
 **What to do.** For lost bytes, capture with a larger buffer (`tcpdump -B 65536`) or a filter. For
 truncated packets, set the snapshot length to 0 (`tcpdump -s 0`). For one direction, capture at the
-host itself, or at both ports of a mirror. For encrypted connections, pass `--keylog`.
+host itself, or at both ports of a mirror. For encrypted connections, pass `--keylog`. If responses
+have an earlier time than their request, the two directions were captured with different clocks, and
+latencies are wrong: correct the times of one file with `editcap -t SECONDS`.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
 all other answers; a connection with one side only has no latencies; encrypted connections, and
@@ -122,6 +124,10 @@ def _flaws() -> tuple[str, ...]:
             _most_frequent("coalesce(api || ' ' || api_version, 'an unknown API')"),
         ),
         _flaw("responses without their request", "exchanges", "status = 'request_missing'"),
+        _flaw(
+            "responses with an earlier time than their request", "exchanges", "latency_ms < 0",
+            "'up to ' || round(-min(latency_ms), 3) || ' ms earlier'",
+        ),
         _flaw(
             "requests whose response may be missing from the capture", requests,
             "reason in ('loss', 'one_sided', 'capture_end')", _most_frequent("reason"),

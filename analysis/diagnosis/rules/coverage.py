@@ -2,6 +2,7 @@
 
 Encrypted connections, connections with one direction only, lost bytes and unknown protocols hide
 their requests from all other rules, and so do files that could not be read, or not wholly.
+Different clocks of the two directions make latencies wrong.
 Connections that began before the capture hide the software of the client, and how it authenticated.
 """
 
@@ -84,6 +85,12 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "The request of {count} of {total} is not in the capture",
         "the request was sent before the capture, or its packets are missing",
         "Nothing to do at the start of a capture; otherwise see quality.",
+    ),
+    "responses with an earlier time than their request": Flaw(
+        "{count} of {total} {have} an earlier time than the request: latencies are wrong",
+        "the two directions were captured with different clocks",
+        "Capture both directions with one clock, or correct the times of one file: "
+        "editcap -t SECONDS.",
     ),
 }
 

@@ -79,6 +79,14 @@ def test_made_flaws_are_counted() -> None:
     assert counts["count"].sum() == len(expected)
 
 
+def test_responses_earlier_than_their_requests_are_counted() -> None:
+    rows = [exchange(latency_ms=each) for each in (-1.5, -20.25, 0.0, 3.0, None)]
+    tables = made(connections=[connection()], exchanges=rows)
+    counts = analysis.quality(tables).set_index("flaw")
+    flaw = counts.loc["responses with an earlier time than their request"]
+    assert (flaw["count"], flaw["total"], flaw["detail"]) == (2, 5, "up to 20.25 ms earlier")
+
+
 def test_problems_count_the_packets_they_stand_for() -> None:
     rows = [
         {"stage": "packets", "kind": "unknown_link", "detail": "30 packets are", "count": count}

@@ -49,6 +49,15 @@ def test_files_that_could_not_be_read(kind: str, count: int, sentence: str | Non
     assert list(rows["numbers"]) == ([numbers] if sentence else [])
 
 
+def test_different_clocks_of_the_two_directions() -> None:
+    exchanges = [exchange(latency_ms=-1.5), exchange(latency_ms=3.0)]
+    (row,) = diagnose(made(connections=[connection()], exchanges=exchanges)).to_dict("records")
+    assert row["sentence"] == (
+        "1 of 2 responses has an earlier time than the request: latencies are wrong"
+    )
+    assert row["evidence"] == "50 % of the responses. Up to 1.5 ms earlier."
+
+
 @pytest.mark.parametrize("side", ["client", "broker"])
 @pytest.mark.parametrize("count", [4, 5])
 def test_zero_windows(side: str, count: int) -> None:
