@@ -62,9 +62,11 @@ class Again:
             block = self._source.read(reserve)
             if block is not None:
                 move = np.uint32(self._shift // SECOND)  # initial sequence numbers differ
+                assert block.until is not None
                 return replace(
-                    block, time=block.time + self._shift, seq=block.seq + move, ack=block.ack + move
-                )
+                    block, time=block.time + self._shift, until=block.until + self._shift,
+                    seq=block.seq + move, ack=block.ack + move,
+                )  # fmt: skip
             self._source = None
 
     def close(self) -> None:
