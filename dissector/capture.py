@@ -96,7 +96,7 @@ def open_capture(
     ports, memory = checked_ports(ports), checked_memory(memory)
     jobs = integer("jobs", jobs, 1)
     given = arguments.paths("paths", paths)
-    files = _found(given)
+    files = _find_files(given)
     return Capture(
         files,
         partial(
@@ -106,7 +106,7 @@ def open_capture(
     )  # fmt: skip
 
 
-def _found(given: Sequence[str | os.PathLike[str]]) -> list[str]:
+def _find_files(given: Sequence[str | os.PathLike[str]]) -> list[str]:
     """The files of paths, and the folders without captures, which will be problems.
 
     Raises CaptureError if there is no file.
@@ -168,7 +168,7 @@ def captures_and_segments(
 
     Raises CaptureError if there is no file. A folder without captures is one of the captures.
     """
-    return _by_kind(_found(paths))
+    return _by_kind(_find_files(paths))
 
 
 def _by_kind(files: Sequence[str]) -> tuple[list[str], list[str]]:
