@@ -46,6 +46,8 @@ def packets_after_reuse(
     end = _last_of(pairs.sender >> 1, ends, pairs.code(sent), sent)
     is_behind = (end >= 0) | is_over[pairs.code(sent)]
     packet, end = sent[is_behind], end[is_behind]
+    if not len(packet):
+        return packet, end
     is_close = np.where(end >= 0, np.isin(end, closing), is_closed[pairs.code(packet)])
     most = np.where(is_close, REORDER_BYTES, WINDOW_AHEAD)
     jumps = np.zeros(len(packet), np.bool_)
