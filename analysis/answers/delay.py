@@ -5,7 +5,7 @@ hosts of a cluster. Topic, partition and offset identify a record.
 
     $ kafka-dissector delay captures/kafka-4-net-delay.pcap.zst
 
-**How to read it.** The delay is what an event takes through Kafka. `produced` requests without
+**How to read it.** The delay is what an event takes through Kafka. `produced` batches without
 `fetched` ones were not read in the capture. A reader is a client: `--by topic,reader` has a row for
 each, and `--by minute` shows when it grew.
 
