@@ -144,7 +144,9 @@ def test_only_a_connection_after_the_end_of_another_is_a_reconnect() -> None:
 
 def test_errors_of_normal_operation_do_not_count() -> None:
     normal, failed = "REBALANCE_IN_PROGRESS", "TOPIC_AUTHORIZATION_FAILED"
-    of_responses = [[normal], [normal, failed, failed], ["UNSUPPORTED_VERSION"], [failed], [None]]
+    of_responses: list[list[str | None]] = [
+        [normal], [normal, failed, failed], ["UNSUPPORTED_VERSION"], [failed], [None],
+    ]  # fmt: skip
     exchanges = [exchange(correlation_id=n) for n in range(6)]
     errors = [
         {"connection_id": 0, "correlation_id": n, "api": "Metadata", "error": error,
