@@ -130,9 +130,9 @@ def _explained(
         is_empty = is_empty and not len(batch)
         yield batch
     if is_empty:
-        is_without_kafka = table == "exchanges" and source.filter is None
-        text = NOTHING if is_without_kafka else source.no_rows(f"rows of table {table}")
-        click.echo(text, err=True)
+        nothing = NOTHING if source.filter is None else "No exchange is selected."
+        is_exchanges = table == "exchanges"
+        click.echo(nothing if is_exchanges else source.no_rows(f"rows of {table}"), err=True)
 
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:

@@ -139,8 +139,8 @@ def test_a_capture_without_it_names_what_is_not_there(
     ("arguments", "sentence"),
     [
         ([], "No Kafka request or response was found."),
-        (["--table", "records"], "No rows of table records in this capture."),
-        (["--client", "nobody"], "No rows of table exchanges in the selected exchanges."),
+        (["--table", "records"], "No rows of records in this capture."),
+        (["--client", "nobody"], "No exchange is selected."),
     ],
 )
 def test_an_export_without_rows_is_explained(
