@@ -45,6 +45,7 @@ from analysis.columns import Column, columns_of
 from analysis.kafka.normal import NEGOTIATION, NORMAL_ERRORS
 from analysis.sql.client_settings import settings
 from analysis.sql.expressions import (
+    PER_SECOND,
     SOFTWARE,
     by_frequency,
     endpoint,
@@ -75,7 +76,8 @@ SETTING_COLUMNS: Final = (
     question="Which clients are there, how do they behave, and how are they configured?",
     place=17,
     tables=(
-        "exchanges", "connections", "batches", "partitions", "memberships", "transactions",
+        "exchanges", "errors", "connections", "batches", "partitions", "memberships",
+        "transactions",
     ),
     options=(
         Option("show", "Show clients, or their settings", choices=("clients", "settings")),
@@ -88,7 +90,7 @@ SETTING_COLUMNS: Final = (
         Column("connections", "int64", "connections"),
         Column("reconnects", "int64", "connections to a broker after an earlier one had ended"),
         Column("requests", "int64", "requests"),
-        Column("per_second", "double", "requests per second"),
+        Column("per_second", "double", "requests per second; null for a single request"),
         Column("sent_bytes", "int64", "size of the requests", "bytes"),
         Column("received_bytes", "int64", "size of the responses", "bytes"),
         Column("net_p99_ms", "double", "0.99 quantile of the latency without waits", "ms"),
@@ -133,21 +135,25 @@ def _same(left: str, right: str) -> str:
 def _requests() -> str:
     """A query for the requests and responses of each client."""
     api, error = literal(NEGOTIATION[1]), literal(NEGOTIATION[0])
-    is_normal = f"(error in {literals(NORMAL_ERRORS)} or error = {error} and api = {api})"
+    problems = f"""(
+      select distinct connection_id, correlation_id, time as response_time, true as is_problem
+      from errors where not coalesce(
+        error in {literals(NORMAL_ERRORS)} or error = {error} and api = {api}, false))"""
     return f"""
       select client_id, client_ip as client, count(*) as requests,
-        (count(*) - 1) / nullif((epoch_ns(max(request_time)) - epoch_ns(min(request_time)))
-          / 1e9, 0) as per_second,
+        {PER_SECOND} as per_second,
         coalesce(sum(request_bytes), 0) as sent_bytes,
         coalesce(sum(response_bytes), 0) as received_bytes,
         quantile_cont(net_ms, 0.99) as net_p99_ms,
-        count(*) filter (error_count > 0 and not {is_normal}) as errors,
+        count(is_problem) as errors,
         count(*) filter (throttle_time_ms > 0) as throttled,
         count(*) filter (status = 'unanswered') as unanswered,
         string_agg(distinct api || ' ' || api_version, ', ' order by api || ' ' || api_version)
           as versions,
         min(request_time) as first_time, max(request_time) as last_time, min(nth) as nth
-      from {exchanges_with_parts()} where status != 'request_missing' group by all"""
+      from {exchanges_with_parts()} left join {problems}
+        using (connection_id, correlation_id, response_time)
+      where status != 'request_missing' group by all"""
 
 
 _LINKS: Final = f"""

@@ -5,7 +5,7 @@ hosts of a cluster. Topic, partition and offset identify a record.
 
     $ kafka-dissector delay captures/kafka-4-net-delay.pcap.zst
 
-**How to read it.** The delay is what an event takes through Kafka. `produced` requests without
+**How to read it.** The delay is what an event takes through Kafka. `produced` batches without
 `fetched` ones were not read in the capture. A reader is a client: `--by topic,reader` has a row for
 each, and `--by minute` shows when it grew.
 
@@ -59,8 +59,8 @@ that of the produce request."""
     ),
     rows="produce requests with an acknowledged offset",
     columns=(
-        Column("produced", "int64", "produce requests that were acknowledged with an offset"),
-        Column("fetched", "int64", "produce requests whose records a reader received"),
+        Column("produced", "int64", "batches that were acknowledged with an offset"),
+        Column("fetched", "int64", "those whose records a reader received"),
         Column("p50_ms", "double", "median of the delay", "ms"),
         Column("p95_ms", "double", "0.95 quantile of the delay", "ms"),
         Column("p99_ms", "double", "0.99 quantile of the delay", "ms"),

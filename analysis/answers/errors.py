@@ -93,13 +93,13 @@ def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -
             error="arg_min(error, (time, nth))",
             retriable="arg_min(retriable, (time, nth))",
             count="count(*)",
-            responses="count(distinct response)",
+            responses="count(distinct (connection_id, correlation_id, time))",
             clients="count(distinct client_ip)",
             partitions="count(distinct topic || '-' || partition)",
             first_time="min(time)",
             last_time="max(time)",
             first_packet="arg_min(response, (time, nth))",
-            message="arg_min(error_message, (time, nth))",
+            message="arg_min(nullif(error_message, ''), (time, nth))",
         ),
     )
 

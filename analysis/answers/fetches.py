@@ -35,7 +35,14 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
+from analysis.sql.expressions import (
+    PER_SECOND,
+    By,
+    by_frequency,
+    grouped,
+    table_columns,
+    with_columns,
+)
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 if TYPE_CHECKING:
@@ -65,7 +72,7 @@ _EXCHANGE: Final = "connection_id, correlation_id, time"
     columns=(
         Column("finding", "string", "busy, small, limited or idle; null if none of them"),
         Column("requests", "int64", "requests with a response"),
-        Column("per_second", "double", "requests per second"),
+        Column("per_second", "double", "requests per second; null for a single request"),
         Column("empty", "int64", "responses without records"),
         Column("small", "int64", "responses with records of less than 1,024 bytes"),
         Column("limited", "int64", "responses that reach a size limit of the request"),
@@ -100,8 +107,7 @@ def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> pd.DataFrame
         rows,
         by,
         requests="count(*)",
-        per_second="(count(*) - 1) / nullif((epoch_ns(max(request_time)) "
-        "- epoch_ns(min(request_time))) / 1e9, 0)",
+        per_second=PER_SECOND,
         empty="count(*) filter (size = 0)",
         small=f"count(*) filter (size between 1 and {SMALL_BYTES - 1})",
         filled="count(*) filter (size > 0)",

@@ -13,8 +13,8 @@ for long do not refresh their metadata: see their version in `versions`.
 **How it is computed.** Metadata names the leader of a partition, and since KIP-951 also a broker
 that refuses a request because it is not the leader any more. Every election raises the leader
 epoch, so if two responses disagree, the higher epoch is right. Refused requests are counted with
-the move of their partition that is nearest in time, if it is within `TOGETHER`. Refused requests
-without such a move have a row without a leader.
+the move of their partition that is nearest in time, if it is within 10 s. Refused requests without
+such a move have a row without a leader.
 
 **When it is wrong.** A move is visible when a response contains it, not when it happens; refused
 requests show it earlier. Responses before Metadata 7 have no epoch. Partitions of different

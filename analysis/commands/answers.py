@@ -90,11 +90,8 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            if empty and source.filter is None:
-                click.echo(NOTHING, err=True)
-            else:
-                place = "the selected exchanges" if source.filter else "this capture"
-                click.echo(f"No {answer.rows} in {place}.", err=True)
+            is_without_kafka = empty and source.filter is None
+            click.echo(NOTHING if is_without_kafka else source.no_rows(answer.rows), err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
         by = options.get("by", ())

@@ -188,6 +188,10 @@ class Input:
         named += map(shlex.quote, self.filter.options) if self.filter else []
         return " ".join(["kafka-dissector", verb, names, *named, *filter(None, [options])])
 
+    def no_rows(self, rows: str) -> str:
+        """The sentence that explains an empty result."""
+        return f"No {rows} in {'the selected exchanges' if self.filter else 'this capture'}."
+
     @property
     def name(self) -> str:
         """The captures, for a heading."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 from click.core import ParameterSource
@@ -15,6 +15,7 @@ from analysis.commands.choice import Choice
 from analysis.commands.common import (
     FORMAT_NAMES,
     FORMAT_OF_SUFFIX,
+    NOTHING,
     OTLP,
     TABLE_NAMES,
     Input,
@@ -25,6 +26,9 @@ from analysis.commands.common import (
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 ALL: Final = "all"
 """Stands for all tables."""
@@ -114,7 +118,21 @@ def write_table(source: Input, table: str, output: Output) -> None:
         rows = capture.stream([table])
         if table == EXCHANGES.name and isinstance(capture, Capture) and output.form == "parquet":
             rows, schema = capture.stream([table], dictionaries=True), with_dictionaries(schema)
-        write((batch for _, batch in rows), schema, output)
+        write(_explained((batch for _, batch in rows), source, table), schema, output)
+
+
+def _explained(
+    batches: Iterable[pa.RecordBatch], source: Input, table: str
+) -> Iterator[pa.RecordBatch]:
+    """The batches. If they have no row, print a sentence to standard error."""
+    is_empty = True
+    for batch in batches:
+        is_empty = is_empty and not len(batch)
+        yield batch
+    if is_empty:
+        nothing = NOTHING if source.filter is None else "No exchange is selected."
+        is_exchanges = table == "exchanges"
+        click.echo(nothing if is_exchanges else source.no_rows(f"rows of {table}"), err=True)
 
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:

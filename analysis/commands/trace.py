@@ -23,8 +23,10 @@ NOTHING: Final = "No record in this capture matches the options."
 )  # fmt: skip
 @click.option("--key", metavar="TEXT", help="Trace records with this key; * stands for any text.")
 @click.option("--topic", metavar="NAME", help="Trace only records of this topic.")
-@click.option("--partition", type=Integer(0), metavar="N", help="... of this partition.")
-@click.option("--offset", type=Integer(0), metavar="N", help="... with this offset.")
+@click.option(
+    "--partition", type=Integer(0), metavar="N", help="Trace only records of this partition."
+)
+@click.option("--offset", type=Integer(0), metavar="N", help="Trace only records with this offset.")
 @click.option(
     "--limit", type=Integer(1), default=10, show_default=True, metavar="N",
     help="Trace at most N records.",

@@ -26,6 +26,7 @@ from analysis.diagnosis.run import Diagnosis, diagnosed
 from analysis.display.diagnosis_screen import sentence
 from analysis.display.presentation import names
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
+from analysis.kafka.normal import is_normal
 from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
@@ -121,7 +122,7 @@ def page(
         time=_time(totals),
         chosen=printable(chosen),
         note=_note(totals),
-        tiles=_tiles(totals, {item["name"]: item["rows"] for item in items}),
+        tiles=_tiles(totals, {item["name"]: item for item in items}),
         findings=_findings(diagnosis, command_line) if totals["exchanges"] else None,
         shown_findings=FINDINGS,
         rules=diagnosis.rules,
@@ -165,18 +166,30 @@ def _count(section: Section) -> int:
 
 
 def _is_alert(section: Section) -> bool:
+    if section.answer.name == "errors":
+        kinds = zip(section.rows["error"], section.rows["api"], strict=True)
+        return not all(is_normal(error, api) for error, api in kinds)
     return section.answer.lists_problems and _count(section) > 0
 
 
-def _tiles(totals: Mapping[str, Any], rows: Mapping[str, int]) -> list[Tile]:
+def _tiles(totals: Mapping[str, Any], items: Mapping[str, Mapping[str, Any]]) -> list[Tile]:
+    """The numbers in the head. Errors of normal operation are no alert."""
     alerts = {"errors": "errors", "throttled": "throttle", "unanswered": "unanswered",
            "undecoded": "quality", "problems": "quality"}  # fmt: skip
     return [
         *(Tile(name, f"{totals[name]:,}") for name in ("exchanges", "connections", "clients")),
         Tile("brokers", f"{totals['brokers']:,}"),
         Tile("payload", size_text(totals["bytes"])),
-        *(Tile(n, f"{totals[n]:,}", section, totals[n] > 0) for n, section in alerts.items()),
-        Tile("rebalances", f"{rows['groups']:,}", "groups"),
+        *(
+            Tile(
+                name,
+                f"{totals[name]:,}",
+                section,
+                totals[name] > 0 and (name != "errors" or items["errors"]["is_alert"]),
+            )
+            for name, section in alerts.items()
+        ),
+        Tile("rebalances", f"{items['groups']['rows']:,}", "groups"),
     ]
 
 

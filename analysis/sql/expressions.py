@@ -188,6 +188,11 @@ def endpoint(side: str) -> str:
     return f"{shown} || ':' || {side}_port"
 
 
+PER_SECOND: Final = """nullif(count(*) - 1, 0)
+  / greatest((epoch_ns(max(request_time)) - epoch_ns(min(request_time))) / 1e9, 1)"""
+"""SQL: requests per second of a group of exchanges, from the first to the last, which are taken as
+at least one second apart: a few requests at the start of a connection are not a high rate."""
+
 SOFTWARE: Final = """(
   select connection_id, software_name || coalesce(' ' || software_version, '') as client_software
   from connections where software_name is not null)"""

@@ -143,7 +143,24 @@ def test_only_a_connection_after_the_end_of_another_is_a_reconnect() -> None:
 
 
 def test_errors_of_normal_operation_do_not_count() -> None:
-    errors = ["REBALANCE_IN_PROGRESS", "UNSUPPORTED_VERSION", "TOPIC_AUTHORIZATION_FAILED"]
-    exchanges = [exchange(error=error, error_count=1, error_code=9) for error in errors]
-    (row,) = analysis.clients(made(exchanges=exchanges)).to_dict("records")
-    assert (row["requests"], row["errors"]) == (3, 2)
+    normal, failed = "REBALANCE_IN_PROGRESS", "TOPIC_AUTHORIZATION_FAILED"
+    of_responses: list[list[str | None]] = [
+        [normal], [normal, failed, failed], ["UNSUPPORTED_VERSION"], [failed], [None],
+    ]  # fmt: skip
+    exchanges = [exchange(correlation_id=n) for n in range(6)]
+    errors = [
+        {"connection_id": 0, "correlation_id": n, "api": "Metadata", "error": error,
+         "time": exchanges[n]["response_time"]}
+        for n, names in enumerate(of_responses) for error in names
+    ]  # fmt: skip
+    (row,) = analysis.clients(made(exchanges=exchanges, errors=errors)).to_dict("records")
+    assert (row["requests"], row["errors"]) == (6, 4)
+
+
+def test_a_burst_of_requests_is_not_a_rate() -> None:
+    # 3 requests within 2 ms, 1 s, and 4 s.
+    for gap_ms, expected in ((1, 2), (500, 2), (2000, 0.5)):
+        times = [START + n * gap_ms * 10**6 for n in range(3)]
+        exchanges = [exchange(correlation_id=n, request_time=t) for n, t in enumerate(times)]
+        (row,) = analysis.clients(made(exchanges=exchanges)).to_dict("records")
+        assert row["per_second"] == expected

@@ -135,6 +135,23 @@ def test_a_capture_without_it_names_what_is_not_there(
     assert capsys.readouterr().err.startswith("No Kafka request")
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "No Kafka request or response was found."),
+        (["--table", "records"], "No rows of records in this capture."),
+        (["--client", "nobody"], "No exchange is selected."),
+    ],
+)
+def test_an_export_without_rows_is_explained(
+    arguments: list[str], sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[], connections=[connection()])
+    assert main(["export", "x.pcap", *arguments]) == 0
+    output = capsys.readouterr()
+    assert (output.out, sentence in output.err) == ("", True)
+
+
 MAGIC = {"parquet": b"PAR1", "arrow": b"\xff\xff\xff\xff", "csv": b'"', "jsonl": b'{"'}
 
 

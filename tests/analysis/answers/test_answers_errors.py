@@ -57,6 +57,17 @@ def test_each_row_has_clients_and_first_and_last_time() -> None:
     assert errors.loc[1, "error_code"] == 87
 
 
+def test_responses_of_one_packet_are_counted_one_by_one() -> None:
+    rows = [
+        {"connection_id": 0, "correlation_id": n, "time": START, "api": "Metadata",
+         "client_ip": "10.0.0.1", "error_code": 3, "error": "X", "error_message": message}
+        for n, message in enumerate([None, "", "gone"])
+    ]  # fmt: skip
+    exchanges = [exchange(correlation_id=n, response_packet=9) for n in range(3)]
+    (row,) = analysis.errors(made(errors=rows, exchanges=exchanges), by="error").to_dict("records")
+    assert (row["count"], row["responses"], row["message"]) == (3, 3, "gone")
+
+
 def test_unknown_codes_have_their_number() -> None:
     rows = [
         {"connection_id": 0, "correlation_id": n, "time": START + n, "api": "Produce",

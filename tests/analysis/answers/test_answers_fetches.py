@@ -108,7 +108,7 @@ def test_a_session_names_no_topics_when_nothing_changed() -> None:
     (row,) = analysis.fetches(tables).to_dict("records")
     assert (row["topics"], row["requests"], row["empty"], row["records"]) == ("a, b", 14, 12, 9)
     assert row["finding"] == "busy"
-    assert row["per_second"] == pytest.approx(50)
+    assert row["per_second"] == 13  # in 0.26 s, taken as a second
     by_topic = analysis.fetches(tables, by="topic").set_index("topic")
     assert by_topic["requests"].to_dict() == {"a": 14, "b": 14}
 

@@ -66,6 +66,16 @@ def test_only_the_client_with_another_partitioner_misplaces_records() -> None:
     assert table.drop(("keyed", "foreign")).sum() == 0
 
 
+def test_a_partition_that_metadata_does_not_list_counts() -> None:
+    partition = {"connection_id": 0, "topic": "t", "partition": 5, "bytes": 100, "api": "Produce"}
+    tables = made(
+        partitions=[partition | {"error_code": 0}], topics=[{"topic": "t", "partition": 0}],
+        connections=[connection()],
+    )  # fmt: skip
+    (row,) = analysis.skew(tables).to_dict("records")
+    assert row["partition_count"] == 6
+
+
 def test_followers_do_not_count() -> None:
     moved = {"connection_id": 0, "topic": "t", "partition": 0, "bytes": 100, "error_code": 0}
     partitions = [

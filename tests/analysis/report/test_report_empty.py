@@ -46,6 +46,23 @@ def test_an_empty_capture(tmp_path: Path) -> None:
     assert chromium().run("return document.querySelectorAll('.chart').length") == 0
 
 
+@pytest.mark.parametrize(
+    ("error", "is_alert"), [("REBALANCE_IN_PROGRESS", False), ("TOPIC_AUTHORIZATION_FAILED", True)]
+)
+def test_errors_of_normal_operation_are_no_alert(
+    error: str, is_alert: bool, made: Make, tmp_path: Path
+) -> None:
+    row = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Heartbeat"}
+    made(
+        exchanges=[UNDECODED | {"status": "answered", "error_count": 1}],
+        errors=[row | {"client_ip": "10.0.0.1", "error_code": 1, "error": error}],
+    )
+    page = report(tmp_path / "x.html", "x.pcap").read_text()
+    tile = page.split(">errors</a></dt>")[0].rsplit("<div", 1)[1]
+    link = page.split(">errors<span")[1].split(">")[0]
+    assert ("alert" in tile, "alert" in link) == (is_alert, is_alert)
+
+
 def test_one_exchange(made: Make, tmp_path: Path) -> None:
     answered = UNDECODED | {
         "status": "answered", "response_time": START, "response_end_time": START,
