@@ -240,6 +240,24 @@ def test_blocks_of_one_packet_begin_with_unknown_messages():
         assert responses == [response(number, bytes(6))[4:] for number in range(1, 5)]
 
 
+@pytest.mark.parametrize("size", [5, 40])
+def test_a_segment_begins_behind_the_size_of_an_unknown_request(size):
+    """Its API, read as a size, and its correlation id look like a request of 65 MB. In blocks of
+    one packet, its end is not known yet."""
+    known, unknown = request(3, 1, 7, bytes(300)), request(999, 0, 8, bytes(300))
+    assert len(known) % size == size - 4
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    sent = known + unknown
+    for at in range(0, len(sent), size):
+        connection.client(sent[at : at + size])
+    connection.fin()
+    for cuts in ((), range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert out.messages()[0] == [known[4:], unknown[4:]]
+        assert out.kinds() == []
+
+
 KERBEROS = bytes.fromhex("06092a864886f712010202")
 
 
