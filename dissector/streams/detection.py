@@ -51,13 +51,13 @@ _KERBEROS = bytes.fromhex("06092a864886f712010202")
 
 def gssapi_head(size: int) -> bytes:
     """The first bytes of the first GSSAPI token for Kerberos (RFC 2743, section 3.1), if a token of
-    this size may be one: a tag, the length of the rest, and the mechanism 1.2.840.113554.1.2.2."""
-    for width, limit in enumerate((0x80, 0x100, 0x10000)):  # a length in DER
-        rest = size - 2 - width
-        if len(_KERBEROS) <= rest < limit:
-            length = bytes([0x80 + width]) + rest.to_bytes(width, "big") if width else bytes([rest])
-            return bytes([GSSAPI_TAG]) + length + _KERBEROS
-    return _KERBEROS
+    this size may be one: a tag, a length in DER, and the mechanism 1.2.840.113554.1.2.2."""
+    for width, limit in enumerate((0x80, 0x100, 0x10000)):
+        length = size - 2 - width
+        if len(_KERBEROS) <= length < limit:
+            head = bytes([GSSAPI_TAG, 0x80 + width] if width else [GSSAPI_TAG])
+            return head + length.to_bytes(max(width, 1), "big") + _KERBEROS
+    return _KERBEROS  # no message has both this head and the tag
 
 
 def looks_like_tls(head: Int64) -> Bools:
