@@ -201,12 +201,12 @@ class Pcapng:
         positions: list[int] = []
         read = struct.Struct(self._order + "II").unpack_from
         while at + 8 <= end and len(positions) < limit:
-            kind, size = read(data, at)
+            kind, size = read(data.data, at)
             if kind == SECTION:
                 break
             positions.append(at)
             at += size + -size % 4
-            if size < 12 or at > end or read(data, at - 8)[1] != size:
+            if size < 12 or at > end or read(data.data, at - 8)[1] != size:
                 break
         return positions
 
