@@ -30,6 +30,7 @@ from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.message_headers import (
     EMPTY,
     MessageHeaders,
+    gssapi_tokens,
     read_headers,
     read_request_headers,
     response_bodies,
@@ -281,8 +282,9 @@ class Correlator:
         headers = read_headers(frames, spaces, np.flatnonzero(frames.is_request))
         parts = read_request_headers(headers, spaces)
         tokens, token_keys = self._tokens.requests(
-            headers.connection, parts.api_key, parts.version, parts.known
-        )
+            headers.connection, parts.api_key, parts.version, parts.known,
+            gssapi_tokens(headers, spaces, parts.api_key),
+        )  # fmt: skip
         is_token = np.zeros(len(headers), np.bool_)
         is_token[tokens] = True
         messages = Messages(

@@ -23,6 +23,7 @@ from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION
 from dissector.streams.byteview import ByteView, ContiguousBytes
+from dissector.streams.detection import GSSAPI_TAG, gssapi_head
 from dissector.streams.frames import FrameBlock
 
 UNKNOWN, NO_API, NEW = -1, -2, -3
@@ -140,6 +141,17 @@ def read_request_headers(headers: MessageHeaders, spaces: Sequence[ByteView]) ->
             if first < len(chosen):
                 _look_up(Direction.REQUEST, api_key[chosen[first]], version[chosen[first]])
     return RequestHeaders(api_key, version, headers.start + 10, length, is_cut, body, known)
+
+
+def gssapi_tokens(headers: MessageHeaders, spaces: Sequence[ByteView], api_key: Int64) -> Int64:
+    """Indices of the frames of clients that are first GSSAPI tokens, not requests."""
+    indices = []
+    for index in np.flatnonzero(api_key >> 8 == GSSAPI_TAG).tolist():
+        head = gssapi_head(int(headers.bytes[index]) - 4)
+        start, size = int(headers.start[index]), int(headers.end[index] - headers.start[index])
+        if spaces[int(headers.space[index])].bytes(start, min(size, len(head))) == head:
+            indices.append(index)
+    return np.array(indices, np.int64)
 
 
 def response_bodies(

@@ -2,8 +2,10 @@
 
 After SaslHandshake v0, client and broker exchange tokens of its mechanism. Each is framed by its
 size and has no header. They end when the client sends a Kafka request (KIP-43; since v1 tokens
-are in SaslAuthenticate, KIP-152). Each client token has one broker token as its response, so tokens
-are paired by their order. Few connections have tokens, and few each: Python takes a step per token.
+are in SaslAuthenticate, KIP-152). Clients of Kafka 0.9 send GSSAPI tokens without SaslHandshake;
+the first one is recognised by its bytes. Each client token has one broker token as its response, so
+tokens are paired by their order. Few connections have tokens, and few each: Python takes a step per
+token.
 """
 
 from __future__ import annotations
@@ -47,13 +49,17 @@ class SaslTokens:
         self.by_connection.pop(-1, None)
 
     def requests(
-        self, connection: Int64, api_key: Int64, version: Int64, known: NDArray[np.bool_]
-    ) -> tuple[Int64, Int64]:
+        self, connection: Int64, api_key: Int64, version: Int64, known: NDArray[np.bool_],
+        gssapi: Int64,
+    ) -> tuple[Int64, Int64]:  # fmt: skip
         """Indices of the client frames that are tokens, and their keys, which are negative.
 
         Arrays of shape (n,), frames in stream order; `known`: the frame is a Kafka request.
+        `gssapi`: indices of GSSAPI tokens that begin a connection.
         """
         opens = known & (api_key == SASL_HANDSHAKE) & (version == 0)
+        for row in connection[gssapi].tolist():
+            self.by_connection.setdefault(row, Tokens())
         suspects = np.isin(connection, list({*self.by_connection, *connection[opens].tolist()}))
         indices, keys = [], []
         for index in np.flatnonzero(suspects).tolist():

@@ -14,8 +14,10 @@ A `TimeRange` limits a source to the packets between two times, so that several 
 parts of overlapping or compressed files (`dissector.runs`). Each packet is in one range.
 
 Within a file, packets keep their order, even if their times do not ascend (a capture on several
-cores): a packet counts as no earlier than the packets before it. A pipe cannot be read beforehand,
-so it counts as beginning before all files.
+cores): a packet counts as no earlier than the packets before it. A time that is far later than
+those before it may be wrong. So it counts only if the next packet has a similar time, or a later
+one: else one wrong time would delay the rest of the file. A pipe cannot be read beforehand, so it
+counts as beginning before all files.
 """
 
 from __future__ import annotations
@@ -56,6 +58,10 @@ _MOST_PARTS = 4096
 """Most ranges of files in a block."""
 _RECENT = 8
 """Number of packets of which the earliest one shows the current time."""
+_LEAP = 600 * 10**9
+"""ns. A time that is this much later than those before it needs the next packet to confirm it. In
+such a pause, no exchange is pending: Kafka closes connections that are idle for ten minutes
+(`connections.max.idle.ms`)."""
 BEFORE_ALL, AFTER_ALL = -(1 << 63), (1 << 63) - 1
 
 
@@ -94,9 +100,11 @@ class Lane:
         self.start = start
         self.records: PacketRecords | None = None
         self.order: Int64 = np.empty(0, np.int64)
-        """Time of each packet, at least that of the packet before it."""
-        self.latest = BEFORE_ALL
-        """Latest time of all packets so far."""
+        """Time of each packet, at least that of the packet before it; without wrong times."""
+        self.latest = start
+        """Latest time of all packets so far, without wrong times."""
+        self._leap: int | None = None
+        """Time of the last packet, if the next one must confirm it."""
         self.done = 0
 
         self.is_fresh = True
@@ -107,8 +115,8 @@ class Lane:
     def hold(self, records: PacketRecords, since: int, until: int) -> PacketRecords:
         """Buffer the packets from `since` to before `until`; returns a part without packets if
         there are none."""
-        earlier = max(self.latest, self.start)
-        order = np.maximum(np.maximum.accumulate(records.columns.time), self.latest)
+        earlier = self.latest
+        order = self._ordered(records.columns.time)
         begin, end = np.searchsorted(order, [since, until]).tolist()
         if records.problems:
             times = _times_of_problems(records, order, earlier)
@@ -118,13 +126,40 @@ class Lane:
         if end - begin < len(order):
             size = records.bytes_read * (end - begin) // len(order)
             records = replace(records, bytes_read=size)
-        self.latest = int(order[-1]) if len(order) else self.latest
         self.is_over = end < len(order)
         if begin == end:
             empty = records.columns.take(slice(0))
             return replace(records, columns=empty, number=records.number[:0])
         self.records, self.order, self.done, self.is_fresh = records, order[:end], begin, True
         return records
+
+    def _ordered(self, times: Int64) -> Int64:
+        """The `order` of the next packets."""
+        if not len(times):
+            return times
+        if self.latest == BEFORE_ALL:
+            self.latest = _start(times)
+        order = np.maximum(np.maximum.accumulate(times), self.latest)
+        if self._leap is not None or (np.diff(order, prepend=self.latest) > _LEAP).any():
+            order = np.array([self._place(time) for time in times.tolist()], np.int64)
+        self.latest = int(order[-1])
+        return order
+
+    def _place(self, time: int) -> int:
+        """The time at which the next packet counts."""
+        if self._leap is not None and time >= self._leap - _LEAP:
+            self.latest = max(self.latest, min(time, self._leap))
+        self._leap = time if time - self.latest > _LEAP else None
+        if self._leap is None:
+            self.latest = max(self.latest, time)
+        return self.latest
+
+
+def _start(times: Int64) -> int:
+    """The time at which a file with packets begins: that of its first packet. If both packets after
+    it are earlier, it is wrong."""
+    first = np.sort(times[:3])
+    return int(min(times[0], first[(len(first) - 1) // 2]))
 
 
 def _times_of_problems(records: PacketRecords, order: Int64, earlier: int) -> list[int]:
@@ -196,7 +231,7 @@ class FileSource:
             self.last_times[index] = int(records.columns.time.max(initial=BEFORE_ALL))
         reader.close()
         self.comments += reader.form.comments
-        start = int(records.columns.time[0]) if records and len(records.number) else BEFORE_ALL
+        start = _start(records.columns.time) if records and len(records.number) else BEFORE_ALL
         self._closed.append((start, index))
 
     def _add_lane(self, index: int, reader: CaptureReader, start: int) -> None:

@@ -12,6 +12,9 @@
 Blocks of other types are skipped. The section has the byte order; the interface has the unit and
 origin of times. The size at the end of a block must equal the size at its beginning: this
 distinguishes blocks from damage. A simple packet has the time of the packet before it.
+
+Blocks end at a multiple of 4 bytes. Some writers do not count the last padding in the size, which
+the draft forbids. Such blocks are read, as Wireshark does.
 """
 
 from __future__ import annotations
@@ -124,11 +127,10 @@ class Pcapng:
             return self._scan_section(data.data[begin:end], begin)
         at = self._chain(data, begin, end)
         head = gather(data, at, self._head)
-        size = head["size"].astype(np.int64)
-        possible = (size >= 12) & (size % 4 == 0) & (size <= BLOCK_LIMIT)
+        size, possible = _sizes(head)
         inside = at + size <= end
         closing = gather(data, np.where(possible & inside, at + size - 4, begin), self._u4)
-        sound = possible & inside & (closing["value"] == size)
+        sound = possible & inside & (closing["value"] == head["size"])
         # If only the closing size is damaged, the next block still follows.
         whole = int(np.append(sound | np.append(possible[:-1] & sound[1:], False), False).argmin())
         stop = int(at[whole - 1] + size[whole - 1]) if whole else begin
@@ -144,14 +146,15 @@ class Pcapng:
         size = struct.unpack_from(f"{order or '<'}I", data, 4)[0]
         if not order or not self.HEADER_BYTES <= size <= BLOCK_LIMIT or not self._sections_left:
             return ScanResult(_NOTHING, begin, begin + 4, is_broken=True)
-        if size > len(data):
+        if size + -size % 4 > len(data):
             return ScanResult(_NOTHING, begin, begin + 4)
         self._sections_left -= 1
         self._begin_section(order)
+        end = begin + size + -size % 4
         for code, value in read_options(bytes(data[24 : size - 4]), order):
             if code == COMMENT and len(self.comments) < COMMENT_LIMIT:
                 self.comments.append(value.decode(errors="replace"))
-        return ScanResult(_NOTHING, begin + size, begin + size)
+        return ScanResult(_NOTHING, end, end)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         if not self._sections_left:
@@ -170,12 +173,13 @@ class Pcapng:
         For a block that extends beyond `end`, only its first size is checked; at the end of a file
         it is not accepted.
         """
-        size = gather(data, at, self._head)["size"].astype(np.int64)
-        possible = (size % 4 == 0) & (size >= 12) & (size <= BLOCK_LIMIT)
+        head = gather(data, at, self._head)
+        size, possible = _sizes(head)
         inside = possible & (at + size <= end)
         closing = gather(data, np.where(inside, at + size - 4, at), self._u4)["value"]
-        unseen = possible & ~inside & (size < 2 * PACKET_LIMIT) & (not final)
-        begins: NDArray[np.bool_] = (inside & (closing == size)) | unseen
+        unseen = possible & ~inside & (size == head["size"]) & (not final)
+        unseen &= size < 2 * PACKET_LIMIT
+        begins: NDArray[np.bool_] = (inside & (closing == head["size"])) | unseen
         return begins
 
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
@@ -184,7 +188,27 @@ class Pcapng:
         count = _native.follow_chain(
             data, begin, end - 7, self._order == ">", 4, 0, 12, BLOCK_LIMIT, SECTION, positions
         )
-        return positions[:count]
+        size = gather(data, positions[:count], self._head)["size"]
+        unpadded = np.flatnonzero(size % 4)
+        if not len(unpadded):
+            return positions[:count]
+        padded, first = positions[: unpadded[0]].tolist(), int(positions[unpadded[0]])
+        return np.array(padded + self._padded_chain(data, first, end, CHAIN_LIMIT), np.int64)
+
+    def _padded_chain(self, data: Bytes, at: int, end: int, limit: int) -> list[int]:
+        """Positions of blocks whose sizes may lack the padding, up to the next section, or a block
+        with two different sizes."""
+        positions: list[int] = []
+        read = struct.Struct(self._order + "II").unpack_from
+        while at + 8 <= end and len(positions) < limit:
+            kind, size = read(data.data, at)
+            if kind == SECTION:
+                break
+            positions.append(at)
+            at += size + -size % 4
+            if size < 12 or at > end or read(data.data, at - 8)[1] != size:
+                break
+        return positions
 
     def _read(
         self, data: Bytes, at: Int64, kind: NDArray[np.uint32], size: Int64
@@ -324,6 +348,15 @@ class Pcapng:
         time += np.array(self._offsets)[interface]
         np.minimum(time, LATEST, out=time)
         return time
+
+
+def _sizes(head: NDArray[np.void]) -> tuple[Int64, NDArray[np.bool_]]:
+    """Sizes of blocks, padding included, and whether they are possible."""
+    size = head["size"].astype(np.int64)
+    padded = size + -size % 4
+    possible = (size >= 12) & (size <= BLOCK_LIMIT)
+    possible &= (padded == size) | (size < 2 * PACKET_LIMIT)
+    return padded, possible
 
 
 def read_options(data: bytes, order: str) -> Iterator[tuple[int, bytes]]:

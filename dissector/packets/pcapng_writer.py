@@ -92,7 +92,7 @@ def packet_options(records: PacketRecords, row: int, interface: Interface) -> Op
     start, captured = int(records.columns.start[row]), int(records.columns.captured[row])
     words = struct.Struct(interface.order + "II")
     kind, size = words.unpack_from(records.data.data, start - 28) if start >= 28 else (0, 0)
-    at, end = start + (captured + 3) // 4 * 4, start - 28 + size - 4
+    at, end = start + (captured + 3) // 4 * 4, start - 28 + (size + 3) // 4 * 4 - 4
     # Other blocks have no options.
     if kind != ENHANCED or not at < end <= len(records.data) - 4:
         return []

@@ -6,6 +6,9 @@ starts of segments, in all streams at once. A request that decodes to its last b
 connection Kafka. Responses decide only if no request can be in the capture. The detector keeps
 bytes for a while if only later bytes can confirm a request.
 
+Clients of Kafka 0.9 send GSSAPI tokens before their first request, without SaslHandshake. Other
+protocols frame tokens in the same way. So the first request behind them decides.
+
 In connections that are known to be Kafka, `resync` finds the messages.
 """
 
@@ -39,6 +42,22 @@ from dissector.streams.table import (
 READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
+
+TOKENS = 8
+"""Most GSSAPI tokens of a client before its first request. Kerberos has three (RFC 4752)."""
+GSSAPI_TAG = 0x60
+_KERBEROS = bytes.fromhex("06092a864886f712010202")
+
+
+def gssapi_head(size: int) -> bytes:
+    """The first bytes of the first GSSAPI token for Kerberos (RFC 2743, section 3.1), if a token of
+    this size may be one: a tag, a length in DER, and the mechanism 1.2.840.113554.1.2.2."""
+    for width, limit in enumerate((0x80, 0x100, 0x10000)):
+        length = size - 2 - width
+        if len(_KERBEROS) <= length < limit:
+            head = bytes([GSSAPI_TAG, 0x80 + width] if width else [GSSAPI_TAG])
+            return head + length.to_bytes(max(width, 1), "big") + _KERBEROS
+    return _KERBEROS  # no message has both this head and the tag
 
 
 def looks_like_tls(head: Int64) -> Bools:
@@ -104,14 +123,16 @@ class ProtocolDetector:
         if not len(index):
             return
         row, stream = row[index], stream[index]
-        at, end = chains.address[chains.first[index]], chains.end[index]
+        first, end = chains.address[chains.first[index]], chains.end[index]
         servers = np.arange(len(row)), 1 - table.client[row]
-        given_up = finished[index] | (end - at >= SEEK_BYTES)
+        given_up = finished[index] | (end - first >= SEEK_BYTES)
+        at, is_open = self._first_requests(chains, index)
         verdict = self._scorer.requests(chains, at, index)[1]
+        verdict[is_open & ~given_up] = UNCLEAR
         has_gap = chains.gap_after(at) < end
         lost = (verdict == UNCLEAR) & has_gap
         doubtful = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
-        self._weigh_heads(chains, index, verdict, doubtful, given_up, self._scorer.brokers)
+        self._weigh_heads(chains, index, at, verdict, doubtful, given_up, self._scorer.brokers)
         # At a broker, an unknown API or version is likelier than another protocol.
         at_broker = self._scorer.is_broker(row)[servers]
         unknown = np.flatnonzero((verdict == NO) & at_broker)
@@ -119,8 +140,8 @@ class ProtocolDetector:
         verdict[unknown] = self._scorer.requests(chains, *places, any_api=True)[1]
         lost[unknown] = (verdict[unknown] == UNCLEAR) & has_gap[unknown]
         unknown = unknown[verdict[unknown] == YES]
-        self._weigh_heads(chains, index, verdict, unknown, given_up)
-        head = chains.space.number(at, "i4")
+        self._weigh_heads(chains, index, at, verdict, unknown, given_up)
+        head = chains.space.number(first, "i4")
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
@@ -134,12 +155,41 @@ class ProtocolDetector:
         decided = protocol != UNDECIDED
         self._states.decide(row[decided], protocol[decided])
 
+    def _first_requests(self, chains: FrameChains, index: Int64) -> tuple[Int64, Bools]:
+        """Where the first requests of streams begin: at their heads, or behind GSSAPI tokens; and
+        whether an incomplete token is there."""
+        at, end = chains.address[chains.first[index]], chains.end[index]
+        is_open = np.zeros(len(at), np.bool_)
+        readable = chains.readable(at, index) - 4
+        is_tagged = (chains.number(at + 4, "i2") >> 8 == GSSAPI_TAG) & (readable > 0)
+        rows = np.array([
+            row
+            for row in np.flatnonzero(is_tagged).tolist()
+            if self._begins_with_gssapi(chains, int(at[row]), int(readable[row]))
+        ], np.int64)  # fmt: skip
+        for _ in range(TOKENS):
+            behind = at[rows] + 4 + chains.number(at[rows], "i4")
+            is_whole = (chains.readable(at[rows], index[rows]) >= 4) & (behind <= end[rows])
+            is_open[rows] = ~is_whole
+            is_whole &= behind > at[rows]
+            rows, behind = rows[is_whole], behind[is_whole]
+            at[rows] = behind
+            rows = rows[self._scorer.requests(chains, behind, index[rows])[1] == NO]
+        return at, is_open
+
+    @staticmethod
+    def _begins_with_gssapi(chains: FrameChains, at: int, readable: int) -> bool:
+        """Whether a message begins with a GSSAPI token, as far as its bytes are readable."""
+        head = gssapi_head(int(chains.number(np.array([at]), "i4")[0]))
+        return head.startswith(chains.space.bytes(at + 4, min(readable, len(head))))
+
     def _weigh_heads(
-        self, chains: FrameChains, index: Int64, verdict: Int64, doubtful: Int64, given_up: Bools,
-        trusted: Collection[Endpoint] = (),
+        self, chains: FrameChains, index: Int64, at: Int64, verdict: Int64, doubtful: Int64,
+        given_up: Bools, trusted: Collection[Endpoint] = (),
     ) -> None:  # fmt: skip
-        """Weigh doubtful requests at the heads of their streams. With enough evidence, the receiver
-        is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then NO.
+        """Weigh the doubtful ones of the first requests, at these addresses. With enough evidence,
+        the receiver is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then
+        NO.
 
         `trusted`: receivers that need no evidence.
         """
@@ -147,8 +197,7 @@ class ProtocolDetector:
         for each, server in zip(doubtful.tolist(), servers, strict=True):
             if server in trusted:
                 continue
-            at = int(chains.address[chains.first[index[each]]])
-            bits = self._requests.bits(chains, int(index[each]), at)
+            bits = self._requests.bits(chains, int(index[each]), int(at[each]))
             if bits >= DECISION:
                 self._scorer.brokers.add(server)
             else:

@@ -17,6 +17,7 @@ from dissector.streams.header_evidence import (
     CORRELATION_BITS,
     NEAR,
     NEAR_BITS,
+    NO,
     REQUEST_BITS,
 )
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES
@@ -186,18 +187,30 @@ class Doubts:
         whether it continues in this block.
         """
         search = self.search_of(index)
-        first = at
+        first, end = at, int(self._chains.end[index])
+        is_last = ended == CUT and places[-1] == at and not is_finished
         for place in places[:MAX_DOUBTFUL]:
             chain = self._chain_before(index, starts, place)
+            if is_last and place == at and self._is_growing(index, at):
+                return chain[0], chain[0], False
             is_bad = ended == BAD and place == at
             wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
             if entry >= 0 and not self._leads_to(entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
-        is_long = int(self._chains.end[index]) - first >= SEEK_BYTES
-        if ended == CUT and places[-1] == at and not (is_long or is_finished):
+        if is_last and end - first < SEEK_BYTES:
             return first, first, False  # later bytes will decide
         return -1, at, False
+
+    def _is_growing(self, index: int, at: int) -> bool:
+        """Whether an incomplete message may be a request of an unknown API that will be complete
+        soon: then its end, and what follows it, show whether it is."""
+        chains, place, chain = self._chains, np.array([at]), np.array([index])
+        if not self._table.is_client(chains.stream[chain])[0]:
+            return False
+        size, state, _ = self._scorer.requests(chains, place, chain, any_api=True)
+        is_lost = chains.gap_after(place)[0] < chains.end[index]
+        return state[0] != NO and size[0] < SEEK_BYTES and not is_lost
 
     def _leads_to(self, entry: int, starts: Int64, begin: int, at: int) -> bool:
         """Whether a chain leads from `begin` to an entry, over messages that begin segments.

@@ -138,7 +138,9 @@ class Reassembler:
             kept.time[closed],
         )  # fmt: skip
         np.add.at(self._table.lost.reshape(-1), lost.stream, lost.length)
-        return Ordered(self._read(stream_ids, kept[is_ready]), kept[~is_ready], lost, stray)
+        arrival = table[_ARRIVAL, is_ready] - len(held)
+        ready = self._read(stream_ids, kept[is_ready], arrival)
+        return Ordered(ready, kept[~is_ready], lost, stray)
 
     # Order
 
@@ -337,16 +339,30 @@ class Reassembler:
         position = self._streams.positions(stream, block.ack[packet])
         np.maximum.at(self._streams.acknowledged, stream, position)
 
-    def _read(self, stream_ids: Int64, ready: Segments) -> Segments:
+    def _read(self, stream_ids: Int64, ready: Segments, arrival: Int64) -> Segments:
         """Advance the streams. The time of each segment becomes the time at which it was readable:
-        all bytes before it had arrived."""
+        all bytes before it had arrived.
+
+        `arrival`: order of arrival in this block; negative for carried segments.
+        """
         position, readable = self._streams.next_position, self._streams.readable_time
         before, readable_before = position[stream_ids], readable[stream_ids]
         end, latest, time = before.copy(), np.full(len(stream_ids), FIRST_TIME), ready.time.copy()
         _native.read_segments(
             ready.stream, ready.at, ready.span, before, readable_before, time, end, latest
         )
-        position[stream_ids], readable[stream_ids] = end, np.maximum(readable_before, latest)
+        # If the latest time is far beyond that of the bytes that arrived last, it is wrong, or the
+        # clock was set back.
+        was_read = (arrival < 0) & (ready.at < before[ready.stream])
+        last = np.maximum(running_maximum(ready.stream, arrival, -1), arrival)
+        last = np.where(was_read, arrival, last)
+        order = np.argsort(arrival)
+        row = order.take(arrival[order].searchsorted(last), mode="clip") if len(order) else order
+        is_wrong = (last >= 0) & (time > ready.time[row] + GRACE)
+        time = np.where(was_read | is_wrong, ready.time[row], time)
+        final = last_of_each(ready.stream)
+        slot = ready.stream[final]
+        position[stream_ids], readable[stream_ids[slot]] = end, time[final]
         return replace(ready, time=time)
 
 

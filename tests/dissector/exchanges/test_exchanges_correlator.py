@@ -301,6 +301,18 @@ def test_sasl_tokens_in_several_blocks() -> None:
     assert [row["latency_ms"] for row in (first, second, third)] == [1.0, 1.0, 1.0]
 
 
+def test_gssapi_tokens_without_a_handshake() -> None:
+    first = bytes.fromhex("601506092a864886f712010202") + bytes(10)
+    correlator = CorrelatorTest()
+    (row,) = correlator.feed(
+        sent_request(first, 1), sent_response(first, 2), sent_request(heartbeat(0), 3)
+    )
+    assert (row["api"], row["status"], row["client_id"]) == ("SaslToken", "answered", None)
+    (row,) = correlator.feed(sent_response(response(0, b"\0\0"), 4))
+    assert (row["api"], row["status"]) == ("Heartbeat", "answered")
+    assert correlator.problems == []
+
+
 def test_correlation_ids_that_wrap() -> None:
     rows = CorrelatorTest().feed(
         sent_request(heartbeat(2**31 - 1), 1), sent_request(heartbeat(-(2**31)), 2),

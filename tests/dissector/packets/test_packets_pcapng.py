@@ -250,6 +250,27 @@ def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_byte
         assert problem.bytes == size - end
 
 
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("block_bytes", [64, 1 << 20])
+def test_sizes_without_the_padding_at_the_end_of_the_block(tmp_path, order, block_bytes):
+    """The draft forbids them. Wireshark reads them, too."""
+    payloads = [bytes([size]) * size for size in (4, 5, 6, 7, 8, 9)]
+    content = ng_section(order=order) + ng_interface(order=order)
+    for payload in payloads:
+        packet = frame(payload)
+        block = ng_enhanced(packet, order=order)
+        size = struct.pack(order + "I", 32 + len(packet))
+        content += block[:4] + size + block[8:-4] + size
+    reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+    assert (reading.payloads, reading.problems) == (payloads, [])
+    # Behind a damaged block, the next one is found.
+    second = len(ng_section() + ng_interface() + ng_enhanced(frame(payloads[0])))
+    damaged = content[: second + 4] + b"\xff" * 4 + content[second + 8 :]
+    reading = read_bytes(tmp_path, damaged, block_bytes=block_bytes)
+    assert reading.payloads == [payloads[0], *payloads[2:]]
+    assert {each.kind for each in reading.problems} == {"damaged_file"}
+
+
 @settings(max_examples=100, suppress_health_check=ANY_FOLDER)
 @given(at=st.integers(len(HEAD), len(CONTENT) - 1), value=st.integers(0, 255))
 def test_one_altered_byte_costs_one_packet(tmp_path, at, value):

@@ -25,6 +25,7 @@ from tests.dissector.streams.dialogue import (
     body_end,
     dissect,
     framed,
+    ipv4,
     request,
     response,
 )
@@ -237,6 +238,66 @@ def test_blocks_of_one_packet_begin_with_unknown_messages():
         requests, responses = dissect(dialogue.packets, cuts=cuts).messages()
         assert requests == [request(3, 1, number)[4:] for number in range(1, 5)]
         assert responses == [response(number, bytes(6))[4:] for number in range(1, 5)]
+
+
+@pytest.mark.parametrize("size", [5, 40])
+def test_a_segment_begins_behind_the_size_of_an_unknown_request(size):
+    """Its API, read as a size, and its correlation id look like a request of 65 MB. In blocks of
+    one packet, its end is not known yet."""
+    known, unknown = request(3, 1, 7, bytes(300)), request(999, 0, 8, bytes(300))
+    assert len(known) % size == size - 4
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    sent = known + unknown
+    for at in range(0, len(sent), size):
+        connection.client(sent[at : at + size])
+    connection.fin()
+    for cuts in ((), range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert out.messages()[0] == [known[4:], unknown[4:]]
+        assert out.kinds() == []
+
+
+KERBEROS = bytes.fromhex("06092a864886f712010202")
+
+
+@pytest.mark.parametrize("port", [9092, 7000])
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+def test_gssapi_tokens_before_the_first_request(port, packets_per_block):
+    """Clients of 0.9 send them without SaslHandshake. The first one begins with its length in DER
+    and the mechanism. An empty token and one without a header follow."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), port))
+    tokens = [b"\x60\x82\x01\xf4" + KERBEROS + bytes(489), b"", b"\5\4\0\xff" + b"\x99" * 28]
+    challenges = [b"\x60\x70" + KERBEROS + b"\2" * 101, b"\5\4\1\xff" + b"\x98" * 28]
+    connection.client(framed(tokens[0])[:10])
+    connection.client(framed(tokens[0])[10:])
+    for token, challenge in zip(tokens[1:], challenges, strict=True):
+        connection.broker(framed(challenge))
+        connection.client(framed(token))
+    for each in (1, 2):
+        connection.client(request(3, 1, each))
+        connection.broker(response(each, NO_ERROR))
+    out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), packets_per_block))
+    requests, responses = out.messages()
+    assert requests == [*tokens, ONE[4:], TWO[4:]]
+    assert responses == [*challenges, *(response(each, NO_ERROR)[4:] for each in (1, 2))]
+    assert out.kinds() == []
+
+
+def test_gssapi_tokens_of_another_protocol():
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 7000))
+    connection.client(framed(b"\x60\x70" + KERBEROS + b"\1" * 101))
+    connection.broker(framed(b"\x60\x70" + KERBEROS + b"\2" * 101))
+    for size in range(20, 120, 7):
+        connection.client(framed(b"\5\4\4\xff" + random.Random(size).randbytes(size)))
+        connection.broker(framed(b"\5\4\5\xff" + random.Random(-size).randbytes(size)))
+    connection.fin()
+    for cuts in ((), range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert out.messages() == ([], [])
+        assert out.kinds() == []
 
 
 PROTOCOLS = {

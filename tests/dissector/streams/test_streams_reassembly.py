@@ -336,6 +336,27 @@ def test_times_that_go_backwards_do_no_harm():
     assert out.problems == []
 
 
+@pytest.mark.parametrize("is_one", [True, False])
+@pytest.mark.parametrize("packets_per_block", [1, 3, 100])
+def test_messages_have_the_times_of_their_packets(is_one, packets_per_block):
+    """One time is wrong, or the clock is set back. The third request waits for a byte of its own,
+    which arrives out of order."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for part in (ONE, TWO, THREE[:5], THREE[5:9], THREE[9:], FOUR):
+        connection.client(part)
+    times = [each.time for each in dialogue.packets]
+    wrong = range(4, 5) if is_one else range(4)
+    for index in wrong:
+        times[index] += 3600 * 1000 * MS
+    packets = [dialogue.packets[index] for index in (0, 1, 2, 3, 4, 5, 7, 6, 8)]
+    sent = [replace(each, time=time) for each, time in zip(packets, times, strict=True)]
+    out = dissect(sent, cuts=range(0, len(sent), packets_per_block))
+    expected = [(times[3], times[3]), (times[4], times[4]), (times[5], times[7])]
+    expected.append((times[8], times[8]))
+    assert [(each.time, each.end_time) for each in out.frames] == expected
+
+
 def test_one_wrong_time_does_not_end_the_wait():
     dialogue = Dialogue()
     connection = dialogue.connect()
