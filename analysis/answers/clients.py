@@ -90,7 +90,11 @@ SETTING_COLUMNS: Final = (
         Column("connections", "int64", "connections"),
         Column("reconnects", "int64", "connections to a broker after an earlier one had ended"),
         Column("requests", "int64", "requests"),
-        Column("per_second", "double", "requests per second, over at least 1 s; null for one request"),
+        Column(
+            "per_second",
+            "double",
+            "requests per second, over at least 1 s; null for a single request",
+        ),
         Column("sent_bytes", "int64", "size of the requests", "bytes"),
         Column("received_bytes", "int64", "size of the responses", "bytes"),
         Column("net_p99_ms", "double", "0.99 quantile of the latency without waits", "ms"),

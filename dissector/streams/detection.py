@@ -14,13 +14,14 @@ In connections that are known to be Kafka, `resync` finds the messages.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.header_evidence import NO, UNCLEAR, YES, HeaderScorer
+from dissector.streams.header_evidence import NO, REQUEST_BITS, UNCLEAR, YES, HeaderScorer
 from dissector.streams.limits import SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts, verdicts
 from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
@@ -127,20 +128,25 @@ class ProtocolDetector:
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - first >= SEEK_BYTES)
         at, is_open = self._first_requests(chains, index)
-        verdict = self._scorer.requests(chains, at, index)[1]
+        size, verdict, bits = self._scorer.requests(chains, at, index)
         verdict[is_open & ~given_up] = UNCLEAR
         has_gap = chains.gap_after(at) < end
         lost = (verdict == UNCLEAR) & has_gap
-        doubtful = np.flatnonzero((verdict == YES) & ~self._scorer.is_known_broker(row)[servers])
-        self._weigh_heads(chains, index, at, verdict, doubtful, given_up, self._scorer.brokers)
+        # A server of another protocol may have a broker's address before or after it. The first
+        # bytes of other protocols look like headers of large requests, or have odd client ids.
+        is_usual = ((size < SEEK_BYTES) | (at + 4 + size <= end)) & (bits >= REQUEST_BITS)
+        is_trusted = is_usual & self._scorer.is_known_broker(row)[servers]
+        doubtful = np.flatnonzero((verdict == YES) & ~is_trusted)
+        self._weigh_heads(chains, index, at, verdict, bits, doubtful, given_up, is_usual)
         # At a broker, an unknown API or version is likelier than another protocol.
         at_broker = self._scorer.is_broker(row)[servers]
         unknown = np.flatnonzero((verdict == NO) & at_broker)
         places = at[unknown], index[unknown]
-        verdict[unknown] = self._scorer.requests(chains, *places, any_api=True)[1]
+        _, verdict[unknown], bits[unknown] = self._scorer.requests(chains, *places, any_api=True)
         lost[unknown] = (verdict[unknown] == UNCLEAR) & has_gap[unknown]
         unknown = unknown[verdict[unknown] == YES]
-        self._weigh_heads(chains, index, at, verdict, unknown, given_up)
+        nothing = np.zeros_like(is_usual)
+        self._weigh_heads(chains, index, at, verdict, bits, unknown, given_up, nothing)
         head = chains.space.number(first, "i4")
         protocol = np.where(looks_like_tls(head), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
@@ -184,20 +190,22 @@ class ProtocolDetector:
         return head.startswith(chains.space.bytes(at + 4, min(readable, len(head))))
 
     def _weigh_heads(
-        self, chains: FrameChains, index: Int64, at: Int64, verdict: Int64, doubtful: Int64,
-        given_up: Bools, trusted: Collection[Endpoint] = (),
+        self, chains: FrameChains, index: Int64, at: Int64, verdict: Int64,
+        header_bits: NDArray[np.float64], doubtful: Int64, given_up: Bools, is_usual: Bools,
     ) -> None:  # fmt: skip
         """Weigh the doubtful ones of the first requests, at these addresses. With enough evidence,
         the receiver is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then
         NO.
 
-        `trusted`: receivers that need no evidence.
+        `is_usual`: whether each request needs no evidence if its receiver is a known broker.
         """
         servers = self.servers(chains.stream[index[doubtful]] >> 1)
         for each, server in zip(doubtful.tolist(), servers, strict=True):
-            if server in trusted:
+            if is_usual[each] and server in self._scorer.brokers:
                 continue
-            bits = self._requests.bits(chains, int(index[each]), int(at[each]))
+            bits = self._requests.bits(
+                chains, int(index[each]), int(at[each]), int(header_bits[each])
+            )
             if bits >= DECISION:
                 self._scorer.brokers.add(server)
             else:
@@ -257,10 +265,14 @@ class ProtocolDetector:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
             at = address(self._scorer.candidate_requests(window))
+            if not len(at):
+                continue
             verdict = verdicts(chains, self._scorer, at, np.full_like(at, chain))
-            for place in at[verdict == YES][:READINGS].tolist():
+            at = at[verdict == YES][:READINGS]
+            header_bits = self._scorer.requests(chains, at, np.full_like(at, chain))[2]
+            for place, header in zip(at.tolist(), header_bits.tolist(), strict=True):
                 if self._requests.is_answered(chains, chain, place):
-                    score = self._requests.bits(chains, chain, place)
+                    score = self._requests.bits(chains, chain, place, int(header))
                     if score >= DECISION:
                         bits[each] = score
                         break
@@ -270,6 +282,7 @@ class ProtocolDetector:
         """Bits of each of these candidates, up to the first one in each stream that decides;
         negative where no request can be."""
         bits, positions = np.zeros(len(at), np.int64), chains.position_of(index, at).tolist()
+        header_bits = self._scorer.requests(chains, at, index)[2].astype(np.int64).tolist()
         for chain in np.unique(index).tolist():
             stream = int(chains.stream[chain])
             rejected = self._rejected.setdefault(stream, set())
@@ -277,7 +290,7 @@ class ProtocolDetector:
                 if positions[each] in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = self._requests.bits(chains, chain, int(at[each]))
+                bits[each] = self._requests.bits(chains, chain, int(at[each]), header_bits[each])
                 if self.is_guessing and bits[each] >= 0:
                     bits[each] = max(int(bits[each]), DECISION)
                 if bits[each] >= DECISION:

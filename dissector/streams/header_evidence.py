@@ -118,7 +118,9 @@ class HeaderScorer:
     def is_known_broker(self, rows: Int64) -> Bools:
         """Whether each end of these connections has the address and port of a known broker."""
         table = self._table
-        is_known: Bools = _port_table({port for _, _, port in self.brokers})[table.port[rows]]
+        is_known: Bools = np.ones((len(rows), 2), np.bool_)
+        if len(self.brokers) < len(rows):  # else, the ports take longer than the search
+            is_known = _port_table({port for _, _, port in self.brokers})[table.port[rows]]
         index, end = np.nonzero(is_known)
         endpoints = table.endpoints(rows[index], end)
         is_known[index, end] = [each in self.brokers for each in endpoints]

@@ -22,7 +22,7 @@ from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
-    REQUEST_BITS,
+    REQUEST_HEAD,
     SMALLEST_RESPONSE,
     HeaderScorer,
 )
@@ -70,8 +70,11 @@ class RequestScorer:
         self._scorer = scorer
         self._evidence = evidence
 
-    def bits(self, chains: FrameChains, index: int, at: int) -> int:
-        """Bits of a request in a chain, with a valid header; negative if it is not a request."""
+    def bits(self, chains: FrameChains, index: int, at: int, header_bits: int) -> int:
+        """Bits of a request in a chain; negative if it is not a request.
+
+        `header_bits`: the bits of its header, which is valid.
+        """
         address, stream = np.array([at]), int(chains.stream[index])
         size, correlation = (int(chains.space.number(address + k, "i4")[0]) for k in (0, 8))
         body, end = at + 4, int(chains.end[index])
@@ -81,8 +84,7 @@ class RequestScorer:
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE
         is_head = bool(self._streams.state[stream] == HEAD)
-        bits = REQUEST_BITS + body_bits + HEAD_BITS * is_head
-        bits += BORDER_BITS * bool(chains.is_border(address)[0])
+        bits = header_bits + body_bits + HEAD_BITS * is_head + _border_bits(chains, address)
         bits += self._response_bits(chains, index, correlation, is_head)
         if is_head and body + size > end:
             bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])
@@ -126,14 +128,25 @@ class RequestScorer:
         return int(np.count_nonzero(same))
 
 
+def _border_bits(chains: FrameChains, address: Int64) -> int:
+    """Bits for a segment that begins at this address. If segments are shorter than a header, many
+    places are starts of segments."""
+    if not chains.is_border(address)[0]:
+        return 0
+    span = int(chains.pieces.span[chains.piece_of(address)[0]])
+    return BORDER_BITS if span >= REQUEST_HEAD else span.bit_length() - 1
+
+
 def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
-    whether it may begin a response."""
+    whether it may begin a response. No sender divides the four bytes of a size."""
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
-    at = chains.address[chains.first[opposite] : chains.first[opposite + 1]]
-    at = at[at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]]
+    pieces = slice(chains.first[opposite], chains.first[opposite + 1])
+    at = chains.address[pieces]
+    is_divided = chains.pieces.span[pieces] < 4
+    at = at[(at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]) & ~is_divided]
     size, number = chains.space.number(at, "i4"), chains.space.number(at + 4, "i4")
     return number, (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)

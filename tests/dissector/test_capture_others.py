@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,15 @@ import dissector
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.captures import recorded
+from tests.dissector.streams.dialogue import (
+    Dialogue,
+    framed,
+    ipv4,
+    pcap,
+    request,
+    response,
+    split,
+)
 
 OTHERS = sorted(path.name.partition(".")[0] for path in (recorded.CAPTURES / "other").iterdir())
 LARGEST = 60_000
@@ -104,6 +114,54 @@ def test_no_row_is_kafka_packet_by_packet(tmp_path: Path, name: str) -> None:
     for packets, _ in selections(name)[:2]:
         path = recorded.write(tmp_path / "other.pcap", packets[:100])
         assert_no_kafka(path, [NO_BROKER], block_bytes=200)
+
+
+FASTCGI = bytes.fromhex("0101000100080000 0001000000000000 0104000100000000")
+"""FCGI_BEGIN_REQUEST and FCGI_PARAMS: as a request, OffsetCommit v0 with 16 MiB."""
+STARTUP = struct.pack(">iHH", 138, 3, 0) + (
+    b"user\0postgres\0database\0test\0client_encoding\0UTF8\0DateStyle\0ISO\0"
+    b"TimeZone\0Europe/Berlin\0application_name\0PostgreSQL JDBC Driver\0"
+).ljust(130, b"\0")
+"""PostgreSQL's StartupMessage: as a request, Metadata v0 with a client id of 112 bytes."""
+
+
+@pytest.mark.parametrize("port", [9092, 31000])
+@pytest.mark.parametrize("client", [FASTCGI, STARTUP], ids=["fastcgi", "postgresql"])
+def test_another_protocol_at_the_former_address_of_a_broker(
+    tmp_path: Path, client: bytes, port: int
+) -> None:
+    dialogue, broker = Dialogue(), (ipv4("10.0.0.9"), port)
+    kafka, other = dialogue.connect(broker=broker), dialogue.connect(broker=broker)
+    for number in range(3):
+        kafka.client(request(12, 0, number, b"\0\1g" + bytes(4) + b"\0\1m"))
+        kafka.broker(response(number, bytes(2)))
+    for _ in range(3):
+        other.client(client)
+        other.broker(b"\1\6\0\1" * 9)
+    kafka.fin()
+    other.fin()
+    path = tmp_path / "other.pcap"
+    path.write_bytes(pcap(dialogue.packets))
+    tables = dissector.open_capture(path).tables(["exchanges", "connections"])
+    assert tables["connections"]["protocol"].to_pylist() == ["kafka", "unknown"]
+    assert tables["exchanges"]["correlation_id"].to_pylist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_numbers_in_tiny_segments_are_not_kafka(tmp_path: Path, size: int) -> None:
+    """Votes of ZooKeeper's leader election, and a client that writes their bytes one by one."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 3888))
+    connection.client(struct.pack(">qqi", -65536, 2, 20) + b"10.0.0.2:3888".ljust(20, b"\0"))
+    vote = struct.pack(">iqqqqi", 0, 2, 1 << 32 | 3, 1, 1, 2) + b"version=0" + bytes(20)
+    connection.client(framed(vote))
+    for number in range(6):
+        for send, state in ((connection.broker, 0), (connection.client, 2)):
+            vote = struct.pack(">iqqqqi", state, 3, 1 << 32 | 3, number, 1, 2)
+            send(framed(vote + bytes(20)))
+    path = tmp_path / "other.pcap"
+    path.write_bytes(pcap(split(dialogue.packets, size)))
+    assert_no_kafka(path, [NO_BROKER])
 
 
 def test_kafka_is_found_from_any_packet_on(tmp_path: Path):
