@@ -7,12 +7,15 @@ import os
 from collections.abc import Collection, Iterable
 from numbers import Real
 from operator import index
+from textwrap import shorten
 from typing import Any, Final
 
 from dissector.errors import DissectorError, did_you_mean
 
 LARGEST: Final = 2**63 - 1
 """The largest integer of Arrow and SQL."""
+_MOST_SHOWN: Final = 100
+"""Characters of a value in an error."""
 
 
 def integer(name: str, given: Any, least: int, most: int = LARGEST) -> int:
@@ -25,7 +28,8 @@ def integer(name: str, given: Any, least: int, most: int = LARGEST) -> int:
     except TypeError:
         value = None
     if value is None or not least <= value <= most:
-        raise DissectorError(f"{name} must be an integer {_range(least, most)}, not {given!r}")
+        expected = f"an integer {_range(least, most)}"
+        raise DissectorError(f"{name} must be {expected}, not {_shown(given)}")
     return value
 
 
@@ -34,7 +38,7 @@ def integers(name: str, given: Any) -> list[int]:
     try:
         return [index(item) for item in given]
     except TypeError as error:
-        raise DissectorError(f"{name} must be a list of integers, not {given!r}") from error
+        raise DissectorError(f"{name} must be a list of integers, not {_shown(given)}") from error
 
 
 def number(name: str, given: Any, least: float, most: float = math.inf) -> float:
@@ -44,7 +48,7 @@ def number(name: str, given: Any, least: float, most: float = math.inf) -> float
     """
     value = math.nan if isinstance(given, bool) or not isinstance(given, Real) else float(given)
     if not (math.isfinite(value) and least <= value <= most):
-        raise DissectorError(f"{name} must be a number {_range(least, most)}, not {given!r}")
+        raise DissectorError(f"{name} must be a number {_range(least, most)}, not {_shown(given)}")
     return value
 
 
@@ -52,7 +56,8 @@ def choice(name: str, given: Any, choices: Collection[str]) -> str:
     """The argument `name`, one of the choices. Raises DissectorError for any other value."""
     if not isinstance(given, str) or given not in choices:
         raise DissectorError(
-            f"{name}={given!r} is not one of {', '.join(choices)}{did_you_mean(given, choices)}"
+            f"{name}={_shown(given)} is not one of {', '.join(choices)}"
+            f"{did_you_mean(given, choices)}"
         )
     return given
 
@@ -60,7 +65,7 @@ def choice(name: str, given: Any, choices: Collection[str]) -> str:
 def text(name: str, given: Any) -> str:
     """The argument `name`, a text. Raises DissectorError for any other value."""
     if not isinstance(given, str):
-        raise DissectorError(f"{name} must be a text, not {given!r}")
+        raise DissectorError(f"{name} must be a text, not {_shown(given)}")
     return given
 
 
@@ -70,7 +75,7 @@ def texts(name: str, given: Any) -> tuple[str, ...]:
         tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
     )
     if not all(isinstance(value, str) for value in values):
-        raise DissectorError(f"{name} must be a text or several, not {given!r}")
+        raise DissectorError(f"{name} must be a text or several, not {_shown(given)}")
     return values
 
 
@@ -78,9 +83,38 @@ def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:
     """The argument `name`, a path or several. Raises DissectorError for any other value."""
     is_one = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
     values = [given] if is_one else list(given)
-    if not all(isinstance(value, str | os.PathLike) for value in values):
-        raise DissectorError(f"{name} must be a path or several, not {given!r}")
+    if not all(map(_is_path, values)):
+        raise DissectorError(f"{name} must be a path or several, not {_shown(given)}")
     return values
+
+
+def path(name: str, given: Any) -> str | os.PathLike[str]:
+    """The argument `name`, a path. Raises DissectorError for any other value."""
+    if not _is_path(given):
+        raise DissectorError(f"{name} must be a path, not {_shown(given)}")
+    value: str | os.PathLike[str] = given
+    return value
+
+
+def buffer(name: str, given: Any) -> bytes:
+    """The bytes of the argument `name`. Raises DissectorError for a value that has no bytes."""
+    try:
+        return given if isinstance(given, bytes) else bytes(memoryview(given))
+    except (BufferError, TypeError, ValueError) as error:
+        raise DissectorError(f"{name} must be bytes, not {_shown(given)}") from error
+
+
+def _is_path(given: Any) -> bool:
+    """Whether the system may have a file of this name."""
+    try:
+        return isinstance(given, str | os.PathLike) and b"\0" not in os.fsencode(given)
+    except UnicodeEncodeError:  # a lone surrogate
+        return False
+
+
+def _shown(given: Any) -> str:
+    """The value in one line of an error."""
+    return shorten(repr(given), _MOST_SHOWN, placeholder=" ...")
 
 
 def _range(least: float, most: float) -> str:

@@ -250,9 +250,10 @@ class Capture:
         """Exchanges one by one, with the bytes of their messages. Secrets are not redacted.
 
         `api`, `client_id`: return only exchanges with these names. `select`: a function from rows
-        of `exchanges` to those to return. Raises DissectorError for an API that does not exist.
+        of `exchanges` to those to return. Raises DissectorError for an API that does not exist,
+        and for a name that is not text.
         """
-        wanted = {"api": _api_names(api), "client_id": _as_list(client_id)}
+        wanted = {"api": _api_names(api), "client_id": _as_list("client_id", client_id)}
 
         def named(rows: pa.RecordBatch) -> pa.RecordBatch:
             for column, names in wanted.items():
@@ -348,8 +349,8 @@ def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
                 yield table, batch
 
 
-def _as_list(names: Names | None) -> list[str] | None:
-    return [names] if isinstance(names, str) else names if names is None else list(names)
+def _as_list(name: str, given: Names | None) -> list[str] | None:
+    return None if given is None else list(arguments.texts(name, given))
 
 
 def _api_names(names: Names | None) -> list[str] | None:
@@ -357,4 +358,4 @@ def _api_names(names: Names | None) -> list[str] | None:
         return None
     from dissector.protocol.registry import find_api
 
-    return [find_api(name) for name in _as_list(names) or ()]
+    return [find_api(name) for name in arguments.texts("api", names)]

@@ -47,6 +47,7 @@ from analysis.columns import Column, columns_of
 from analysis.names.addresses import Names
 from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
+from dissector.arguments import path
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
@@ -88,8 +89,8 @@ def zone_names(given: Zones | None) -> Names:
         return given
     if isinstance(given, Mapping):
         return Names((network(text, "zones"), zone) for text, zone in given.items())
-    if given is not None and not isinstance(given, str | PathLike):
-        raise DissectorError(f"zones must be a file, or zones by network, not {given!r}")
+    if given is not None:
+        given = path("zones", given)
     try:
         return Names(read_names(Path(given)) if given else ())
     except OSError as error:

@@ -22,7 +22,8 @@ from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export.files import output_file
 from analysis.input.passes import check_files, open_pass
-from dissector.arguments import number, text
+from analysis.sql.query import arrow_table
+from dissector.arguments import number, path, text
 from dissector.arrays import value
 from dissector.capture import Capture, Paths
 from dissector.errors import DissectorError
@@ -32,7 +33,6 @@ from dissector.packets.files import FileSource
 from dissector.packets.pcapng_writer import secrets_block, section_header
 from dissector.streams import declared
 from dissector.streams.streaming import DEFAULT_MEMORY
-from dissector.tables import EXCHANGES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,12 +80,13 @@ def cut(
     `overwrite` is False.
     """
     files = check_files(paths)
-    check_output(Path(output))
+    output = Path(path("output", output))
+    check_output(output)
     nanoseconds = None if context is None else round(number("context", context, 0) * SECOND)
     title = text("title", title)
+    exchanges = _arrow(exchanges)
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
     located = open_pass(files, **options)
-    exchanges = _arrow(exchanges)
     messages = messages_of(exchanges, located.located_exchanges())
     if not len(messages):
         raise DissectorError("no exchange to cut: none of these rows is in the captures")
@@ -94,7 +95,7 @@ def cut(
     comments += [comment(*each) for each in located.names.names.items() if each[1] in topics]
     encrypted = frozenset(located.encrypted_connections)
     cutter = _Cutter(
-        files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options, Path(output)
+        files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options, output
     )
     first = cutter.write(overwrite=overwrite)
     gaps = set(first.lost) - encrypted
@@ -177,16 +178,12 @@ def _closing(ip: str, port: int) -> str:
 
 def _arrow(exchanges: pd.DataFrame | pa.Table) -> pa.Table:
     """The rows with times in ns."""
-    if not isinstance(exchanges, pa.Table):
-        absent = set(EXCHANGES.schema.names) - set(exchanges.columns)
-        if absent:
-            raise DissectorError(f"rows of exchanges have no column {min(absent)}")
-        exchanges = pa.Table.from_pandas(exchanges, EXCHANGES.schema, preserve_index=False)
+    rows = arrow_table("exchanges", exchanges)
     fields = [
         field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
-        for field in exchanges.schema
+        for field in rows.schema
     ]
-    return exchanges.cast(pa.schema(fields))
+    return rows.cast(pa.schema(fields))
 
 
 def _unreadable(exchanges: pa.Table, written: Capture) -> Counter[int]:

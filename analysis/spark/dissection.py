@@ -120,9 +120,16 @@ def dissect(task: Task, number: int) -> None:
 
 
 def result_of(task: Task, number: int) -> tuple[str, RunResult]:
-    """The name of the file with the rows of a run, and its result."""
-    content = task.job.read(f"{task.parts[number].name}.result")
-    result: tuple[str, RunResult] = _unpacked(content)
+    """The name of the file with the rows of a run, and its result.
+
+    Raises DissectorError if the file with the result is damaged.
+    """
+    name = f"{task.parts[number].name}.result"
+    content = task.job.read(name)
+    try:
+        result: tuple[str, RunResult] = _unpacked(content)
+    except (EOFError, OSError, pickle.UnpicklingError) as error:
+        raise task.job.damaged(name) from error
     return result
 
 

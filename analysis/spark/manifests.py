@@ -70,10 +70,13 @@ class Manifest:
 
     @classmethod
     def decoded(cls, content: bytes) -> Manifest:
-        """The manifest in JSON."""
+        """The manifest in JSON. Raises ValueError if it is damaged."""
         given = json.loads(content)
-        files = {name: [Written(*each) for each in files] for name, files in given["files"].items()}
-        return cls([InputFile(**each) for each in given["inputs"]], files, given["waiting"])
+        try:
+            files = {name: [Written(*each) for each in of] for name, of in given["files"].items()}
+            return cls([InputFile(**each) for each in given["inputs"]], files, given["waiting"])
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"not a manifest: {error!r}") from error
 
 
 @value
@@ -101,6 +104,12 @@ class JobFolder:
             raise DissectorError(
                 f"{self.output} on {gethostname()} is not the driver's folder: {SHARED}"
             )
+
+    def damaged(self, name: str) -> DissectorError:
+        """The error that a file cannot be decoded."""
+        return DissectorError(
+            f"{self.path}/{name} is damaged: remove it, and the job repeats its part"
+        )
 
     def read(self, name: str) -> bytes:
         """The content of a file."""

@@ -24,7 +24,7 @@ from uuid import uuid4
 import dissector
 from analysis.spark.manifests import OWNER, RUNS, SHARED, JobFolder, Manifest
 from analysis.spark.options import Request
-from analysis.spark.writing import PARTIAL
+from analysis.spark.writing import PARTIAL, RUN_FILE
 from dissector.errors import DissectorError
 from dissector.packets.remote import is_url, located
 
@@ -67,7 +67,7 @@ class Output:
             is_own = self._system.exists(self._at(RUNS, self.job.digest, JOB))
             for name in self.tables:
                 self._check(name, is_own=is_own)
-            if is_own and self._mode == "overwrite":
+            if self._mode == "overwrite" and self._system.exists(self._at(RUNS, self.job.digest)):
                 self._system.rm(self._at(RUNS, self.job.digest), recursive=True)
         try:
             with self.errors():
@@ -92,7 +92,13 @@ class Output:
                 key = [int.from_bytes(os.urandom(8)) for _ in range(2)]
                 settings = {"tables": [*self.tables], "run_bytes": run_bytes, "hash_key": key}
                 self.job.write(JOB, json.dumps(settings).encode())
-            shared: dict[str, Any] = json.loads(self.job.read(JOB))
+            content = self.job.read(JOB)
+        try:
+            shared: dict[str, Any] = json.loads(content)
+        except ValueError as error:
+            raise DissectorError(
+                f"{self.job.path}/{JOB} is damaged: use --mode overwrite"
+            ) from error
         return shared
 
     def complete(self, names: Sequence[str], inputs: set[str]) -> dict[str, Manifest]:
@@ -104,7 +110,7 @@ class Output:
             present = self.job.names()
             known = sorted(each for each in present - {JOB, OWNER} if each.endswith(".json"))
             manifests = {
-                name.removesuffix(".json"): Manifest.decoded(content)
+                name.removesuffix(".json"): self._manifest(name, content)
                 for name, content in self.job.read_all(known).items()
             }
             sizes = self._sizes()
@@ -120,8 +126,17 @@ class Output:
             if name in {*names} and all(sizes.get(f.file) == f.bytes for f in _files(manifest))
         }
 
+    def _manifest(self, name: str, content: bytes) -> Manifest:
+        """Without a manifest, it is unknown whether a capture of its run is missing."""
+        try:
+            return Manifest.decoded(content)
+        except ValueError as error:
+            raise self.job.damaged(name) from error
+
     def prune(self, manifests: Mapping[str, Manifest]) -> None:
         """Remove other manifests, and files of the tables that are not in these.
+
+        Those of jobs with other options, too: else they would take these tables for their own.
 
         Raises DissectorError.
         """
@@ -130,6 +145,7 @@ class Output:
             for name in ("", *(f"{table}/" for table in self.tables)):
                 with suppress(FileNotFoundError):
                     self._system.rm_file(self._at(f"{name}{SUCCESS}"))
+            self._remove_other_jobs()
             names = self.job.names() - {JOB, OWNER} - {f"{name}.json" for name in manifests}
             self.job.remove(name for name in names if name.endswith(".json"))
             for file in self._sizes().keys() - kept:
@@ -161,6 +177,16 @@ class Output:
                 rows[table] += sum(file.rows for file in files)
         return rows
 
+    def _remove_other_jobs(self) -> None:
+        """Remove the folders of jobs with other options that wrote one of these tables."""
+        for file in self._system.glob(self._at(RUNS, "*", JOB)):
+            folder = file.rpartition("/")[0]
+            tables = {*self.tables}
+            with suppress(FileNotFoundError, ValueError):
+                tables = {*json.loads(self._system.cat_file(file))["tables"]}
+            if tables & {*self.tables} and folder != self._at(RUNS, self.job.digest):
+                self._system.rm(folder, recursive=True)
+
     def _sizes(self) -> dict[str, int]:
         """The sizes of all Parquet files of the tables, also of partial ones."""
         self._system.invalidate_cache()
@@ -186,7 +212,7 @@ class Output:
             )
         for file in self._system.find(place):
             last = file.rpartition("/")[2]
-            if not last.endswith(".parquet") and not last.startswith(("_", ".")):
+            if not RUN_FILE.fullmatch(last) and not last.startswith(("_", ".")):
                 raise DissectorError(
                     f"{self.place(table)} contains {last}, which no job wrote; it is not replaced"
                 )

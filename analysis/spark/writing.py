@@ -13,6 +13,7 @@ replaces its own files.
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -32,6 +33,8 @@ TIMES: Final = ("request_time", "response_time", "first_time", "time")
 """The date of a row is that of the first of these columns that is not null."""
 PARTIAL: Final = ".partial"
 """Suffix of a file that is not complete; its name starts with a dot, so that readers ignore it."""
+RUN_FILE: Final = re.compile(r"(run-\d+|segment|end)-[0-9a-f]{16}\.parquet")
+"""Names of the files of a part of a job; see `analysis.spark.plan`."""
 
 _DAY: Final = 86_400 * 10**9
 _NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -65,6 +68,8 @@ def whole_file(path: str) -> Iterator[Any]:
         if is_local:
             with Path(growing).open("wb") as file:
                 yield file
+                file.flush()
+                os.fsync(file.fileno())  # or it may be empty after the machine has failed
             Path(growing).replace(place)
             return
         with tempfile.NamedTemporaryFile(prefix="kafka-dissector-") as copy:

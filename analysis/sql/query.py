@@ -135,8 +135,14 @@ def missing_table(
 def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
     """A table for DuckDB; times are without a zone.
 
-    Raises DissectorError if a column is missing or has another type.
+    Raises DissectorError if these are not rows, or a column is missing or has another type.
     """
+    import pandas as pd
+
+    if not isinstance(rows, pa.Table | pd.DataFrame):
+        raise DissectorError(
+            f"the table {name} must be a DataFrame or an Arrow table, not a {type(rows).__name__}"
+        )
     schema = TABLES[name].schema
     columns = rows.column_names if isinstance(rows, pa.Table) else rows.columns
     if absent := [column for column in schema.names if column not in columns]:

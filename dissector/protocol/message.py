@@ -20,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from dissector import arguments
 from dissector.protocol.explain import BodyReader, Explanation
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.registry import api_name, layout
@@ -39,6 +40,7 @@ _REQUEST_HEADER: Final = (
 _CLIENT_ID: Final = Field("client_id", "string", nullable=True)
 _RESPONSE_HEADER: Final = (Field("correlation_id", "int32"),)
 _PREFIX: Final = "header."
+_INT16: Final = (-(2**15), 2**15 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +63,24 @@ class Message:
 
 
 def decode_request(frame: Buffer) -> Message:
-    """Decode a request. Raises UnknownVersion, or DecodeError with path and offset."""
-    reader = BodyReader(bytes(frame))
+    """Decode a request.
+
+    Raises UnknownVersion, or DecodeError with path and offset; DissectorError if these are not
+    bytes.
+    """
+    reader = BodyReader(arguments.buffer("frame", frame))
     return _message(request_header(reader), reader)
 
 
 def decode_response(frame: Buffer, api_key: int, api_version: int) -> Message:
     """Decode the response to a request with this API and version.
 
-    Raises UnknownVersion, or DecodeError with path and offset.
+    Raises UnknownVersion, or DecodeError with path and offset; DissectorError if these are not
+    bytes, or the numbers are not 16-bit integers.
     """
-    reader = BodyReader(bytes(frame))
+    api_key = arguments.integer("api_key", api_key, *_INT16)
+    api_version = arguments.integer("api_version", api_version, *_INT16)
+    reader = BodyReader(arguments.buffer("frame", frame))
     return _message(response_header(reader, api_key, api_version), reader)
 
 

@@ -12,6 +12,7 @@ from itertools import islice
 
 import numpy as np
 
+from dissector.arguments import buffer
 from dissector.records.arrow import control_types, kind_of
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.batch_reader import read_batches
@@ -78,8 +79,10 @@ def decode_records(data: bytes) -> list[Batch]:
     """The batches of one `records` field, or of a log segment, with their records.
 
     Damage raises nothing: intact parts are returned, and `crc_ok`, `truncated` and `problem` report
-    the damage. Bytes that are not a batch are in the list with magic -1.
+    the damage. Bytes that are not a batch are in the list with magic -1. Raises DissectorError if
+    `data` is not bytes.
     """
+    data = buffer("data", data)
     space = ContiguousBytes.of(data)
     batches = read_batches(space, np.array([0]), np.array([len(data)]))
     records: list[list[Record]] = [[] for _ in range(len(batches))]

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from dissector import arguments
 from dissector.errors import CaptureError, DissectorError
 from dissector.problems import Problem
 from dissector.tls.keylog import may_be_key_log
@@ -26,10 +27,10 @@ class KeyLogSource:
 
     def __init__(self, embedded: Sequence[bytes], path: str | os.PathLike[str] | None) -> None:
         """Raises CaptureError for a file that is unreadable or no key log, DissectorError for a
-        missing package."""
+        missing package or a value that is not a path."""
         self._embedded = embedded
         self._used = 0
-        self._path = Path(path) if path is not None else None
+        self._path = None if path is None else Path(arguments.path("keylog", path))
         self._offset = 0
         if self._path is not None:
             if not _has_cryptography():

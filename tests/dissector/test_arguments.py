@@ -58,9 +58,29 @@ def test_no_numbers(given: Any) -> None:
             lambda: arguments.choice("show", "lst", ("last", "all")),
             "show='lst' is not one of last, all. Did you mean last?",
         ),
+        (lambda: arguments.path("output", None), "output must be a path, not None"),
+        (lambda: arguments.path("output", b"a"), "output must be a path, not b'a'"),
+        (lambda: arguments.path("output", "a\0"), "output must be a path, not 'a\\x00'"),
+        (lambda: arguments.path("output", "\ud800"), "output must be a path, not '\\ud800'"),
+        (
+            lambda: arguments.paths("paths", ["a", "b\0"]),
+            "paths must be a path or several, not ['a', 'b\\x00']",
+        ),
+        (lambda: arguments.buffer("frame", 3), "frame must be bytes, not 3"),
+        (lambda: arguments.buffer("frame", "ab"), "frame must be bytes, not 'ab'"),
+        (
+            lambda: arguments.text("key", np.zeros((2, 1), int)),
+            "key must be a text, not array([[0], [0]])",
+        ),
+        (lambda: arguments.text("key", [1] * 99), f"key must be a text, not [{'1, ' * 31}1, ..."),
     ],
 )
 def test_errors_name_the_argument_and_its_value(check: Callable[[], object], text: str) -> None:
     with pytest.raises(DissectorError) as raised:
         check()
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("given", [b"ab", bytearray(b"ab"), np.frombuffer(b"ab", np.uint8)])
+def test_buffers(given: Any) -> None:
+    assert arguments.buffer("frame", given) == b"ab"

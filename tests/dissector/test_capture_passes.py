@@ -177,6 +177,21 @@ def test_exchanges_of_an_api_or_a_client() -> None:
         capture.exchanges(api="Fetsch")
 
 
+@pytest.mark.parametrize("given", [3, [None], b"app", [b"app"]])
+def test_names_are_text(given: Any) -> None:
+    with dissector.open_capture(CAPTURE) as capture:
+        with pytest.raises(DissectorError, match=r"^client_id must be a text or several, not "):
+            capture.exchanges(client_id=given)
+        with pytest.raises(DissectorError, match=r"^api must be a text or several, not "):
+            capture.exchanges(api=given)
+
+
+@pytest.mark.parametrize("given", [3, b"keys", "keys\0", ["keys"]])
+def test_a_key_log_is_a_path(given: Any) -> None:
+    with pytest.raises(DissectorError, match=r"^keylog must be a path, not "):
+        dissector.open_capture(CAPTURE, keylog=given)
+
+
 def test_a_table_that_does_not_exist() -> None:
     for ask in (Capture.tables, Capture.stream):
         with pytest.raises(DissectorError, match=r"no table exchange; .*Did you mean exchanges\?$"):

@@ -252,6 +252,12 @@ def test_errors(tmp_path: Path) -> None:
         cut(path, table.slice(0, 0), output)
     with pytest.raises(DissectorError, match="no column topics"):
         cut(path, table.to_pandas().drop(columns="topics"), output)
+    with pytest.raises(DissectorError, match="no column topics"):
+        cut(path, table.drop_columns(["topics"]), output)
+    with pytest.raises(DissectorError, match="exchanges must be a DataFrame or an Arrow table"):
+        cut(path, None, output)
+    with pytest.raises(DissectorError, match="output must be a path, not None"):
+        cut(path, table, None)
     output.write_bytes(b"")
     with pytest.raises(FileExistsError):
         cut(path, table, output)

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import InputPartition
 from analysis.cli import main
 from analysis.input.exported import ExportedTables
 from analysis.spark import job, session, writing
-from analysis.spark.dissection import Task
+from analysis.spark.dissection import Part, Task, packed, result_of
 from analysis.spark.manifests import OWNER, RUNS, JobFolder, Manifest
 from analysis.spark.options import Request
 from analysis.spark.output import JOB, SUCCESS, Output
@@ -33,7 +33,7 @@ from analysis.spark.writing import PARTIAL, RunFiles
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from dissector.runs import planning
+from dissector.runs import Plan, planning
 from tests.analysis.spark.interrupted_job import TABLES
 from tests.analysis.spark.sharding import (
     CAPTURES,
@@ -114,6 +114,76 @@ def test_a_folder_with_other_files_is_not_replaced(tmp_path: Path) -> None:
     ):
         pass
     assert (tmp_path / "errors" / "old" / "thesis.txt").read_text() == "precious"
+
+
+def test_a_foreign_parquet_file_is_not_replaced(tmp_path: Path) -> None:
+    """In a folder of another job, and in that of the same job."""
+    mine = tmp_path / "errors" / "date=2026-11-21" / "report.parquet"
+    mine.parent.mkdir(parents=True)
+    mine.write_bytes(b"precious")
+    output = Output(str(tmp_path), REQUEST, "overwrite")
+    foreign = r"contains report\.parquet, which no job wrote"
+    with pytest.raises(DissectorError, match=foreign), output.opened():
+        pass
+    own = Output(str(tmp_path), REQUEST)
+    own.settings(1)
+    with pytest.raises(DissectorError, match=foreign), own.opened():
+        pass
+    assert mine.read_bytes() == b"precious"
+
+
+def test_a_replaced_job_does_not_take_the_tables_back(tmp_path: Path) -> None:
+    first, second = (
+        Output(str(tmp_path), Request([str(QUOTAS)], tables, apis=apis), mode)
+        for tables, apis, mode in [
+            (("exchanges", "errors"), ("Metadata",), "error"),
+            (("exchanges",), (), "overwrite"),
+        ]
+    )
+    for output in (first, second):
+        with output.opened():
+            output.settings(1)
+            output.prune({})
+            output.job.write("run-000000-0123456789abcdef.json", Manifest((), {}).encoded())
+            (tmp_path / "exchanges").mkdir(exist_ok=True)
+    replaced = "exchanges already exists, and has other options"
+    with pytest.raises(DissectorError, match=replaced), first.opened():
+        pass
+    with second.opened():
+        pass
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"[]", b"{}", b"\xff", b'{"inputs": [], "files": [], "waiting": []}'],
+)
+def test_a_damaged_manifest_is_an_error(tmp_path: Path, content: bytes) -> None:
+    """The captures of its run are unknown, and may be missing."""
+    output = Output(str(tmp_path), REQUEST)
+    output.job.write("run-000000-0123456789abcdef.json", content)
+    with pytest.raises(DissectorError, match=r"/run-000000-0123456789abcdef\.json is damaged"):
+        output.complete([], set())
+
+
+def test_damaged_settings_are_an_error(tmp_path: Path) -> None:
+    """Without the key of hashes, states of runs cannot be compared: `overwrite` removes them."""
+    output = Output(str(tmp_path), REQUEST)
+    output.job.write(JOB, b"")
+    output.job.write("run-000000-0123456789abcdef.result", b"")
+    with pytest.raises(DissectorError, match=r"/job\.json is damaged: use --mode overwrite"):
+        output.settings(1)
+    (tmp_path / RUNS / output.job.digest / JOB).unlink()
+    with Output(str(tmp_path), REQUEST, "overwrite").opened() as replaced:
+        assert replaced.job.names() == {OWNER}
+
+
+def test_a_damaged_result_is_an_error(tmp_path: Path) -> None:
+    output = Output(str(tmp_path), REQUEST)
+    task = Task(REQUEST, Plan([], 0, 1, 1, (1, 1)), [Part("run-000000-0")], output.job)
+    for content in (b"", packed(("file", 0)).to_pybytes()[:-9]):
+        output.job.write("run-000000-0.result", content)
+        with pytest.raises(DissectorError, match=r"run-000000-0\.result is damaged: remove it"):
+            result_of(task, 0)
 
 
 def test_the_folder_of_a_running_job_is_kept(tmp_path: Path) -> None:

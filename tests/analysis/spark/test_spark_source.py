@@ -117,7 +117,12 @@ def test_records_without_values(read: SparkSession) -> None:
         ({"path": "x", "watermark": "-1"}, "watermark must be a number, not -1"),
         ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
         ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
-        ({}, "no captures"),
+        ({}, "no captures: .*; Spark's catalog does not keep the options of a table"),
+        (
+            {"path": "x", "owner": "root", "provider": "kafka_capture", "option.table": "errors"},
+            "^Spark's catalog does not keep the options of a table: use `create temporary view",
+        ),
+        ({"path": "x", "owner": "root"}, "unknown option owner"),
     ],
 )
 def test_invalid_options(given: dict[str, str], message: str) -> None:
@@ -148,6 +153,8 @@ def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path
         read.read.format("kafka_capture").option("columns", "api,api").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match="column api has the type string, not int"):
         read.read.format("kafka_capture").schema("api int").load(str(QUOTAS)).count()
+    with pytest.raises(AnalysisException, match="catalog does not keep the options of a table"):
+        read.sql(f"create table captured using kafka_capture options (path '{QUOTAS}')")
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
         read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
 

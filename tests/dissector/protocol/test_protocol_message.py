@@ -7,7 +7,14 @@ import sys
 
 import pytest
 
-from dissector import DecodeError, UnknownVersion, decode_request, decode_response
+from dissector import (
+    DecodeError,
+    DissectorError,
+    UnknownVersion,
+    decode_records,
+    decode_request,
+    decode_response,
+)
 from dissector.protocol.message import explain_request, explain_response, is_fallback
 from dissector.protocol.notation import Direction
 
@@ -47,6 +54,19 @@ def test_a_flexible_request_with_a_tag_that_is_not_known() -> None:
 def test_any_buffer(buffer: type) -> None:
     assert decode_request(buffer(HEARTBEAT_3)).body == BODY
     assert decode_response(buffer(bytes.fromhex("00000007 0000")), 12, 0).body == {"error_code": 0}
+
+
+def test_arguments_of_other_types() -> None:
+    with pytest.raises(DissectorError, match=r"^frame must be bytes, not 7$"):
+        decode_request(7)
+    with pytest.raises(DissectorError, match=r"^frame must be bytes, not None$"):
+        decode_response(None, 12, 0)
+    with pytest.raises(DissectorError, match=r"^data must be bytes, not None$"):
+        decode_records(None)
+    with pytest.raises(DissectorError, match=r"^api_key must be an integer from -32768 to 32767"):
+        decode_response(bytes(6), "12", 0)
+    with pytest.raises(DissectorError, match=r"^api_version must be an integer .*, not 0\.0$"):
+        decode_response(bytes(6), 12, 0.0)
 
 
 def test_the_oldest_header_has_no_client_id() -> None:
