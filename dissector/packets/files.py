@@ -26,6 +26,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import replace
 from heapq import heappop
+from itertools import zip_longest
 
 import numpy as np
 
@@ -104,7 +105,8 @@ class Lane:
         self.latest = start
         """Latest time of all packets so far, without wrong times."""
         self._leap: int | None = None
-        """Time of the last packet, if the next one must confirm it."""
+        """Time of the last packet that was read, if the next one must confirm it. Until then, it
+        counts like the packet before it."""
         self.done = 0
 
         self.is_fresh = True
@@ -141,17 +143,21 @@ class Lane:
             self.latest = _start(times)
         order = np.maximum(np.maximum.accumulate(times), self.latest)
         if self._leap is not None or (np.diff(order, prepend=self.latest) > _LEAP).any():
-            order = np.array([self._place(time) for time in times.tolist()], np.int64)
+            pairs = zip_longest(times.tolist(), times[1:].tolist())
+            order = np.array([self._place(*pair) for pair in pairs], np.int64)
         self.latest = int(order[-1])
         return order
 
-    def _place(self, time: int) -> int:
-        """The time at which the next packet counts."""
+    def _place(self, time: int, following: int | None) -> int:
+        """The time at which the next packet counts. `following`: time of the packet after it, if
+        it was read."""
         if self._leap is not None and time >= self._leap - _LEAP:
             self.latest = max(self.latest, min(time, self._leap))
-        self._leap = time if time - self.latest > _LEAP else None
-        if self._leap is None:
+        self._leap = None
+        if time - self.latest <= _LEAP or (following is not None and following >= time - _LEAP):
             self.latest = max(self.latest, time)
+        elif following is None:
+            self._leap = time
         return self.latest
 
 
