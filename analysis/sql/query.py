@@ -137,9 +137,7 @@ def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
 
     Raises DissectorError if these are not rows, or a column is missing or has another type.
     """
-    import pandas as pd
-
-    if not isinstance(rows, pa.Table | pd.DataFrame):
+    if not (isinstance(rows, pa.Table) or _is_frame(rows)):
         raise DissectorError(
             f"the table {name} must be a DataFrame or an Arrow table, not a {type(rows).__name__}"
         )
@@ -158,6 +156,12 @@ def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
         if pa.types.is_timestamp(field.type):  # DuckDB has few functions for times with a zone
             table = table.set_column(index, field.name, table[index].cast(pa.timestamp("ns")))
     return table
+
+
+def _is_frame(rows: object) -> bool:
+    import pandas as pd
+
+    return isinstance(rows, pd.DataFrame)
 
 
 def in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
