@@ -351,15 +351,15 @@ class Reassembler:
         _native.read_segments(
             ready.stream, ready.at, ready.span, before, readable_before, time, end, latest
         )
-        # If the latest time is far beyond that of the bytes that arrived last, it is wrong, or the
-        # clock was set back.
+        # A latest time far beyond those of the segment and of the last bytes to arrive is wrong, or
+        # the clock was set back.
         was_read = (arrival < 0) & (ready.at < before[ready.stream])
         last = np.maximum(running_maximum(ready.stream, arrival, -1), arrival)
         last = np.where(was_read, arrival, last)
         order = np.argsort(arrival)
         row = order.take(arrival[order].searchsorted(last), mode="clip") if len(order) else order
-        is_wrong = (last >= 0) & (time > ready.time[row] + GRACE)
-        time = np.where(was_read | is_wrong, ready.time[row], time)
+        likely = np.maximum(ready.time, ready.time[row])
+        time = np.where(was_read | ((last >= 0) & (time > likely + GRACE)), likely, time)
         final = last_of_each(ready.stream)
         slot = ready.stream[final]
         position[stream_ids], readable[stream_ids[slot]] = end, time[final]
