@@ -84,9 +84,9 @@ def cut(
     check_output(output)
     nanoseconds = None if context is None else round(number("context", context, 0) * SECOND)
     title = text("title", title)
-    exchanges = _arrow(exchanges)
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
     located = open_pass(files, **options)
+    exchanges = _arrow(exchanges)
     messages = messages_of(exchanges, located.located_exchanges())
     if not len(messages):
         raise DissectorError("no exchange to cut: none of these rows is in the captures")

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.names.addresses import Names
+from analysis.sql.databases import open_database
 from analysis.sql.exchange_columns import LOOKUPS
 from analysis.sql.expressions import BROKER, CLIENT, endpoint
 from dissector.errors import DissectorError, did_you_mean
@@ -34,12 +35,6 @@ COLUMNS: Final = (
     *EXCHANGES.schema.names, CLIENT.name, BROKER.name, *_NAMES, *COMPUTED.names,
 )  # fmt: skip
 
-_CONFIG: Final[dict[str, str | bool | int | float | list[str]]] = {
-    # A condition needs neither files nor extensions, and the rows are few.
-    "autoinstall_known_extensions": "false",
-    "enable_external_access": "false",
-    "threads": "1",
-}
 _ROWS: Final = f"""(
   select *, client_ip as {CLIENT.name}, {endpoint("broker")} as {BROKER.name} from batch)"""
 _REFERENCE: Final = re.compile(r'"column_names":\[(?:"[^"]*",)*"([^"]*)"\]')
@@ -50,8 +45,11 @@ _ABSENT: Final = re.compile(r'Referenced column "(.+?)" not found')
 
 @cache
 def database() -> duckdb.DuckDBPyConnection:
-    """The database of all conditions, which has no thread; each condition has a cursor."""
-    return duckdb.connect(config=_CONFIG)
+    """The database of all conditions, which has no thread; each condition has a cursor.
+
+    A condition needs no files, and the rows are few.
+    """
+    return open_database(enable_external_access=False, threads=1)
 
 
 class Condition:

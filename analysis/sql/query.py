@@ -24,6 +24,7 @@ from analysis.frames import frame
 from analysis.input.open import open_input
 from analysis.reading import streamed
 from analysis.sql.context import create_context
+from analysis.sql.databases import open_database
 from analysis.sql.expressions import By, column_names
 from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, register_numbered
@@ -63,7 +64,7 @@ def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBP
             return
         tables = {name: view.to_arrow_table() for name, view in views.items()}
     _check(tables, names)
-    with duckdb.connect(config={"autoinstall_known_extensions": False}) as connection:
+    with open_database() as connection:
         for name in names:
             register_numbered(connection, name, arrow_table(name, tables[name]))
         create_context(connection, names)

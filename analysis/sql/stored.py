@@ -23,6 +23,7 @@ import pyarrow.parquet
 
 from analysis.export.formats import parquet_options
 from analysis.sql.context import create_context
+from analysis.sql.databases import open_database
 from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, row_order
 from analysis.sql.views import schema
@@ -86,20 +87,12 @@ def _release_memory() -> None:
 
 def connect(folder: str) -> duckdb.DuckDBPyConnection:
     """A connection to DuckDB with a memory budget, which spills to a folder."""
-    connection = duckdb.connect(
-        config={
-            "temp_directory": folder,
-            "memory_limit": f"{MEMORY}B",
-            "threads": min(os.cpu_count() or 1, THREADS),
-            # Every query orders its rows itself.
-            "preserve_insertion_order": False,
-            "autoinstall_known_extensions": False,
-        }
+    return open_database(
+        temp_directory=folder,
+        memory_limit=f"{MEMORY}B",
+        threads=min(os.cpu_count() or 1, THREADS),
+        preserve_insertion_order=False,  # every query orders its rows itself
     )
-    # A notebook without ipywidgets has no bar, and refuses the setting.
-    with suppress(duckdb.InvalidInputException):
-        connection.execute("set enable_progress_bar = false")
-    return connection
 
 
 class TableFiles:

@@ -37,6 +37,7 @@ from analysis.input.open import Opened, open_input, with_context
 from analysis.reading import streamed
 from analysis.sql import exchange_columns
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED, create_context
+from analysis.sql.databases import open_database
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.row_order import register_numbered, row_numbers
 from dissector.errors import DissectorError
@@ -83,13 +84,7 @@ def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    connection = duckdb.connect(
-        config={
-            "temp_directory": tempfile.gettempdir(),
-            # A function in a query must not download an extension.
-            "autoinstall_known_extensions": False,
-        }
-    )
+    connection = open_database(temp_directory=tempfile.gettempdir())
     connection.execute("set timezone = 'UTC'")
     return connection
 
