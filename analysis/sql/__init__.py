@@ -1,5 +1,6 @@
 """Tables in DuckDB: for the answers, and for the queries of users.
 
+databases          new databases of DuckDB
 expressions        builders of SQL text
 intervals          intervals of time to group by
 conditions         conditions of users on rows of `exchanges`
