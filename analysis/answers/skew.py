@@ -20,10 +20,10 @@ records of one key are in several partitions: their order is lost, and joins and
 are wrong. If brokers are unequal, reassign partitions or leaders (`leadership`).
 
 **How it is computed.** Bytes are those of batches in Produce requests without an error, and in
-responses to consumers. The number of partitions is that of Metadata. If requests name
-a higher partition, it is that one plus 1. Keys are those of produced records, or if a topic has
-none in the capture, of fetched records, each once. The default partitioner is murmur2 of the key
-modulo the number of partitions; records without a key do not count.
+responses to consumers. The number of partitions is that of Metadata, or the highest partition in
+the capture plus 1 if that is more. Keys are those of produced records, or if a topic has none in
+the capture, of fetched records, each once. The default partitioner is murmur2 of the key modulo the
+number of partitions; records without a key do not count.
 
 **When it is wrong.** A short capture may show a burst as a skew. If the number of partitions of a
 topic was changed, older records are misplaced. A partition that the application chose itself is not

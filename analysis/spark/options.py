@@ -41,8 +41,8 @@ _OF_CATALOG: Final = {"owner", "provider"}
 """Options that Spark adds when it creates a table of its catalog. When such a table is read, Spark
 4.3 passes no options to a data source in Python, not even the path."""
 _NOT_KEPT: Final = (
-    "the options of a table: use `create temporary view NAME using kafka_capture options (...)`, "
-    "or spark.read"
+    "Spark's catalog does not keep the options of a table: use `create temporary view NAME using "
+    "kafka_capture options (...)`, or spark.read"
 )
 
 
@@ -109,13 +109,10 @@ def parse(options: Mapping[str, str]) -> Request:
     """The request of these options. Raises DissectorError."""
     remaining = {name.lower(): value for name, value in options.items()}
     if remaining.keys() >= _OF_CATALOG:
-        raise DissectorError(f"Spark's catalog does not keep {_NOT_KEPT}")
+        raise DissectorError(_NOT_KEPT)
     paths = json.loads(remaining.pop("paths", "[]")) or [remaining.pop("path", "")]
     if paths == [""]:
-        raise DissectorError(
-            "no captures: pass a path to load(), or the option path; Spark's catalog does not keep "
-            f"{_NOT_KEPT}"
-        )
+        raise DissectorError(f"no captures: pass a path to load(), or the option path; {_NOT_KEPT}")
     table = remaining.pop("table", "exchanges")
     tables = tuple(dict.fromkeys([table, *_words(remaining, "tables")]))
     _check(tables)

@@ -139,7 +139,7 @@ def _border_bits(chains: FrameChains, address: Int64) -> int:
 
 def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
-    whether it may begin a response. No sender divides the four bytes of a size."""
+    whether it may begin a response. One of less than the four bytes of a size does not."""
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:
