@@ -129,7 +129,7 @@ class _Segments:
     base: Ints
     """First position that is needed, by slot."""
     highest: IntsOut
-    """Highest start of a segment, by slot."""
+    """Highest start of a packet, by slot: segments of earlier blocks may have been trimmed."""
     last: IntsOut
     """By slot: highest start of a segment that is needed; end of the segments; start of the bytes
     before this end without a hole."""
@@ -166,7 +166,6 @@ class _Segments:
         self.table[ARRIVAL * self.rows + row] = self.arrivals
         self.table[LATE * self.rows + row] = at < self.highest[slot]
         self.arrivals += 1
-        self.highest[slot] = max(self.highest[slot], at)
         if begin > self.end[slot]:
             self.solid[slot] = begin
         if begin >= self.last[slot]:
@@ -213,6 +212,7 @@ def place_segments(
             if not is_plain:
                 table[HELD * rows + row] = IN_BLOCK
                 table[FRONT * rows + row] = 0
+                highest[slot[packet]] = max(highest[slot[packet]], at[packet])
             table[TIME * rows + row] = time[packet]
             table[CAPTURE * rows + row] = capture[packet]
             table[NUMBER * rows + row] = number[packet]

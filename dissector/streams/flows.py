@@ -321,7 +321,6 @@ class FlowTracker:
             differs = differs[is_shown]
             table.isn[row[differs], 1 - end[differs]] = isn[differs]
         table.client[row] = end ^ is_syn_ack
-        table.syn_time[row[~is_syn_ack]] = block.time[packet[~is_syn_ack]]
 
     def _shows_syn(
         self, block: PacketBlock, pairs: Pairs, syn_ack: Int64, syn: Int64, acknowledged: Int64
@@ -412,24 +411,32 @@ class FlowTracker:
         np.minimum.at(self._streams.close_deadline, streams_at(reset), deadline)
 
     def _measure_handshakes(self, block: PacketBlock, assignment: Assignment) -> None:
-        """Measure the time from each SYN to the client's ACK directly behind it."""
+        """Measure the time from each SYN to the client's ACK directly behind it, which arrives
+        later. Of several SYNs, the last one before the ACK counts."""
         table, rows = self._table, assignment.rows
         client = table.client[rows]
-        waits = (table.handshake[rows] == NEVER) & (table.syn_time[rows] != NEVER) & (client >= 0)
+        waits = (table.handshake[rows] == NEVER) & (client >= 0) & (table.isn[rows, client] != NEVER)
         if not waits.any():
             return
-        first = (table.isn[rows, client] + 1).astype(np.uint32)
         is_sender = np.zeros((len(rows), 2), np.bool_)
         is_sender[waits, client[waits]] = True
-        ack = np.flatnonzero(is_sender.ravel()[assignment.slot])
-        ack = ack[block.flags[ack] & (SYN | ACK | RST) == ACK]
-        row = assignment.slot[ack] >> 1
-        is_first = block.seq[ack] == first[row]
-        ack, row = ack[is_first], row[is_first]
-        trip = block.time[ack] - table.syn_time[rows[row]]
-        row, trip = row[trip >= 0], trip[trip >= 0]
-        measured, first_ack = np.unique(row, return_index=True)
-        table.handshake[rows[measured]] = trip[first_ack]
+        sent = np.flatnonzero(is_sender.ravel()[assignment.slot])
+        flags, slot = block.flags[sent], assignment.slot[sent] >> 1
+        first = (table.isn[rows, client] + 1).astype(np.uint32)
+        is_syn = flags & (SYN | ACK | RST) == SYN
+        is_ack = (flags & (SYN | ACK | RST) == ACK) & (block.seq[sent] == first[slot])
+        row, ack = slot[is_ack], sent[is_ack]
+        order = np.argsort(slot[is_syn], kind="stable")
+        syn_row, syn = slot[is_syn][order], sent[is_syn][order]
+        place = np.searchsorted(_stream_and_number(syn_row, syn), _stream_and_number(row, ack))
+        before = np.append(syn, -1)[place - 1]
+        is_before = (place > 0) & (np.append(syn_row, -1)[place - 1] == row)
+        time = np.where(is_before, block.time[before], table.syn_time[rows[row]])
+        trip = block.time[ack] - time
+        is_measured = (time != NEVER) & (trip >= 0)
+        measured, first_ack = np.unique(row[is_measured], return_index=True)
+        table.handshake[rows[measured]] = trip[is_measured][first_ack]
+        table.syn_time[rows[syn_row]] = block.time[syn]
 
 
 def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:
