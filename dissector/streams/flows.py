@@ -415,14 +415,15 @@ class FlowTracker:
         later. Of several SYNs, the last one before the ACK counts."""
         table, rows = self._table, assignment.rows
         client = table.client[rows]
-        waits = (table.handshake[rows] == NEVER) & (client >= 0) & (table.isn[rows, client] != NEVER)
+        isn = table.isn[rows, client]
+        waits = (table.handshake[rows] == NEVER) & (client >= 0) & (isn != NEVER)
         if not waits.any():
             return
         is_sender = np.zeros((len(rows), 2), np.bool_)
         is_sender[waits, client[waits]] = True
         sent = np.flatnonzero(is_sender.ravel()[assignment.slot])
         flags, slot = block.flags[sent], assignment.slot[sent] >> 1
-        first = (table.isn[rows, client] + 1).astype(np.uint32)
+        first = (isn + 1).astype(np.uint32)
         is_syn = flags & (SYN | ACK | RST) == SYN
         is_ack = (flags & (SYN | ACK | RST) == ACK) & (block.seq[sent] == first[slot])
         row, ack = slot[is_ack], sent[is_ack]

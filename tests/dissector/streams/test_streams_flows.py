@@ -9,7 +9,7 @@ import pytest
 
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
-from dissector.streams.table import OPEN, RST_SEEN
+from dissector.streams.table import NEVER, OPEN, RST_SEEN
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
     BEGINNING,
@@ -426,3 +426,24 @@ def test_a_syn_with_data():
         assert out.streams.connections.count == 1
         assert [len(each) for each in out.messages()] == [2, 2]
         assert out.problems == []
+
+
+@pytest.mark.parametrize("has_cuts", [False, True])
+@pytest.mark.parametrize(
+    ("order", "gap", "expected"),
+    [
+        ((0, 1, 2), MS, 2 * MS),
+        ((0, 1, 0, 1, 2), MS, 2 * MS),  # a repeated SYN
+        ((0, 1, 2, 0), MS, 2 * MS),  # a late copy of the SYN
+        ((2, 0, 1), 0, NEVER),  # an ACK that arrives before the SYN, with the same time
+    ],
+)
+def test_a_handshake_lasts_as_long_wherever_a_block_ends(order, gap, expected, has_cuts):
+    dialogue = Dialogue()
+    dialogue.connect()
+    packets = [
+        replace(dialogue.packets[index], time=BEGINNING + place * gap)
+        for place, index in enumerate(order)
+    ]
+    out = dissect(packets, cuts=list(range(1, len(packets))) if has_cuts else [])
+    assert out.streams.connections.handshake[0] == expected

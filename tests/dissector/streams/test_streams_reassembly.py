@@ -54,6 +54,21 @@ def test_retransmissions_and_duplicates_are_counted():
     assert counts(out, "retransmitted") == (2, 0)
 
 
+@pytest.mark.parametrize("cuts", [[], [5]])
+def test_an_overlap_counts_alike_wherever_a_block_ends(cuts):
+    """The second segment loses its first bytes, and waits for the rest of the message."""
+    message = request(3, 1, 1, b"body" * 25)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for begin, end in ((0, 40), (0, 60), (20, len(message))):
+        connection.seq[0] = 1001 + begin
+        connection.client(message[begin:end])
+    connection.client(TWO)
+    out = dissect(dialogue.packets, cuts=cuts)
+    assert out.messages()[0] == [message[4:], TWO[4:]]
+    assert counts(out, "out_of_order") == (0, 0)
+
+
 def test_a_retransmission_with_new_bytes_behind():
     dialogue = Dialogue()
     connection = dialogue.connect()
