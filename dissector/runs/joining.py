@@ -268,6 +268,8 @@ class Joiner:
                 waiting.append(next(parts))
                 size = sum(len(each.data) for each in waiting)
                 is_full = size > FEED_BYTES or sum(map(len, waiting)) > FEED_PACKETS
+                # Which state of a topic is new depends on the order of the rows.
+                is_full |= "topics" in self._builder.wanted
                 if is_full or part.border or block is result.blocks[-1]:
                     if self._is_due(waiting):
                         own[-1] += self._fed(together(waiting))

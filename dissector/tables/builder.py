@@ -67,7 +67,7 @@ class TableBuilder:
 
         Other options: see `Correlator`.
         """
-        self._wanted = frozenset(wanted)
+        self.wanted = frozenset(wanted)
         self.names = names
         self.connections = connections
         self._captures = captures
@@ -92,7 +92,7 @@ class TableBuilder:
             self._pending_tables["transactions"] = TransactionRows()
         self._batches: dict[str, BatchRows] = {}
         self._records: RecordRows | None = None
-        if self._wanted & RECORD_TABLES:
+        if self.wanted & RECORD_TABLES:
             from dissector.tables.batches import BatchRows
             from dissector.tables.records import RecordRows
 
@@ -190,7 +190,7 @@ class TableBuilder:
                 continue
             for table in self._pending_tables.values():
                 table.rows(block)
-            if self._wanted & RECORD_TABLES:
+            if self.wanted & RECORD_TABLES:
                 for _ in self._record_tables(block, []):
                     pass
 
@@ -199,10 +199,10 @@ class TableBuilder:
         if block.is_empty:
             if self._records is not None:
                 self._records.skip()
-            if "problems" in self._wanted:
+            if "problems" in self.wanted:
                 yield TableRows("problems", problem_rows(problems))
             return
-        names, wanted = self.names, self._wanted
+        names, wanted = self.names, self.wanted
         if "exchanges" in wanted:
             rows = exchanges.exchanges(
                 block, names, self.connections, self._captures,
@@ -234,9 +234,9 @@ class TableBuilder:
         columns = carried_batches(block)
         problems += batch_problems(columns)
         for name, batches in self._batches.items():
-            if name in self._wanted:
+            if name in self.wanted:
                 yield TableRows(name, batches.rows(block, columns))
-        if self._records is not None and "records" in self._wanted:
+        if self._records is not None and "records" in self.wanted:
             for rows, rank in self._records.completed(block, columns, problems):
                 yield TableRows("records", rows, rank)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array
+from dissector.exchanges.columns import as_array, int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.packets.block import Int64
 from dissector.tables.arrow import empty_batch, row_keys, to_batch
@@ -19,9 +21,18 @@ from dissector.tables.shared_columns import (
 )
 
 
+EXTRA_COLUMNS: Final = ("connection_id", "end_time")
+"""Columns of `topic_states` that `topics` does not have; int64."""
+
+
 def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
-    """The partitions in Metadata responses: columns of `topics`, and connection_id."""
+    """The partitions in Metadata responses: columns of `topics`, and `EXTRA_COLUMNS`.
+
+    `end_time`: ns, when the exchange was complete. A request may arrive behind its response.
+    """
     parts = []
+    request_end = int_column(block.requests, "end_time")[block.answered]
+    end_time = np.maximum(request_end, block.response.headers.end_time)
     for group, column in block.response.fields.columns("leader"):
         if not any(group.walked.by_role("replicas")):
             continue  # a Produce or Fetch response that only names a new leader
@@ -29,6 +40,7 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
             pa.table(
                 {
                     **response_place(block, group, column),
+                    "end_time": end_time[group.message(column)],
                     **topic_columns(group, column),
                     "partition": group.sibling_numbers(column, "partition"),
                     "leader": pa.array(column_numbers(column)),
@@ -38,11 +50,15 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
                 }
             )
         )
-    if not parts:
-        return empty_batch(TOPICS).append_column("connection_id", pa.nulls(0, pa.int64()))
-    table = in_responses(parts)
-    rows = to_batch(TOPICS, {name: table[name] for name in table.column_names})
-    return rows.append_column("connection_id", as_array(table["connection_id"]))
+    table = in_responses(parts) if parts else None
+    if table is None:
+        rows = empty_batch(TOPICS)
+    else:
+        rows = to_batch(TOPICS, {name: table[name] for name in table.column_names})
+    for name in EXTRA_COLUMNS:
+        column = pa.array([], pa.int64()) if table is None else as_array(table[name])
+        rows = rows.append_column(name, column)
+    return rows
 
 
 class TopicChanges:
@@ -52,8 +68,17 @@ class TopicChanges:
         self._states: dict[str, str] = {}
 
     def changes(self, table: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of `topics` from `topic_states`: those that differ from the last state."""
-        return table.select(TOPICS.schema.names).take(pa.array(self._changed_rows(table)))
+        """Rows of `topics`, from `topic_states` or `changes`: those that differ from the last state.
+
+        States follow each other as exchanges become complete, so that the rows do not depend on
+        where blocks end. The order of the rows stays.
+        """
+        order = None
+        if "end_time" in table.schema.names:
+            order = np.argsort(table["end_time"].to_numpy(), kind="stable")
+        changed = self._changed_rows(table if order is None else table.take(pa.array(order)))
+        rows = np.sort(changed if order is None else order[changed])
+        return table.select(TOPICS.schema.names).take(pa.array(rows))
 
     def _changed_rows(self, table: pa.RecordBatch) -> Int64:
         """Indices of the rows that differ from the previous row of the same partition."""
@@ -74,4 +99,4 @@ class TopicChanges:
             if self._states.get(key) != value:
                 self._states[key] = value
                 rows.append(index)
-        return np.array(sorted(rows), np.int64)
+        return np.array(rows, np.int64)
