@@ -20,7 +20,6 @@ from dissector.tables.shared_columns import (
     topic_columns,
 )
 
-
 EXTRA_COLUMNS: Final = ("connection_id", "end_time")
 """Columns of `topic_states` that `topics` does not have; int64."""
 
@@ -68,7 +67,7 @@ class TopicChanges:
         self._states: dict[str, str] = {}
 
     def changes(self, table: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of `topics`, from `topic_states` or `changes`: those that differ from the last state.
+        """Rows of `topics`, from `topic_states` or `changes`: those that differ from the last one.
 
         States follow each other as exchanges become complete, so that the rows do not depend on
         where blocks end. The order of the rows stays.
