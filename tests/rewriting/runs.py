@@ -45,13 +45,13 @@ class RunsCase:
 
 
 def run_cut(seed: int, folder: Path) -> RunsCase:
-    """Draw a case by its seed, write its file into a folder, and read it in both ways."""
+    """Draw a case by its seed, write its files into a folder, and read them in both ways."""
     chance = random.Random(seed)
     name = chance.choice([each for each in names(LARGEST) if each != PORTS_USED_AGAIN])
     whole = recording(name)
     has_repeated_ids = any(part in name for part in REPEATED_IDS)
     options = drawn(chance, whole.size, has_repeated_ids=has_repeated_ids)
-    options = replace(options, files="one")
+    options = replace(options, files=chance.choice(["one", "cut"]))
     paths = write(folder, packets(whole, options, chance))
     parts = cut(paths, chance.choice([2, 5, 20]), chance)
     warm_up = chance.choice([0, 20_000, 1 << 30])
