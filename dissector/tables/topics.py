@@ -49,14 +49,14 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
                 }
             )
         )
-    table = in_responses(parts) if parts else None
-    if table is None:
-        rows = empty_batch(TOPICS)
-    else:
+    if parts:
+        table = in_responses(parts)
         rows = to_batch(TOPICS, {name: table[name] for name in table.column_names})
+    else:
+        table = pa.table({name: pa.array([], pa.int64()) for name in EXTRA_COLUMNS})
+        rows = empty_batch(TOPICS)
     for name in EXTRA_COLUMNS:
-        column = pa.array([], pa.int64()) if table is None else as_array(table[name])
-        rows = rows.append_column(name, column)
+        rows = rows.append_column(name, as_array(table[name]))
     return rows
 
 
@@ -72,12 +72,11 @@ class TopicChanges:
         States follow each other as exchanges become complete, so that the rows do not depend on
         where blocks end. The order of the rows stays.
         """
-        order = None
+        order = np.arange(len(table))
         if "end_time" in table.schema.names:
             order = np.argsort(table["end_time"].to_numpy(), kind="stable")
-        changed = self._changed_rows(table if order is None else table.take(pa.array(order)))
-        rows = np.sort(changed if order is None else order[changed])
-        return table.select(TOPICS.schema.names).take(pa.array(rows))
+        changed = order[self._changed_rows(table.take(pa.array(order)))]
+        return table.select(TOPICS.schema.names).take(pa.array(np.sort(changed)))
 
     def _changed_rows(self, table: pa.RecordBatch) -> Int64:
         """Indices of the rows that differ from the previous row of the same partition."""
