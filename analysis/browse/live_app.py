@@ -104,6 +104,8 @@ class LiveBrowser(AnalysisScreen):
 
     def update(self) -> None:
         """Show the current rates and rows, unless the screen is paused."""
+        if not self.is_running:
+            return  # the timer may fire while the widgets are removed at the end
         if self._session.is_stopped or (self._ended.done() and self._ended.exception()):
             self.exit()
         elif not self._is_paused:

@@ -96,6 +96,21 @@ def test_groups_are_sorted_paused_and_opened(app: LiveBrowser) -> None:
     app.finish()
 
 
+def test_a_timer_that_fires_while_the_screen_closes() -> None:
+    app = screen()
+
+    async def drive() -> None:
+        async with app.run_test(size=(100, 60)) as pilot:
+            await pilot.pause()
+            app._ended.result(timeout=180)
+            await press(app, pilot, "2")
+        assert not app.query("#list")
+        app.update()
+
+    asyncio.run(drive())
+    app.finish()
+
+
 def test_records_are_decoded_by_their_schema() -> None:
     """The value of a record of the capture gets the framing of Confluent's serializers."""
     app = screen(lambda number, payload: f"{number}, {len(payload)} bytes")
