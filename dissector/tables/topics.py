@@ -67,10 +67,11 @@ class TopicChanges:
         self._states: dict[str, str] = {}
 
     def changes(self, table: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of `topics`, from `topic_states` or `changes`: those that differ from the last one.
+        """Rows of `topics`: those that differ from the previous state of their partition.
 
-        States follow each other as exchanges become complete, so that the rows do not depend on
-        where blocks end. The order of the rows stays.
+        `table`: rows of `topic_states`, or of `changes`. States follow each other in the order in
+        which exchanges become complete, so that the rows do not depend on where blocks end. The
+        rows keep their order.
         """
         order = np.arange(len(table))
         if "end_time" in table.schema.names:

@@ -46,7 +46,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=None, help="of the first case; default: random")
     parser.add_argument("--blocks", choices=BLOCKS, default="default")
     parser.add_argument("--capture", help="name of a recording; default: any")
-    parser.add_argument("--runs", action="store_true", help="cut the files into runs")
+    parser.add_argument(
+        "--runs", action="store_true", help="cut the files into runs; draw blocks and recordings"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     options = parser.parse_args()
     os.nice(10)
