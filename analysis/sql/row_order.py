@@ -18,36 +18,60 @@ from analysis.sql.context import CONTEXT
 from dissector.tables import TABLES
 
 NTH: Final = "nth"
-"""Number of a row in its table, from 0."""
+"""A number of each row of a table, which increases in the order of rows."""
 
 _FIRST: Final = (
     "request_time", "response_time", "first_time", "time", "packet", "connection_id",
     "correlation_id",
 )  # fmt: skip
+_IN_MESSAGE: Final = (
+    "path", "topic", "topic_id", "partition", "base_offset", "offset", "broker_id",
+)  # fmt: skip
+RANKS: Final = "ranks"
+"""Temporary table of `rank_rows`."""
 _GIVEN: Final = "rows_to_number"
 _TIMES: Final = ("request_time", "time", "first_time", "response_time")
 
 
 @cache
-def row_order(name: str) -> str:
-    """SQL of an ``order by``: the columns of a table, or of the table of a context."""
+def row_order(name: str, keys_only: bool = False) -> str:
+    """SQL of an ``order by``: the columns of a table, or of the table of a context.
+
+    `keys_only`: only columns that usually differ in two rows, which are the first of the order.
+    """
     columns = TABLES[CONTEXT.get(name, name)].schema.names
     times = [column for column in _TIMES if column in columns]
-    first = [column for column in _FIRST if column in columns]
-    return ", ".join(
-        [f"coalesce({', '.join(times)})", *(f'"{column}"' for column in (*first, *columns))]
-    )
+    ordered = [*dict.fromkeys([*(column for column in _FIRST if column in columns), *columns])]
+    if keys_only:
+        last = max(ordered.index(column) for column in (*_FIRST, *_IN_MESSAGE) if column in ordered)
+        ordered = ordered[: last + 1]
+    return ", ".join([f"coalesce({', '.join(times)})", *(f'"{column}"' for column in ordered)])
+
+
+def rank_rows(connection: duckdb.DuckDBPyConnection, name: str, rows: str) -> None:
+    """Create `RANKS`: the place of each row of a view in the row order, from 0.
+
+    The view has the columns of a table, and `row`, a number. To compare all columns takes long. So
+    the columns of `keys_only` are tried first: they suffice unless two rows are equal in them.
+    """
+    for keys_only in (True, False):
+        connection.execute(f"""
+          create or replace temp table {RANKS} as
+          select row, row_number() over keys - 1 as place,
+            place != rank() over keys - 1 as is_tie
+          from {rows} window keys as (order by {row_order(name, keys_only)})""")
+        if connection.execute(f"from {RANKS} where is_tie limit 1").fetchone() is None:
+            return
 
 
 def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> pa.Array:
     """The values of `NTH` for the rows of a table; times without a zone."""
     connection.register(_GIVEN, table.append_column("row", pa.array(np.arange(len(table)))))
-    query = f"select row from {_GIVEN} order by {row_order(name)}"
-    rows = np.asarray(connection.sql(query).fetchnumpy()["row"])
+    rank_rows(connection, name, _GIVEN)
+    places = connection.execute(f"select place from {RANKS} order by row").fetchnumpy()["place"]
+    connection.execute(f"drop table {RANKS}")
     connection.unregister(_GIVEN)
-    numbers = np.empty(len(rows), np.int64)
-    numbers[rows] = np.arange(len(rows))
-    return pa.array(numbers)
+    return pa.array(np.asarray(places, np.int64))
 
 
 def register_numbered(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:

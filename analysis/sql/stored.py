@@ -25,7 +25,7 @@ from analysis.export.formats import parquet_options
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database
 from analysis.sql.intervals import create_function
-from analysis.sql.row_order import NTH, row_order
+from analysis.sql.row_order import NTH, RANKS, rank_rows, row_order
 from analysis.sql.views import schema
 
 MEMORY: Final = 256 << 20
@@ -34,6 +34,10 @@ THREADS: Final = 4
 """Most threads of DuckDB; each has buffers of its own."""
 GROUP_ROWS: Final = 1 << 15
 """Approximate rows of a row group."""
+_STEP: Final = 1 << 20
+"""Difference of the numbers of rows that are in order."""
+_LATE_SHARE: Final = 1 / 16
+"""Most rows out of order, as a share of the rows of a table; beyond it, they are sorted."""
 
 Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 """Names of tables, each with a batch of its rows."""
@@ -57,21 +61,60 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
         # DuckDB's threads start after reading: a process with threads must not be forked.
         with connect(folder) as connection:
             for name, file in files.items():
-                table = connection.read_parquet(
-                    _ordered(name, file, connection), file_row_number=True
-                )
-                table.project(f"* rename (file_row_number as {NTH})").create_view(name)
+                _create_view(connection, name, file)
             create_context(connection, files)
             create_function(connection)
             yield connection
 
 
-def _ordered(name: str, file: Path, connection: duckdb.DuckDBPyConnection) -> str:
-    """Replace a file of a table by one with its rows in `row_order`."""
-    ordered = str(file.with_suffix(".ordered.parquet"))
+def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:
+    """Give queries the rows of the file of a table, with the column `NTH`.
+
+    Rows are stored almost in order: an exchange is late if its response is. So the number of a row
+    is its place in the file, times `_STEP`. A late row has a number after that of the row before it
+    in the order.
+    """
+    stored, late = f"stored_{name}", f"late_{name}"
+    _open_file(connection, stored, file)
+    rank_rows(connection, name, stored)
+    connection.execute(f"""
+      create temp table {late} as
+      with marked as (
+        select row, place, place < max(place) over (order by row) as is_late from {RANKS}),
+      followed as (
+        select *, max(row) filter (not is_late) over earlier as row_before,
+          max(place) filter (not is_late) over earlier as place_before
+        from marked window earlier as (order by place))
+      select row, place - coalesce(place_before, -1) as distance,
+        coalesce(row_before, -1) * {_STEP} + distance as {NTH}
+      from followed where is_late""")
+    count, distance, rows = connection.execute(f"""
+      select count(*), coalesce(max(distance), 0), (select count(*) from {RANKS}) from {late}
+      """).fetchone() or (0, 0, 0)
+    connection.execute(f"drop table {RANKS}")
+    if count > _LATE_SHARE * rows or distance >= _STEP:
+        connection.execute(f"delete from {late}")
+        _open_file(connection, stored, _ordered(connection, name, file))
+        count = 0
+    in_order = f"select * exclude (row), row * {_STEP} as {NTH} from {stored}"
+    with_late = f"""
+      select {stored}.* exclude (row), coalesce({NTH}, row * {_STEP}) as {NTH}
+      from {stored} left join {late} using (row)"""
+    connection.execute(f"create temp view {name} as {with_late if count else in_order}")
+
+
+def _open_file(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:
+    """A view of a file, with the place of a row in the file as `row`."""
+    rows = connection.read_parquet(str(file), file_row_number=True)
+    rows.project("* rename (file_row_number as row)").create_view(name)
+
+
+def _ordered(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> Path:
+    """Replace the file of a table by one with its rows in `row_order`."""
+    ordered = file.with_suffix(".ordered.parquet")
     rows = connection.read_parquet(str(file)).order(row_order(name))
     connection.execute("set preserve_insertion_order = true")
-    rows.to_parquet(ordered, compression="zstd", row_group_size=GROUP_ROWS)
+    rows.to_parquet(str(ordered), compression="zstd", row_group_size=GROUP_ROWS)
     connection.execute("set preserve_insertion_order = false")
     file.unlink()
     return ordered
@@ -128,7 +171,6 @@ class TableFiles:
         self._pending[name].append(batch)
         if sum(map(len, self._pending[name])) >= GROUP_ROWS:
             self._write_group(name)
-            gc.collect()  # frees reference cycles of reading
 
     def _write_group(self, name: str) -> None:
         """Write the pending rows, if any, as a row group."""

@@ -1,0 +1,75 @@
+"""Stored tables: the numbers of rows, whatever the order in which rows are read."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.sql import stored as module
+from analysis.sql.row_order import NTH, row_order
+from analysis.sql.stored import stored
+from dissector.tables import TABLES
+
+KEYS = st.tuples(st.integers(0, 9) | st.none(), st.integers(0, 3), st.integers(0, 3))
+"""Time, connection and partition; few values, so that rows are equal in some of them."""
+
+
+def batches(keys: list[tuple[int | None, int, int]]) -> pa.RecordBatch:
+    """Rows of `batches`; `last_offset` is the place of a row, and `crc_ok` null."""
+    rows = [
+        {"time": time, "connection_id": connection, "partition": partition, "last_offset": place}
+        for place, (time, connection, partition) in enumerate(keys)
+    ]
+    schema = TABLES["batches"].schema
+    return pa.RecordBatch.from_pylist(
+        [dict.fromkeys(schema.names) | row for row in rows], schema=schema
+    )
+
+
+def numbered(batch: pa.RecordBatch) -> list[tuple[int, int]]:
+    """The number and the `last_offset` of each row, by number."""
+    with stored([("batches", batch)], ("batches",)) as connection:
+        query = f"select {NTH}, last_offset from batches order by {NTH}"
+        return connection.execute(query).fetchall()
+
+
+def expected(batch: pa.RecordBatch) -> list[int]:
+    """The order of rows by another engine: Arrow sorts by the columns of the row order."""
+    time_first = ["time", "connection_id", "partition", "last_offset"]
+    places = pc.sort_indices(batch, [(name, "ascending") for name in time_first])
+    return [int(place) for place in places.to_numpy()]
+
+
+def test_the_row_order_begins_with_time_and_connection() -> None:
+    assert row_order("batches").startswith('coalesce(time), "time", "connection_id",')
+    assert row_order("batches", keys_only=True).endswith('"partition", "base_offset"')
+    assert row_order("exchanges", keys_only=True).endswith('"connection_id", "correlation_id"')
+
+
+@pytest.mark.parametrize("share", [0, 1 / 16, 1])
+@given(keys=st.lists(KEYS, max_size=30))
+def test_rows_are_numbered_in_the_row_order(
+    share: float, keys: list[tuple[int | None, int, int]]
+) -> None:
+    """With any share of late rows: sorted beyond a share of 0, never sorted with a share of 1."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_LATE_SHARE", share)
+        rows = numbered(batches(keys))
+    assert [place for _, place in rows] == expected(batches(keys))
+    numbers = [number for number, _ in rows]
+    assert len(set(numbers)) == len(numbers)
+
+
+@pytest.mark.parametrize("late", [1, 3, 4, 9])
+def test_late_rows_before_all_others_or_in_one_place(
+    late: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More of them than numbers between two rows: the rows are sorted."""
+    monkeypatch.setattr(module, "_LATE_SHARE", 1)
+    monkeypatch.setattr(module, "_STEP", 4)
+    for first in (0, 6):
+        keys = [(5, 1, 1), (7, 1, 1), (8, 1, 1), *[(first, 1, 1)] * late]
+        assert [place for _, place in numbered(batches(keys))] == expected(batches(keys))
