@@ -66,7 +66,9 @@ class Rows:
         return self._batches[index].slice(number - int(self._starts[index]), 1)
 
     def take(self, name: str, numbers: Numbers) -> pa.Array:
-        """The values of a column in these rows."""
+        """The values of a column in these rows; of the type null if there are none."""
+        if not len(numbers):
+            return pa.nulls(0)
         values = self.columns[name].values
         batch = np.searchsorted(self._starts, numbers, "right") - 1
         order = np.argsort(batch, kind="stable")
@@ -79,7 +81,7 @@ class Rows:
             return parts[0]
         position = np.empty(len(order), np.int64)
         position[order] = np.arange(len(order))
-        return pa.concat_arrays(parts).take(pa.array(position)) if parts else pa.array([])
+        return pa.concat_arrays(parts).take(pa.array(position))
 
     def all(self, name: str) -> NDArray[Any]:
         """The values of a column in all rows."""

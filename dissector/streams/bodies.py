@@ -29,8 +29,8 @@ request. Returns the size if the bytes do not suffice. Raises DecodeError if no 
 these bytes, and UnknownVersion if the API or version is unknown.
 """
 
-LOG_ENTRIES: Final = 1 << 20
-"""Capacity of the log. No capture has more requests in flight."""
+LOG_ENTRIES: Final = 1 << 19
+"""Least number of requests that are kept. No capture has more requests in flight."""
 _CHUNKS: Final = 64
 """Most chunks of the log; then they are joined."""
 
@@ -59,12 +59,14 @@ class RequestLog:
         version, as one number of the header."""
         if not len(keys):
             return
-        self._keys.append(keys)
-        self._kinds.append(kinds)
+        self._keys.append(keys.copy())  # they may be a part of larger arrays
+        self._kinds.append(kinds.copy())
         self._orders.append(None)
+        while sum(map(len, self._keys[1:])) >= LOG_ENTRIES:
+            del self._keys[0], self._kinds[0], self._orders[0]
         if len(self._keys) > _CHUNKS:
-            self._keys = [np.concatenate(self._keys)[-LOG_ENTRIES:]]
-            self._kinds = [np.concatenate(self._kinds)[-LOG_ENTRIES:]]
+            self._keys = [np.concatenate(self._keys)]
+            self._kinds = [np.concatenate(self._kinds)]
             self._orders = [None]
 
     def find(self, stream: int, correlation: int) -> list[tuple[int, int]]:
@@ -83,7 +85,7 @@ class RequestLog:
         """Whether requests with these correlation ids were sent in these streams."""
         key = key_of(stream, correlation)
         has = np.zeros(len(key), np.bool_)
-        for chunk, keys in enumerate(self._keys):
+        for chunk, keys in enumerate(self._keys if len(key) else ()):
             order = self._order(chunk)
             rank = keys.searchsorted(key, "right", order) - 1
             has[rank >= 0] |= keys[order[rank[rank >= 0]]] == key[rank >= 0]

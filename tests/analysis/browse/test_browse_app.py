@@ -119,6 +119,25 @@ def test_exchanges_are_filtered_sorted_and_explained() -> None:
     drive(steps)
 
 
+def test_a_filter_may_select_no_exchange() -> None:
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        view = app.query_one("#list", RowView)
+        before = view.count
+        await select(app, pilot, "--client nobody")
+        assert view.count == 0
+        assert text(app, "#status").startswith("no exchange meets the filter")
+        assert f"0 of {before} exchanges" in text(app, "#head")
+        for keys in ("s", "S", "enter", "end", "f", "c", "y", "escape", "+", "-", "tab"):
+            await press(app, pilot, keys)
+        for tab in (*app.TABS, "exchanges"):
+            app.show_tab(tab)
+            await idle(app, pilot)
+        await press(app, pilot, "escape", "x")
+        assert view.count == before
+
+    drive(steps)
+
+
 def test_fields_fold_and_large_arrays_are_folded_at_first() -> None:
     """The response to ApiVersions has an array of more than forty APIs."""
 
