@@ -245,8 +245,8 @@ class MessagePane(Container):
     def _show_details(self) -> None:
         line = self.query_one("#fields", FieldView).selected
         pane = self.query_one("#bytes", VerticalScroll)
-        # A pane without bytes is hidden, and has no size.
-        width = pane.content_size.width or self.content_size.width - SCROLLBAR
+        # A pane without bytes is hidden, and has no size; nor has one in a tab that is hidden.
+        width = pane.content_size.width or max(self.content_size.width - SCROLLBAR, 0)
         columns = next(number for least, number in self.BYTES if width >= least)
         known = self.content is not None and line < len(self.content.lines)
         details = self.content.details(line, columns) if known and self.content else []

@@ -34,15 +34,16 @@ def command(text: str, chosen: Filter | None) -> str:
 
 def drive(
     steps: Callable[[Browser, Pilot[Exception]], Awaitable[None]], *paths: Path, first: str = "",
-    decode: Decode | None = None, size: tuple[int, int] = (100, 30),
+    decode: Decode | None = None, size: tuple[int, int] = (100, 30), waits: bool = True,
 ) -> None:  # fmt: skip
-    """Open the screen, and run steps when the list is there."""
+    """Open the screen, and run steps when the list is there. `waits`: for the list."""
     source = CaptureSource([str(path) for path in paths or (CAPTURE,)], dict(OPTIONS))
     app = Browser(source, "capture", command, chosen=Filter.parse(first), decode=decode)
 
     async def run() -> None:
         async with app.run_test(size=size) as pilot:
-            await idle(app, pilot)
+            if waits:
+                await idle(app, pilot)
             await steps(app, pilot)
 
     asyncio.run(run())
@@ -136,6 +137,19 @@ def test_a_filter_may_select_no_exchange() -> None:
         assert view.count == before
 
     drive(steps)
+
+
+@pytest.mark.parametrize("tab", ["2", "3", "4"])
+def test_another_tab_may_be_opened_before_the_list_is_read(tab: str) -> None:
+    """The fields of the first exchange are then in a tab without a size."""
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        await press(app, pilot, tab)
+        await press(app, pilot, "1")
+        assert app.query_one("#list", RowView).count
+        assert shown(app.query_one("#fields", FieldView))
+
+    drive(steps, waits=False)
 
 
 def test_fields_fold_and_large_arrays_are_folded_at_first() -> None:
