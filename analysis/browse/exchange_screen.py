@@ -193,6 +193,8 @@ class ExchangeScreen(Frame):
 
     def _explain(self) -> None:
         """Show the fields of the selected exchange."""
+        if not self.is_running:
+            return  # the timer may fire while the widgets are removed at the end
         number = self.selected
         if number is None or number == self._explained:
             return

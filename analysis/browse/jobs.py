@@ -61,11 +61,15 @@ class JobApp(App[Exception]):
         self.run_worker(run, group=group, thread=True, exclusive=True)
 
     def _finished(self, group: str, show: Callable[[T], None], result: T) -> None:
+        if not self.is_running:
+            return  # the widgets are removed
         self.jobs.pop(group, None)
         show(result)
         self.show_status()
 
     def _failed(self, group: str, error: Exception, is_fatal: bool) -> None:
+        if not self.is_running:
+            return
         self.jobs.pop(group, None)
         if is_fatal:
             self.exit(error)

@@ -41,7 +41,11 @@ def run_cut_in_folder(seed: int) -> RunsCase:
 
 def main() -> int:
     """Exit status: 1 if a case lost or forged a row."""
-    parser = argparse.ArgumentParser(prog="python -m tests.rewriting", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.rewriting",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--cases", type=int, default=100)
     parser.add_argument("--seed", type=int, default=None, help="of the first case; default: random")
     parser.add_argument("--blocks", choices=BLOCKS, default="default")

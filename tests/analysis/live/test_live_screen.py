@@ -106,6 +106,9 @@ def test_a_timer_that_fires_while_the_screen_closes() -> None:
             await press(app, pilot, "2")
         assert not app.query("#list")
         app.update()
+        app._explain()
+        app._finished("list", app.query_one, "#list")
+        app._failed("list", DissectorError("closed"), False)
 
     asyncio.run(drive())
     app.finish()
