@@ -22,7 +22,7 @@ QUARTERS: Final = f"""
   with states as (select *, epoch_ns(time) as moment from {STATES} where lag is not null),
   placed as (
     select *, min(moment) over span as first, max(moment) over span as last,
-      4 * (moment - first) // (last - first + 1) as quarter
+      (4 * (moment - first)::hugeint // ((last - first)::hugeint + 1))::int as quarter
     from states window span as (partition by group_id, topic))
   select group_id, topic, partition, quarter, arg_max(lag, (time, source, nth)) as lag
   from placed where group_id is not null group by all

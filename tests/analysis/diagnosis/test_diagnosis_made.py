@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import analysis
@@ -13,6 +14,8 @@ from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import SECOND, START, connection, exchange
+
+YEAR = pd.Timedelta(days=365)
 
 
 def rules(**tables: list[dict[str, Any]]) -> list[str]:
@@ -47,6 +50,18 @@ def test_files_that_could_not_be_read(kind: str, count: int, sentence: str | Non
     assert list(rows["evidence"]) == (["The first: x.pcap is empty."] if sentence else [])
     numbers = {"flaw": f"problem: packets {kind}", "count": count}
     assert list(rows["numbers"]) == ([numbers] if sentence else [])
+
+
+def test_a_clock_that_jumps_by_centuries() -> None:
+    """Products of times exceed 64 bits."""
+    tables = {
+        name: rows.copy() for name, rows in capture("kafka-4-misused", DIAGNOSIS_TABLES).items()
+    }
+    jump = tables["exchanges"]["request_time"].median()
+    for rows in tables.values():
+        for name in rows.select_dtypes("datetimetz"):
+            rows[name] = rows[name].where(~(rows[name] > jump), rows[name] + 200 * YEAR)
+    assert len(diagnose(tables))
 
 
 def test_different_clocks_of_the_two_directions() -> None:
