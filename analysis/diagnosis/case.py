@@ -36,18 +36,25 @@ class Case:
     def __init__(self, tables: duckdb.DuckDBPyConnection) -> None:
         """`tables`: a connection of `analysis.sql.query.connected` with all tables of `TABLES`."""
         self._tables = tables
-        self._answers: dict[str, list[Row]] = {}
+        self._answers: dict[str, pd.DataFrame] = {}
+        self._rows: dict[str, list[Row]] = {}
 
-    def answer(self, command: str) -> list[Row]:
-        """The rows of an answer: ``throttle --by client_id,api``, as on the command line."""
+    def table(self, command: str) -> pd.DataFrame:
+        """The result of an answer: ``throttle --by client_id,api``, as on the command line."""
         if command not in self._answers:
             name, *given = shlex.split(command)
             names = [word.removeprefix("--") for word in given[::2]]
             options: Row = dict(zip(names, given[1::2], strict=True))
             if "by" in options:
                 options["by"] = options["by"].split(",")
-            self._answers[command] = plain(ANSWERS[name].function(self._tables, **options))
+            self._answers[command] = ANSWERS[name].function(self._tables, **options)
         return self._answers[command]
+
+    def answer(self, command: str) -> list[Row]:
+        """The rows of `table`."""
+        if command not in self._rows:
+            self._rows[command] = plain(self.table(command))
+        return self._rows[command]
 
     def rows(self, query: str) -> list[Row]:
         """The rows of a query in SQL."""

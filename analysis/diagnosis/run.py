@@ -62,16 +62,20 @@ def diagnosed(tables: Tables, values: Mapping[str, Mapping[str, float]]) -> Diag
     from analysis.sql.query import connected
 
     with connected(tables, DIAGNOSIS_TABLES) as connection:
-        case = Case(connection)
-        first, last = case.span
-        return Diagnosis(
-            findings=_findings(case, values),
-            clients=case.time_of_clients(),
-            requests=case.requests,
-            first_time=first,
-            last_time=last,
-            rules=len(RULES),
-        )
+        return diagnosis_of(Case(connection), values)
+
+
+def diagnosis_of(case: Case, values: Mapping[str, Mapping[str, float]]) -> Diagnosis:
+    """See `diagnosed`."""
+    first, last = case.span
+    return Diagnosis(
+        findings=_findings(case, values),
+        clients=case.time_of_clients(),
+        requests=case.requests,
+        first_time=first,
+        last_time=last,
+        rules=len(RULES),
+    )
 
 
 def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:

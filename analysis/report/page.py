@@ -20,9 +20,9 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from analysis.diagnosis.case import plain
+from analysis.diagnosis.case import Case, plain
 from analysis.diagnosis.catalog import limits
-from analysis.diagnosis.run import Diagnosis, diagnosed
+from analysis.diagnosis.run import Diagnosis, diagnosis_of
 from analysis.display.diagnosis_screen import sentence
 from analysis.display.presentation import names
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
@@ -79,11 +79,12 @@ def page(
     returns the command line of an answer, by its name; `chosen`: the filter of the exchanges.
     """
     totals, span = chart_data.totals(sql), chart_data.span(sql)
-    diagnosis = diagnosed(sql, limits({}))
+    case = Case(sql)
+    diagnosis = diagnosis_of(case, limits({}))
     items: list[dict[str, Any]] = []
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
-    for section in sections(sql, span):
+    for section in sections(sql, span, case):
         answer = section.answer
         section_charts = []
         for number, (title, chart) in enumerate(section.charts):

@@ -14,6 +14,7 @@ import duckdb
 import pandas as pd
 
 from analysis.answers import ANSWERS, Answer
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.report import answer_charts, chart_data, charts
 from analysis.report.chart_elements import Chart, with_time_range
@@ -105,14 +106,16 @@ class Section:
     """Further tables, by their title."""
 
 
-def sections(sql: duckdb.DuckDBPyConnection, span: chart_data.Span | None) -> Iterator[Section]:
+def sections(
+    sql: duckdb.DuckDBPyConnection, span: chart_data.Span | None, case: Case
+) -> Iterator[Section]:
     """All sections, in the order of `ANSWERS`.
 
     `sql`: a connection with `TABLES`. `span`: the time range of the exchanges; None, for a capture
-    without exchanges, gives no charts.
+    without exchanges, gives no charts. `case`: has the answers that the diagnosis computed.
     """
     for answer in ANSWERS.values():
-        rows = answer.function(sql)
+        rows = case.table(answer.name)
         section_charts: list[tuple[str, dict[str, Any]]] = []
         if span is not None:
             chart_input = ChartInput(sql, span, rows)
