@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final, Self, TypeAlias
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
@@ -27,6 +28,7 @@ from analysis.sql.databases import open_database
 from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, RANKS, rank_rows, row_order
 from analysis.sql.views import schema
+from dissector.packets.block import Int64
 
 MEMORY: Final = 256 << 20
 """Memory budget of DuckDB in bytes; beyond it, DuckDB spills to disk."""
@@ -36,8 +38,9 @@ GROUP_ROWS: Final = 1 << 15
 """Approximate rows of a row group."""
 _STEP: Final = 1 << 20
 """Difference of the numbers of rows that are in order."""
-_LATE_SHARE: Final = 1 / 16
-"""Most rows out of order, as a share of the rows of a table; beyond it, they are sorted."""
+_MOST_LATE: Final = 1 << 17
+"""Most late rows of a table; if there are more, the table is sorted. Less than `_STEP`."""
+_BATCH_ROWS: Final = 1 << 18
 
 Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 """Names of tables, each with a batch of its rows."""
@@ -77,30 +80,55 @@ def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -
     stored, late = f"stored_{name}", f"late_{name}"
     _open_file(connection, stored, file)
     rank_rows(connection, name, stored)
-    connection.execute(f"""
-      create temp table {late} as
-      with marked as (
-        select row, place, place < max(place) over (order by row) as is_late from {RANKS}),
-      followed as (
-        select *, max(row) filter (not is_late) over earlier as row_before,
-          max(place) filter (not is_late) over earlier as place_before
-        from marked window earlier as (order by place))
-      select row, place - coalesce(place_before, -1) as distance,
-        coalesce(row_before, -1) * {_STEP} + distance as {NTH}
-      from followed where is_late""")
-    count, distance, rows = connection.execute(f"""
-      select count(*), coalesce(max(distance), 0), (select count(*) from {RANKS}) from {late}
-      """).fetchone() or (0, 0, 0)
+    numbers = _late_numbers(connection)
     connection.execute(f"drop table {RANKS}")
-    if count > _LATE_SHARE * rows or distance >= _STEP:
-        connection.execute(f"delete from {late}")
+    if numbers is None:
         _open_file(connection, stored, _ordered(connection, name, file))
-        count = 0
-    in_order = f"select * exclude (row), row * {_STEP} as {NTH} from {stored}"
-    with_late = f"""
-      select {stored}.* exclude (row), coalesce({NTH}, row * {_STEP}) as {NTH}
-      from {stored} left join {late} using (row)"""
-    connection.execute(f"create temp view {name} as {with_late if count else in_order}")
+    if not numbers:
+        query = f"select * exclude (row), row * {_STEP} as {NTH} from {stored}"
+    else:
+        connection.register(f"given_{late}", numbers)
+        connection.execute(f"create temp table {late} as from given_{late}")
+        connection.unregister(f"given_{late}")
+        query = f"""
+          select {stored}.* exclude (row), coalesce({NTH}, row * {_STEP}) as {NTH}
+          from {stored} left join {late} using (row)"""
+    connection.execute(f"create temp view {name} as {query}")
+
+
+def _late_numbers(connection: duckdb.DuckDBPyConnection) -> pa.Table | None:
+    """The late rows of `RANKS` with their numbers; None if there are more than `_MOST_LATE`."""
+    nothing = np.zeros(0, np.int64)
+    late = [(nothing, nothing)]
+    count, latest = 0, -1
+    for row, place in _by_row(connection):
+        highest = np.maximum(np.maximum.accumulate(place), latest)
+        latest = highest[-1]
+        is_late = place < highest
+        late.append((row[is_late], place[is_late]))
+        count += len(late[-1][0])
+        if count > _MOST_LATE:
+            return None
+    rows, places = map(np.concatenate, zip(*late, strict=True))
+    order = places.argsort()
+    rows, places = rows[order], places[order]
+    row_before, place_before = np.full((2, len(rows)), -1)
+    for row, place in _by_row(connection) if len(rows) else ():
+        is_in_order = ~np.isin(place, places)
+        row, place = row[is_in_order], place[is_in_order]
+        index = place.searchsorted(places) - 1
+        has_row = index >= 0
+        row_before[has_row] = row[index[has_row]]
+        place_before[has_row] = place[index[has_row]]
+    return pa.table({"row": rows, NTH: row_before * _STEP + places - place_before})
+
+
+def _by_row(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64]]:
+    """Row and place of `RANKS`, in order of the rows."""
+    query = f"select row, place from {RANKS} order by row"
+    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+        if len(batch):
+            yield batch["row"].to_numpy(), batch["place"].to_numpy()
 
 
 def _open_file(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:

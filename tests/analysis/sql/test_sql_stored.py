@@ -49,14 +49,16 @@ def test_the_row_order_begins_with_time_and_connection() -> None:
     assert row_order("exchanges", keys_only=True).endswith('"connection_id", "correlation_id"')
 
 
-@pytest.mark.parametrize("share", [0, 1 / 16, 1])
+@pytest.mark.parametrize("most", [0, 3, 100])
+@pytest.mark.parametrize("batch", [1, 7, 100])
 @given(keys=st.lists(KEYS, max_size=30))
 def test_rows_are_numbered_in_the_row_order(
-    share: float, keys: list[tuple[int | None, int, int]]
+    most: int, batch: int, keys: list[tuple[int | None, int, int]]
 ) -> None:
-    """With any share of late rows: sorted beyond a share of 0, never sorted with a share of 1."""
+    """With any number of late rows; the table is sorted if there are more than `most`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "_LATE_SHARE", share)
+        patch.setattr(module, "_MOST_LATE", most)
+        patch.setattr(module, "_BATCH_ROWS", batch)
         rows = numbered(batches(keys))
     assert [place for _, place in rows] == expected(batches(keys))
     numbers = [number for number, _ in rows]
@@ -67,8 +69,7 @@ def test_rows_are_numbered_in_the_row_order(
 def test_late_rows_before_all_others_or_in_one_place(
     late: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More of them than numbers between two rows: the rows are sorted."""
-    monkeypatch.setattr(module, "_LATE_SHARE", 1)
+    monkeypatch.setattr(module, "_MOST_LATE", 3)
     monkeypatch.setattr(module, "_STEP", 4)
     for first in (0, 6):
         keys = [(5, 1, 1), (7, 1, 1), (8, 1, 1), *[(first, 1, 1)] * late]
