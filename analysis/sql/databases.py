@@ -1,10 +1,16 @@
-"""New databases of DuckDB, in memory."""
+"""New databases of DuckDB, in memory, and their memory budget."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 import duckdb
+
+from dissector.errors import DissectorError
+
+T = TypeVar("T")
 
 
 def open_database(**settings: str | bool | int) -> duckdb.DuckDBPyConnection:
@@ -15,3 +21,30 @@ def open_database(**settings: str | bool | int) -> duckdb.DuckDBPyConnection:
     with suppress(duckdb.InvalidInputException):
         connection.execute("set enable_progress_bar = false")
     return connection
+
+
+def within_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
+    """The result of `work`, which runs again without the memory limit if it exceeds the limit.
+
+    Some state, as of a quantile or a sort of very many rows, cannot be written to disk. Raises
+    DissectorError if there is not enough memory, or the disk is full.
+    """
+    try:
+        try:
+            return work()
+        except duckdb.OutOfMemoryException:
+            with _all_memory(connection):
+                return work()
+    except duckdb.OperationalError as error:
+        raise DissectorError(str(error).splitlines()[0]) from error
+
+
+@contextmanager
+def _all_memory(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Lift the memory limit."""
+    ((limit,),) = connection.sql("select current_setting('memory_limit')").fetchall()
+    connection.execute("reset memory_limit")
+    try:
+        yield
+    finally:
+        connection.execute(f"set memory_limit = '{limit}'")

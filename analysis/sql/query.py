@@ -24,7 +24,7 @@ from analysis.frames import frame
 from analysis.input.open import open_input
 from analysis.reading import streamed
 from analysis.sql.context import create_context
-from analysis.sql.databases import open_database
+from analysis.sql.databases import open_database, within_memory
 from analysis.sql.expressions import By, column_names
 from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, register_numbered
@@ -174,25 +174,7 @@ def in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     """The rows of a query. Raises DissectorError if there is not enough memory."""
-    try:
-        try:
-            return connection.sql(query).to_arrow_table()
-        except duckdb.OutOfMemoryException:
-            with _all_memory(connection):
-                return connection.sql(query).to_arrow_table()
-    except duckdb.OperationalError as error:
-        raise DissectorError(str(error).splitlines()[0]) from error
-
-
-@contextmanager
-def _all_memory(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Lift the memory limit: some state, as of a quantile, cannot be written to disk."""
-    ((limit,),) = connection.sql("select current_setting('memory_limit')").fetchall()
-    connection.execute("reset memory_limit")
-    try:
-        yield
-    finally:
-        connection.execute(f"set memory_limit = '{limit}'")
+    return within_memory(connection, lambda: connection.sql(query).to_arrow_table())
 
 
 def _type(type: pa.DataType) -> pa.DataType:

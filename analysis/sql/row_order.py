@@ -7,6 +7,8 @@ tables have equal answers, wherever they come from.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -29,6 +31,8 @@ _IN_MESSAGE: Final = (
 )  # fmt: skip
 RANKS: Final = "ranks"
 """Temporary table of `rank_rows`."""
+BATCH_ROWS: Final = 1 << 18
+"""Rows of `RANKS` that are read at a time."""
 _GIVEN: Final = "rows_to_number"
 _TIMES: Final = ("request_time", "time", "first_time", "response_time")
 
@@ -49,26 +53,49 @@ def row_order(name: str, keys_only: bool = False) -> str:
 
 
 def rank_rows(connection: duckdb.DuckDBPyConnection, name: str, rows: str) -> None:
-    """Create `RANKS`: the place of each row of a view in the row order, from 0.
+    """Create `RANKS` with the rows of a view in the row order: `rowid` is the place of a row.
 
     The view has the columns of a table, and `row`, a number. To compare all columns takes long. So
     the columns of `keys_only` are tried first: they suffice unless two rows are equal in them.
+    Sorted on disk, unlike a window over all rows, which DuckDB keeps in memory.
     """
-    for keys_only in (True, False):
-        connection.execute(f"""
-          create or replace temp table {RANKS} as
-          select row, row_number() over keys - 1 as place,
-            place != rank() over keys - 1 as is_tie
-          from {rows} window keys as (order by {row_order(name, keys_only)})""")
-        if connection.execute(f"from {RANKS} where is_tie limit 1").fetchone() is None:
-            return
+    with in_order(connection):
+        for keys_only in (True, False):
+            order = row_order(name, keys_only)
+            connection.execute(f"""
+              create or replace temp table {RANKS} as
+              select row, hash({order}) as key from {rows} order by {order}""")
+            if not _has_ties(connection):
+                return
+
+
+def _has_ties(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Whether two rows of `RANKS` that follow each other have the same key."""
+    latest = np.zeros(0, np.uint64)
+    for batch in connection.sql(f"select key from {RANKS}").to_arrow_reader(BATCH_ROWS):
+        keys = np.concatenate([latest, batch["key"].to_numpy()])
+        if (keys[1:] == keys[:-1]).any():
+            return True
+        latest = keys[-1:]
+    return False
+
+
+@contextmanager
+def in_order(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    """Let new tables and files have the order of the rows that are written to them."""
+    ((before,),) = connection.sql("select current_setting('preserve_insertion_order')").fetchall()
+    connection.execute("set preserve_insertion_order = true")
+    try:
+        yield
+    finally:
+        connection.execute(f"set preserve_insertion_order = {before}")
 
 
 def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> pa.Array:
     """The values of `NTH` for the rows of a table; times without a zone."""
     connection.register(_GIVEN, table.append_column("row", pa.array(np.arange(len(table)))))
     rank_rows(connection, name, _GIVEN)
-    places = connection.execute(f"select place from {RANKS} order by row").fetchnumpy()["place"]
+    places = connection.execute(f"select rowid from {RANKS} order by row").fetchnumpy()["rowid"]
     connection.execute(f"drop table {RANKS}")
     connection.unregister(_GIVEN)
     return pa.array(np.asarray(places, np.int64))

@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
 
@@ -24,9 +25,9 @@ import pyarrow.parquet
 
 from analysis.export.formats import parquet_options
 from analysis.sql.context import create_context
-from analysis.sql.databases import open_database
+from analysis.sql.databases import open_database, within_memory
 from analysis.sql.intervals import create_function
-from analysis.sql.row_order import NTH, RANKS, rank_rows, row_order
+from analysis.sql.row_order import BATCH_ROWS, NTH, RANKS, in_order, rank_rows, row_order
 from analysis.sql.views import schema
 from dissector.packets.block import Int64
 
@@ -40,7 +41,6 @@ _STEP: Final = 1 << 20
 """Difference of the numbers of rows that are in order."""
 _MOST_LATE: Final = 1 << 17
 """Most late rows of a table; if there are more, the table is sorted. Less than `_STEP`."""
-_BATCH_ROWS: Final = 1 << 18
 
 Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 """Names of tables, each with a batch of its rows."""
@@ -53,7 +53,7 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
     `rows`: those of `Capture.stream`, whose errors are passed on. `names` may include a context
     (see `analysis.sql.context`). A view has the columns of `analysis.sql.views.schema`, and those
     that answers need (see `analysis.sql.query`). Raises OSError when the folder of temporary files
-    is full.
+    is full, DissectorError when memory does not suffice.
     """
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
@@ -64,7 +64,7 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
         # DuckDB's threads start after reading: a process with threads must not be forked.
         with connect(folder) as connection:
             for name, file in files.items():
-                _create_view(connection, name, file)
+                within_memory(connection, partial(_create_view, connection, name, file))
             create_context(connection, files)
             create_function(connection)
             yield connection
@@ -125,8 +125,8 @@ def _late_numbers(connection: duckdb.DuckDBPyConnection) -> pa.Table | None:
 
 def _by_row(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[Int64, Int64]]:
     """Row and place of `RANKS`, in order of the rows."""
-    query = f"select row, place from {RANKS} order by row"
-    for batch in connection.sql(query).to_arrow_reader(_BATCH_ROWS):
+    query = f"select row, rowid as place from {RANKS} order by row"
+    for batch in connection.sql(query).to_arrow_reader(BATCH_ROWS):
         if len(batch):
             yield batch["row"].to_numpy(), batch["place"].to_numpy()
 
@@ -141,9 +141,8 @@ def _ordered(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> Pa
     """Replace the file of a table by one with its rows in `row_order`."""
     ordered = file.with_suffix(".ordered.parquet")
     rows = connection.read_parquet(str(file)).order(row_order(name))
-    connection.execute("set preserve_insertion_order = true")
-    rows.to_parquet(str(ordered), compression="zstd", row_group_size=GROUP_ROWS)
-    connection.execute("set preserve_insertion_order = false")
+    with in_order(connection):
+        rows.to_parquet(str(ordered), compression="zstd", row_group_size=GROUP_ROWS)
     file.unlink()
     return ordered
 

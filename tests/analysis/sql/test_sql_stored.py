@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from analysis.sql import row_order as row_order_module
 from analysis.sql import stored as module
 from analysis.sql.row_order import NTH, row_order
 from analysis.sql.stored import stored
@@ -49,16 +51,19 @@ def test_the_row_order_begins_with_time_and_connection() -> None:
     assert row_order("exchanges", keys_only=True).endswith('"connection_id", "correlation_id"')
 
 
-@pytest.mark.parametrize("most", [0, 3, 100])
-@pytest.mark.parametrize("batch", [1, 7, 100])
-@given(keys=st.lists(KEYS, max_size=30))
+@given(
+    most=st.sampled_from([0, 3, 100]),
+    batch=st.sampled_from([1, 7, 100]),
+    keys=st.lists(KEYS, max_size=30),
+)
 def test_rows_are_numbered_in_the_row_order(
     most: int, batch: int, keys: list[tuple[int | None, int, int]]
 ) -> None:
     """With any number of late rows; the table is sorted if there are more than `most`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_MOST_LATE", most)
-        patch.setattr(module, "_BATCH_ROWS", batch)
+        patch.setattr(module, "BATCH_ROWS", batch)
+        patch.setattr(row_order_module, "BATCH_ROWS", batch)
         rows = numbered(batches(keys))
     assert [place for _, place in rows] == expected(batches(keys))
     numbers = [number for number, _ in rows]
@@ -74,3 +79,23 @@ def test_late_rows_before_all_others_or_in_one_place(
     for first in (0, 6):
         keys = [(5, 1, 1), (7, 1, 1), (8, 1, 1), *[(first, 1, 1)] * late]
         assert [place for _, place in numbered(batches(keys))] == expected(batches(keys))
+
+
+def test_more_rows_than_the_memory_budget_can_sort(monkeypatch: pytest.MonkeyPatch) -> None:
+    count = 1_500_000
+    schema = TABLES["brokers"].schema
+    columns = {name: pa.nulls(count, schema.field(name).type) for name in schema.names}
+    numbers = pa.array(range(count), pa.int64())
+    columns["connection_id"] = pc.subtract(count, numbers)  # as late as possible
+    columns["time"] = pc.divide(numbers, 2).cast(schema.field("time").type)
+    rows = pa.RecordBatch.from_pydict(columns, schema=schema)
+    monkeypatch.setattr(module, "MEMORY", 16 << 20)
+    with stored([("brokers", rows)], ("brokers",)) as connection:
+        query = f"select connection_id from brokers order by {NTH} limit 3"
+        assert connection.execute(query).fetchall() == [(count - 1,), (count,), (count - 3,)]
+    monkeypatch.setattr(module, "within_memory", lambda _, work: work())
+    with (
+        pytest.raises(duckdb.OutOfMemoryException),
+        stored([("brokers", rows)], ("brokers",)),
+    ):
+        pass
