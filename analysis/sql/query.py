@@ -6,8 +6,8 @@ paths: then the tables that are needed are read to disk. A query names the colum
 it needs. DuckDB reads only these from disk, and the result is as large as the answer, not as the
 capture.
 
-In a query, times are TIMESTAMP_NS in UTC, and every table has the additional column `NTH`: the
-number of the row in the order of `analysis.sql.row_order`.
+In a query, times are TIMESTAMP_NS in UTC, and every table has the additional column `NTH`: a number
+that increases in the order of `analysis.sql.row_order`.
 """
 
 from __future__ import annotations

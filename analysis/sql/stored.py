@@ -3,7 +3,8 @@
 One pass over the capture writes each table to a Parquet file in a temporary folder. DuckDB reads
 the columns of a query, a few row groups at a time. It spills sorts, joins and groups that exceed
 its memory budget to the same folder. So the memory of an answer depends on its result, and hardly
-on the capture: only the values of an exact quantile stay in memory, eight bytes each.
+on the capture. Two things stay in memory: the values of an exact quantile, eight bytes each, and a
+small part of a sort. If they exceed the budget, it is lifted (`analysis.sql.databases`).
 """
 
 from __future__ import annotations
