@@ -65,8 +65,8 @@ class RequestLog:
         while sum(map(len, self._keys[1:])) >= LOG_ENTRIES:
             del self._keys[0], self._kinds[0], self._orders[0]
         if len(self._keys) > _CHUNKS:
-            self._keys = [np.concatenate(self._keys)]
-            self._kinds = [np.concatenate(self._kinds)]
+            self._keys = [np.concatenate(self._keys)[-LOG_ENTRIES:]]
+            self._kinds = [np.concatenate(self._kinds)[-LOG_ENTRIES:]]
             self._orders = [None]
 
     def find(self, stream: int, correlation: int) -> list[tuple[int, int]]:

@@ -48,13 +48,16 @@ def test_the_requests_of_forgotten_connections_are_forgotten() -> None:
     assert log.find(4, 7) == [(3, 1)]
 
 
-def test_the_log_is_bounded() -> None:
+@pytest.mark.parametrize("parts", [16, 1000])
+def test_the_log_is_bounded(parts: int) -> None:
     log = RequestLog()
-    count = LOG_ENTRIES // 16
-    for block in range(200):
+    count = LOG_ENTRIES // parts
+    blocks = 3 * parts + 100
+    for block in range(blocks):
         keys = key_of(np.full(count, 2), block * count + np.arange(count))
         log.add(keys, np.full(count, METADATA_V1, np.int32))
-    assert log.find(2, 200 * count - 1) == [(3, 1)]
+    assert log.find(2, blocks * count - 1) == [(3, 1)]
+    assert log.find(2, blocks * count - LOG_ENTRIES) == [(3, 1)]
     assert log.find(2, 0) == []
 
 
