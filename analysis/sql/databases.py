@@ -1,4 +1,4 @@
-"""New databases of DuckDB, in memory, and their memory budget."""
+"""New databases of DuckDB, in memory, and their settings."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ def within_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) 
         try:
             return work()
         except duckdb.OutOfMemoryException:
-            with _all_memory(connection):
+            with changed_setting(connection, "memory_limit", None):
                 return work()
     except duckdb.OperationalError as error:
         raise DissectorError(str(error).splitlines()[0]) from error
 
 
 @contextmanager
-def _all_memory(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Lift the memory limit."""
-    ((limit,),) = connection.sql("select current_setting('memory_limit')").fetchall()
-    connection.execute("reset memory_limit")
+def changed_setting(
+    connection: duckdb.DuckDBPyConnection, name: str, value: str | None
+) -> Iterator[None]:
+    """Change a setting of DuckDB while the context lasts; None: to its default."""
+    ((before,),) = connection.sql(f"select current_setting('{name}')::text").fetchall()
+    connection.execute(f"reset {name}" if value is None else f"set {name} = '{value}'")
     try:
         yield
     finally:
-        connection.execute(f"set memory_limit = '{limit}'")
+        connection.execute(f"set {name} = '{before}'")

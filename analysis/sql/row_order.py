@@ -7,8 +7,7 @@ tables have equal answers, wherever they come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from functools import cache
 from typing import Final
 
@@ -17,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.sql.context import CONTEXT
+from analysis.sql.databases import changed_setting
 from dissector.tables import TABLES
 
 NTH: Final = "nth"
@@ -80,15 +80,9 @@ def _has_ties(connection: duckdb.DuckDBPyConnection) -> bool:
     return False
 
 
-@contextmanager
-def in_order(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+def in_order(connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
     """Let new tables and files have the order of the rows that are written to them."""
-    ((before,),) = connection.sql("select current_setting('preserve_insertion_order')").fetchall()
-    connection.execute("set preserve_insertion_order = true")
-    try:
-        yield
-    finally:
-        connection.execute(f"set preserve_insertion_order = {before}")
+    return changed_setting(connection, "preserve_insertion_order", "true")
 
 
 def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> pa.Array:

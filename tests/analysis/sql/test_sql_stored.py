@@ -20,7 +20,7 @@ KEYS = st.tuples(st.integers(0, 9) | st.none(), st.integers(0, 3), st.integers(0
 
 
 def batches(keys: list[tuple[int | None, int, int]]) -> pa.RecordBatch:
-    """Rows of `batches`; `last_offset` is the place of a row, and `crc_ok` null."""
+    """Rows of `batches`; `last_offset` is the place of a row."""
     rows = [
         {"time": time, "connection_id": connection, "partition": partition, "last_offset": place}
         for place, (time, connection, partition) in enumerate(keys)
