@@ -47,6 +47,7 @@ FUNCTIONS = {
     "messages": (
         "read_numbers",
         "copy_ranges",
+        "follow_batches",
         "read_ids",
         "read_request_headers",
         "read_response_headers",

@@ -220,6 +220,16 @@ def copy_ranges(
 ) -> None:  # fmt: skip
     """The bytes of n ranges, one range after the other."""
 
+def follow_batches(
+    data: Bytes, address: Int64, position: Int64, length: Int64, start: Int64, stop: Int64,
+    smallest: Int64, field: Int64, at: Int64, size: Int64, magic: Int64, broken: Int64,
+) -> int:  # fmt: skip
+    """The batches between `start` and `stop` of n fields: field, address, size and magic of each.
+
+    Returns their number. Those for which the arrays are too short are only counted. `smallest`:
+    size of an empty batch, by magic. `broken`: where bytes are not a batch, in each field; or -1.
+    """
+
 def read_ids(
     data: Bytes, address: Int64, position: Int64, length: Int64, chosen: Int64, start: Int64,
     end: Int64, offset: int, ids: Int64,

@@ -27,6 +27,11 @@ BoolsOut = cython.typedef(cython.uchar[::1])
 HeaderVersions = cython.typedef(cython.const[cython.schar][::1])
 
 ONE = cython.declare(cython.ulonglong, 1)
+FRONT = cython.declare(cython.longlong, 17)
+OVERHEAD = cython.declare(cython.longlong, 12)
+"""See `batch_headers`."""
+MIN_BATCH = cython.declare(cython.longlong, 13)
+"""Zeros, and so lost bytes, are not a batch."""
 # Fields of a node: see `decoder_program`.
 KIND = cython.declare(cython.longlong, 0)
 WIDTH = cython.declare(cython.longlong, 1)
@@ -251,6 +256,35 @@ def copy_ranges(
                     ]
                 here += step
                 place += step
+
+
+def follow_batches(
+    data: Bytes, address: Ints, position: Ints, length: Ints, start: Ints, stop: Ints,
+    smallest: Ints, field: IntsOut, at: IntsOut, size: IntsOut, magic: IntsOut, broken: IntsOut,
+) -> int:  # fmt: skip
+    space: _Space = _Space()
+    count: Int = 0
+    here: Int
+    bytes_here: Int
+    kind: Int
+    index: Int
+    _space(space, data, address, position, length)
+    with cython.nogil:
+        for index in range(start.shape[0]):
+            broken[index] = -1
+            here = start[index]
+            while stop[index] - here >= FRONT:
+                kind = space.number(here + 16, 1, False)
+                bytes_here = space.number(here + 8, 4, True) + OVERHEAD
+                if kind >= smallest.shape[0] or bytes_here < max(smallest[kind], MIN_BATCH):
+                    broken[index] = here
+                    break
+                if count < field.shape[0]:
+                    field[count], at[count] = index, here
+                    size[count], magic[count] = bytes_here, kind
+                count += 1
+                here += bytes_here
+    return count
 
 
 def read_ids(

@@ -9,8 +9,8 @@ formats have the same first 17 bytes:
         12   int32   partition leader epoch   CRC-32 of all bytes after it
         16   int8    magic                    magic
 
-So all fields of a block are followed together, one batch of each field per step, for all formats.
-Then the bytes after the magic are read for all batches of a format at once:
+So a compiled loop follows the batches of all formats. Then the bytes after the magic are read for
+all batches of a format at once:
 
     magic 2   17 crc (CRC-32C of all bytes after it), 21 attributes, 23 last offset delta,
               27 base timestamp, 35 max timestamp, 43 producer id, 51 producer epoch,
@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import Int32, Int64, UInt32
 from dissector.problems import Problem
@@ -45,13 +46,12 @@ FRONT = 17
 """First bytes of a batch, up to its length and format."""
 MIN_SIZE = (26, 34, 61)
 """Size of an empty batch, by magic."""
+_MIN_SIZE = np.array(MIN_SIZE)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """Name of each codec, by the low three bits of the attributes."""
 TIMESTAMP_TYPES = ("create_time", "log_append_time")
 
 _TIMESTAMP_TYPE, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
-_ALONE = 16
-"""With fewer unfinished fields, following each alone is faster than arrays."""
 
 
 @arrays
@@ -116,67 +116,30 @@ class BatchOffsets:
     broken: list[tuple[int, int]]
     """Field and address of bytes that are not a batch."""
 
-    def ordered(self) -> BatchOffsets:
-        """Sorted by field, then by address."""
-        if (np.diff(self.field) > 0).all():
-            return self
-        order = np.lexsort((self.address, self.field))
-        return BatchOffsets(
-            self.field[order], self.address[order], self.size[order], self.magic[order], self.broken
-        )
-
 
 def follow_sizes(space: ByteView, start: Int64, stop: Int64) -> BatchOffsets:
-    """Follow the sizes through all fields at once, from `start` to `stop`."""
-    going, at = np.arange(len(start)), start.astype(np.int64)
-    steps = [(going[:0], at[:0], at[:0], at[:0])]
-    broken: list[tuple[int, int]] = []
-    while len(going) >= _ALONE:
-        has_header = at + FRONT <= stop[going]
-        if not has_header.all():
-            going, at = going[has_header], at[has_header]
-        magic = space.number(at + 16, "u1")
-        size = space.number(at + 8, "i4") + OVERHEAD
-        good = is_sane(magic, size)
-        if not good.all():
-            broken += zip(going[~good].tolist(), at[~good].tolist(), strict=True)
-            going, at, size, magic = going[good], at[good], size[good], magic[good]
-        steps.append((going, at, size, magic))
-        at = at + size
-    for index, begin in zip(going.tolist(), at.tolist(), strict=True):
-        places, sizes, magics, end = _follow_one(space, begin, int(stop[index]))
-        alone = np.full(len(places), index), np.array(places, np.int64), np.array(sizes, np.int64)
-        steps.append((*alone, np.array(magics, np.int64)))
-        if end is not None:
-            broken.append((index, end))
-    field, address, size, magic = (np.concatenate(column) for column in zip(*steps, strict=True))
-    return BatchOffsets(field, address, size, magic.astype(np.int8), broken).ordered()
+    """Follow the sizes through all fields, from `start` to `stop`."""
+    start, stop = np.ascontiguousarray(start, np.int64), np.ascontiguousarray(stop, np.int64)
+    broken = np.empty(len(start), np.int64)
+    room, count = -1, 2 * len(start)
+    while room < count:
+        room = count
+        field, address, size, magic = np.empty((4, room), np.int64)
+        count = _native.follow_batches(
+            *space.pieces, start, stop, _MIN_SIZE, field, address, size, magic, broken
+        )
+    errors = np.flatnonzero(broken >= 0)
+    return BatchOffsets(
+        field[:count], address[:count], size[:count], magic[:count].astype(np.int8),
+        list(zip(errors.tolist(), broken[errors].tolist(), strict=True)),
+    )  # fmt: skip
 
 
 def is_sane(magic: Int64, size: Int64) -> NDArray[np.bool_]:
     """Whether a batch of this magic can have this size."""
     known = magic < len(MIN_SIZE)
-    least = np.array(MIN_SIZE)[np.where(known, magic, 0)]
+    least = _MIN_SIZE[np.where(known, magic, 0)]
     return known & np.asarray(size >= least, np.bool_)
-
-
-def _follow_one(
-    space: ByteView, at: int, stop: int
-) -> tuple[list[int], list[int], list[int], int | None]:
-    """`follow_sizes` for one field: addresses, sizes, magics, and the address of an error."""
-    places: list[int] = []
-    sizes: list[int] = []
-    magics: list[int] = []
-    while at + FRONT <= stop:
-        front = space.bytes(at, FRONT)
-        magic, size = front[16], int.from_bytes(front[8:12], signed=True) + OVERHEAD
-        if magic >= len(MIN_SIZE) or size < MIN_SIZE[magic]:
-            return places, sizes, magics, at
-        places.append(at)
-        sizes.append(size)
-        magics.append(magic)
-        at += size
-    return places, sizes, magics, None
 
 
 def no_batch(space: ByteView, at: int, until: int) -> Problem:

@@ -81,14 +81,13 @@ def recover(
     if not added:
         return chain, problems
     new = np.array(added, np.int64).T
+    field, address = np.append(chain.field[keep], new[0]), np.append(chain.address[keep], new[1])
+    order = np.lexsort((address, field))
+    size, magic = np.append(chain.size[keep], new[2]), np.append(chain.magic[keep], new[3])
     repaired = BatchOffsets(
-        np.append(chain.field[keep], new[0]),
-        np.append(chain.address[keep], new[1]),
-        np.append(chain.size[keep], new[2]),
-        np.append(chain.magic[keep], new[3].astype(np.int8)),
-        chain.broken,
+        field[order], address[order], size[order], magic[order].astype(np.int8), chain.broken
     )
-    return repaired.ordered(), problems
+    return repaired, problems
 
 
 def _first_suspects(chain: BatchOffsets, batches: Batches) -> dict[int, int]:
