@@ -22,7 +22,7 @@ from pathlib import Path
 
 TIMEOUT = 300.0
 """Timeout of a process, in seconds."""
-MOST_SECONDS = 30.0
+MOST_SECONDS = 80.0
 """Limit for the sum of a program's runs, in seconds; then it does not run again."""
 
 Progress = Callable[[str], None]
