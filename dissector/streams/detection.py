@@ -14,7 +14,7 @@ In connections that are known to be Kafka, `resync` finds the messages.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,10 @@ from dissector.streams.table import (
 READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
+
+FIRST_GROUP, GROWTH = 32, 8
+"""Connections that are joined midway are decided in groups, each larger than the one before. The
+brokers of one group show which end is the client in the next ones."""
 
 TOKENS = 8
 """Most GSSAPI tokens of a client before its first request. Kerberos has three (RFC 4752)."""
@@ -221,8 +225,16 @@ class ProtocolDetector:
         """Decide connections by a request behind the boundary of each of these streams. Returns the
         first address in each stream where later bytes may confirm a request, or -1.
 
-        `peer_waits`: the opposite stream has bytes that cannot be read yet.
+        `index`: in order. `peer_waits`: the opposite stream has bytes that cannot be read yet.
         """
+        pending = np.empty(len(index), np.int64)
+        for group in _groups(chains.stream[index] >> 1):
+            pending[group] = self._seek_group(chains, index[group], peer_waits[group])
+        return pending
+
+    def _seek_group(self, chains: FrameChains, index: Int64, peer_waits: Bools) -> Int64:
+        """`seek`, with the brokers that earlier connections showed."""
+        self.identify_sides(np.unique(chains.stream[index] >> 1))
         table, stream, row = self._table, chains.stream[index], chains.stream[index] >> 1
         may_be_client = self._scorer.may_be_client(stream)
         boundary = chains.address_of(index, self._streams.boundary[stream])
@@ -335,6 +347,16 @@ class ProtocolDetector:
         kept = np.where(keep >= end, end, kept)
         boundary = self._streams.boundary
         boundary[stream] = np.maximum(boundary[stream], chains.position_of(index, kept))
+
+
+def _groups(row: Int64) -> Iterator[slice]:
+    """Slices of streams, by the rows of their connections: first few connections, then more."""
+    begin = np.append(np.flatnonzero(np.diff(row, prepend=-1)), len(row)).tolist()
+    done, size = 0, FIRST_GROUP
+    while done < len(begin) - 1:
+        last = min(done + size, len(begin) - 1)
+        yield slice(begin[done], begin[last])
+        done, size = last, size * GROWTH
 
 
 def _first(count: int, owner: Int64, value: Int64) -> Int64:

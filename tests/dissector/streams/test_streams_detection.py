@@ -13,7 +13,9 @@ from dissector.frame_reader import FrameReader
 from dissector.packets import open_packets
 from dissector.streams import Streams
 from dissector.streams.declared import comment
+from dissector.streams.detection import FIRST_GROUP
 from dissector.streams.limits import SHORT_GRACE
+from dissector.streams.request_evidence import IMPOSSIBLE
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.streams.table import KAFKA
 from tests.captures import recorded
@@ -126,6 +128,27 @@ def test_unanswered_bytes_inside_a_segment_decide_nothing():
     connection.broker(response(9, bytes(40)))
     out = dissect(dialogue.packets)
     assert not out.frames
+
+
+def test_brokers_show_which_end_is_the_client_in_later_connections():
+    """Responses that look like requests are decoded only while no broker is known."""
+    dialogue, number = Dialogue(), 3 << 16 | 1
+    sent, received = request(3, 1, number, b"sent"), response(number, request(3, 1, 7)[8:])
+    for _ in range(300):
+        connection = join_midway(dialogue)
+        connection.client(sent)
+        connection.broker(received)
+    decoded = []
+
+    def evidence(data: bytes, size: int) -> int:
+        decoded.append(data)
+        return 16 if data == sent[4:] else IMPOSSIBLE
+
+    streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
+    out = dissect(dialogue.packets, streams=streams)
+    assert out.messages() == ([sent[4:]] * 300, [received[4:]] * 300)
+    assert decoded.count(sent[4:]) == 300
+    assert decoded.count(received[4:]) <= FIRST_GROUP
 
 
 def test_requests_are_found_at_any_offset():
