@@ -39,7 +39,7 @@ def find(
                 folder, _, name = file.rpartition("/")
                 if file == STANDARD_INPUT:
                     real = file
-                elif Path(file).is_symlink():
+                elif os.path.islink(file):  # noqa: PTH114 - faster
                     real = os.path.realpath(file)
                 else:
                     real = f"{real_folder(folder or '/' * file.startswith('/'))}/{name}"
@@ -56,12 +56,12 @@ def matches(path: str) -> list[str]:
 
 def _below(folder: str, also: Callable[[str], bool]) -> Iterator[str]:
     """All captures in a folder and its subfolders, and unreadable files."""
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in os.walk(Path(folder)):
         folders.sort()
         for file in sorted(files):
-            path = Path(parent, file)
-            if path.is_file() and (_may_be_capture(str(path)) or also(str(path))):
-                yield str(path)
+            path = os.path.join(parent, file)  # noqa: PTH118 - pathlib takes longer than reading
+            if os.path.isfile(path) and (_may_be_capture(path) or also(path)):  # noqa: PTH113
+                yield path
 
 
 def _may_be_capture(path: str) -> bool:

@@ -37,6 +37,9 @@ _NEAR = 30 * 86400
 """Maximum time between two successive packets, in seconds, when searching after damage."""
 _SCAN_LIMIT = 1 << 19
 """Maximum number of records of one scan."""
+_SMALL_RECORD = 64
+"""Bytes. A scan has room for the records of a piece if they have this size; smaller ones take
+further scans."""
 _FIRST_RECORDS = 3
 """Number of records that identify a variant."""
 _ODD_LIMIT = 100
@@ -92,7 +95,7 @@ class Pcap:
         if len(self._variants) > 1:
             self._choose_variant(data, begin, end)
         header = self._record_bytes
-        room = min(max(end - begin, 0) // header + 1, _SCAN_LIMIT)
+        room = min(max(end - begin, 0) // _SMALL_RECORD + 1, _SCAN_LIMIT)
         table, is_likely = np.empty((4, room), np.int64), np.empty(room, np.uint8)
         whole, is_broken = _native.read_pcap(
             data, begin, end, self._order == ">", header, PACKET_LIMIT, self._unit, _NEAR,
