@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 # cython: initializedcheck=False
-"""Numbers and ranges at addresses, and the headers and bodies of messages.
+"""Numbers, ranges and batches at addresses, and the headers and bodies of messages.
 
 An address counts bytes of streams. `address`, `position` and `length` have one item per piece: the
 address of its first byte, the position of this byte in `data`, and its length. Addresses ascend.
@@ -27,9 +27,9 @@ BoolsOut = cython.typedef(cython.uchar[::1])
 HeaderVersions = cython.typedef(cython.const[cython.schar][::1])
 
 ONE = cython.declare(cython.ulonglong, 1)
+# Of the header of a batch: see `batch_headers`.
 FRONT = cython.declare(cython.longlong, 17)
 OVERHEAD = cython.declare(cython.longlong, 12)
-"""See `batch_headers`."""
 MIN_BATCH = cython.declare(cython.longlong, 13)
 """Zeros, and so lost bytes, are not a batch."""
 # Fields of a node: see `decoder_program`.

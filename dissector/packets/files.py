@@ -142,8 +142,8 @@ class Lane:
         if self.latest == BEFORE_ALL:
             self.latest = _start(times)
         order = np.maximum(np.maximum.accumulate(times), self.latest)
-        leaps = int(order[0]) - self.latest > _LEAP or (order[1:] - order[:-1] > _LEAP).any()
-        if leaps or self._leap is not None:
+        has_leap = int(order[0]) - self.latest > _LEAP or (order[1:] - order[:-1] > _LEAP).any()
+        if has_leap or self._leap is not None:
             pairs = zip_longest(times.tolist(), times[1:].tolist())
             order = np.array([self._place(*pair) for pair in pairs], np.int64)
         self.latest = int(order[-1])

@@ -233,7 +233,7 @@ class ProtocolDetector:
         return pending
 
     def _seek_group(self, chains: FrameChains, index: Int64, peer_waits: Bools) -> Int64:
-        """`seek`, with the brokers that earlier connections showed."""
+        """`seek` for a group of connections, with the brokers of earlier groups."""
         self.identify_sides(np.unique(chains.stream[index] >> 1))
         table, stream, row = self._table, chains.stream[index], chains.stream[index] >> 1
         may_be_client = self._scorer.may_be_client(stream)

@@ -13,9 +13,7 @@ from dissector.frame_reader import FrameReader
 from dissector.packets import open_packets
 from dissector.streams import Streams
 from dissector.streams.declared import comment
-from dissector.streams.detection import FIRST_GROUP
 from dissector.streams.limits import SHORT_GRACE
-from dissector.streams.request_evidence import IMPOSSIBLE
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.streams.table import KAFKA
 from tests.captures import recorded
@@ -34,121 +32,6 @@ from tests.dissector.streams.dialogue import (
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 TLS = 2
-
-
-def join_midway(dialogue: Dialogue):
-    return dialogue.connect(handshake=False)
-
-
-def test_a_capture_that_begins_in_the_middle_of_a_frame():
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
-    connection.client(random.Random(1).randbytes(700))
-    connection.broker(random.Random(2).randbytes(700))
-    for number in range(10, 15):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, bytes(40)))
-    out = dissect(dialogue.packets)
-    assert [len(each) for each in out.messages()] == [5, 5]
-    skipped = [each for each in out.problems if each.kind == "resync"]
-    assert [each.bytes for each in skipped] == [700, 700]
-
-
-def test_a_large_response_behind_the_first_request_of_a_late_capture():
-    """The stream of the client begins 64 packets after its first one, because an earlier one may
-    follow. The response has more bytes than are kept where no request waits."""
-    dialogue, large = Dialogue(), response(10, bytes(200_000))
-    connection = join_midway(dialogue)
-    for _ in range(200):
-        connection.broker(random.Random(2).randbytes(100))
-    connection.client(request(3, 1, 10))
-    for at in range(0, len(large), 8000):
-        connection.broker(large[at : at + 8000])
-    out = dissect(dialogue.packets)
-    assert out.messages() == ([request(3, 1, 10)[4:]], [large[4:]])
-    skipped = [each.bytes for each in out.problems if each.kind == "resync"]
-    assert skipped == [20_000]
-
-
-@pytest.mark.parametrize("packets_per_block", [1, 3, 100])
-def test_segments_that_begin_inside_requests(packets_per_block):
-    """The window of a client was closed: it sends its requests with the next segment, which begins
-    inside of one. Only the responses begin segments."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
-    requests = [request(3, 1, number, bytes(60)) for number in range(10, 16)]
-    sent = random.Random(1).randbytes(300) + b"".join(requests)
-    for at in range(0, len(sent), 250):
-        connection.client(sent[at : at + 250])
-    for number in range(9, 16):
-        connection.broker(response(number, bytes(40)))
-    out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), packets_per_block))
-    assert out.messages()[0] == [each[4:] for each in requests]
-    assert len(out.messages()[1]) == 7
-
-
-def test_all_requests_are_in_a_segment_that_begins_inside_of_one():
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
-    requests = [request(3, 1, number, b"\xff" * 60) for number in range(10, 16)]
-    connection.client(b"\xff" * 300 + b"".join(requests))
-    for number in range(10, 16):
-        connection.broker(response(number, bytes(40)))
-    assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
-
-
-def test_no_segment_of_a_late_capture_can_begin_a_response():
-    """The bytes of an earlier one look like a response that ends with the first segment."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
-    for number in (10, 11):
-        connection.client(request(3, 1, number))
-    connection.broker(bytes.fromhex("00000000 0000000b 00000040 00000000") + b"\x80" * 60)
-    connection.broker(bytes.fromhex("00000000 01000000") + b"\x80" * 32)
-    requests = [request(3, 1, number)[4:] for number in (10, 11)]
-    assert dissect(dialogue.packets).messages()[0] == requests
-
-
-def test_bytes_of_a_late_capture_that_look_like_two_responses_with_the_same_id():
-    """Zeros are frequent, and 0 is a possible id. A client that sends other ids sends it once."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
-    connection.client(request(3, 1, 108))
-    lookalike = bytes.fromhex("00000010 00000000") + b"\xff" * 12
-    connection.broker(b"\xff" * 11 + lookalike + bytes.fromhex("01000010 00000000") + b"\xff" * 30)
-    connection.broker(response(108, bytes(40)))
-    assert dissect(dialogue.packets).messages()[1] == [response(108, bytes(40))[4:]]
-
-
-def test_unanswered_bytes_inside_a_segment_decide_nothing():
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
-    topic = b"".join(request(3, 1, number, bytes(60)) for number in range(10, 16))
-    connection.client(random.Random(1).randbytes(300) + topic + bytes(1000))
-    connection.broker(response(9, bytes(40)))
-    out = dissect(dialogue.packets)
-    assert not out.frames
-
-
-def test_brokers_show_which_end_is_the_client_in_later_connections():
-    """Responses that look like requests are decoded only while no broker is known."""
-    dialogue, number = Dialogue(), 3 << 16 | 1
-    sent, received = request(3, 1, number, b"sent"), response(number, request(3, 1, 7)[8:])
-    for _ in range(300):
-        connection = join_midway(dialogue)
-        connection.client(sent)
-        connection.broker(received)
-    decoded = []
-
-    def evidence(data: bytes, size: int) -> int:
-        decoded.append(data)
-        return 16 if data == sent[4:] else IMPOSSIBLE
-
-    streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
-    out = dissect(dialogue.packets, streams=streams)
-    assert out.messages() == ([sent[4:]] * 300, [received[4:]] * 300)
-    assert decoded.count(sent[4:]) == 300
-    assert decoded.count(received[4:]) <= FIRST_GROUP
 
 
 def test_requests_are_found_at_any_offset():
