@@ -84,7 +84,9 @@ class RequestScorer:
         if body_bits <= IMPOSSIBLE:
             return IMPOSSIBLE
         is_head = bool(self._streams.state[stream] == HEAD)
-        bits = header_bits + body_bits + HEAD_BITS * is_head + _border_bits(chains, address)
+        bits = header_bits + body_bits
+        # The head of a stream begins a segment, however short its segments are.
+        bits += HEAD_BITS + BORDER_BITS if is_head else _border_bits(chains, address)
         bits += self._response_bits(chains, index, correlation, is_head)
         if is_head and body + size > end:
             bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])

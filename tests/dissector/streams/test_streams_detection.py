@@ -11,6 +11,7 @@ import pytest
 
 from dissector.frame_reader import FrameReader
 from dissector.packets import open_packets
+from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.declared import comment
 from dissector.streams.limits import SHORT_GRACE
@@ -294,6 +295,19 @@ def test_the_first_request_has_an_unknown_api_and_is_complete_in_a_later_block(s
     connection.fin()
     cuts = range(len(dialogue.packets))
     assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [first[4:]]
+
+
+@pytest.mark.parametrize("kind", [(1, 99), (999, 0), (3, 4)])
+@pytest.mark.parametrize("segment", [1, 3, 11, 12, 14, 20, 1 << 20])
+def test_the_decision_does_not_depend_on_the_segments_of_the_first_request(kind, segment):
+    """With the evidence of the protocol: little for an unknown version, much for a known one."""
+    dialogue, first = Dialogue(), request(*kind, 3, bytes(12), "stranger")
+    connection = dialogue.connect()
+    for at in range(0, len(first), segment):
+        connection.client(first[at : at + segment])
+    connection.fin()
+    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
+    assert dissect(dialogue.packets, streams=streams).messages()[0] == [first[4:]]
 
 
 UNKNOWN = (999, 0), (10005, 3), (3, 40)
