@@ -330,17 +330,20 @@ def walk_records(data: Bytes, begin: Int64, end: Int64, count: Int64, reached: I
     """
 
 def read_records(
-    data: Bytes, buffer: int, at: Int64, take: Int64, batch: Int64, base_offset: Int64,
-    base_timestamp: Int64, mask: Int64, batches: Int64, offset: Int64, timestamp: Int64,
-    key: UInt64, value: UInt64, header_at: Int64, header_count: Int64, is_good: Bools,
+    data: Bytes, buffer: int, at: Int64, end: Int64, take: Int64, batch: Int64,
+    base_offset: Int64, base_timestamp: Int64, mask: Int64, batches: Int64, offset: Int64,
+    timestamp: Int64, key: UInt64, value: UInt64, header_at: Int64, header_count: Int64,
+    is_good: Bools,
 ) -> int:  # fmt: skip
     """The next records of several batches, and whether their fields fill them. Returns the number
     of all headers. A damaged record has no key, no value and no headers.
 
     By batch: `at`: position of the next record, which is set to the one behind the records that are
-    read. `take`: number of records. `batch`: the number in `batches`. `mask`: -1, or 0 where
-    timestamp deltas do not count. `buffer`: number of `data` among the buffers of the views `key`
-    and `value`. `header_at`: position of the number of headers.
+    read. `end`: position behind the batch. `take`: number of records; where the batch has fewer,
+    `header_count` and `is_good` are set to 0, and the other columns are not. `batch`: the number in
+    `batches`. `mask`: -1, or 0 where timestamp deltas do not count. `buffer`: number of `data`
+    among the buffers of the views `key` and `value`. `header_at`: position of the number of
+    headers, if there are any.
     """
 
 def read_record_headers(

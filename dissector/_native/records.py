@@ -140,16 +140,15 @@ class _Reader:
         index: Int
         byte: Word
         word: Word = 0
-        size: Int = self.data.shape[0]
         if at < 0:
             raise IndexError
         # One check of bounds serves all bytes, and a fixed number of bytes needs no loop.
-        if at <= size - 8:
+        if at <= self.data.shape[0] - 8:
             for index in range(8):
                 byte = self.data[at + index]
                 word |= byte << 8 * index
         else:
-            for index in range(size - at):
+            for index in range(self.data.shape[0] - at):
                 byte = self.data[at + index]
                 word |= byte << 8 * index
         return word
@@ -162,13 +161,9 @@ class _Reader:
     def view(self, at: Int, length: Int) -> cython.int:
         """Make the view of a string; the length -1 is null."""
         word: Word
-        if length < 0:
-            self.front, self.back = NULL, 0
+        if length <= 0:
+            self.front, self.back = NULL if length < 0 else 0, 0
             return 0
-        if not 0 <= at <= self.data.shape[0] or length > self.data.shape[0] - at:
-            raise ValueError("a string outside of the data")
-        if at > MAX_VIEW or length > MAX_VIEW:
-            raise ValueError("a string is too long for a view")
         word = self.word(at)
         self.front, self.back = length, 0
         if length > INLINE:
@@ -176,11 +171,9 @@ class _Reader:
             self.back = self.back << 32 | self.buffer
         elif length > 8:
             self.back = self.word(at + 4) & ALL >> 8 * (INLINE - length)
-        elif length > 0:
+        else:
             word &= ALL >> 8 * (8 - length)
             self.back = word >> 32
-        else:
-            word = 0
         self.front |= (word << 32) & ALL
         return 0
 
@@ -234,55 +227,22 @@ def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: I
 
 @cython.final
 @cython.cclass
-class _Records(_Reader):
-    """Fields of records, as columns."""
+class _Record(_Reader):
+    """The fields of a record."""
 
-    key: WordsOut
-    value: WordsOut
-    header_at: IntsOut
-    header_count: IntsOut
-    is_good: BytesOut
+    key_at: Int
+    key_length: Int
     timestamp_delta: Int
     offset_delta: Int
-    headers: Int
-    """Number of all headers."""
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def read(self, at: Int, record: Int) -> Int:
-        """Read the record at `at` into a row. Returns the position behind it."""
-        length: Int
-        headers: Int
-        width: Int = 0
-        stop: Int = self.data.shape[0]
-        if at >= 0:
-            width = self.width(at, stop)
-        if width == 0:
-            raise ValueError("a record outside of the data")
-        length = self.number(at, width)
-        at += width
-        if not 0 < length <= stop - at:
-            raise ValueError("a record outside of the data")
-        stop = at + length
-        headers = self.fields(at + 1, stop, record)  # attributes: Kafka uses none of their bits
-        self.is_good[record] = headers >= 0
-        if headers < 0:
-            # A damaged record has no key, no value and no headers.
-            headers = self.timestamp_delta = self.offset_delta = 0
-            self.key[2 * record] = self.value[2 * record] = NULL
-            self.key[2 * record + 1] = self.value[2 * record + 1] = 0
-        self.header_count[record] = headers
-        self.headers += headers
-        return stop
+    header_at: Int
 
     @cython.cfunc
     @cython.nogil
     @cython.inline
     @cython.exceptval(-2)
-    def fields(self, at: Int, stop: Int, record: Int) -> Int:
-        """Read the fields of a record. Returns the number of its headers; -1 if it is damaged."""
-        header: Int
+    def fields(self, at: Int, stop: Int) -> Int:
+        """Read the fields of a record; its value is the string. Returns the number of its headers;
+        -1 if it is damaged."""
         headers: Int
         width: Int = self.width(at, stop)
         if width == 0:
@@ -296,28 +256,38 @@ class _Records(_Reader):
         at = self.string(at + width, stop, -1)
         if at == 0:
             return -1
-        self.view(self.at, self.length)
-        self.key[2 * record], self.key[2 * record + 1] = self.front, self.back
+        self.key_at, self.key_length = self.at, self.length
         at = self.string(at, stop, -1)
         if at == 0:
             return -1
-        self.view(self.at, self.length)
-        self.value[2 * record], self.value[2 * record + 1] = self.front, self.back
         width = self.width(at, stop)
         if width == 0:
             return -1
-        self.header_at[record] = at
+        self.header_at = at
         headers = self.number(at, width)
         at += width
+        if headers == 0:
+            return 0 if at == stop else -1
+        return headers if self.ends_with(headers, at, stop) else -1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1)
+    def ends_with(self, headers: Int, at: Int, stop: Int) -> cython.int:
+        """Whether a record ends with so many headers."""
+        header: Int
+        value_at: Int = self.at
+        value_length: Int = self.length
         if not 0 <= headers <= (stop - at) >> 1:
-            return -1
+            return 0
         for header in range(headers):
             at = self.string(at, stop, 0)  # the key of a header is never null
             if at > 0:
                 at = self.string(at, stop, -1)
             if at == 0:
-                return -1
-        return headers if at == stop else -1
+                return 0
+        self.at, self.length = value_at, value_length
+        return at == stop
 
 
 @cython.cfunc
@@ -336,32 +306,55 @@ def _sum(first: Int, second: Int) -> Int:
 
 
 def read_records(
-    data: Bytes, buffer: Int, at: IntsOut, take: Ints, batch: Ints, base_offset: Ints,
+    data: Bytes, buffer: Int, at: IntsOut, end: Ints, take: Ints, batch: Ints, base_offset: Ints,
     base_timestamp: Ints, mask: Ints, batches: IntsOut, offset: IntsOut, timestamp: IntsOut,
     key: WordsOut, value: WordsOut, header_at: IntsOut, header_count: IntsOut, is_good: BytesOut,
 ) -> int:  # fmt: skip
-    records: _Records = _Records()
     record: Int = 0
-    stop: Int
+    all_headers: Int = 0
+    headers: Int
+    last: Int
+    place: Int
     following: Int
     each: Int
-    records.data, records.buffer = data, buffer
-    records.key, records.value = key, value
-    records.header_at, records.header_count = header_at, header_count
-    records.is_good = is_good
-    records.headers = 0
+    reader: _Record = _Record()
+    reader.data, reader.buffer = data, buffer
     with cython.nogil:
         for each in range(at.shape[0]):
-            stop = record + take[each]
-            following = at[each]
-            while record < stop:
-                following = records.read(following, record)
+            if at[each] < 0 or end[each] > min(data.shape[0], MAX_VIEW):
+                raise ValueError("a batch outside of the data")
+            last = record + take[each]
+            place = at[each]
+            while record < last and place < end[each]:
+                following = _next_record(reader, place, end[each])
+                if following == 0 or following > end[each]:
+                    break
+                place += reader.width(place, end[each]) + 1  # attributes: Kafka uses none of them
+                headers = reader.fields(place, following)
+                is_good[record] = headers >= 0
+                if headers < 0:
+                    # A damaged record has no key, no value and no headers.
+                    headers = reader.timestamp_delta = reader.offset_delta = 0
+                    reader.at = reader.key_at = 0
+                    reader.length = reader.key_length = -1
+                reader.view(reader.at, reader.length)
+                value[2 * record], value[2 * record + 1] = reader.front, reader.back
+                reader.view(reader.key_at, reader.key_length)
+                key[2 * record], key[2 * record + 1] = reader.front, reader.back
                 batches[record] = batch[each]
-                offset[record] = _sum(base_offset[each], records.offset_delta)
-                timestamp[record] = _sum(base_timestamp[each], records.timestamp_delta & mask[each])
+                offset[record] = _sum(base_offset[each], reader.offset_delta)
+                timestamp[record] = _sum(base_timestamp[each], reader.timestamp_delta & mask[each])
+                header_count[record] = headers
+                if headers > 0:
+                    header_at[record] = reader.header_at
+                    all_headers += headers
                 record += 1
-            at[each] = following
-    return records.headers
+                place = following
+            at[each] = place
+            while record < last:
+                is_good[record] = header_count[record] = 0
+                record += 1
+    return all_headers
 
 
 def read_record_headers(
@@ -372,7 +365,7 @@ def read_record_headers(
     header: Int
     place: Int
     width: Int
-    stop: Int = data.shape[0]
+    stop: Int = min(data.shape[0], MAX_VIEW)
     reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer
     with cython.nogil:
@@ -380,7 +373,7 @@ def read_record_headers(
             place = at[record]
             if count[record] == 0:
                 continue
-            width = reader.width(place, stop) if place >= 0 else 0
+            width = reader.width(place, stop) if 0 <= place < stop else 0
             if width == 0 or reader.number(place, width) != count[record]:
                 raise ValueError("the number of headers is another one")
             place += width
@@ -400,9 +393,12 @@ def read_record_headers(
 
 def make_views(data: Bytes, buffer: Int, at: Ints, length: Ints, views: WordsOut) -> None:
     string: Int
+    stop: Int = min(data.shape[0], MAX_VIEW)
     reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer
     with cython.nogil:
         for string in range(at.shape[0]):
+            if length[string] >= 0 and not 0 <= at[string] <= stop - length[string]:
+                raise ValueError("a string outside of the data")
             reader.view(at[string], length[string])
             views[2 * string], views[2 * string + 1] = reader.front, reader.back

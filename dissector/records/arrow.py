@@ -71,7 +71,7 @@ def _headers(columns: RecordColumns, buffers: list[pa.Buffer]) -> pa.Array:
 
 
 def _view_array(views: UInt64, buffers: list[pa.Buffer]) -> pa.Array:
-    null = views[:, 0] & LENGTH == NULL
+    null = views.view(np.uint32)[:, 0] == NULL
     validity = None
     if null.any():
         validity = pa.py_buffer(np.packbits(~null, bitorder="little"))

@@ -7,10 +7,10 @@
 A length of -1 is null; the key of a header is never null. A record whose fields do not end exactly
 at its end is damaged.
 
-A record begins with its length, so the position of a record depends on the record before it. The
-lengths of all batches are followed first. This shows how many records there are, and whether a
-chain is broken; the counts in headers are only compared. The walk also brings the records into the
-cache, in which their fields are read next.
+A record begins with its length, so the position of a record depends on the record before it. If
+the records of all batches are those that the headers announce, one pass reads them. Otherwise the
+lengths of all batches are followed first: this shows how many records there are, and whether a
+chain is broken.
 """
 
 from __future__ import annotations
@@ -33,12 +33,37 @@ from dissector.records.record_columns import (
 
 _SLICE = 16_000
 """Records whose fields are read at a time. Their columns fit into the cache."""
+_SMALLEST = 7
+"""Bytes of the smallest record."""
 
 
 def read_batch_records(
     row: BatchBytes, batches: Batches, problems: Problems
 ) -> Iterator[RecordColumns]:
     """The intact records in all bytes after the header of each batch. Damage is in `problems`."""
+    columns = _announced_records(row, batches)
+    if columns is not None:
+        yield columns
+    else:
+        yield from _followed_records(row, batches, problems)
+
+
+def _announced_records(row: BatchBytes, batches: Batches) -> RecordColumns | None:
+    """The records of batches that have exactly the announced ones, all intact; None for others, or
+    if they are too many for one slice."""
+    count = batches.record_count[row.batch].astype(np.int64)
+    is_possible = (count >= 0) & (count <= (row.end - row.begin) // _SMALLEST)
+    if not is_possible.all() or count.sum() > _SLICE:
+        return None
+    at = row.begin.copy()
+    columns, is_good = _read_fields(row, at, count, batches)
+    return columns if (at == row.end).all() and is_good.all() else None
+
+
+def _followed_records(
+    row: BatchBytes, batches: Batches, problems: Problems
+) -> Iterator[RecordColumns]:
+    """The records that are reached by their lengths."""
     count, reached = np.empty((2, len(row.batch)), np.int64)
     _native.walk_records(row.data, row.begin, row.end, count, reached)
     claimed = batches.record_count[row.batch]
@@ -54,9 +79,7 @@ def read_batch_records(
     total = int(behind[-1])
     for low in range(0, total, _SLICE):
         high = min(low + _SLICE, total)
-        share = count
-        if total > _SLICE:
-            share = np.clip(behind, low, high) - np.clip(behind - count, low, high)
+        share = np.clip(behind, low, high) - np.clip(behind - count, low, high)
         columns, is_good = _read_fields(row, at, share, batches)
         if not is_good.all():
             owner = np.repeat(np.arange(len(share)), share)
@@ -70,7 +93,8 @@ def _read_fields(
 ) -> tuple[RecordColumns, NDArray[np.bool_]]:
     """The first `share` records of each batch from position `at` on, and whether each is intact.
 
-    Sets `at` to the position behind them.
+    Sets `at` to the position behind them. Records that are missing in a batch are not intact; their
+    columns are undefined.
     """
     n = int(share.sum())
     batch, offset, timestamp, header_at, header_count = (np.empty(n, np.int64) for _ in range(5))
@@ -79,7 +103,7 @@ def _read_fields(
     log_append = batches.timestamp_type[row.batch] == LOG_APPEND
     base = np.where(log_append, batches.max_timestamp[row.batch], batches.base_timestamp[row.batch])
     headers = _native.read_records(
-        row.data, row.buffer, at, share, row.batch, batches.base_offset[row.batch], base,
+        row.data, row.buffer, at, row.end, share, row.batch, batches.base_offset[row.batch], base,
         log_append - 1, batch, offset, timestamp, key.reshape(-1), value.reshape(-1), header_at,
         header_count, is_good,
     )  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -129,9 +128,13 @@ def walk(data: bytes) -> tuple[list[int], int]:
 class Columns:
     """What `read_records` writes for the first records of each batch."""
 
-    def __init__(self, data: NDArray[np.uint8], at: Int64, take: Int64, mask: int = -1) -> None:
+    def __init__(
+        self, data: NDArray[np.uint8], at: Int64, take: Int64, mask: int = -1,
+        end: Int64 | None = None,
+    ) -> None:  # fmt: skip
         n = int(take.sum())
         number = np.arange(len(at))
+        end = np.full_like(at, len(data)) if end is None else end
         self.at = at.copy()
         self.batch, self.offset, self.timestamp, self.header_at, self.header_count = (
             np.zeros(n, np.int64) for _ in range(5)
@@ -139,7 +142,7 @@ class Columns:
         self.key, self.value = np.zeros(2 * n, np.uint64), np.zeros(2 * n, np.uint64)
         self.good = np.zeros(n, np.bool_)
         self.headers = _native.read_records(
-            data, 0, self.at, take, number, 100 * number, 200 * number, np.full(len(at), mask),
+            data, 0, self.at, end, take, number, 100 * number, 200 * number, np.full(len(at), mask),
             self.batch, self.offset, self.timestamp, self.key, self.value, self.header_at,
             self.header_count, self.good,
         )  # fmt: skip
@@ -157,7 +160,8 @@ def test_chain_and_fields(row: tuple[NDArray[np.uint8], Int64, Int64, Int64]) ->
     assert reached.tolist() == [low + at for low, (_, at) in pairs]
 
     count -= reached > end  # the last record of these is not complete
-    columns = Columns(data, begin, count)
+    columns = Columns(data, begin, count, end=end)
+    assert columns.at.tolist() == np.where(reached > end, columns.at, reached).tolist()
     good: list[bool] = []
     contents = []
     for number, (low, (starts, _)) in enumerate(pairs):
@@ -222,7 +226,9 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
     data, zero = np.zeros(4, np.uint8), np.zeros(1, np.int64)
     views = np.zeros(2, np.uint64)
     with pytest.raises(ValueError, match="outside"):
-        Columns(data, zero, zero + 1)
+        Columns(data, zero, zero + 1, end=zero + 5)
+    with pytest.raises(ValueError, match="outside"):
+        Columns(data, zero - 1, zero + 1)
     with pytest.raises(ValueError, match="outside"):
         _native.make_views(data, 0, zero, zero + 5, views)
     with pytest.raises(ValueError, match="header"):
@@ -233,10 +239,19 @@ def test_arrays_that_do_not_fit_are_refused() -> None:
         _native.make_views(data, 0, zero, zero, np.frombuffer(bytes(16), np.uint64))
 
 
-@given(st.binary(max_size=80), st.lists(st.integers(-9, 100), min_size=1, max_size=8))
-def test_any_positions_at_all(data: bytes, places: list[int]) -> None:
+places = st.integers(-9, 100)
+
+
+@given(st.binary(max_size=80), st.lists(st.tuples(places, places), min_size=1, max_size=8))
+def test_any_positions_at_all(data: bytes, pairs: list[tuple[int, int]]) -> None:
+    """A range outside of the data is refused; else the reader stays inside of the range."""
     row = np.frombuffer(data, np.uint8)
-    at = np.array(places, np.int64)
-    with suppress(ValueError):
-        Columns(row, at, np.ones_like(at))
-        assert ((at >= 0) & (at < len(row))).all()
+    at, end = np.array(pairs, np.int64).T.copy()
+    is_inside = ((at >= 0) & (end <= len(row))).all()
+    try:
+        columns = Columns(row, at, np.ones_like(at), end=end)
+    except ValueError:
+        assert not is_inside
+    else:
+        assert is_inside
+        assert ((columns.at == at) | (columns.at <= end)).all()
