@@ -35,6 +35,8 @@ of lz4."""
 ZSTD_WINDOW: Final = 1 << 27
 """Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
 same limit, unless it is run with --long."""
+_HEAD: Final = 64
+"""Bytes of the first read: enough for the codec and the header of a capture file."""
 _SKIPPABLE: Final = b"\x2a\x4d\x18"
 """The magic of a skippable frame, after a byte from 0x50 to 0x5F."""
 _ZSTD_HEADER: Final = 8
@@ -201,13 +203,15 @@ class ByteInput:
     def _open_stream(self) -> None:
         """Recognise the codec, behind skippable frames (RFC 8878, section 3.1.2; lz4 has them too).
         pzstd writes such a frame before each other one."""
+        self._waiting = self._read(_HEAD)
         magic = self.take(4)
         while magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
             left = int.from_bytes(self.take(4), "little")
-            while left and (data := self._read(min(left, CHUNK))):
+            while left and (data := self.take(min(left, CHUNK))):
                 left -= len(data)
             magic = self.take(4)
-        self._waiting = magic
+        self._waiting = magic + bytes(self._pending)
+        self._pending = memoryview(b"")
         self._codec = next((c for c in CODECS if magic.startswith(c.magic)), None)
         self._stream = self._codec.new() if self._codec else None
 

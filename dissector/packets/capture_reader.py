@@ -297,7 +297,8 @@ class CaptureReader:
     def _read_once(self, reserve: int, room: int, memory: Memory) -> PacketRecords:
         fresh = reserve + len(self._carry)
         data = memory.take(fresh + room + PAD)
-        data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
+        if self._carry:
+            data[reserve:fresh] = np.frombuffer(self._carry, np.uint8)
         got, final = self._input.fill(data.data[fresh : fresh + room])
         end = fresh + got
         self.is_exhausted = not got
@@ -314,8 +315,8 @@ class CaptureReader:
             self.close()
         self._carry = data[stop:end].tobytes()
         offset, self._offset = self._offset, base + stop
-        number = np.arange(1, len(columns.start) + 1) + self._packets
-        self._packets += len(number)
+        first, self._packets = self._packets + 1, self._packets + len(columns.start)
+        number = np.arange(first, self._packets + 1)
         problems = [replace(problem, capture=self.name) for problem in problems]
         return PacketRecords(
             data, reserve, columns, number, self._input.consumed - self._consumed, problems,

@@ -119,7 +119,9 @@ class Lane:
         there are none."""
         earlier = self.latest
         order = self._ordered(records.columns.time)
-        begin, end = np.searchsorted(order, [since, until]).tolist()
+        begin, end = 0, len(order)
+        if since > BEFORE_ALL or until < AFTER_ALL:
+            begin, end = np.searchsorted(order, [since, until]).tolist()
         if records.problems:
             times = _times_of_problems(records, order, earlier)
             known = zip(records.problems, times, strict=True)
@@ -142,7 +144,9 @@ class Lane:
         if self.latest == BEFORE_ALL:
             self.latest = _start(times)
         order = np.maximum(np.maximum.accumulate(times), self.latest)
-        has_leap = int(order[0]) - self.latest > _LEAP or (order[1:] - order[:-1] > _LEAP).any()
+        has_leap = order[-1] - self.latest > _LEAP
+        if has_leap and order[0] - self.latest <= _LEAP:
+            has_leap = (order[1:] - order[:-1] > _LEAP).any()
         if has_leap or self._leap is not None:
             pairs = zip_longest(times.tolist(), times[1:].tolist())
             order = np.array([self._place(*pair) for pair in pairs], np.int64)
@@ -325,7 +329,7 @@ class FileSource:
         if not parts:
             return None
         if len(parts) == 1 and parts[0].is_whole and parts[0].records.reserve == reserve:
-            return parts[0].records, parts[0].capture
+            return parts[0].records, _captures(parts)
         return _merge(parts, reserve, self.memory or Memory())
 
     def _ranges(self, reserve: int, room: int) -> list[_RecordRange]:
@@ -381,7 +385,8 @@ class FileSource:
         size = lane.reader.size
         if len(self.names) > 1 and size is not None and _EXPANSION * size < room:
             # It becomes a part of a block. To allocate megabytes takes longer than to read it.
-            return lane.reader.read(0, max(_EXPANSION * size, _SMALLEST_BLOCK))
+            has_rest = lane.index not in self.last_times  # behind `_SMALLEST_BLOCK`
+            return lane.reader.read(0, max(_EXPANSION * size * has_rest, _SMALLEST_BLOCK))
         memory = self.memory if len(self._lanes) == 1 else None
         records = lane.reader.read(reserve, room, memory)
         if records is not None and len(records.number):
@@ -434,17 +439,26 @@ class _RecordRange:
     def rows(self) -> slice:
         return slice(self.begin, self.end)
 
-    @property
-    def capture(self) -> Int32:
-        return np.full(self.end - self.begin, self.index, np.int32)
-
     def copy_to(self, data: Bytes, at: int) -> tuple[PacketColumns, int]:
         """Copy the bytes to position `at` of `data`. Returns the packets there, and their end."""
-        columns = self.records.columns.take(self.rows)
+        columns = self.records.columns
+        if not self.is_whole:
+            columns = columns.take(self.rows)
         # Packets have the same order in the data.
-        first, end = int(columns.start[0]), int(columns.start[-1] + columns.captured[-1])
+        start, captured = columns.start, columns.captured
+        first, end = int(start[0]), int(start[-1] + captured[-1])
         data[at : at + end - first] = self.records.data[first:end]
-        return replace(columns, start=columns.start - first + at), at + end - first
+        moved = PacketColumns(
+            start + (at - first), captured, columns.length, columns.time, columns.link,
+            columns.interface,
+        )  # fmt: skip
+        return moved, at + end - first
+
+
+def _captures(parts: list[_RecordRange]) -> Int32:
+    """The file of each packet."""
+    index = np.array([part.index for part in parts], np.int32)
+    return np.repeat(index, [part.end - part.begin for part in parts])
 
 
 def _merge(parts: list[_RecordRange], reserve: int, memory: Memory) -> tuple[PacketRecords, Int32]:
@@ -458,7 +472,7 @@ def _merge(parts: list[_RecordRange], reserve: int, memory: Memory) -> tuple[Pac
         moved, end = part.copy_to(data, end)
         columns.append(moved)
     data[end:] = 0
-    capture = np.concatenate([np.empty(0, np.int32), *(part.capture for part in parts)])
+    capture = _captures(parts)
     number = np.concatenate(
         [np.empty(0, np.int64), *(part.records.number[part.rows] for part in parts)]
     )

@@ -66,6 +66,10 @@ def _below(folder: str, also: Callable[[str], bool]) -> Iterator[str]:
 
 def _may_be_capture(path: str) -> bool:
     try:
+        with open(path, "rb", 0) as file:  # noqa: PTH123 - faster
+            head = file.read(4)
+        if Pcap.recognises(head) or Pcapng.recognises(head):
+            return True
         source = ByteInput(path)
     except OSError:
         return True

@@ -92,29 +92,45 @@ class Pcap:
         return head[:4] in _MAGICS
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
+        table, is_likely, is_broken = self._follow(data, begin, end)
         if len(self._variants) > 1:
-            self._choose_variant(data, begin, end)
-        header = self._record_bytes
-        room = min(max(end - begin, 0) // _SMALL_RECORD + 1, _SCAN_LIMIT)
-        table, is_likely = np.empty((4, room), np.int64), np.empty(room, np.uint8)
-        whole, is_broken = _native.read_pcap(
-            data, begin, end, self._order == ">", header, PACKET_LIMIT, self._unit, _NEAR,
-            -1 if self._seconds is None else self._seconds, table.reshape(-1), is_likely,
-        )  # fmt: skip
-        count = self._believable(data, table[0, :whole] - header, is_likely[:whole], end)
-        is_broken |= count < whole
+            if len(is_likely) > 1 and is_likely[0] and is_likely[1]:
+                self._variants = (self._record_bytes,)
+            elif self._choose_variant(data, begin, end):
+                table, is_likely, is_broken = self._follow(data, begin, end)
+        whole = len(is_likely)
+        count = self._believable(data, table[0] - self._record_bytes, is_likely, end)
         start, captured, length, time = table[:, :count]
         # The length that led to `stop` may be wrong itself: then the next record begins before it.
         stop, search = begin, begin + 1
         if count:
-            stop, search = int(start[-1] + captured[-1]), int(start[-1])
-            self._seconds = int(gather(data, start[-1:] - header, self._record)["seconds"][0])
-        link, interface = np.full(count, self._link, np.int32), np.zeros(count, np.int32)
+            search = int(start[-1])
+            stop = search + int(captured[-1])
+            self._seconds = self._seconds_at(data, search - self._record_bytes)
+        link, interface = np.zeros((2, count), np.int32)
+        link.fill(self._link)
         columns = PacketColumns(start, captured, length, time, link, interface)
-        return ScanResult(columns, stop, search, is_broken)
+        return ScanResult(columns, stop, search, bool(is_broken) or count < whole)
 
-    def _choose_variant(self, data: Bytes, begin: int, end: int) -> None:
-        """Choose the variant by the first records of a file, once there are enough."""
+    def _follow(self, data: Bytes, begin: int, end: int) -> tuple[Int64, UInt8, bool]:
+        """The chain of records: start, captured, length and time in an array of shape (4, n),
+        whether each one is likely, and whether the chain breaks behind them."""
+        room = min(max(end - begin, 0) // _SMALL_RECORD + 1, _SCAN_LIMIT)
+        table, is_likely = np.empty((4, room), np.int64), np.empty(room, np.uint8)
+        whole, is_broken = _native.read_pcap(
+            data, begin, end, self._order == ">", self._record_bytes, PACKET_LIMIT, self._unit,
+            _NEAR, -1 if self._seconds is None else self._seconds, table.reshape(-1), is_likely,
+        )  # fmt: skip
+        return table[:, :whole], is_likely[:whole], is_broken
+
+    def _seconds_at(self, data: Bytes, at: int) -> int:
+        """The seconds of the record at a position."""
+        seconds: int = struct.unpack_from(f"{self._order}I", data.data, at)[0]
+        return seconds
+
+    def _choose_variant(self, data: Bytes, begin: int, end: int) -> bool:
+        """Choose the variant by the first records of a file, once there are enough. Returns whether
+        it is not the usual one."""
         counts = {size: self._first_records(data, begin, end, size) for size in self._variants}
         usual = self._variants[0]
         others = [size for size in self._variants[1:] if counts[size] >= _FIRST_RECORDS - 1]
@@ -122,6 +138,7 @@ class Pcap:
             self._record_bytes = max(others, key=lambda size: counts[size])
         if counts[usual] > 1 or others:
             self._variants = (self._record_bytes,)
+        return self._record_bytes != usual
 
     def _first_records(self, data: Bytes, begin: int, end: int, size: int) -> int:
         """Number of successive likely records from `begin` on, with headers of `size` bytes."""
@@ -166,7 +183,7 @@ class Pcap:
         if not len(at):
             return 0
         if is_likely.all():
-            self._sound = int(gather(data, at[-1:], self._record)["seconds"][0])
+            self._sound = self._seconds_at(data, int(at[-1]))
             return len(at)
         record = gather(data, at, self._record)
         chain = np.append(at, at[-1:] + record["captured"][-1:] + self._record_bytes)

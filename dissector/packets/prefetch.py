@@ -25,13 +25,17 @@ if TYPE_CHECKING:
 FRONT = 1 << 28
 """Free bytes before a block; most are never used, and take no memory."""
 _BLOCKS = 2
+_MOST_FILES = 48
+"""Files whose average size fills a block."""
 
 
 def helps(source: FileSource | None) -> TypeGuard[FileSource]:
-    """Whether the source has more than one block, and only files."""
+    """Whether the source has more than one block, and only files, which are not small: these need
+    so many calls of Python that two threads would wait for each other."""
     if source is None or source.total_bytes is None:
         return False
-    return source.total_bytes > source.block_bytes
+    are_small = source.total_bytes * _MOST_FILES < source.block_bytes * len(source.names)
+    return source.total_bytes > source.block_bytes and not are_small
 
 
 class ReadAhead:

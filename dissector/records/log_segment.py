@@ -39,12 +39,11 @@ class SegmentBlock:
 
 def is_segment(head: bytes) -> bool:
     """Whether a file that begins with `head`, 17 bytes or more, can be a log segment."""
-    if len(head) < FRONT:
+    if len(head) < FRONT or int.from_bytes(head[:8], signed=True) < 0:  # the base offset
         return False
     size = int.from_bytes(head[8:12], signed=True) + OVERHEAD
-    offset = int.from_bytes(head[:8], signed=True)
     sane = is_sane(np.array([head[16]], np.uint8), np.array([size]))
-    return bool(sane.all()) and offset >= 0 and size <= MAX_BATCH
+    return bool(sane.all()) and size <= MAX_BATCH
 
 
 def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlock]:

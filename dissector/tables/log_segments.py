@@ -46,11 +46,11 @@ _FOLDER: Final = re.compile(
 
 def is_segment(path: str) -> bool:
     """Whether the file at `path` is a log segment."""
-    file = Path(path)
+    # A folder may have many files, and pathlib takes longer than all else here.
     try:
-        if not file.is_file():
+        if not os.path.isfile(path):  # noqa: PTH113
             return False
-        with file.open("rb") as source:
+        with open(path, "rb", 0) as source:  # noqa: PTH123
             head = source.read(FRONT)
             if log_segment.is_segment(head):
                 size = int.from_bytes(head[8:12]) + OVERHEAD
@@ -59,7 +59,7 @@ def is_segment(path: str) -> bool:
                     return True
     except OSError:
         return False
-    return _NAME.fullmatch(file.name) is not None
+    return _NAME.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
 
 
 def _has_valid_batch(first: bytes) -> bool:
@@ -70,7 +70,7 @@ def _has_valid_batch(first: bytes) -> bool:
 
 def is_segment_companion(path: str) -> bool:
     """Whether a file has the name of a broker's file next to segments, such as an index."""
-    return _COMPANION.fullmatch(Path(path).name) is not None
+    return _COMPANION.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
 
 
 def topic_partition(path: str) -> tuple[str | None, int | None]:

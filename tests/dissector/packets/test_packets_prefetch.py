@@ -64,6 +64,14 @@ def test_a_pipe_and_a_small_file_are_not_read_ahead() -> None:
     assert not prefetch.helps(open_packets([CAPTURES / "kafka-python-mock.pcap"]))
 
 
+def test_many_small_files_are_not_read_ahead(tmp_path: Path) -> None:
+    """Python's own work would be most of the time of both threads."""
+    for number in range(200):
+        content = pcap_header() + pcap_record(frame(bytes(1500), seq=number))
+        (tmp_path / f"{number}.pcap").write_bytes(content)
+    assert not prefetch.helps(open_packets([tmp_path], block_bytes=BLOCK))
+
+
 def test_secrets_come_with_the_block_after_them(tmp_path: Path) -> None:
     """Else what is decrypted when would depend on how fast a thread is."""
     content = ng_section() + ng_interface()
