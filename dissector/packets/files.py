@@ -43,7 +43,7 @@ from dissector.packets.capture_reader import (
 )
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
-from dissector.packets.paths import find, open_reader
+from dissector.packets.paths import find, first_times, open_reader
 from dissector.problems import UNREADABLE, Problem
 
 BLOCK_BYTES = 48 << 20
@@ -57,6 +57,7 @@ _EXPANSION = 4
 """Bytes of a block to allocate for each byte of a small file, which may be compressed."""
 _MOST_PARTS = 4096
 """Most ranges of files in a block."""
+_NO_TIMES = np.empty(0, np.int64)
 _RECENT = 8
 """Number of packets of which the earliest one shows the current time."""
 _LEAP = 600 * 10**9
@@ -228,22 +229,27 @@ class FileSource:
     def _add(self, path: str) -> None:
         """Read the first packet of a file. A pipe stays open, since it can be read only once."""
         index = len(self.names)
-        reader = open_reader(path, self.secrets)
-        self.names.append(path)
-        if reader.size is None:
-            self.total_bytes = None
-            self._add_lane(index, reader, BEFORE_ALL)
-            return
-        self.sizes.append(reader.size)
+        if (plain := first_times(path, _SMALLEST_BLOCK)) is not None:
+            size, times, is_whole = plain
+            self.names.append(path)
+        else:
+            reader = open_reader(path, self.secrets)
+            self.names.append(path)
+            if reader.size is None:
+                self.total_bytes = None
+                self._add_lane(index, reader, BEFORE_ALL)
+                return
+            records = reader.read(0, _SMALLEST_BLOCK)
+            is_whole = reader.has_ended and records is not None
+            reader.close()
+            self.comments += reader.form.comments
+            size, times = reader.size, records.columns.time if records else _NO_TIMES
+        self.sizes.append(size)
         if self.total_bytes is not None:
-            self.total_bytes += reader.size
-        records = reader.read(0, _SMALLEST_BLOCK)
-        if reader.has_ended and records:
-            self.last_times[index] = int(records.columns.time.max(initial=BEFORE_ALL))
-        reader.close()
-        self.comments += reader.form.comments
-        start = _start(records.columns.time) if records and len(records.number) else BEFORE_ALL
-        self._closed.append((start, index))
+            self.total_bytes += size
+        if is_whole:
+            self.last_times[index] = int(times.max(initial=BEFORE_ALL))
+        self._closed.append((_start(times) if len(times) else BEFORE_ALL, index))
 
     def _add_lane(self, index: int, reader: CaptureReader, start: int) -> None:
         self._formats[index] = reader.form

@@ -7,7 +7,7 @@ import struct
 import threading
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from dissector.capture import open_capture
@@ -171,6 +171,32 @@ def test_small_files_share_a_block(tmp_path):
     assert together.bytes_read == apart.bytes_read
     assert sorted(map(repr, together.problems)) == sorted(map(repr, apart.problems))
     assert {problem.kind for problem in together.problems} == {"truncated_file", "unreadable_file"}
+
+
+@given(
+    st.integers(0, 40),
+    st.lists(st.tuples(st.integers(0, 900), st.integers(0, 255)), max_size=3),
+    st.integers(0, 3000),
+)
+@example(30, [(350, 2), (354, 2)], 3000)  # the fifth packet seems to have 128 kB
+@settings(suppress_health_check=ANY_FOLDER, deadline=None)
+def test_the_first_packets_of_plain_and_compressed_files_are_the_same(tmp_path, count, damage, end):
+    """Plain files have a shorter way to their first packets; damaged ones have not."""
+    content = bytearray(pcap(packets(0, count))[:end] or b"\0")
+    for at, value in damage:
+        content[at % len(content)] = value
+    (tmp_path / "plain").write_bytes(content)
+    (tmp_path / "compressed").write_bytes(gzip.compress(content))
+    results = []
+    for name in ("plain", "compressed"):
+        try:
+            source = open_packets([tmp_path / name])
+        except CaptureError:
+            results.append(None)
+        else:
+            results.append((source.sequence, source.last_times))
+            source.close()
+    assert results[0] == results[1]
 
 
 def test_files_that_do_not_overlap_are_not_copied(tmp_path):
