@@ -30,6 +30,7 @@ from dissector.streams.state import HEAD_LOST, States
 from dissector.streams.table import (
     HEAD,
     KAFKA,
+    NEVER,
     OTHER,
     TLS,
     UNDECIDED,
@@ -43,6 +44,11 @@ from dissector.streams.table import (
 READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
+
+HEAD_POSITION = 0
+REFUSED_BITS = -32
+"""The first bytes of the client, behind its SYN, are not a request. In a Kafka connection, they are
+damaged; other protocols are likelier, and may have numbers like those of a request anywhere."""
 
 FIRST_GROUP, GROWTH = 32, 8
 """Connections that are joined midway are decided in groups, each larger than the one before. The
@@ -157,7 +163,10 @@ class ProtocolDetector:
         protocol[verdict == UNCLEAR] = UNDECIDED
         # A first request that is damaged, or lost in part, does not decide. Later requests do, as
         # in a connection whose SYN was not seen.
-        damaged = np.flatnonzero(((protocol == OTHER) & at_broker) | lost)
+        refused = (protocol == OTHER) & at_broker
+        for each in stream[refused].tolist():
+            self._rejected.setdefault(each, set()).add(HEAD_POSITION)
+        damaged = np.flatnonzero(refused | lost)
         protocol[damaged] = UNDECIDED
         self._states.advance(stream[damaged], HEAD_LOST)
         self._states.advance(stream[damaged] ^ 1, HEAD_LOST)
@@ -284,7 +293,7 @@ class ProtocolDetector:
             header_bits = self._scorer.requests(chains, at, np.full_like(at, chain))[2]
             for place, header in zip(at.tolist(), header_bits.tolist(), strict=True):
                 if self._requests.is_answered(chains, chain, place):
-                    score = self._requests.bits(chains, chain, place, int(header))
+                    score = self._bits(chains, chain, place, int(header))
                     if score >= DECISION:
                         bits[each] = score
                         break
@@ -302,7 +311,7 @@ class ProtocolDetector:
                 if positions[each] in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
-                bits[each] = self._requests.bits(chains, chain, int(at[each]), header_bits[each])
+                bits[each] = self._bits(chains, chain, int(at[each]), header_bits[each])
                 if self.is_guessing and bits[each] >= 0:
                     bits[each] = max(int(bits[each]), DECISION)
                 if bits[each] >= DECISION:
@@ -312,6 +321,14 @@ class ProtocolDetector:
             if len(rejected) == READINGS and self._is_hopeless(stream):
                 self._states.decide(np.array([stream >> 1]), OTHER)
         return bits
+
+    def _bits(self, chains: FrameChains, index: int, at: int, header_bits: int) -> int:
+        """Bits of a request behind the head of a stream; negative if it is not a request."""
+        bits = self._requests.bits(chains, index, at, header_bits)
+        stream = int(chains.stream[index])
+        has_head = self._table.isn[stream >> 1, stream & 1] != NEVER
+        is_refused = has_head and HEAD_POSITION in self._rejected.get(stream, ())
+        return bits + REFUSED_BITS * is_refused
 
     def _is_hopeless(self, stream: int) -> bool:
         """Whether a connection has no request, given that this stream of it has none."""

@@ -96,9 +96,13 @@ class RequestScorer:
     def _response_bits(
         self, chains: FrameChains, index: int, correlation: int, is_head: bool
     ) -> int:
-        """Bits for the opposite stream: whether a segment of it begins the response."""
+        """Bits for the opposite stream: whether a segment of it begins the response. That to the
+        first request is the first one."""
         number, is_response = _responses(chains, index)
-        if (is_response & (number == correlation)).any():
+        begins = is_response & (number == correlation)
+        if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
+            begins = begins[:1]
+        if begins.any():
             return RESPONSE_BITS
         return NO_RESPONSE_BITS if is_head and len(number) and not is_response[0] else 0
 
@@ -141,14 +145,16 @@ def _border_bits(chains: FrameChains, address: Int64) -> int:
 
 def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
-    whether it may begin a response. One of less than the four bytes of a size does not."""
+    whether it may begin a response. One of less than the four bytes of a size does not, apart from
+    the first one: it may be the head of the stream."""
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     pieces = slice(chains.first[opposite], chains.first[opposite + 1])
     at = chains.address[pieces]
-    is_divided = chains.pieces.span[pieces] < 4
-    at = at[(at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]) & ~is_divided]
+    is_whole = chains.pieces.span[pieces] >= 4
+    is_whole[:1] = True
+    at = at[(at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]) & is_whole]
     size, number = chains.space.number(at, "i4"), chains.space.number(at + 4, "i4")
     return number, (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)

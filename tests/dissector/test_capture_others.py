@@ -22,6 +22,9 @@ from tests.dissector.streams.dialogue import (
     response,
     split,
 )
+from tests.rewriting import flows
+from tests.rewriting.network import Options
+from tests.rewriting.network import packets as rewritten
 
 OTHERS = sorted(path.name.partition(".")[0] for path in (recorded.CAPTURES / "other").iterdir())
 LARGEST = 60_000
@@ -114,6 +117,19 @@ def test_no_row_is_kafka_packet_by_packet(tmp_path: Path, name: str) -> None:
     for packets, _ in selections(name)[:2]:
         path = recorded.write(tmp_path / "other.pcap", packets[:100])
         assert_no_kafka(path, [NO_BROKER], block_bytes=200)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("name", [name for name in OTHERS if name != "redis"])  # it is large
+def test_no_row_is_kafka_in_tiny_segments_to_a_named_port(
+    tmp_path: Path, name: str, seed: int
+) -> None:
+    """The first bytes of the client show another protocol; later ones may look like a request."""
+    capture = f"other/{name}.pcap.zst"
+    options = Options(segments="bytes", merges=True)
+    frames = rewritten(flows.recording(capture), options, random.Random(seed))
+    path = recorded.write(tmp_path / "tiny.pcap", frames)
+    assert_no_kafka(path, sorted(server_ports(read(name))))
 
 
 FASTCGI = bytes.fromhex("0101000100080000 0001000000000000 0104000100000000")
