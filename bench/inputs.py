@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import math
+import shutil
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from bench import generated, template
 from bench.generated import HEADER
-from bench.template import IP, Conversation, Template
+from bench.template import IP, RECORD, Conversation, Template
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -239,6 +240,20 @@ def _renumber(
     mark = np.arange(len(owner)) + np.repeat(first - (np.cumsum(count) - count), count)
     value = (source.mark_id[mark] + by[owner]) >> source.mark_shift[mark]
     np.frombuffer(data, np.uint8)[at[owner] + source.mark_offset[mark]] = value & 0xFF
+
+
+def divide(source: Path, folder: Path, count: int) -> None:
+    """Write the packets of a little-endian pcap file as about `count` files of the same size."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    data = source.read_bytes()
+    at = begin = len(HEADER)
+    while at < len(data):
+        at += RECORD + int.from_bytes(data[at + 8 : at + 12], "little")
+        if at - begin >= len(data) / count or at == len(data):
+            path = folder / f"{at:012}.pcap"
+            path.write_bytes(data[: len(HEADER)] + data[begin:at])
+            begin = at
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.measure import Series
 from bench.peers import FLOOR, OURS, OURS_ON_TWO, PEERS, TSHARK
-from bench.suite import TABLES, TIMES, Large, Results, sized
+from bench.suite import FILES, IN_FILES, TABLES, TIMES, Large, Results, sized
 
 MB = 1e6
 
@@ -252,6 +252,12 @@ def _goals(results: Results) -> Iterator[Goal]:
         yield Goal(f"{load}: peak memory", 300, memory, unit="MB", at_most=True)
         growth = double.memory / single.memory if is_valid else None
         yield Goal(f"{load}: peak memory, double size ÷ single", 1.05, growth, at_most=True)
+    files, one = (results.sizes.get(name) for name in (IN_FILES, "chatter"))
+    if files and one:
+        is_valid = not files.failure and not one.failure
+        reached, in_cpu = (files.wall / one.wall, files.cpu / one.cpu) if is_valid else (None, None)
+        goal = f"chatter in {FILES:,} files: time ÷ one file"
+        yield Goal(goal, 1.5, reached, in_cpu, at_most=True)
     for source, answers in results.answers.items():
         runs, latency = answers.values(), answers["latency"]
         reached = (

@@ -14,9 +14,10 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench import inputs
 from bench.measure import Progress, Series, in_turn, run, warm
 from bench.peers import FLOOR, OURS, PEERS, PROGRAM, command, export
 
@@ -50,6 +51,9 @@ QUERY = "select client_id, quantile_cont(latency_ms, 0.99) from exchanges group 
 TIMES = {"bulk": (1.0, 0.5, 2.0), "chatter": (1.0, 2.0, 4.0)}
 """Sizes of each load, relative to that of the peers. A round of chatter cannot be halved."""
 ANSWERS = sorted(path.stem for path in (HERE.parent / "analysis/answers").glob("[!_]*.py"))
+FILES = 2_000
+IN_FILES = "chatter-files"
+"""The name of chatter in so many files."""
 CONNECTIONS = (50, 500, 5_000)
 OWN_ROUNDS = 3
 """Rounds of measurements of the project alone."""
@@ -176,6 +180,11 @@ def sizes(options: Options, results: Results) -> None:
             large = make(options, name, load, scaled(options, size, times))
             results.inputs[name] = large
             commands[name] = export(large.path, "exchanges", OUTPUT)
+    whole = results.inputs["chatter"]
+    results.inputs[IN_FILES] = replace(whole, path=DATA / IN_FILES)
+    options.progress(f"input {IN_FILES}")
+    inputs.divide(whole.path, DATA / IN_FILES, FILES)
+    commands[IN_FILES] = export(DATA / IN_FILES, "exchanges", OUTPUT)
     for connections in CONNECTIONS:
         name = f"connections-{connections}"
         # Short bodies, so that as many messages fit into the most connections.

@@ -106,3 +106,18 @@ def test_random_messages_are_complete(tmp_path: Path, monkeypatch: pytest.Monkey
     lines = [line for line in text.split("\n") if line.strip()]
     assert len(lines) == 2_000
     assert sorted({int(line.strip()) for line in lines}) == list(range(1_000))
+
+
+def test_files_of_a_divided_input_have_its_packets(specification: Input, tmp_path: Path) -> None:
+    inputs.make(specification)
+    inputs.divide(specification.path, tmp_path / "files", 50)
+    files = sorted((tmp_path / "files").iterdir())
+    assert 40 <= len(files) <= 50
+    sizes = [path.stat().st_size for path in files]
+    assert max(sizes[:-1]) < 1.1 * min(sizes[:-1])
+
+    def packets(path: Path) -> list[tuple[float, bytes]]:
+        with path.open("rb") as file:
+            return [*dpkt.pcap.Reader(file)]
+
+    assert [p for path in files for p in packets(path)] == packets(specification.path)
