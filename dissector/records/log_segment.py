@@ -17,7 +17,7 @@ from dissector.arrays import arrays
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD
 from dissector.problems import Problem
-from dissector.records.batch_headers import FRONT, OVERHEAD, Batches, is_sane, take
+from dissector.records.batch_headers import FRONT, MIN_SIZE, OVERHEAD, Batches, take
 from dissector.records.batch_reader import read_batches
 from dissector.streams.byteview import ContiguousBytes
 
@@ -41,9 +41,8 @@ def is_segment(head: bytes) -> bool:
     """Whether a file that begins with `head`, 17 bytes or more, can be a log segment."""
     if len(head) < FRONT or int.from_bytes(head[:8], signed=True) < 0:  # the base offset
         return False
-    size = int.from_bytes(head[8:12], signed=True) + OVERHEAD
-    sane = is_sane(np.array([head[16]], np.uint8), np.array([size]))
-    return bool(sane.all()) and size <= MAX_BATCH
+    size, magic = int.from_bytes(head[8:12], signed=True) + OVERHEAD, head[16]
+    return magic < len(MIN_SIZE) and MIN_SIZE[magic] <= size <= MAX_BATCH
 
 
 def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlock]:
