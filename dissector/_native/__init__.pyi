@@ -340,7 +340,7 @@ def read_records(
 
     By batch: `at`: position of the next record, which is set to the one behind the records that are
     read. `end`: position behind the batch. `take`: number of records; where the batch has fewer,
-    `header_count` and `is_good` are set to 0, and the other columns are not. `batch`: the number in
+    `header_count` and `is_good` are 0, and other columns are not written. `batch`: the number in
     `batches`. `mask`: -1, or 0 where timestamp deltas do not count. `buffer`: number of `data`
     among the buffers of the views `key` and `value`. `header_at`: position of the number of
     headers, if there are any.

@@ -96,8 +96,8 @@ class RequestScorer:
     def _response_bits(
         self, chains: FrameChains, index: int, correlation: int, is_head: bool
     ) -> int:
-        """Bits for the opposite stream: whether a segment of it begins the response. That to the
-        first request is the first one."""
+        """Bits for the opposite stream: whether a segment of it begins the response. The first
+        request must have the first response."""
         number, is_response = _responses(chains, index)
         begins = is_response & (number == correlation)
         if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
@@ -145,8 +145,8 @@ def _border_bits(chains: FrameChains, address: Int64) -> int:
 
 def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
-    whether it may begin a response. One of less than the four bytes of a size does not, apart from
-    the first one: it may be the head of the stream."""
+    whether it may begin a response. Segments of less than four bytes are left out, since a size has
+    four, apart from the first one, which may be the head of the stream."""
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:

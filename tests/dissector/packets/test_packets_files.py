@@ -181,7 +181,7 @@ def test_small_files_share_a_block(tmp_path):
 @example(30, [(350, 2), (354, 2)], 3000)  # the fifth packet seems to have 128 kB
 @settings(suppress_health_check=ANY_FOLDER, deadline=None)
 def test_the_first_packets_of_plain_and_compressed_files_are_the_same(tmp_path, count, damage, end):
-    """Plain files have a shorter way to their first packets; damaged ones have not."""
+    """A plain file takes a shorter path, unless it is damaged."""
     content = bytearray(pcap(packets(0, count))[:end] or b"\0")
     for at, value in damage:
         content[at % len(content)] = value
