@@ -80,9 +80,10 @@ class Framer:
         framed = streams.is_framed(stream_ids)
         boundary = np.where(state == IGNORED, LAST_TIME, boundary)
         boundary[state == NEW] = FIRST_TIME
-        front = np.maximum(boundary[segments.stream], segments.at) - segments.at
-        kept = np.flatnonzero(front < segments.span)
-        segments, front = segments[kept], front[kept]
+        # The ends are compared: LAST_TIME less a negative position does not fit in int64.
+        begin = np.maximum(boundary[segments.stream], segments.at)
+        kept = np.flatnonzero(begin < segments.at + segments.span)
+        segments, front = segments[kept], begin[kept] - segments.at[kept]
         segments = segments.trimmed(front, segments.span - front)
         segments = segments[np.lexsort((segments.at, segments.stream))]
         stream = stream_ids[segments.stream]

@@ -7,10 +7,12 @@ from dataclasses import replace
 
 import pytest
 
+from dissector.packets.block import ACK, FIN
 from tests.dissector.streams.dialogue import (
     NO_ERROR,
     Dialogue,
     dissect,
+    ipv4,
     request,
     response,
     sasl_request,
@@ -488,3 +490,20 @@ def test_a_damaged_sequence_number_in_the_first_segment(handshake: bool, end: in
     kept = [[each[4:] for each in REQUESTS], [each[4:] for each in RESPONSES]]
     kept[end] = kept[end][1:]
     assert [list(each)[-len(kept[side]) :] for side, each in enumerate(messages)] == kept
+
+
+@pytest.mark.parametrize("back", [1_308_621_457, 1 << 24, 1 << 16, 3000])
+@pytest.mark.parametrize("block", [1, 100])
+def test_a_damaged_sequence_number_in_another_protocol(back: int, block: int) -> None:
+    """Carried bytes before the beginning of a stream, whose protocol is decided at the end."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 80))
+    connection.client(b"GET /index.html HTTP/1.1\r\nHost: example.com\r\n\r\n")
+    connection.broker(b"HTTP/1.1 200 OK\r\n\r\n", sent=False)
+    connection.broker(b"text" * 300)
+    connection.broker(b"text" * 300, sent=False)
+    connection.packet(1, b"text" * 300, flags=FIN | ACK)
+    syn, _, acknowledged, get, early, last = dialogue.packets
+    damaged = replace(early, seq=(early.seq - back) % 2**32)
+    packets = [syn, acknowledged, get, damaged, last]
+    assert dissect(packets, cuts=range(block, 5, block)).messages() == ([], [])
