@@ -246,9 +246,9 @@ class ProtocolDetector:
         self.identify_sides(np.unique(chains.stream[index] >> 1))
         table, stream, row = self._table, chains.stream[index], chains.stream[index] >> 1
         may_be_client = self._scorer.may_be_client(stream)
-        boundary = chains.address_of(index, self._streams.boundary[stream])
-        first = np.maximum(chains.address.searchsorted(boundary), chains.first[index])
-        at, owner = segment_starts(chains, index, first)
+        begin = chains.address_of(index, self._streams.boundary[stream])
+        begin = np.maximum(begin, chains.address[chains.first[index]])  # bytes may be missing there
+        at, owner = segment_starts(chains, index, chains.address.searchsorted(begin))
         verdict = verdicts(chains, self._scorer, at, index[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         self._streams.was_undecided[row] = True
@@ -267,7 +267,7 @@ class ProtocolDetector:
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
         left = np.flatnonzero(at_broker)
-        self._accept(stream[left], self._answered(chains, index[left], boundary[left]))
+        self._accept(stream[left], self._answered(chains, index[left], begin[left]))
         # Responses may show that messages of these streams are requests; and requests that cannot
         # be read yet, that they are responses.
         waits = at_broker | peer_waits
@@ -282,7 +282,7 @@ class ProtocolDetector:
         """
         bits = np.full(len(index), -1)
         for each, chain in enumerate(index.tolist()):
-            if begin[each] == chains.end[chain]:
+            if begin[each] >= chains.end[chain]:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
             at = address(self._scorer.candidate_requests(window))

@@ -11,6 +11,7 @@ from dissector.streams.detection import FIRST_GROUP
 from dissector.streams.request_evidence import IMPOSSIBLE
 from tests.dissector.streams.dialogue import (
     NEWEST,
+    NO_ERROR,
     Dialogue,
     body_end,
     dissect,
@@ -132,3 +133,19 @@ def test_brokers_show_which_end_is_the_client_in_later_connections():
     assert out.messages() == ([sent[4:]] * 300, [received[4:]] * 300)
     assert decoded.count(sent[4:]) == 300
     assert decoded.count(received[4:]) <= FIRST_GROUP
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_other_bytes_behind_a_missing_beginning_at_a_named_port(count):
+    """Alone, and behind a connection with answered requests in the same block."""
+    dialogue = Dialogue()
+    for _ in range(count):
+        kafka = dialogue.connect()
+        kafka.client(request(3, 1, 7))
+        kafka.broker(response(7, NO_ERROR))
+    other = dialogue.connect()
+    for end in (0, 1):
+        other.packet(end, bytes(3000), sent=False)
+        other.packet(end, random.Random(end).randbytes(156))
+    out = dissect(dialogue.packets)
+    assert out.messages() == ([request(3, 1, 7)[4:]] * count, [response(7, NO_ERROR)[4:]] * count)
