@@ -278,6 +278,8 @@ def join(left: States, border: States, right: States, index: Int64) -> None:
         new[name][index] = moved
     for name in _EARLIEST_STREAM:
         new[name][index] = old[name]
+    acks = new["receiver_ack"][index]
+    new["receiver_ack"][index] = np.where(acks == NEVER, old["receiver_ack"], acks)
     new["id_regression"][index] = np.maximum(new["id_regression"][index], old["id_regression"])
     for name in _EARLIEST:
         right.table[name][index] = left.table[name]

@@ -386,6 +386,9 @@ class FlowTracker:
         )  # fmt: skip
         table.packets[rows], table.bytes[rows] = packets, sent
         table.first_time[rows], table.last_time[rows] = first, last
+        acknowledging = np.flatnonzero(block.flags & (ACK | RST) == ACK)
+        receiver = assignment.streams[assignment.slot[acknowledging]]
+        self._streams.receiver_ack[receiver ^ 1] = block.ack[acknowledging]  # the last one wins
         closing = np.flatnonzero(block.flags & (FIN | RST))
         if len(closing):
             self._record_closes(block, closing, rows[assignment.slot[closing] >> 1])

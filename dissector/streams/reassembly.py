@@ -22,6 +22,7 @@ import numpy as np
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import ACK, Int64, PacketBlock
+from dissector.streams import sequence
 from dissector.streams.flows import Assignment
 from dissector.streams.limits import (
     GRACE,
@@ -30,6 +31,7 @@ from dissector.streams.limits import (
     SHORT_GRACE,
     WAITING_BYTES,
     WAITING_SEGMENTS,
+    WINDOW_AHEAD,
 )
 from dissector.streams.origins import OriginFinder, Positions
 from dissector.streams.segments import (
@@ -44,11 +46,15 @@ from dissector.streams.segments import (
 from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
+    IGNORED,
     LAST_TIME,
+    NEVER,
     NEW,
+    OPEN,
     Bools,
     ConnectionTable,
     StreamTable,
+    streams_at,
 )
 
 # Columns of a table of segments: those of `Segments`, and two more.
@@ -141,6 +147,30 @@ class Reassembler:
         arrival = table[_ARRIVAL, is_ready] - len(held)
         ready = self._read(stream_ids, kept[is_ready], arrival)
         return Ordered(ready, kept[~is_ready], lost, stray)
+
+    def lost_ends(self, now: int) -> Gaps:
+        """The bytes behind the last captured byte of each stream that the receiver acknowledged.
+
+        Only at the end of the capture, when no stream has a hole. The last packets of a connection
+        that goes on may be out of order. The bytes of ignored streams are not followed.
+        """
+        table, streams = self._table, self._streams
+        is_over = (table.closed != OPEN) | (table.last_time < now - GRACE)
+        is_over &= (table.packets > 0).all(1) & (table.bytes > 0).any(1)
+        stream = streams_at(np.flatnonzero(is_over))
+        isn, has_origin = table.isn.reshape(-1)[stream], streams.has_origin[stream]
+        origin = np.where(has_origin, streams.origin[stream], (isn + 1).astype(np.uint32))
+        end = np.where(has_origin, streams.next_position[stream], 0)
+        ack = streams.receiver_ack[stream]
+        acknowledged = sequence.positions(ack.astype(np.uint32), origin, end)
+        is_lost = (has_origin | (isn != NEVER)) & (ack != NEVER)
+        is_lost &= streams.state[stream] != IGNORED
+        # A FIN has a sequence number too, and may not have been captured.
+        is_lost &= (acknowledged > end + 1) & (acknowledged < end + WINDOW_AHEAD)
+        acknowledged -= acknowledged > streams.fin[stream]
+        stream, at, length = stream[is_lost], end[is_lost], (acknowledged - end)[is_lost]
+        np.add.at(table.lost.reshape(-1), stream, length)
+        return Gaps(stream, at, length, table.last_time[stream >> 1])
 
     # Order
 

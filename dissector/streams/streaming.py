@@ -270,6 +270,8 @@ class Streams:
         self.detector.identify_sides(assignment.rows)
         carried = replace(carried, stream=np.searchsorted(stream_ids, carried.stream))
         ordered = self._reassembler.feed(block, assignment, carried, self._now, give_up)
+        if last:
+            ordered = replace(ordered, lost=ordered.lost + self._reassembler.lost_ends(self._now))
         block_problems.set_segments(stream_ids, ordered.ready)
         self._report_gaps(block_problems, ordered)
         if last:
