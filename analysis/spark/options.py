@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from analysis.input.times import time_ns
@@ -30,6 +31,7 @@ from dissector.arrays import value
 from dissector.errors import DissectorError, did_you_mean
 from dissector.packets.block import LAST_PORT
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
+from dissector.packets.remote import is_url
 from dissector.protocol import registry
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES
@@ -127,9 +129,9 @@ def parse(options: Mapping[str, str]) -> Request:
         columns=_words(remaining, "columns"),
         values=_flag(remaining, "values", "true"),
         show_secrets=_flag(remaining, "show_secrets", "false"),
-        result_dir=remaining.pop("result_dir", None),
+        result_dir=_folder(remaining, "result_dir"),
         watermark=_number("watermark", remaining.pop("watermark", str(WATERMARK))),
-        state=remaining.pop("state", None),
+        state=_folder(remaining, "state"),
         plan_id=remaining.pop("plan_id", None),
     )
     if remaining:
@@ -165,6 +167,16 @@ def _flag(options: dict[str, str], name: str, default: str) -> bool:
     if word not in ("true", "false"):
         raise DissectorError(f"{name} must be true or false, not {word}")
     return word == "true"
+
+
+def _folder(options: dict[str, str], name: str) -> str | None:
+    """The absolute path of a folder; None if the option is missing."""
+    path = options.pop(name, None)
+    if path is None:
+        return None
+    if is_url(path):
+        raise DissectorError(f"{name} must be the path of a folder, not the URL {path}")
+    return str(Path(path).absolute())
 
 
 def _time(text: str) -> int:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, TypeAlias
@@ -43,9 +44,12 @@ class PlanClient:
         self, task: Task, options: Mapping[str, str], *arguments: Any
     ) -> list[InputPartition]:
         """Run a task on the server; returns its files as partitions. Raises DissectorError."""
-        with Client(self._address, authkey=self._key) as server:
-            server.send((task, dict(options), arguments))
-            folder, error = server.recv()
+        try:
+            with Client(self._address, authkey=self._key) as server:
+                server.send((task, dict(options), arguments))
+                folder, error = server.recv()
+        except EOFError:
+            folder, error = "", "the plan failed; the reason is on the driver's standard error"
         if error:
             raise DissectorError(error)
         return [InputPartition(str(path)) for path in sorted(Path(folder).rglob("*.parquet"))]
@@ -64,10 +68,17 @@ class PlanServer:
     def _serve(self) -> None:
         while True:
             try:
-                with self._listener.accept() as connection:
-                    connection.send(self._run(*connection.recv()))
+                connection = self._listener.accept()
             except (AuthenticationError, EOFError, ConnectionError):
-                continue  # a foreign client, or a cancelled query
+                continue  # a foreign client
+            # An error that no one expects ends the thread of this client, and not the server.
+            thread = threading.Thread(target=self._answer, args=(connection,), daemon=True)
+            thread.start()
+            thread.join()
+
+    def _answer(self, connection: Connection) -> None:
+        with connection, suppress(EOFError, ConnectionError):  # a cancelled query
+            connection.send(self._run(*connection.recv()))
 
     def _run(
         self, task: Task, options: Mapping[str, str], arguments: tuple[Any, ...]

@@ -16,8 +16,8 @@ from dissector.errors import CaptureError
 
 
 def is_url(path: str) -> bool:
-    """Whether a path has a scheme, which selects a file system."""
-    return "://" in path
+    """Whether a path has a scheme, which selects a file system; Hadoop writes ``file:/folder``."""
+    return "://" in path or path.startswith("file:/")
 
 
 def open_file(path: str) -> io.RawIOBase:

@@ -20,6 +20,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import analysis.spark
 from analysis.spark import options, plan
+from analysis.spark.plan_server import PlanServer
 from analysis.spark.schemas import check_schema, to_spark
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
@@ -117,6 +118,8 @@ def test_records_without_values(read: SparkSession) -> None:
         ({"path": "x", "watermark": "-1"}, "watermark must be a number, not -1"),
         ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
         ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
+        ({"path": "x", "state": "s3://b/s"}, "state must be the path of a folder, not .* s3://b/s"),
+        ({"path": "x", "result_dir": "file:/r"}, "result_dir must be .*, not the URL file:/r"),
         ({}, "no captures: .*; Spark's catalog does not keep the options of a table"),
         (
             {"path": "x", "owner": "root", "provider": "kafka_capture", "option.table": "errors"},
@@ -157,6 +160,23 @@ def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path
         read.sql(f"create table captured using kafka_capture options (path '{QUOTAS}')")
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
         read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
+
+
+def raises(spark: SparkSession, request: options.Request, arguments: tuple[object, ...]) -> str:
+    raise LookupError("unexpected")
+
+
+def answers(spark: SparkSession, request: options.Request, arguments: tuple[object, ...]) -> str:
+    return str(CAPTURES)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_unexpected_error_does_not_end_the_server() -> None:
+    """Later queries would wait for it for ever."""
+    client = PlanServer(None).plan_client
+    with pytest.raises(DissectorError, match="the reason is on the driver's standard error"):
+        client.request(raises, {"path": "x"})
+    assert client.request(answers, {"path": "x"}) == []
 
 
 def test_results_are_deleted_after_a_killed_driver(java: None, tmp_path: Path) -> None:
