@@ -21,13 +21,16 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from glob import has_magic
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dissector.arrays import value
-from dissector.errors import CaptureError
+from dissector.errors import CaptureError, DissectorError
 from dissector.packets.file_ranges import size_of
 from dissector.packets.paths import find, open_reader
+from dissector.packets.remote import is_url
 
 Offset: TypeAlias = dict[str, Any]
 
@@ -57,24 +60,29 @@ def files(paths: Sequence[str]) -> dict[str, FileInfo]:
     """The captures at these paths, by identifier, in order of their first packets."""
     entries = []
     for path in find(paths):
-        try:
-            size = size_of(path)
-            file_id, first = _identify(path)
-            info = FileInfo(
-                path,
-                WHOLE if size is None or first is None else size,
-                Path(path).stat().st_mtime,
-                has_packet=first is not None,
-                start=first or 0,
-            )
-        except OSError:
-            continue  # it was renamed meanwhile
-        entries.append((file_id, first or 0, info))
+        with suppress(FileNotFoundError):  # it was renamed meanwhile
+            entries.append(_entry(path))
     # Of two files with the same first packet, one is being compressed; the larger one is complete.
     entries.sort(key=lambda entry: entry[2].size)
     by_id = {file_id: (first, info) for file_id, first, info in entries}
     order = sorted(by_id.items(), key=lambda entry: entry[1][0])
     return {file_id: info for file_id, (_, info) in order}
+
+
+def _entry(path: str) -> tuple[str, int, FileInfo]:
+    """The identifier of a file, the time of its first packet, and the file.
+
+    Raises FileNotFoundError.
+    """
+    try:
+        written, size = Path(path).stat().st_mtime, size_of(path)
+    except FileNotFoundError:
+        raise
+    except OSError:  # it will be reported, like a file without a packet
+        written, size = 0.0, None
+    file_id, first = _identify(path)
+    size = WHOLE if size is None or first is None else size
+    return file_id, first or 0, FileInfo(path, size, written, first is not None, first or 0)
 
 
 def _identify(path: str) -> tuple[str, int | None]:
@@ -93,6 +101,15 @@ def _identify(path: str) -> tuple[str, int | None]:
     return hashlib.sha256(f"{first} ".encode() + packet).hexdigest()[:16], first
 
 
+def check(paths: Sequence[str]) -> None:
+    """Raises DissectorError for a path that a stream cannot follow."""
+    for path in paths:
+        if is_url(path):
+            raise DissectorError(f"a stream follows folders, not URLs: {path}")
+        if not has_magic(path) and not Path(path).exists():
+            raise DissectorError(f"{path}: there is no such file or folder")
+
+
 def latest(start: Mapping[str, Any], paths: Sequence[str], watermark: int) -> Offset:
     """The current offset. `watermark`: s."""
     silent = time.time() - watermark
@@ -101,15 +118,20 @@ def latest(start: Mapping[str, Any], paths: Sequence[str], watermark: int) -> Of
         for file_id, info in files(paths).items()
         if info.has_packet or info.written < silent
     }
-    missing = {file_id: size for file_id, size in start["files"].items() if file_id not in present}
-    kept = dict([*missing.items()][-MOST_MISSING:])
-    now = kept | {
+    sizes = {
         file_id: _advanced(start["files"].get(file_id), info) for file_id, info in present.items()
     }
+    now = with_missing(start, sizes)
     ended = bool(present) and all(info.written < silent for info in present.values())
     if {**start["files"]} == now and (start["ended"] or not ended):
         return {**start}
     return {"batch": start["batch"] + 1, "files": now, "ended": ended}
+
+
+def with_missing(start: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes of files, and of the latest of those files of an offset that are missing."""
+    missing = {file_id: size for file_id, size in start["files"].items() if file_id not in sizes}
+    return dict([*missing.items()][-MOST_MISSING:]) | {**sizes}
 
 
 def _advanced(before: int | None, info: FileInfo) -> int:

@@ -47,7 +47,7 @@ class Output:
         self._system, self._root = located(self.path)
         self._mode = mode
         self._owner = _owner() | {"tables": [*request.tables]}
-        self.job = JobFolder(self.path, _digest(request), json.dumps(self._owner).encode())
+        self.job = JobFolder(self.path, digest(request), json.dumps(self._owner).encode())
         """The folder of the job."""
 
     def place(self, table: str) -> str:
@@ -248,7 +248,7 @@ def _files(manifest: Manifest) -> list[Any]:
     return [file for files in manifest.files.values() for file in files]
 
 
-def _digest(request: Request) -> str:
+def digest(request: Request) -> str:
     """A digest of everything that the rows depend on, apart from captures."""
     options = {name: value for name, value in asdict(request).items() if name not in _UNIMPORTANT}
     options |= {"tables": sorted(request.tables), "apis": sorted(request.apis)}

@@ -40,6 +40,7 @@ from analysis.spark.file_offsets import START, Offset
 from analysis.spark.growing_files import GrowingFiles
 from analysis.spark.manifests import SHARED
 from analysis.spark.options import Request, parse
+from analysis.spark.output import digest
 from analysis.spark.plan_server import PlanClient, rows_of
 from analysis.spark.schemas import arrow_schema, to_spark
 from dissector.errors import DissectorError
@@ -66,6 +67,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._plan_client = plan_client
         self._target: Offset | None = None
         _folder(self._request, START)
+        file_offsets.check(self._request.paths)
 
     def initialOffset(self) -> Offset:  # noqa: N802
         return START
@@ -76,7 +78,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         if self._target is None:
             return self._latest(start)
-        new = {**start["files"]} | self._target["files"]
+        new = file_offsets.with_missing(start, self._target["files"])
         if new == start["files"] and start["ended"] == self._target["ended"]:
             return start
         return self._target | {"batch": start["batch"] + 1, "files": new}
@@ -108,6 +110,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 _DIGEST: Final = 16
 _UNUSED: Final = ("since", "until", "tables", "plan_id", "result_dir")
 """Options of the data source that a stream does not have."""
+_DAMAGED: Final = (
+    *(zstandard.ZstdError, pickle.UnpicklingError, EOFError, ValueError),
+    *(AttributeError, ImportError, IndexError, KeyError, TypeError),
+)
+"""Errors that a state raises if it is damaged, or its classes have changed."""
 
 
 def _folder(request: Request, end: Mapping[str, Any]) -> Path:
@@ -116,8 +123,9 @@ def _folder(request: Request, end: Mapping[str, Any]) -> Path:
         raise DissectorError(
             "a stream needs the option state: a folder that outlives the query, like its checkpoint"
         )
-    digest = hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
-    return Path(request.state).absolute() / f"batch-{end['batch']:09}-{digest[:_DIGEST]}"
+    offset = hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
+    name = f"batch-{end['batch']:09}-{offset[:_DIGEST]}"
+    return Path(request.state, request.tables[0], name)
 
 
 @dataclass(slots=True)
@@ -140,7 +148,8 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
     """Write the rows of a batch between two offsets; returns the folder. Raises DissectorError."""
     start, end = offsets
     before, after = _folder(request, start), _folder(request, end)
-    if not (after / "done").exists():
+    done, options = after / "done", digest(request)
+    if not done.exists() or done.read_text() != options:  # of a query with other options
         shutil.rmtree(after, ignore_errors=True)
         (after / "rows").mkdir(parents=True)
         state = _load(before) if start["batch"] else _State(GrowingFiles(plan.block_bytes(request)))
@@ -149,7 +158,7 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
             for rows in _rows(request, state, end):
                 file.write_batch(rows)
         (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
-        (after / "done").touch()
+        done.write_text(options)
     return str(after / "rows")
 
 
@@ -201,5 +210,11 @@ def _load(folder: Path) -> _State:
         raise DissectorError(
             f"{folder.parent} lacks the state of the checkpoint ({folder.name})"
         ) from error
-    state: _State = pickle.loads(zstandard.decompress(content))
+    try:
+        state: _State = pickle.loads(zstandard.decompress(content))
+    except _DAMAGED as error:
+        raise DissectorError(
+            f"{folder}/state cannot be read: it is damaged, or of another version of "
+            "kafka-dissector; start a new query, with new folders for checkpoint and state"
+        ) from error
     return state

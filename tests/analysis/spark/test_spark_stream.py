@@ -12,15 +12,19 @@ from threading import Thread
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet
 import pytest
+import zstandard
 
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import analysis.spark
 from analysis.spark import file_offsets, stream
+from analysis.spark.file_offsets import Offset
 from analysis.spark.options import parse
 from analysis.spark.plan_server import PlanClient
 from analysis.spark.schemas import spark_schema, to_spark
@@ -333,3 +337,70 @@ def test_an_option_that_a_stream_does_not_have(name: str) -> None:
     options = {"path": "x", "state": "y", name: "2026-11-21"}
     with pytest.raises(DissectorError, match=f"^a stream has no option {name.lower()}$"):
         stream.StreamReader(options, spark_schema("exchanges"), PlanClient("", b""))
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("s3://captures/day", "a stream follows folders, not URLs: s3://captures/day"),
+        ("file:/captures", "a stream follows folders, not URLs: file:/captures"),
+        ("/nowhere/captures", "/nowhere/captures: there is no such file or folder"),
+    ],
+)
+def test_a_path_that_a_stream_cannot_follow(path: str, message: str) -> None:
+    """The stream would never have rows."""
+    options = {"path": path, "state": "y"}
+    with pytest.raises(DissectorError, match=f"^{message}$"):
+        stream.StreamReader(options, spark_schema("exchanges"), PlanClient("", b""))
+
+
+def batch(path: Path, state: Path, start: Offset, end: Offset, **options: str) -> pa.Table:
+    """The rows of a batch, without Spark."""
+    request = parse({"path": str(path), "state": str(state)} | options)
+    return pa.parquet.read_table(stream.batch(None, request, (start, end)))
+
+
+def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
+    """Without permission, for example; a loop of links cannot be opened by root, either."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    end = file_offsets.latest(file_offsets.START, [str(loop)], WATERMARK)
+    rows = batch(loop, tmp_path, file_offsets.START, end, table="problems")
+    assert rows["kind"].to_pylist() == ["unreadable_file"]
+
+
+def test_a_state_that_cannot_be_read(tmp_path: Path) -> None:
+    """It is damaged, or its classes are those of another version."""
+    end = file_offsets.latest(file_offsets.START, [str(QUORUM)], WATERMARK)
+    assert len(batch(QUORUM, tmp_path, file_offsets.START, end))
+    (state,) = tmp_path.glob("*/*/state")
+    for content in (b"", b"damaged", zstandard.compress(b"cdissector\nnothing\n.")):
+        state.write_bytes(content)
+        with pytest.raises(DissectorError, match="damaged, or of another version"):
+            batch(QUORUM, tmp_path, end, end | {"batch": 2, "ended": True})
+
+
+def test_rows_of_a_query_with_other_options_are_not_used(tmp_path: Path) -> None:
+    """Of a query that was started again from the beginning, or of another table."""
+    end = file_offsets.latest(file_offsets.START, [str(QUORUM)], WATERMARK)
+    rows = batch(QUORUM, tmp_path, file_offsets.START, end)
+    fetches = batch(QUORUM, tmp_path, file_offsets.START, end, apis="Fetch")
+    assert 0 < len(fetches) < len(rows)
+    assert {*fetches["api"].to_pylist()} == {"Fetch"}
+    batch(QUORUM, tmp_path, file_offsets.START, end, table="batches")
+    assert len([*tmp_path.glob("*/*/state")]) == 2  # each can go on
+
+
+def test_a_stream_that_is_run_again_and_again_forgets_missing_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its offset would grow with the number of all files that there were."""
+    monkeypatch.setattr(file_offsets, "MOST_MISSING", 2)
+    (path,) = split_capture(QUORUM, tmp_path, 1)
+    options = {"path": path, "state": str(tmp_path)}
+    reader = stream.StreamReader(options, spark_schema("exchanges"), PlanClient("", b""))
+    reader.prepareForTriggerAvailableNow()
+    start = file_offsets.START | {"batch": 7, "files": {"a": 1, "b": 2, "c": 3}}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert [*end["files"]][:-1] == ["b", "c"]
+    assert reader.latestOffset(end, ReadAllAvailable()) == end
