@@ -2,8 +2,8 @@
 
 Exit status: 0 for success; 1 if the input, or a named file of it, cannot be read, or the output
 cannot be written; 2 for a usage error; 3 if `--fail-on` of `diagnose` or `compare` applies; 130
-after Ctrl-C; 141 if the reader of the output has closed the pipe; 143 after SIGTERM. An error is
-one sentence on standard error.
+after Ctrl-C; 141 if the reader of the output has closed the pipe; 143 after SIGTERM, 129 after
+SIGHUP. An error is one sentence on standard error.
 
 A command is a module of `analysis.commands`, or an answer. It is imported when it is used. It
 imports NumPy, Arrow and rich when it runs, so that ``--help`` takes hardly longer than Python.
@@ -30,7 +30,7 @@ from analysis.startup import (
     configure_libraries,
     defer_functions,
     defer_masked_arrays,
-    end_on_sigterm,
+    end_on_signals,
     end_quickly,
     hide_pandas,
 )
@@ -39,7 +39,8 @@ _LINE: Final = 200
 """More characters than the first sentence of a command's help."""
 INTERRUPTED: Final = 130
 PIPE_CLOSED: Final = 141
-TERMINATED: Final = 143
+SIGNAL: Final = 128
+"""The exit status after a signal is its number and this."""
 
 COMMANDS: Final = (
     "summary",
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         if arguments is None:  # the process runs only this command
-            end_on_sigterm()
+            end_on_signals()
             configure_libraries()
             end_quickly()
             sys.stdout = _buffered(sys.stdout)
@@ -133,8 +134,8 @@ def _with_statuses() -> Iterator[None]:
 
 
 def _status(error: BaseException) -> int:
-    """The exit status after Ctrl-C or SIGTERM."""
-    return TERMINATED if isinstance(error, Terminated) else INTERRUPTED
+    """The exit status after Ctrl-C, SIGTERM or SIGHUP."""
+    return SIGNAL + error.number if isinstance(error, Terminated) else INTERRUPTED
 
 
 def _discard_unwritable() -> None:

@@ -20,8 +20,8 @@ long as nobody has made one. So the module is imported when another name of it i
 which a command calls a few dozens. So they are made when they are first used: `export` of a
 recording takes 0.04 s less.
 
-`end_on_sigterm`: SIGTERM, which `timeout`, systemd and Kubernetes send, ends a command as Ctrl-C
-does: files are closed or removed.
+`end_on_signals`: SIGTERM, which `timeout`, systemd and Kubernetes send, and SIGHUP, which arrives
+when a terminal is closed, end a command as Ctrl-C does: files are closed or removed.
 
 The finders here are of no base class: `importlib.abc` imports `tempfile`, `shutil` and `lzma`.
 
@@ -67,17 +67,23 @@ def _skip_last_collection() -> None:
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM; what reacts to Ctrl-C reacts to it, too."""
+    """SIGTERM or SIGHUP; what reacts to Ctrl-C reacts to it, too."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
 
 
-def end_on_sigterm() -> None:
-    """Let SIGTERM raise `Terminated`, unless the process ignores it."""
-    if signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN:
-        signal.signal(signal.SIGTERM, _terminate)
+def end_on_signals() -> None:
+    """Let SIGTERM and SIGHUP raise `Terminated`, unless the process ignores them."""
+    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+        number = getattr(signal, name, None)
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _terminate)
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated
+    raise Terminated(number)
 
 
 class _HidePandas:

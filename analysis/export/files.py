@@ -1,7 +1,7 @@
 """Output files, which are complete or absent.
 
-A file is written under its name with the suffix ``.partial``, and renamed at the end. After Ctrl-C
-or SIGTERM, a partial file of rows remains and is readable. Other partial files are removed.
+A file is written under its name with the suffix ``.partial``, and renamed at the end. After Ctrl-C,
+SIGTERM or SIGHUP, a partial file of rows remains and is readable. Other partial files are removed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def output_file(
 ) -> Iterator[BinaryIO]:
     """A context for an output file, which gets the name `path` after success.
 
-    `keeps_partial`: the partial file remains after Ctrl-C or SIGTERM, not only after a crash.
+    `keeps_partial`: the partial file remains after Ctrl-C, SIGTERM or SIGHUP, not only after a
+    crash.
 
     A device or a pipe is written to directly. Raises OSError; FileExistsError if a file exists and
     `overwrite` is False.

@@ -3,8 +3,8 @@
 Workers are forked, so they begin with the state of their parent. If one of them ends early, all
 end, and the parent raises a `DissectorError`: the worker's own DissectorError, missing memory, or
 the signal that killed it. Workers exit when the parent does: each has a thread that waits for EOF
-on a pipe that only the parent keeps open. They ignore SIGINT (Ctrl-C), which a terminal sends to
-all of its processes: only the parent handles it.
+on a pipe that only the parent keeps open. They ignore SIGINT (Ctrl-C) and SIGHUP, which a terminal
+sends to all of its processes: only the parent handles them.
 """
 
 from __future__ import annotations
@@ -160,7 +160,8 @@ def _failure(name: str, code: int, failures: Connection) -> DissectorError:
 
 def _run(work: Callable[[], None], lifeline: tuple[int, int], failed: Connection) -> None:
     """The main function of a worker."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.close(lifeline[1])
     threading.Thread(target=_end_with_parent, args=(lifeline[0],), daemon=True).start()

@@ -251,7 +251,9 @@ def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=lambda each: str(each)
+    ("number", "status"),
+    [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
+    ids=lambda each: str(each),
 )
 def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path: Path) -> None:
     process = subprocess.Popen(

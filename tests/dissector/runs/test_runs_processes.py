@@ -83,7 +83,7 @@ def test_a_process_that_is_killed_ends_all(member: int) -> None:
     assert not running()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_command_that_is_interrupted_leaves_nothing(number: int) -> None:
     """Like Ctrl-C, which all processes of a terminal get, while no caller reads rows."""
     script = f"""{SMALL}
