@@ -38,7 +38,9 @@ def _in_order(
     batch = batches[0] if len(batches) == 1 else pa.concat_batches(batches)
     connection = ints(batch["connection_id"])
     if number is not None:
-        connection = np.where(connection < 0, connection, number[connection])
+        has_connection = connection >= 0
+        connection = connection.copy()
+        connection[has_connection] = number[connection[has_connection]]
     if table == "exchanges":
         request = batch["request_time"]
         time = ints(pc.coalesce(request, batch["response_time"]) if request.null_count else request)

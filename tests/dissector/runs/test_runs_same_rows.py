@@ -269,6 +269,19 @@ def test_processes(jobs: int, tmp_path: Path) -> None:
     assert not differences(tables([path], names), actual)
 
 
+@pytest.mark.usefixtures("alone")
+def test_a_capture_without_connections(tmp_path: Path) -> None:
+    """Its packets are of an unsupported link type: it has nothing but problems."""
+    path = recorded.write(tmp_path / "one.pcap", recorded.read(CHATTER.name)[:500])
+    content = bytearray(path.read_bytes())
+    content[20] = 147
+    path.write_bytes(content)
+    actual, counts = joined([path], cut([path], 3, random.Random(1)), warm_up=10_000)
+    assert (counts.runs, counts.whole) == (2, 0)
+    assert {*actual["problems"]["kind"].to_pylist()} == {"unknown_link"}
+    assert sum(actual["problems"]["count"].to_pylist()) == 500  # in a row for each block
+
+
 def test_the_plan_covers_all_bytes(tmp_path: Path) -> None:
     path = plain(CHATTER, tmp_path)
     size = path.stat().st_size
