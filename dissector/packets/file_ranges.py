@@ -58,8 +58,12 @@ class RangeSource:
         except OSError as error:
             self.damage = f"reading failed: {error.strerror or error}"
         self.consumed += got
-        ended = got < len(view) or (self._is_last and self.consumed == self.size)
-        return got, ended or self.damage is not None
+        missing = self.size - self.consumed
+        if got < len(view) and self.damage is None:
+            self.damage = (
+                f"the file was made shorter while it was read: {missing:,} bytes are missing"
+            )
+        return got, self.damage is not None or (self._is_last and not missing)
 
     def close(self) -> None:
         """Close the file."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -247,6 +248,19 @@ print(export({str(rows)!r}, "3"), export({str(expected)!r}, "1"))
     ]
     assert tables[0].keys() == tables[1].keys()
     assert not differences(*tables)
+
+
+@pytest.mark.parametrize("size", [0, 70_000])
+def test_a_file_that_becomes_shorter_is_reported(tmp_path: Path, size: int) -> None:
+    """Some tools that rotate files empty the oldest one, to write it again."""
+    path = Path(shutil.copy(RECORDING, tmp_path))
+    opened = open_capture(path, jobs=3)
+    rows = opened.stream(["exchanges", "problems"])
+    os.truncate(path, size)  # the runs are planned, and not yet read
+    list(rows)
+    details = {each.detail for each in opened.file_problems if each.kind == "damaged_stream"}
+    assert details
+    assert all(each.startswith("the file was made shorter while it was read: ") for each in details)
 
 
 def test_options_that_need_one_process(tmp_path: Path) -> None:
