@@ -10,6 +10,7 @@ token.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -84,15 +85,15 @@ class SaslTokens:
         the pending requests. A frame with the correlation id of a pending request responds to it.
         """
         suspects = np.isin(connection, list(self.by_connection))
-        pending = set(request_keys.tolist()) if suspects.any() else set()
+        pending = Counter(request_keys.tolist() if suspects.any() else ())
         indices, keys = [], []
         for index in np.flatnonzero(suspects).tolist():
             row = int(connection[index])
             tokens = self.by_connection.get(row)
             if tokens is None:
                 continue
-            if size[index] >= 4 and int(key[index]) in pending:
-                pending.discard(int(key[index]))
+            if size[index] >= 4 and pending[int(key[index])] > 0:
+                pending[int(key[index])] -= 1
             elif tokens.answered < tokens.sent:
                 indices.append(index)
                 keys.append(_key(row, tokens.answered))

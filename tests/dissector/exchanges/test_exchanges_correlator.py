@@ -313,6 +313,24 @@ def test_gssapi_tokens_without_a_handshake() -> None:
     assert correlator.problems == []
 
 
+def test_a_last_gssapi_token_without_a_response() -> None:
+    """Brokers do not respond to the last token of GSSAPI. Java clients number their handshake and
+    their requests behind it from 0 on, each."""
+    correlator = CorrelatorTest()
+    rows = correlator.feed(
+        sent_request(request(SASL_HANDSHAKE, 0, 0, text("GSSAPI")), 1),
+        sent_response(response(0, b"\0\0\0\0\0\0"), 2),
+        sent_request(b"\x60\x10" + bytes(16), 3), sent_response(b"\x60\x10" + bytes(16), 4),
+        sent_request(b"\x05\x04" + bytes(30), 5),
+        sent_request(heartbeat(0), 6), sent_response(response(0, b"\0\0"), 7),
+        last=True,
+    )  # fmt: skip
+    assert [(row["api"], row["status"]) for row in rows] == [
+        ("SaslHandshake", "answered"), ("SaslToken", "answered"), ("SaslToken", "unanswered"),
+        ("Heartbeat", "answered"),
+    ]  # fmt: skip
+
+
 def test_correlation_ids_that_wrap() -> None:
     rows = CorrelatorTest().feed(
         sent_request(heartbeat(2**31 - 1), 1), sent_request(heartbeat(-(2**31)), 2),
