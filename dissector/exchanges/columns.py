@@ -31,8 +31,9 @@ def with_column(rows: Rows, name: str, column: pa.Array | pa.ChunkedArray) -> Ro
 
 
 def int_column(table: pa.Table, name: str) -> Int64:
-    """A column without nulls, without a copy if it is one array. It must not be changed."""
-    column: Int64 = as_array(table[name]).to_numpy()
+    """The numbers of a column, also those under nulls. They must not be changed: if the column is
+    one array, they are no copy."""
+    column: Int64 = unmasked(as_array(table[name]))[0]
     return column
 
 

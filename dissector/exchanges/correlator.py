@@ -29,6 +29,7 @@ from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.message_headers import (
     EMPTY,
+    HEADER_BYTES,
     MessageHeaders,
     gssapi_tokens,
     read_headers,
@@ -294,6 +295,8 @@ class Correlator:
         fields = decoded_fields.decode_fields(messages, self._request_roles, headers.whole)
         requests = DecodedMessages(headers, fields, parts.known & ~is_token, is_token)
         key = matching.keys(headers.connection, headers.correlation_id)
+        unnumbered = headers.end - headers.start < HEADER_BYTES
+        key[unnumbered] = matching.no_keys(headers.connection[unnumbered])
         key[tokens] = token_keys
         client = decoded_fields.texts(
             spaces, headers.space, parts.client_id, parts.client_id_length

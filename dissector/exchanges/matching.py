@@ -38,6 +38,11 @@ def keys(connection: NDArray[np.integer], correlation: NDArray[np.integer]) -> I
     return (connection.astype(np.int64) << 32) | low
 
 
+def no_keys(connection: Int64) -> Int64:
+    """Keys of requests without correlation id: no response has them. `moved_keys` keeps them."""
+    return -1 - (connection << 32 | 0xFFFFFFFF)
+
+
 def moved_keys(key: Int64, connection: Int64) -> Int64:
     """The keys of requests for other rows of their connections. Those of SASL tokens are negative:
     see `sasl`."""

@@ -28,6 +28,8 @@ from dissector.streams.frames import FrameBlock
 
 UNKNOWN, NO_API, NEW = -1, -2, -3
 """Instead of a header version: the definitions lack this version, or this API; or not yet known."""
+API_KEY_BYTES, VERSION_BYTES, HEADER_BYTES = 2, 4, 8
+"""First bytes of a request up to its API key, its version and its correlation id."""
 VERSIONS = 1 << 7
 """More versions than any API has."""
 
@@ -51,7 +53,7 @@ class MessageHeaders:
     end: Int64
     """Address after the last captured byte."""
     correlation_id: Int64
-    """0 if the frame is too short to have one."""
+    """0 if the frame is too short to have one, or its bytes are missing."""
     sequence: Int64
     acknowledged: Int64
     rank: Int64

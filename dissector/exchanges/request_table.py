@@ -29,6 +29,7 @@ from dissector import _native
 from dissector.exchanges.columns import dictionary_codes, masked
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.exchanges.decoded_messages import DecodedMessages
+from dissector.exchanges.message_headers import API_KEY_BYTES, HEADER_BYTES, VERSION_BYTES
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
@@ -47,12 +48,13 @@ def request_table(
 ) -> pa.Table:  # fmt: skip
     """The table of the requests of a block."""
     headers, fields = requests.headers, requests.fields
+    captured = headers.end - headers.start
     columns: dict[str, pa.Array | NDArray[np.generic]] = {
         "key": key,
         "connection": headers.connection,
-        "correlation_id": headers.correlation_id.astype(np.int32),
-        "api_key": fields.messages.api_key.astype(np.int16),
-        "version": fields.messages.version.astype(np.int16),
+        "correlation_id": masked(headers.correlation_id.astype(np.int32), captured < HEADER_BYTES),
+        "api_key": masked(fields.messages.api_key.astype(np.int16), captured < API_KEY_BYTES),
+        "version": masked(fields.messages.version.astype(np.int16), captured < VERSION_BYTES),
         "capture": headers.capture.astype(np.int32),
         "packet": headers.packet,
         "time": headers.time,

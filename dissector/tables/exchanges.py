@@ -171,7 +171,9 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     unmatched = total - count
     return pa.table(
         {
-            "correlation_id": headers.correlation_id.astype(np.int32),
+            "correlation_id": masked(
+                headers.correlation_id.astype(np.int32), headers.end - headers.start < 4
+            ),
             "capture": headers.capture.astype(np.int32),
             "packet": headers.packet,
             "time": headers.time,

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_messages import DecodedMessages
+from dissector.exchanges.message_headers import VERSION_BYTES
 from dissector.problems import Problem
 from dissector.protocol import registry
 from dissector.protocol.message import explain_request, explain_response
@@ -50,11 +51,15 @@ def decode_problems(block: CorrelatedBlock, captures: Sequence[str]) -> Iterator
 
 
 def _name(decoded_messages: DecodedMessages, index: int) -> str:
-    """API, version and direction of a message."""
+    """API, version and direction of a message; of a request without these bytes its direction."""
     messages = decoded_messages.fields.messages
     api_key, version = int(messages.api_key[index]), int(messages.version[index])
+    direction = messages.direction.name.lower()
+    headers = decoded_messages.headers
+    if direction == "request" and headers.end[index] - headers.start[index] < VERSION_BYTES:
+        return direction
     name = registry.api_name(api_key) or f"API {api_key}"
-    return f"{name} v{version} {messages.direction.name.lower()}"
+    return f"{name} v{version} {direction}"
 
 
 def _decode_error(decoded_messages: DecodedMessages, index: int) -> tuple[str, DecodeError]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from dissector.exchanges.correlator import NO_REPLY_WAIT, RESPONSE_WAIT, Correlator
 from dissector.exchanges.topic_names import TopicNames
@@ -347,6 +348,37 @@ def test_a_frame_without_a_whole_header() -> None:
     (row,) = correlator.feed(sent_request(b"\0\x0c\0", 1), last=True)
     assert row["status"] in ("undecoded", "unanswered")
     assert correlator.problems
+
+
+@pytest.mark.parametrize(
+    ("captured", "columns", "name"),
+    [
+        (0, (None, None, None, None), "request"),
+        (2, (12, "Heartbeat", None, None), "request"),
+        (7, (12, "Heartbeat", 0, None), "Heartbeat v0 request"),
+        (8, (12, "Heartbeat", 0, 7), None),
+    ],
+)
+def test_the_fields_of_a_header_that_are_not_captured_are_null(
+    captured: int, columns: tuple[int | str | None, ...], name: str | None
+) -> None:
+    """A request without captured correlation id is not that of a response with the id 0."""
+    correlator = CorrelatorTest()
+    cut = SentFrame(0, True, heartbeat(7), 1, readable=captured)
+    rows = correlator.feed(cut, sent_response(response(0, b"\0\0"), 2), last=True)
+    names = ("api_key", "api", "api_version", "correlation_id")
+    assert [(row["status"], *(row[each] for each in names)) for row in rows] == [
+        ("unanswered", *columns), ("request_missing", None, None, None, 0),
+    ]  # fmt: skip
+    assert [each.detail.partition(":")[0] for each in correlator.problems] == [name][: captured < 8]
+
+
+def test_a_response_without_captured_correlation_id() -> None:
+    cut = SentFrame(0, False, response(7, b"\0\0"), 2, readable=3)
+    rows = CorrelatorTest().feed(sent_request(heartbeat(7), 1), cut, last=True)
+    assert [(row["status"], row["correlation_id"]) for row in rows] == [
+        ("unanswered", 7), ("request_missing", None),
+    ]  # fmt: skip
 
 
 def test_a_frame_too_short_for_a_correlation_id_matches_no_request() -> None:
