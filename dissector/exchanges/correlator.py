@@ -236,8 +236,9 @@ class Correlator:
             responses, unmatched, spaces, is_late[unmatched]
         )
         left = np.delete(np.arange(len(table)), answered)
-        no_reply = ordinal[left] == 0
-        ends = ended[int_column(table, "connection")[left]]
+        is_silent = np.isin(int_column(table, "key")[left], self._tokens.without_response)
+        no_reply = (ordinal[left] == 0) | is_silent
+        ends = ended[int_column(table, "connection")[left]] | is_silent
         ends |= self._without_reply(table, left, no_reply, now)
         is_barrier = np.isin(int_column(table, "api_key")[left], _group_barriers())
         wait = np.where(is_barrier, REQUEST_WAIT, self._request_wait)

@@ -4,8 +4,8 @@ After SaslHandshake v0, client and broker exchange tokens of its mechanism. Each
 size and has no header. They end when the client sends a Kafka request (KIP-43; since v1 tokens
 are in SaslAuthenticate, KIP-152). Clients of Kafka 0.9 send GSSAPI tokens without SaslHandshake;
 the first one is recognised by its bytes. Each client token has one broker token as its response, so
-tokens are paired by their order. Few connections have tokens, and few each: Python takes a step per
-token.
+tokens are paired by their order; only the last token of GSSAPI has none. Few connections have
+tokens, and few each: Python takes a step per token.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class SaslTokens:
 
     def __init__(self) -> None:
         self.by_connection: dict[int, Tokens] = {}
+        self.without_response: list[int] = []
+        """Keys of last tokens: the latest broker frames show that they have no response."""
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of these connections."""
@@ -84,6 +86,7 @@ class SaslTokens:
         `key` and `size` (bytes, without the length) of each broker frame; `request_keys`: keys of
         the pending requests. A frame with the correlation id of a pending request responds to it.
         """
+        self.without_response = []
         suspects = np.isin(connection, list(self.by_connection))
         pending = Counter(request_keys.tolist() if suspects.any() else ())
         indices, keys = [], []
@@ -94,6 +97,9 @@ class SaslTokens:
                 continue
             if size[index] >= 4 and pending[int(key[index])] > 0:
                 pending[int(key[index])] -= 1
+                if not tokens.active and 0 < tokens.answered == tokens.sent - 1:
+                    self.without_response.append(_key(row, tokens.answered))
+                    tokens.answered += 1
             elif tokens.answered < tokens.sent:
                 indices.append(index)
                 keys.append(_key(row, tokens.answered))

@@ -82,8 +82,8 @@ EXCHANGES = Table(
         TableColumn(
             "status",
             TEXT,
-            "answered, no_reply_expected (acks=0), unanswered (decoded or not), request_missing or "
-            "undecoded",
+            "answered, no_reply_expected (acks=0, or the last token of GSSAPI), unanswered "
+            "(decoded or not), request_missing or undecoded",
         ),
         TableColumn("request_time", TIME, "time of the request's first byte"),
         TableColumn("request_end_time", TIME, "time of the request's last byte"),
