@@ -81,10 +81,11 @@ class Matcher:
 
     def repeats(self, connection: Int64, correlation: Int64) -> Bools:
         """Whether an earlier request may have had each correlation id: it is not higher than all
-        earlier ids of its connection."""
-        place = 2 * connection + (correlation >= RESERVED)
-        repeats: Bools = correlation < self._next.take(place)
-        np.maximum.at(self._next.reshape(-1), place, correlation + 1)
+        earlier ids of its connection. Negative ids follow the highest ones."""
+        number = correlation & 0xFFFFFFFF
+        place = 2 * connection + ((number >= RESERVED) & (number < 1 << 31))
+        repeats: Bools = number < self._next.take(place)
+        np.maximum.at(self._next.reshape(-1), place, number + 1)
         return repeats
 
     def match(self, requests: Requests, responses: Responses) -> tuple[Int64, Int64]:
@@ -149,14 +150,16 @@ class Matcher:
         request_of_response[response] = request
         pairs = [np.zeros((2, 0), np.int64)]
         concerned = np.unique(responses.connection[ambiguous])
-        request_index = _by_connection(requests.connection, concerned, requests.ordinal > 0)
+        expects = requests.ordinal > 0
+        request_index = _by_connection(requests.connection, concerned, expects)
+        all_index = _by_connection(requests.connection, concerned, np.ones_like(expects))
         response_index = _by_connection(
             responses.connection, concerned, np.ones(len(responses), np.bool_)
         )
         is_ambiguous = np.zeros(len(responses), np.bool_)
         is_ambiguous[ambiguous] = True
-        for connection, request_rows, response_rows in zip(
-            concerned.tolist(), request_index, response_index, strict=True
+        for connection, request_rows, all_rows, response_rows in zip(
+            concerned.tolist(), request_index, all_index, response_index, strict=True
         ):
             position = np.full(len(requests) + 1, -1)
             position[request_rows] = np.arange(len(request_rows))
@@ -167,6 +170,7 @@ class Matcher:
                 position[request_of_response[response_rows]],
                 is_ambiguous[response_rows],
                 anchor,
+                _ends(requests, request_rows, all_rows),
             )
             request_of, response_of = matcher.pairs()
             pairs.append(np.stack([request_rows[request_of], response_rows[response_of]]))
@@ -179,6 +183,14 @@ def _repeated(requests: Int64, responses: Int64, known_repeats: Int64) -> Int64:
     responses = np.sort(responses, kind="stable")
     twice = [each[1:][each[1:] == each[:-1]] for each in (requests, responses)]
     return np.unique(np.concatenate([*twice, known_repeats]))
+
+
+def _ends(requests: Requests, rows: Int64, all_rows: Int64) -> Int64:
+    """Sequence number after each of these requests, and after those that follow it and expect no
+    response. `all_rows`: these and all others of the connection."""
+    follower = np.append(all_rows.searchsorted(rows), len(all_rows))[1:]
+    last = all_rows[follower - 1]
+    return requests.end[np.where(requests.run[last] == requests.run[rows], last, rows)]
 
 
 def _by_connection(connection: Int64, wanted: Int64, chosen: Bools) -> list[Int64]:

@@ -88,10 +88,12 @@ class ConnectionMatcher:
         request_of_response: Int64,
         is_ambiguous: Bools,
         anchor: Anchor,
+        ends: Int64,
     ) -> None:
         """`requests`: requests that expect a response. `request_of_response`: the request of each
         matched response, else -1. `is_ambiguous`: the responses to match. `anchor`: the last match
-        of earlier blocks."""
+        of earlier blocks. `ends`: sequence number after each request and after those that follow it
+        and expect no response."""
         self._requests, self._responses = requests, responses
         self._ambiguous = np.flatnonzero(is_ambiguous)
         self._matched = np.flatnonzero(request_of_response >= 0)
@@ -103,6 +105,7 @@ class ConnectionMatcher:
         self._run_end = np.searchsorted(runs, runs, side="right")
         self._by_key = np.argsort(requests.key, kind="stable")
         self._keys = requests.key[self._by_key]
+        self._ends = ends
         self._bounds: _Bounds | None = None
 
     def pairs(self) -> tuple[Int64, Int64]:
@@ -220,7 +223,7 @@ class ConnectionMatcher:
 
     def _known_bounds(self) -> _Bounds:
         if self._bounds is None:
-            self._bounds = _bounds(self._requests, self._responses)
+            self._bounds = _bounds(self._requests, self._responses, self._ends)
         return self._bounds
 
 
@@ -237,14 +240,16 @@ class _Bounds:
     may belong to is missing, too."""
 
 
-def _bounds(requests: Requests, responses: Responses) -> _Bounds:
+def _bounds(requests: Requests, responses: Responses, ends: Int64) -> _Bounds:
+    """`ends`: see `ConnectionMatcher`."""
     base, begin = int(requests.end[0]), int(responses.begin[0])
-    end = np.maximum.accumulate(_positions(requests.end, base))
+    end, behind = (np.maximum.accumulate(_positions(each, base)) for each in (requests.end, ends))
     received = _positions(responses.acknowledged, base)
     is_known = responses.acknowledged >= 0
     limit = np.searchsorted(end, received, side="right")
     run = np.append(requests.run, -1)
-    is_lost = is_known & (received > np.append(base, end)[limit]) & (run[limit] != run[limit - 1])
+    is_lost = is_known & (run[limit] != run[limit - 1])
+    is_lost &= received > np.append(base, behind)[limit]
     time = np.maximum.accumulate(requests.time)
     limit = np.where(is_known, limit, np.searchsorted(time, responses.time, side="right"))
     seen = _positions(requests.acknowledged, begin)
@@ -252,7 +257,7 @@ def _bounds(requests: Requests, responses: Responses) -> _Bounds:
     limit = np.minimum(
         limit, np.searchsorted(seen, _positions(responses.begin, begin), side="right")
     )
-    return _Bounds(limit, is_known & (received > end[-1]), is_lost)
+    return _Bounds(limit, is_known & (received > behind[-1]), is_lost)
 
 
 def _positions(number: Int64, base: int) -> Int64:

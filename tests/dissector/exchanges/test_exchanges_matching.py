@@ -31,11 +31,12 @@ SIZE = 10
 
 
 def pairs(
-    requests: Sequence[Message], responses: Sequence[Message], matcher: Matcher | None = None
-) -> list[tuple[int, int]]:
+    requests: Sequence[Message], responses: Sequence[Message], matcher: Matcher | None = None,
+    ordinals: Sequence[int] | None = None,
+) -> list[tuple[int, int]]:  # fmt: skip
     """Pairs among messages of several connections, whose first bytes are captured.
 
-    A key is `connection << 32 | correlation id`. Nothing waits.
+    A key is `connection << 32 | correlation id`. Nothing waits. `ordinals`: see `Requests`.
     """
     matcher = matcher or Matcher()
     matcher.grow(4)
@@ -44,7 +45,8 @@ def pairs(
     request, response = matcher.match(
         Requests(
             asked["key"], connection, asked["run"], asked["received"], asked["time"],
-            asked["rank"], asked["begin"] + SIZE, matcher.repeats(connection, correlation),
+            asked["rank"] if ordinals is None else np.array(ordinals), asked["begin"] + SIZE,
+            matcher.repeats(connection, correlation),
         ),
         Responses(
             came["key"], came["key"] >> 32, came["run"], came["received"], came["time"],
@@ -153,6 +155,30 @@ def test_acknowledgement_numbers_decide_after_missing_bytes() -> None:
     for received, answered in ((10, 0), (20, 1), (30, 2)):
         came = [Message(0, 0, received, lost=1)]
         assert pairs(asked, came) == [(answered, 0)]
+
+
+def test_a_response_that_acknowledges_a_request_without_response() -> None:
+    """The last request has acks=0. The response behind missing bytes does not wait for another."""
+    requests = messages_of((0, 1), (0, 2), (0, 3))
+    response = Message(0, 4, received=3 * SIZE, lost=1)
+    assert pairs(requests, [response], ordinals=[1, 2, 0]) == [(1, 0)]
+    assert pairs(requests[:2], [response]) == []  # its request is not captured yet
+
+
+def test_a_request_without_response_before_missing_requests() -> None:
+    requests = [*messages_of((0, 1), (0, 2)), Message(0, 5, lost=1)]
+    response = Message(0, 4, received=2 * SIZE, lost=1)
+    assert pairs(requests, [response], ordinals=[1, 0, 2]) == [(0, 0)]
+    response = Message(0, 4, received=3 * SIZE, lost=1)  # the missing request, maybe
+    assert pairs(requests, [response], ordinals=[1, 0, 2]) == []
+
+
+def test_negative_ids_do_not_repeat_those_before_them() -> None:
+    matcher = Matcher()
+    matcher.grow(1)
+    ids = np.array([2**31 - 9, 2**31 - 1, -(2**31), -(2**31) + 1, -1, 0])
+    repeats = [bool(matcher.repeats(np.zeros(1, np.int64), ids[[index]])) for index in range(6)]
+    assert repeats == [False] * 5 + [True]
 
 
 def test_a_request_whose_sender_has_the_response_did_not_cause_it() -> None:
