@@ -24,6 +24,7 @@ from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
     NO,
+    REQUEST_BITS,
     REQUEST_HEAD,
     RESERVED,
     UNCLEAR,
@@ -45,6 +46,10 @@ COMPLETE_BODY: Final = 16
 WRONG_BODY: Final = -16
 """Bits of a complete message whose body does not fit its size. The next message may confirm the
 size: brokers accept surplus bytes, and definitions may be wrong."""
+UNUSUAL_BODY: Final = -26
+"""The same for a request with an unusual client id, whose bits become negative. The compressed
+messages at the end of a Produce request begin with their size and an offset: they read as a Produce
+v0 request with an empty client id, and the next request begins behind them."""
 WRONG_PART: Final = -60
 """Bits of an incomplete message whose body does not fit its size. No next message confirms it."""
 SURPLUS_BODY: Final = -12
@@ -260,7 +265,8 @@ class Search:
             bits, path, likely = self._solve(begin, until, is_message=is_message)
             first = path[: HOPS if is_message else 1]
             if not is_message and bits >= CONFIRMED:
-                first = []
+                # The messages behind an unusual request do not confirm it: see `UNUSUAL_BODY`.
+                first = [node for node in first if self._is_unusual(node)]
             unchecked = [node for node in first or likely if not node.is_checked]
             if path and first:
                 unchecked += self._outer(path[0])
@@ -269,6 +275,10 @@ class Search:
             for node in unchecked:
                 self._check(node)
         return path
+
+    def _is_unusual(self, node: Node) -> bool:
+        """Whether a message is a request with an unusual client id that begins no segment."""
+        return self._is_request and node.bits < REQUEST_BITS
 
     def _outer(self, node: Node) -> list[Node]:
         """Messages that begin segments and cover this one, and whose bodies were not read."""
@@ -381,7 +391,8 @@ class Search:
             if not is_doubtful:
                 self._shorten(node, end)
         elif verdict != UNKNOWN:
-            node.bits += WRONG_BODY if node.end <= self._end else WRONG_PART
+            wrong = UNUSUAL_BODY if self._is_unusual(node) else WRONG_BODY
+            node.bits += wrong if node.end <= self._end else WRONG_PART
             if end < self._end:
                 self._weigh([end])
         elif node.end <= self._end:

@@ -6,6 +6,7 @@ there. No port is known to be a broker's.
 
 from __future__ import annotations
 
+import gzip
 import struct
 from collections import Counter
 from pathlib import Path
@@ -14,6 +15,8 @@ import pytest
 
 import dissector
 from tests.captures import recorded
+from tests.dissector.records import records_writers
+from tests.dissector.streams.dialogue import request, response
 from tests.robustness.late_start import NO_BROKER, survey
 from tests.robustness.robustness_damage import CAPTURES, recordings
 
@@ -101,6 +104,25 @@ def test_requests_behind_such_a_response_show_the_client(tmp_path: Path) -> None
     answered = [each for each in rows.to_pylist() if each["status"] == "answered"]
     assert [(each["client_port"], each["correlation_id"]) for each in answered] == [(48122, 15)]
     assert {each["client_port"] for each in rows.to_pylist()} == {48122}
+
+
+def test_compressed_messages_that_read_as_a_request(tmp_path: Path) -> None:
+    """The message set at the end of a Produce v2 request begins with its size and an offset. They
+    read as a Produce v0 request without client id that ends where the next request begins."""
+    records = records_writers.message(
+        1, gzip.compress(bytes(range(256))), offset=4, attributes=1, timestamp=0
+    )
+    produce = b"orders" + struct.pack(">iii", 1, 0, len(records)) + records
+    heartbeats = [request(12, 0, n, b"\0\1g\0\0\0\1\0\1m") for n in range(10, 20)]
+    responses = [response(n, b"\0\0") for n in range(10, 20)]
+    messages = [(0, produce + heartbeats[0]), (1, responses[0])]
+    for each in zip(heartbeats[1:], responses[1:], strict=True):
+        messages += enumerate(each)
+    path = dialogue(tmp_path, *messages)
+    rows = dissector.open_capture(path, ports=[29092]).tables(["exchanges"])["exchanges"]
+    assert [(each["api"], each["correlation_id"]) for each in rows.to_pylist()] == [
+        ("Heartbeat", number) for number in range(10, 20)
+    ]
 
 
 Key = tuple[int, str, int]
