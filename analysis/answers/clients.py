@@ -42,15 +42,14 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
-from analysis.kafka.normal import NEGOTIATION, NORMAL_ERRORS
 from analysis.sql.client_settings import settings
 from analysis.sql.expressions import (
+    IS_NORMAL,
     PER_SECOND,
+    PER_SECOND_COLUMN,
     SOFTWARE,
     by_frequency,
     endpoint,
-    literal,
-    literals,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
@@ -90,11 +89,7 @@ SETTING_COLUMNS: Final = (
         Column("connections", "int64", "connections"),
         Column("reconnects", "int64", "connections to a broker after an earlier one had ended"),
         Column("requests", "int64", "requests"),
-        Column(
-            "per_second",
-            "double",
-            "requests per second, over at least 1 s; null for a single request",
-        ),
+        PER_SECOND_COLUMN,
         Column("sent_bytes", "int64", "size of the requests", "bytes"),
         Column("received_bytes", "int64", "size of the responses", "bytes"),
         Column("net_p99_ms", "double", "0.99 quantile of the latency without waits", "ms"),
@@ -138,11 +133,9 @@ def _same(left: str, right: str) -> str:
 @cache
 def _requests() -> str:
     """A query for the requests and responses of each client."""
-    api, error = literal(NEGOTIATION[1]), literal(NEGOTIATION[0])
     problems = f"""(
       select distinct connection_id, correlation_id, time as response_time, true as is_problem
-      from errors where not coalesce(
-        error in {literals(NORMAL_ERRORS)} or error = {error} and api = {api}, false))"""
+      from errors where not {IS_NORMAL})"""
     return f"""
       select client_id, client_ip as client, count(*) as requests,
         {PER_SECOND} as per_second,

@@ -3,9 +3,10 @@
     $ kafka-dissector errors captures/kafka-4-errors.pcap.zst --by client_id,error,topic | head -8
 
 **How to read it.** `count` is the number of error codes, of which a response may have several;
-`responses` counts responses. `retriable` errors are repeated by Kafka's clients on their own. The
-following errors are part of the normal operation of Kafka, and `summary` does not list them as
-problems:
+`responses` counts responses. `retriable` errors are repeated by Kafka's clients on their own.
+`normal` is the number of errors that are part of the normal operation of Kafka. `summary` does not
+list them as problems, and its columns `errors`, like that of `clients`, count the responses with
+any other error. Normal are:
 
     MEMBER_ID_REQUIRED            the coordinator gives a new member its id (KIP-394)
     REBALANCE_IN_PROGRESS         the coordinator asks a member to join its group again
@@ -45,7 +46,14 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import By, first_of_exchange, grouped, table_columns, with_columns
+from analysis.sql.expressions import (
+    IS_NORMAL,
+    By,
+    first_of_exchange,
+    grouped,
+    table_columns,
+    with_columns,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,6 +77,7 @@ if TYPE_CHECKING:
         Column("error", "string", "name of the error code; error 12345 if it is unknown"),
         Column("retriable", "bool", "whether Kafka's clients retry the request"),
         Column("count", "int64", "number of errors"),
+        Column("normal", "int64", "errors that are part of normal operation"),
         Column("responses", "int64", "responses that contain the error"),
         Column("clients", "int64", "addresses of clients that received it"),
         Column("partitions", "int64", "partitions with the error; 0 if it is for none"),
@@ -77,7 +86,7 @@ if TYPE_CHECKING:
         Column("first_packet", "int64", "packet of the first response"),
         Column("message", "string", "first error message that a broker sent with it"),
     ),
-    essential="count",
+    essential="count normal",
     useful="first_time last_time retriable message",
     lists_problems=True,
 )
@@ -93,6 +102,7 @@ def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -
             error="arg_min(error, (time, nth))",
             retriable="arg_min(retriable, (time, nth))",
             count="count(*)",
+            normal=f"count(*) filter ({IS_NORMAL})",
             responses="count(distinct (connection_id, correlation_id, time))",
             clients="count(distinct client_ip)",
             partitions="count(distinct topic || '-' || partition)",

@@ -37,6 +37,7 @@ from analysis.answers import Option, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
     PER_SECOND,
+    PER_SECOND_COLUMN,
     By,
     by_frequency,
     grouped,
@@ -72,11 +73,7 @@ _EXCHANGE: Final = "connection_id, correlation_id, time"
     columns=(
         Column("finding", "string", "busy, small, limited or idle; null if none of them"),
         Column("requests", "int64", "requests with a response"),
-        Column(
-            "per_second",
-            "double",
-            "requests per second, over at least 1 s; null for a single request",
-        ),
+        PER_SECOND_COLUMN,
         Column("empty", "int64", "responses without records"),
         Column("small", "int64", "responses with records of less than 1,024 bytes"),
         Column("limited", "int64", "responses that reach a size limit of the request"),

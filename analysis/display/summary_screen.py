@@ -34,7 +34,7 @@ Command: TypeAlias = Callable[[str], str | None]
 """From a command, for example ``export --table errors``, to its command line on the same capture;
 None if there is no file to read."""
 
-ALL_CLIENTS: Final = "network --by client_id,software"
+ALL_CLIENTS: Final = "clients"
 """Lists all clients, also those that the summary omits."""
 
 

@@ -20,6 +20,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from analysis.columns import Column
+from analysis.kafka.normal import NEGOTIATION, NORMAL_ERRORS
 from analysis.sql.intervals import interval_start, is_interval
 from dissector.arguments import texts
 from dissector.errors import DissectorError, did_you_mean
@@ -192,6 +193,14 @@ PER_SECOND: Final = """nullif(count(*) - 1, 0)
   / greatest((epoch_ns(max(request_time)) - epoch_ns(min(request_time))) / 1e9, 1)"""
 """SQL: requests per second of a group of exchanges, from the first to the last, which are taken as
 at least one second apart: a few requests at the start of a connection are not a high rate."""
+
+PER_SECOND_COLUMN: Final = Column(
+    "per_second", "double", "requests per second, over at least 1 s; null for a single request"
+)
+
+IS_NORMAL: Final = f"""coalesce(error in {literals(NORMAL_ERRORS)}
+  or error = {literal(NEGOTIATION[0])} and api = {literal(NEGOTIATION[1])}, false)"""
+"""SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 
 SOFTWARE: Final = """(
   select connection_id, software_name || coalesce(' ' || software_version, '') as client_software

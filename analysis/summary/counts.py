@@ -17,9 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.kafka.normal import GROUP_TIMEOUT_MS, REQUEST_TIMEOUT_MS, is_normal
+from analysis.kafka.normal import (
+    GROUP_TIMEOUT_MS,
+    NEGOTIATION,
+    NORMAL_ERRORS,
+    REQUEST_TIMEOUT_MS,
+    is_normal,
+)
 from analysis.summary.results import ApiUse, Client, End, Totals
-from analysis.summary.tally import Tally, known, ones, with_count, with_span
+from analysis.summary.tally import Tally, known, ones, with_count, with_span, zeros
 from dissector.protocol import registry
 
 _GROUP_BARRIERS: Final = frozenset(api.name for api in registry.all_apis() if api.is_group_barrier)
@@ -29,6 +35,9 @@ WAITING_APIS: Final = _GROUP_BARRIERS.union(
 """APIs whose requests wait at the broker by design: for data, or for members of a group."""
 
 _KIND: Final = ("api_key", "api", "api_version")
+_CLIENT: Final = ("connection_id", "client_id", "client_ip")
+_RESPONSE: Final = (*_CLIENT, "correlation_id", "time", "api", "api_version")
+"""Columns of `errors` with one value in each response."""
 
 
 class Summary:
@@ -37,10 +46,12 @@ class Summary:
     TABLES: ClassVar = ("exchanges", "errors", "connections", "problems", "memberships")
 
     def __init__(self) -> None:
-        self._kinds = Tally(_KIND, count="sum", errors="sum", throttled="sum")
-        self._clients = Tally(
-            ("connection_id", "client_id", "client_ip"), count="sum", errors="sum"
-        )
+        self._kinds = Tally(_KIND, count="sum", throttled="sum")
+        self._kind_errors = Tally(("api", "api_version"), count="sum")
+        """Responses with an unexpected error."""
+        self._last_error: pa.Table | None = None
+        """The last response with an unexpected error, of which further errors may follow."""
+        self._clients = Tally(_CLIENT, count="sum", errors="sum")
         self._statuses = Tally(("status",), count="sum")
         self._throttled = Tally(("client_id", "api"), count="sum", total="sum", longest="max")
         self._errors = Tally(
@@ -87,6 +98,7 @@ class Summary:
     def apis(self) -> list[ApiUse]:
         """Requests by API and version, the most frequent first; without missing requests."""
         rows = self._kinds.rows()
+        errors = {(r["api"], r["api_version"]): r["count"] for r in self._kind_errors.rows()}
         latencies = self._latencies_by_kind()
         kinds = _kind_code(
             *(pa.array([r[n] for r in rows], pa.int16()) for n in ("api_key", "api_version"))
@@ -96,7 +108,7 @@ class Summary:
                 row["api"] or f"API {row['api_key']}",
                 row["api_version"],
                 row["count"],
-                row["errors"],
+                errors.get((row["api"], row["api_version"]), 0),
                 row["throttled"],
                 *latencies.get(kind, (None, None, None)),
             )
@@ -212,8 +224,6 @@ class Summary:
 
     def _read_exchanges(self, rows: pa.Table) -> None:
         throttle = known(rows["throttle_time_ms"])
-        has_error = pc.greater(known(rows["error_count"]), 0).cast(pa.int64())
-        rows = rows.append_column("errors", has_error)
         rows = rows.append_column("throttled", pc.greater(throttle, 0).cast(pa.int64()))
         self._statuses.add(rows.select(["status", "count"]))
         silent = rows.filter(pc.equal(rows["status"], "unanswered"))
@@ -222,10 +232,9 @@ class Summary:
             keys = ["connection_id", "api", "client_id", "max_wait_ms"]
             self._unanswered.add(silent.select([*keys, "count", "first", "last"]))
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
-        self._kinds.add(rows.select([*_KIND, "count", "errors", "throttled"]))
-        self._clients.add(
-            rows.select(["connection_id", "client_id", "client_ip", "count", "errors"])
-        )
+        self._kinds.add(rows.select([*_KIND, "count", "throttled"]))
+        counts = rows.select([*_CLIENT, "count"])
+        self._clients.add(counts.append_column("errors", zeros(len(rows))))
         self._add_latencies(rows)
         slowed = rows.filter(rows["throttled"].cast(pa.bool_()))
         if len(slowed):
@@ -238,6 +247,21 @@ class Summary:
         self._errors.add(
             rows.select(["error_code", "error", "api", "topic", "count", "first", "last"])
         )
+        self._count_responses(rows.filter(pc.invert(_are_normal(rows))))
+
+    def _count_responses(self, errors: pa.Table) -> None:
+        """Count the responses with these errors. The errors of a response follow each other."""
+        responses = errors.group_by(list(_RESPONSE), use_threads=False).aggregate([])
+        if self._last_error is not None and self._last_error == responses.slice(0, 1):
+            responses = responses.slice(1)
+        if not len(responses):
+            return
+        self._last_error = responses.slice(len(responses) - 1)
+        counts = ones(len(responses))
+        kinds = responses.select(["api", "api_version"])
+        self._kind_errors.add(kinds.append_column("count", counts))
+        clients = responses.select(list(_CLIENT)).append_column("count", zeros(len(responses)))
+        self._clients.add(clients.append_column("errors", counts))
 
     def _read_memberships(self, rows: pa.Table) -> None:
         """Find new generations: members of classic groups join them, others are moved to them."""
@@ -335,6 +359,14 @@ def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, End]) -> bool:
         usual = GROUP_TIMEOUT_MS if row["api"] in _GROUP_BARRIERS else REQUEST_TIMEOUT_MS
         patience = max(patience, usual)
     return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
+
+
+def _are_normal(errors: pa.Table) -> pa.ChunkedArray:
+    """`is_normal` of each row of `errors`."""
+    error, api = errors["error"], errors["api"]
+    is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
+    is_negotiation = pc.and_(pc.equal(error, NEGOTIATION[0]), pc.equal(api, NEGOTIATION[1]))
+    return pc.or_(is_known, pc.fill_null(is_negotiation, False))
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:

@@ -16,7 +16,7 @@ class ApiUse:
     version: int | None
     count: int
     errors: int
-    """Responses with an error code that is not 0."""
+    """Responses with an error that is not part of normal operation."""
     throttled: int
     """Responses with a throttle time."""
     p50_ms: float | None
@@ -38,6 +38,7 @@ class Client:
     connections: int = 0
     requests: int = 0
     errors: int = 0
+    """As in `ApiUse`."""
 
 
 @value

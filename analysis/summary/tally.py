@@ -54,6 +54,11 @@ def ones(count: int) -> pa.Array:
     return pa.array(np.ones(count, np.int64))
 
 
+def zeros(count: int) -> pa.Array:
+    """A column of zeros."""
+    return pa.array(np.zeros(count, np.int64))
+
+
 def with_span(rows: pa.Table, time: str) -> pa.Table:
     """The rows, with first and last: a time in ns."""
     ns = rows[time].cast(pa.int64())

@@ -48,13 +48,29 @@ def test_each_row_has_clients_and_first_and_last_time() -> None:
     errors = analysis.errors(made(errors=rows[::-1], exchanges=exchanges), by=["topic", "error"])
     assert errors.drop(columns=["first_time", "last_time"]).to_dict("records")[0] == {
         "topic": "t", "error": "NOT_LEADER_OR_FOLLOWER", "error_code": 6, "retriable": True,
-        "count": 3, "responses": 3, "clients": 2, "partitions": 2, "first_packet": 90,
+        "count": 3, "normal": 3, "responses": 3, "clients": 2, "partitions": 2, "first_packet": 90,
         "message": "moved",
     }  # fmt: skip
     assert [time.value for time in errors.loc[0, ["first_time", "last_time"]]] == [
         START, START + 2 * MS
     ]  # fmt: skip
     assert errors.loc[1, "error_code"] == 87
+
+
+def test_errors_of_normal_operation_are_counted_apart() -> None:
+    refused = {"error_code": 35, "error": "UNSUPPORTED_VERSION"}
+    rows = [
+        {"connection_id": 0, "correlation_id": n, "time": START + n, "client_ip": "10.0.0.1"} | each
+        for n, each in enumerate([
+            refused | {"api": "ApiVersions"},
+            refused | {"api": "Fetch"},
+            {"error_code": 6, "error": "NOT_LEADER_OR_FOLLOWER", "api": "Fetch"},
+            {"error_code": 12345, "error": None, "api": "Fetch"},
+        ])
+    ]  # fmt: skip
+    errors = analysis.errors(made(errors=rows), by="api").set_index("api")
+    assert errors["count"].to_dict() == {"Fetch": 3, "ApiVersions": 1}
+    assert errors["normal"].to_dict() == {"Fetch": 1, "ApiVersions": 1}
 
 
 def test_responses_of_one_packet_are_counted_one_by_one() -> None:

@@ -42,8 +42,10 @@ def summed(size: int = 3, **tables: Rows) -> Summary:
 
 
 def error(**columns: Any) -> dict[str, Any]:
-    row = {"connection_id": 0, "time": START, "api": "Metadata", "error_code": 3}
-    return row | {"error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"} | columns
+    """A row of `errors` in the response of `exchange`, but for what is given."""
+    row = {"time": START, "error_code": 3, "error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"}
+    names = ("connection_id", "correlation_id", "client_ip", "client_id", "api", "api_version")
+    return {name: exchange()[name] for name in names} | row | columns
 
 
 def joined(group: str, generation: int) -> dict[str, Any]:
@@ -69,7 +71,6 @@ EXCHANGES = st.lists(
         client_id=st.sampled_from([None, "", "app", "[red]"]),
         status=st.sampled_from(["answered", "unanswered", "undecoded", "request_missing"]),
         latency_ms=st.none() | st.floats(0, 1e6),
-        error_count=st.none() | st.integers(0, 2),
         throttle_time_ms=st.none() | st.integers(0, 9),
     ),
     max_size=40,
@@ -90,7 +91,7 @@ def test_requests_are_counted_as_pandas_counts_them(rows: Rows, size: int) -> No
         latency = part["latency_ms"].astype(float)
         expected[f"API {key}", None if pd.isna(version) else version] = (
             len(part),
-            int((part["error_count"] > 0).sum()),
+            0,
             int((part["throttle_time_ms"] > 0).sum()),
             *(pytest.approx(latency.quantile(q), nan_ok=True) for q in (0.5, 0.99, 1)),
         )
@@ -128,11 +129,12 @@ def test_a_client_is_an_id_and_its_software(rows: Rows, size: int) -> None:
 def test_a_client_has_its_addresses_and_connections() -> None:
     rows = [
         exchange(connection_id=0, client_ip="10.0.0.1"),
-        exchange(connection_id=1, client_ip="10.0.0.2", error_count=3),
+        exchange(connection_id=1, client_ip="10.0.0.2"),
         exchange(connection_id=1, client_ip="10.0.0.2"),
         exchange(connection_id=2, client_ip="10.0.0.1", client_id="other"),
     ]
-    app, other = summed(exchanges=rows).clients()
+    of_app = error(connection_id=1, client_ip="10.0.0.2")
+    app, other = summed(exchanges=rows, errors=[of_app]).clients()
     assert (app.client_id, list(app.addresses)) == ("app", ["10.0.0.1", "10.0.0.2"])
     assert (app.connections, app.requests, app.errors) == (2, 3, 1)
     assert (other.client_id, other.requests) == ("other", 1)
@@ -144,6 +146,42 @@ def test_errors_are_grouped_with_their_first_and_last_time() -> None:
     assert (first["topic"], first["count"]) == ("a", 2)
     assert (first["first"], first["last"]) == (START + 2 * SECOND, START + 3 * SECOND)
     assert (second["topic"], second["count"]) == ("b", 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 99])
+def test_a_response_with_errors_counts_once_and_without_those_of_normal_operation(
+    size: int,
+) -> None:
+    normal = {"error_code": 6, "error": "NOT_LEADER_OR_FOLLOWER"}
+    rows = [
+        error(correlation_id=number, topic=topic, **columns)
+        for number, topic, columns in [
+            (1, "a", {}), (1, "b", normal), (1, "c", {}), (2, "a", normal), (3, "a", {}),
+        ]
+    ]  # fmt: skip
+    exchanges = [exchange(correlation_id=number) for number in range(1, 5)]
+    summary = summed(size, exchanges=exchanges, errors=rows)
+    (client,), (use,) = summary.clients(), summary.apis()
+    assert (client.requests, client.errors) == (4, 2)
+    assert (use.count, use.errors) == (4, 2)
+
+
+@pytest.mark.parametrize("name", ["kafka-4-errors", "kafka-4-admin", "librdkafka-mock-errors"])
+def test_errors_are_those_of_the_answers(name: str) -> None:
+    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    summary = Summary()
+    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    counted = Counter[str | None]()
+    for client in summary.clients():
+        counted[client.client_id] += client.errors
+    rows = analysis.clients(path)
+    assert counted.total() > 0
+    assert counted == Counter(rows.groupby("client_id", dropna=False)["errors"].sum().to_dict())
+    assert sum(use.errors for use in summary.apis()) == counted.total()
+    rows = analysis.errors(path, by=["error", "api"])
+    wrong, normal = summary.unexpected_errors(), summary.normal_errors()
+    assert rows["normal"].sum() == sum(row["count"] for row in normal)
+    assert rows["count"].sum() == sum(row["count"] for row in (*wrong, *normal))
 
 
 def test_connections_add_up() -> None:
@@ -343,7 +381,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "kafka-dissector show --only request_missing",
         "kafka-dissector quality\n",
         "kafka-dissector export --table problems",
-        "kafka-dissector network --by client_id,software\n",
+        "kafka-dissector clients\n",
         "kafka-dissector latency\n",
     ):
         assert phrase in text
@@ -355,7 +393,7 @@ def test_text_from_the_wire_moves_no_cursor_and_is_no_markup(text: str) -> None:
     hostile = f"[red]\x1b[2J{text}[/nonsense]"
     summary = summed(
         exchanges=[exchange(client_id=hostile)],
-        errors=[error(topic=hostile, error=None, error_code=-7)],
+        errors=[error(client_id=hostile, topic=hostile, error=None, error_code=-7)],
         connections=[connection(software_name=hostile)],
         problems=[{"stage": "frames", "kind": "kind", "detail": hostile}],
     )
