@@ -31,6 +31,7 @@ from analysis.columns import Column, resolved
 from analysis.sql.expressions import column_names
 from dissector.arguments import choice, integer
 from dissector.arrays import value
+from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -56,6 +57,8 @@ class Option:
     read: Callable[[Any], Any] | None = None
     """For an option whose value is the name of a file: it returns the content, also if given the
     content. Spark sends the content to its tasks."""
+    needs: tuple[str, int | str] | None = None
+    """The option that must have this value, or else this option has no effect."""
     default: Value = ()
     """The default in the signature of the function; a tuple: the option may be repeated."""
 
@@ -132,9 +135,26 @@ class Answer:
         """Columns of the variants, by the option that selects them."""
         return {f"--{v.option} {v.value}": resolved(v.columns) for v in self.variants}
 
+    def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of all options."""
+        return {option.name: option.default for option in self.options} | dict(options)
+
+    def without_effect(self, options: Mapping[str, Any], *, as_flags: bool = False) -> str:
+        """The sentence that one of these options has no effect; empty if all have one."""
+        given = self.with_defaults(options)
+        named = {option.name: option for option in self.options}
+        for name in options:
+            other, value = named[name].needs or (name, given[name])
+            if given[other] != value:
+                first, second = (named[each].flag if as_flags else each for each in (name, other))
+                if not value:
+                    return f"pass either {first} or {second}"
+                return f"{first} needs {second}" + (f" {value}" if as_flags else f"={value!r}")
+        return ""
+
     def tables_for(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """Names of the tables that the function needs with these options."""
-        given = {**{option.name: option.default for option in self.options}, **options}
+        given = self.with_defaults(options)
         added = (name for v in self.variants if v.is_selected(given) for name in v.tables)
         return tuple(dict.fromkeys((*self.tables, *added)))
 
@@ -173,7 +193,9 @@ def answer(
             tables: Tables = bound.pop("tables")
             named = {option.name: option for option in declared.options}
             options = {name: named[name].checked(value) for name, value in bound.items()}
-            given = defaults | options
+            if fault := declared.without_effect(options):
+                raise DissectorError(fault)
+            given = declared.with_defaults(options)
             if isinstance(tables, Mapping) and _are_on_spark(tables):
                 from analysis.spark.answers import answer as answer_on_spark
 

@@ -65,6 +65,7 @@ SLOWEST_COLUMNS: Final = (
         Option(
             "by",
             "Group by this column: any of exchanges, broker, client, software, topic, minute, 10s",
+            needs=("slowest", 0),
         ),
         Option("slowest", "List the N slowest requests (excluding waits) instead of grouping"),
     ),

@@ -92,7 +92,7 @@ _RECORDS: Final = ("records",)
             "Show partitions, brokers, the most frequent keys, or partitioners of clients",
             choices=("partitions", "brokers", "keys", "partitioners"),
         ),
-        Option("top", "Show this number of keys of each topic"),
+        Option("top", "Show this number of keys of each topic", needs=("show", "keys")),
     ),
     rows="partitions with records",
     columns=(

@@ -67,7 +67,11 @@ LAG_COLUMNS: Final = (
     tables=("partitions", "exchanges", "batches", "transactions"),
     options=(
         Option("show", "Show held offsets, or the lag of readers", choices=("offsets", "lag")),
-        Option("min_ms", "Show offsets that stood still for at least this time, in ms"),
+        Option(
+            "min_ms",
+            "Show offsets that stood still for at least this time, in ms",
+            needs=("show", "offsets"),
+        ),
     ),
     rows="partitions with a last stable offset that stands still",
     columns=(

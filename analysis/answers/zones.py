@@ -106,6 +106,7 @@ def zone_names(given: Zones | None) -> Names:
             "by",
             "Group by this column: any of exchanges, or client_zone, broker_zone, broker, client, "
             "software, topic",
+            needs=("show", "pairs"),
         ),
         Option("show", "Show pairs of zones, or consumers", choices=("pairs", "consumers")),
         Option(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from analysis.answers import Answer, Option
 from analysis.commands.choice import Choice, Integer
@@ -23,6 +24,8 @@ from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
+
+_DEFAULT: Final = ParameterSource.DEFAULT
 
 
 def command_of(answer: Answer) -> click.Command:
@@ -76,7 +79,11 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 
-    function, names = partial(answer.function, **options), answer.tables_for(options)
+    context = click.get_current_context()
+    given = {n: v for n, v in options.items() if context.get_parameter_source(n) != _DEFAULT}
+    if fault := answer.without_effect(given, as_flags=True):
+        raise click.UsageError(fault)
+    function, names = partial(answer.function, **given), answer.tables_for(given)
     try:
         # Report a wrong option before reading a large capture.
         columns = [str(name) for name in function(no_tables(names))]

@@ -102,6 +102,22 @@ def test_a_wrong_option_is_an_error_before_the_capture_is_read(
     assert "Traceback" not in output.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["latency", "x.pcap", "--by", "api", "--slowest", "3"], "pass either --by or --slowest"),
+        (["skew", "x.pcap", "--top", "20"], "--top needs --show keys"),
+        (["stuck", "x.pcap", "--show", "lag", "--min-ms", "5"], "--min-ms needs --show offsets"),
+        (["zones", "x.pcap", "--show", "consumers", "--by", "api"], "--by needs --show pairs"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(
+    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == 2
+    assert capsys.readouterr().err.endswith(f"Error: {sentence}\n")
+
+
 @pytest.mark.parametrize("name", ANSWERS)
 def test_what_cannot_be_read_is_one_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
