@@ -38,7 +38,7 @@ FAILED: Final = 3
 BY: Final = ("client_id", "api")
 """As in `analysis.comparison.run`."""
 
-ESSENTIAL: Final = "measure before after change_percent change detail"
+ESSENTIAL: Final = "measure before after unit change_percent change detail"
 USEFUL: Final = "low_percent high_percent is_worse"
 
 

@@ -12,6 +12,7 @@ class Measure:
     """A number of a group of requests: the quotient of two sums, or a quantile of `net_ms`."""
 
     name: str
+    unit: str
     meaning: str
     numerator: str = ""
     """A column of sums; empty for a quantile."""
@@ -33,23 +34,23 @@ class Measure:
 
 MEASURES: Final = (
     Measure(
-        "throttled_ms_per_s", "throttle time that brokers impose in a second, in ms",
+        "throttled_ms_per_s", "ms/s", "throttle time that brokers impose in a second",
         "throttle_ms", least=10, worse_if=1,
     ),
     Measure(
-        "error_percent", "responses with an error, in percent",
+        "error_percent", "%", "responses with an error",
         "errors", "responses", 100, least=1, worse_if=1,
     ),
     Measure(
-        "net_p50_ms", "median of the latency excluding waits, in ms",
+        "net_p50_ms", "ms", "median of the latency excluding waits",
         quantile=0.5, least=1, worse_if=1,
     ),
     Measure(
-        "net_p95_ms", "0.95 quantile of the latency excluding waits, in ms",
+        "net_p95_ms", "ms", "0.95 quantile of the latency excluding waits",
         quantile=0.95, least=5, worse_if=1,
     ),
-    Measure("requests_per_s", "requests per second", "requests"),
-    Measure("bytes_per_s", "bytes of requests and responses per second", "bytes"),
+    Measure("requests_per_s", "requests/s", "requests per second", "requests"),
+    Measure("bytes_per_s", "bytes/s", "bytes of requests and responses per second", "bytes"),
 )  # fmt: skip
 """Measures of each group."""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from analysis.columns import Column
 from analysis.comparison.measures import MEASURES, NAMES, Measure
 from analysis.sql.expressions import By, column_names, is_time
-from dissector.arguments import number
+from dissector.arguments import boolean, number
 from dissector.arrays import value
 
 if TYPE_CHECKING:
@@ -36,8 +36,9 @@ LEAST_EVENTS: Final = 5
 COLUMNS: Final = (
     Column("measure", "string", "what changed: a measure, or client, group, topic, software, ..."),
     Column("change", "string", "changed, new (0 or absent before), gone, or none"),
-    Column("before", "double", "value before; for clients, groups and topics their requests"),
+    Column("before", "double", "value before"),
     Column("after", "double", "value after"),
+    Column("unit", "string", "unit of before and after; null for software and api_version"),
     Column("change_percent", "double", "change in percent of before; null if before is 0", "%"),
     Column("low_percent", "double", "lower end of its interval", "%"),
     Column("high_percent", "double", "upper end of its interval", "%"),
@@ -83,6 +84,7 @@ def compare(
     by = column_names(by)
     least_percent = number("least_percent", least_percent, 0)
     confidence = number("confidence", confidence, 0, _LARGEST_CONFIDENCE)
+    unchanged = boolean("unchanged", unchanged)
     profiles = []
     for tables in (before, after):
         with connected(tables, COMPARED_TABLES) as connection:
@@ -147,6 +149,7 @@ def _measured(
             "change": _change(old, new) if is_change else "none",
             "before": old,
             "after": new,
+            "unit": measure.unit,
             "change_percent": 100 * (new / old - 1) if old else None,
             "low_percent": 100 * math.expm1(low) if old and new else None,
             "high_percent": 100 * math.expm1(high) if old and new else None,
@@ -250,5 +253,5 @@ def _present(before: Profile, after: Profile) -> Iterator[dict[str, Any]]:
                     "client_id": key[0] if measure == "client" else None,
                     "measure": measure, "change": "gone" if key in old else "new",
                     "before": float(old.get(key, 0)), "after": float(new.get(key, 0)),
-                    "detail": key[0], "size": float(count),
+                    "unit": "requests", "detail": key[0], "size": float(count),
                 }  # fmt: skip

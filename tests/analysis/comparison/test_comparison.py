@@ -127,6 +127,7 @@ def test_clients_groups_and_topics_that_come_or_go() -> None:
     log = broker_log("kafka-4-steady")
     gone = rows[(rows["measure"] == "client") & (rows["detail"] == "shop")].iloc[0]
     assert gone["before"] == pytest.approx((log["client_id"] == "shop").sum(), abs=2)
+    assert gone["unit"] == "requests"
 
 
 def test_the_results_are_the_same_in_each_run() -> None:
@@ -233,6 +234,8 @@ def test_the_command_writes_the_rows(capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"before  {STEADY}, 2026-")
     assert lines[4].split()[:3] == ["shop", "Produce", "throttled_ms_per_s"]
+    at = lines[3].split().index("unit")
+    assert [line.split()[at] for line in lines[4:7]] == ["ms/s", "ms", "ms"]
 
 
 @pytest.mark.parametrize(
