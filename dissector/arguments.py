@@ -80,12 +80,30 @@ def texts(name: str, given: Any) -> tuple[str, ...]:
 
 
 def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:
-    """The argument `name`, a path or several. Raises DissectorError for any other value."""
+    """The argument `name`, a path or several; ``file:`` URIs become paths.
+
+    Raises DissectorError for any other value.
+    """
     is_one = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
     values = [given] if is_one else list(given)
     if not all(map(_is_path, values)):
         raise DissectorError(f"{name} must be a path or several, not {_shown(given)}")
-    return values
+    return [local_path(value) if isinstance(value, str) else value for value in values]
+
+
+def local_path(path: str) -> str:
+    """The path that a ``file:`` URI names (RFC 8089); any other path or URL as it is.
+
+    Spark and fsspec do not percent-encode: a file with exactly the name in the URI is meant first.
+    """
+    if not path.startswith("file:/"):
+        return path
+    from urllib.parse import unquote
+
+    plain = path.removeprefix("file:")
+    if plain.startswith("//"):
+        plain = plain.removeprefix("//").removeprefix("localhost")
+    return plain if os.path.lexists(plain) else unquote(plain)
 
 
 def path(name: str, given: Any) -> str | os.PathLike[str]:
@@ -94,6 +112,15 @@ def path(name: str, given: Any) -> str | os.PathLike[str]:
         raise DissectorError(f"{name} must be a path, not {_shown(given)}")
     value: str | os.PathLike[str] = given
     return value
+
+
+def boolean(name: str, given: Any) -> bool:
+    """The argument `name`, True or False. Raises DissectorError for any other value."""
+    import numpy as np
+
+    if not isinstance(given, bool | np.bool_):
+        raise DissectorError(f"{name} must be True or False, not {_shown(given)}")
+    return bool(given)
 
 
 def buffer(name: str, given: Any) -> bytes:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector import arguments
-from dissector.arguments import integer, integers
+from dissector.arguments import boolean, integer, integers
 from dissector.errors import CaptureError
 from dissector.packets import prefetch
 from dissector.packets.byte_input import is_stream
@@ -95,6 +95,7 @@ def open_capture(
     """
     ports, memory = checked_ports(ports), checked_memory(memory)
     jobs = integer("jobs", jobs, 1)
+    hold, show_secrets = boolean("hold", hold), boolean("show_secrets", show_secrets)
     given = arguments.paths("paths", paths)
     files = _find_files(given)
     return Capture(
@@ -229,6 +230,8 @@ class Capture:
         table that does not exist.
         """
         wanted = known_tables(tables)
+        with_messages = boolean("with_messages", with_messages)
+        dictionaries = boolean("dictionaries", dictionaries)
         return self._read(
             wanted,
             lambda pipeline: _not_empty(

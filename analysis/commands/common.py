@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem
 from analysis.commands import presentation
 from analysis.commands.choice import Choice, Integer
 from analysis.commands.sections import input_option, output_option
+from dissector.arguments import local_path
 from dissector.arrays import value
 
 if TYPE_CHECKING:
@@ -246,7 +247,8 @@ def on_capture(
             "it that are not Kafka are reported. May be repeated.  [default: 9092]",
         ),
         click.argument(
-            "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files
+            "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files,
+            callback=lambda _, __, given: tuple(map(local_path, given)),
         ),
     ):  # fmt: skip
         run = decorate(run)

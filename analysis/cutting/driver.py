@@ -23,7 +23,7 @@ from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export.files import output_file
 from analysis.input.passes import check_files, open_pass
 from analysis.sql.query import arrow_table
-from dissector.arguments import number, path, text
+from dissector.arguments import boolean, number, path, text
 from dissector.arrays import value
 from dissector.capture import Capture, Paths
 from dissector.errors import DissectorError
@@ -84,6 +84,7 @@ def cut(
     check_output(output)
     nanoseconds = None if context is None else round(number("context", context, 0) * SECOND)
     title = text("title", title)
+    secrets, overwrite = boolean("secrets", secrets), boolean("overwrite", overwrite)
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
     located = open_pass(files, **options)
     exchanges = _arrow(exchanges)

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from analysis.input.times import time_ns
-from dissector.arguments import integer
+from dissector.arguments import integer, local_path
 from dissector.arrays import value
 from dissector.errors import DissectorError, did_you_mean
 from dissector.packets.block import LAST_PORT
@@ -95,7 +95,7 @@ def request(
     """A request from times and APIs as text. Raises DissectorError."""
     _check(tables)
     return Request(
-        list(paths),
+        list(map(local_path, paths)),
         tables,
         ports=ports or None,
         keylog=None if keylog is None else os.fspath(keylog),
@@ -119,7 +119,7 @@ def parse(options: Mapping[str, str]) -> Request:
     tables = tuple(dict.fromkeys([table, *_words(remaining, "tables")]))
     _check(tables)
     request = Request(
-        paths,
+        list(map(local_path, paths)),
         tables,
         ports=[_port(word) for word in _words(remaining, "ports")] or None,
         keylog=remaining.pop("keylog", None),

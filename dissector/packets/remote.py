@@ -12,6 +12,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
+from dissector.arguments import local_path
 from dissector.errors import CaptureError
 
 
@@ -77,4 +78,4 @@ def located(url: str) -> tuple[Any, str]:
         system, path = url_to_fs(url)
     except (ImportError, ValueError) as error:  # unknown scheme, or its package is missing
         raise CaptureError(f"{url}: {error}") from error
-    return system, path
+    return system, local_path(url) if url.startswith("file:") else path

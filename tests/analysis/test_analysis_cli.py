@@ -82,6 +82,19 @@ def test_a_wrong_command_line_is_status_2(
     assert "Usage:" in capsys.readouterr().err
 
 
+def test_a_capture_may_be_a_uri(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "a b.pcap"
+    path.write_bytes(Path(PLAIN).read_bytes())
+    assert main(["summary", str(path)]) == 0
+    expected = capsys.readouterr().out
+    assert main(["summary", path.as_uri()]) == 0
+    assert capsys.readouterr().out == expected
+    assert main(["latency", tmp_path.as_uri()]) == 0
+    path.write_bytes(b"no capture")
+    assert main(["latency", PLAIN, path.as_uri()]) == 1
+    assert f"{path} is not a capture file" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["summary", "export", "show"])
 @pytest.mark.parametrize("content", [None, b"", b"this is no capture at all, " * 9])
 def test_what_cannot_be_read_is_one_sentence_and_status_1(

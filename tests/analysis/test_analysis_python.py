@@ -260,6 +260,20 @@ def test_columns_may_come_from_any_iterable(tables: dict[str, pd.DataFrame]) -> 
         pd.testing.assert_frame_equal(rows, expected)
 
 
+@pytest.mark.parametrize(
+    ("call", "sentence"),
+    [
+        (lambda: analysis.latency("x", by="api", slowest=3), "pass either by or slowest"),
+        (lambda: analysis.skew("x", top=5), "top needs show='keys'"),
+        (lambda: analysis.stuck("x", show="lag", min_ms=5), "min_ms needs show='offsets'"),
+        (lambda: analysis.zones("x", by="api", show="consumers"), "by needs show='pairs'"),
+    ],
+)
+def test_an_option_without_effect_is_an_error(call: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(DissectorError, match=f"^{sentence}$"):
+        call()
+
+
 def test_a_wrong_name_of_an_argument_is_an_error_before_anything_is_read() -> None:
     with pytest.raises(TypeError, match="unexpected keyword argument 'top'"):
         analysis.latency("missing.pcap", top=3)  # type: ignore[call-arg]
@@ -288,6 +302,11 @@ WRONG_CALLS: dict[str, Callable[[], object]] = {
     "thresholds='app'": lambda: analysis.diagnose(CAPTURE, thresholds="app"),  # type: ignore[arg-type]
     "memory=0": lambda: analysis.load(CAPTURE, memory=0),
     "jobs=0": lambda: analysis.load(CAPTURE, jobs=0),
+    "hold=<NA>": lambda: analysis.load(CAPTURE, hold=pd.NA),  # type: ignore[arg-type]
+    "show_secrets='no'": lambda: analysis.load(CAPTURE, show_secrets="no"),  # type: ignore[arg-type]
+    "unchanged=<NA>": lambda: analysis.compare(CAPTURE, CAPTURE, unchanged=pd.NA),  # type: ignore[arg-type]
+    "secrets=<NA>": lambda: analysis.cut(CAPTURE, pd.DataFrame(), "x", secrets=pd.NA),  # type: ignore[arg-type]
+    "overwrite=1": lambda: analysis.cut(CAPTURE, pd.DataFrame(), "x", overwrite=1),  # type: ignore[arg-type]
 }
 
 

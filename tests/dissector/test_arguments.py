@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from dissector import arguments
@@ -79,6 +81,42 @@ def test_errors_name_the_argument_and_its_value(check: Callable[[], object], tex
     with pytest.raises(DissectorError) as raised:
         check()
     assert str(raised.value) == text
+
+
+@pytest.mark.parametrize("given", [True, False, np.True_, np.False_])
+def test_booleans(given: Any) -> None:
+    value = arguments.boolean("hold", given)
+    assert type(value) is bool
+    assert value == given
+
+
+@pytest.mark.parametrize("given", [0, 1, None, "true", pd.NA, [True], np.ones(1, bool)])
+def test_no_booleans(given: Any) -> None:
+    with pytest.raises(DissectorError) as raised:
+        arguments.boolean("hold", given)
+    assert str(raised.value) == f"hold must be True or False, not {given!r}"
+
+
+@pytest.mark.parametrize(
+    ("given", "path"),
+    [
+        ("file:///no/a%20b.pcap", "/no/a b.pcap"),
+        ("file:/no/%C3%BC/*.pcap", "/no/ü/*.pcap"),
+        ("file://localhost/no/a%2525", "/no/a%25"),
+        ("/no/a%20b.pcap", "/no/a%20b.pcap"),
+        ("file:a%20b", "file:a%20b"),
+        ("s3://bucket/a%20b", "s3://bucket/a%20b"),
+        ("-", "-"),
+    ],
+)
+def test_uris_of_files_are_paths(given: str, path: str) -> None:
+    assert arguments.paths("paths", given) == [path]
+
+
+def test_a_name_in_a_uri_may_be_without_percent_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a%20b").touch()
+    assert arguments.local_path(f"file://{tmp_path}/a%20b") == str(tmp_path / "a%20b")
+    assert arguments.local_path((tmp_path / "a%20b").as_uri()) == str(tmp_path / "a%20b")
 
 
 @pytest.mark.parametrize("given", [b"ab", bytearray(b"ab"), np.frombuffer(b"ab", np.uint8)])
