@@ -86,7 +86,7 @@ def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:
     """
     is_one = isinstance(given, str | os.PathLike) or not isinstance(given, Iterable)
     values = [given] if is_one else list(given)
-    if not all(map(_is_path, values)):
+    if not all(map(_is_path, values)) or "" in values:  # which would be the current folder
         raise DissectorError(f"{name} must be a path or several, not {_shown(given)}")
     return [local_path(value) if isinstance(value, str) else value for value in values]
 
@@ -104,6 +104,11 @@ def local_path(path: str) -> str:
     if plain.startswith("//"):
         plain = plain.removeprefix("//").removeprefix("localhost")
     return plain if os.path.lexists(plain) else unquote(plain)
+
+
+def name_text(path: str) -> str:
+    """The path as text, with the bytes escaped that are not UTF-8: ``\\xff``."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def path(name: str, given: Any) -> str | os.PathLike[str]:

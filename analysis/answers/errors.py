@@ -86,8 +86,8 @@ if TYPE_CHECKING:
         Column("first_packet", "int64", "packet of the first response"),
         Column("message", "string", "first error message that a broker sent with it"),
     ),
-    essential="count normal",
-    useful="first_time last_time retriable message",
+    essential="count",
+    useful="normal first_time last_time retriable message",
     lists_problems=True,
 )
 def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -> pd.DataFrame:

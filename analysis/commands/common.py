@@ -248,11 +248,18 @@ def on_capture(
         ),
         click.argument(
             "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files,
-            callback=lambda _, __, given: tuple(map(local_path, given)),
+            callback=_paths,
         ),
     ):  # fmt: skip
         run = decorate(run)
     return cast(F, run)
+
+
+def _paths(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """The captures as paths, URLs or patterns."""
+    if "" in given:
+        raise click.BadParameter("the name of a file is empty")
+    return tuple(map(local_path, given))
 
 
 def _files(_: click.Context, __: click.Parameter, start: str) -> list[CompletionItem]:

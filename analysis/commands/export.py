@@ -26,6 +26,7 @@ from analysis.commands.common import (
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
+from dissector.arguments import name_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -177,6 +178,8 @@ def _folder(names: Sequence[str], output: Output) -> Path:
         raise click.UsageError(f"several tables are written as parquet, not {output.form}")
     if output.columns:
         raise click.UsageError("--columns needs a single table")
+    if name_text(str(output.file)) != str(output.file):
+        raise click.UsageError(f"the name {output.file} is not UTF-8: choose another folder")
     if output.file.exists() and not output.file.is_dir():
         raise click.UsageError(f"{output.file} is a file; several tables need a folder")
     for name in names:

@@ -38,10 +38,19 @@ SIZEABLE: Final = 16 << 20
 
 
 def printable(text: str) -> str:
-    """The text, with non-printable characters escaped as in Python: ``\\x1b``, ``\\u2028``."""
+    """The text, with non-printable characters escaped as in Python: ``\\x1b``, ``\\u2028``.
+
+    A byte of a file name that is not UTF-8 is a lone surrogate in Python; it is shown as ``\\xff``.
+    """
     if text.isprintable():
         return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return "".join(c if c.isprintable() else _escaped(c) for c in text)
+
+
+def _escaped(character: str) -> str:
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:x}"
+    return character.encode("unicode_escape").decode()
 
 
 def excerpt(text: str, longest: int = EXCERPT) -> str:

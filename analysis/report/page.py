@@ -134,7 +134,7 @@ def page(
         vega=Markup(vega),
         script=Markup(script),
     )
-    return (piece.encode() for piece in pieces)
+    return (piece.encode(errors="backslashreplace") for piece in pieces)
 
 
 def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[dict[str, str]]:

@@ -46,7 +46,7 @@ _HEAD = np.dtype(
 
 def section_header(application: str = "", comments: Iterable[str] = ()) -> bytes:
     """The header of the file's section. Its length is not declared."""
-    options = [(COMMENT, comment.encode()) for comment in comments]
+    options = [(COMMENT, comment.encode(errors="backslashreplace")) for comment in comments]
     options += [(_APPLICATION, application.encode())] if application else []
     return _block(SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + _options(options))
 

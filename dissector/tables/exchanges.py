@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.arguments import name_text
 from dissector.exchanges.columns import (
     as_array,
     bool_column,
@@ -76,7 +77,9 @@ def exchanges(
         as_array(block.requests["topics"]), request_row, as_array(responses["topics"]), response_row
     )
     columns = {
-        "capture": take_words(pa.array(captures, pa.string()), either("capture").to_numpy()),
+        "capture": take_words(
+            pa.array(map(name_text, captures), pa.string()), either("capture").to_numpy()
+        ),
         "connection_id": connection,
         **endpoints.columns(connection),
         "api_key": unless_token(request["api_key"]),

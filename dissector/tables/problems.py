@@ -8,10 +8,12 @@ surplus bytes are decoded, and reported too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 import numpy as np
 import pyarrow as pa
 
+from dissector.arguments import name_text
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -80,11 +82,16 @@ def _decode_error(decoded_messages: DecodedMessages, index: int) -> tuple[str, D
     return kind, DecodeError(detail, offset=error.offset, path=error.path)
 
 
+def _encodable(value: str | int | None) -> str | int | None:
+    """The value; a text may contain the name of a file."""
+    return name_text(value) if isinstance(value, str) else value
+
+
 def problem_rows(problems: Sequence[Problem]) -> pa.RecordBatch:
     """A row for each problem."""
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([getattr(each, column.name) for each in problems], column.type)
+            pa.array(map(_encodable, map(attrgetter(column.name), problems)), column.type)
             for column in PROBLEMS.columns
         ],
         schema=PROBLEMS.schema,

@@ -92,7 +92,7 @@ def test_a_capture_may_be_a_uri(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert main(["latency", tmp_path.as_uri()]) == 0
     path.write_bytes(b"no capture")
     assert main(["latency", PLAIN, path.as_uri()]) == 1
-    assert f"{path} is not a capture file" in capsys.readouterr().err
+    assert f"{path} is not a pcap or pcapng file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["summary", "export", "show"])
@@ -353,3 +353,45 @@ def test_colours_of_a_pipe(
         monkeypatch.setenv(name, value)
     assert main([command, CAPTURE]) == 0
     assert ("\x1b[" in capsys.readouterr().out) == is_coloured
+
+
+@pytest.mark.parametrize(
+    ("arguments", "output"),
+    [
+        (["summary"], None),
+        (["latency"], None),
+        (["show", "--limit", "1"], None),
+        (["export", "--table", "exchanges"], None),
+        (["cut", "--api", "Fetch"], "x.pcapng"),
+        (["cut", "--api", "Fetch"], os.fsdecode(b"x\xff.pcapng")),
+        (["export", "--table", "exchanges"], os.fsdecode(b"x\xff.parquet")),
+        (["report"], "x.html"),
+    ],
+)
+def test_names_of_files_may_have_any_bytes(
+    arguments: list[str], output: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff.pcap")
+    path.write_bytes(Path(PLAIN).read_bytes())
+    written = [] if output is None else ["-o", str(tmp_path / output)]
+    assert main([*arguments, str(path), *written]) == 0
+    assert output is None or (tmp_path / output).stat().st_size > 99
+    capsys.readouterr()
+
+
+def test_a_name_that_is_no_utf_8_is_escaped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / os.fsdecode(b"a\xff.pcap")
+    path.write_bytes(b"no capture")
+    assert main(["summary", PLAIN, str(path)]) == 1
+    assert r"/a\xff.pcap is not a pcap or pcapng file" in capsys.readouterr().out
+    folder = str(tmp_path / os.fsdecode(b"\xff"))
+    tables = ["--table", "errors", "--table", "topics"]
+    assert main(["export", PLAIN, *tables, "-o", folder]) == 2
+    assert r"/\xff is not UTF-8: choose another folder" in capsys.readouterr().err
+
+
+def test_an_empty_name_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["summary", ""]) == 2
+    assert "the name of a file is empty" in capsys.readouterr().err

@@ -298,6 +298,7 @@ WRONG_CALLS: dict[str, Callable[[], object]] = {
     "chosen='app'": lambda: analysis.load(CAPTURE, chosen="app"),  # type: ignore[arg-type]
     "paths=b'a'": lambda: analysis.load(b"a"),  # type: ignore[arg-type]
     "paths=[1]": lambda: analysis.latency([1]),  # type: ignore[list-item]
+    "paths=['']": lambda: analysis.load([""]),
     "tables=3": lambda: analysis.load(CAPTURE, 3),  # type: ignore[arg-type]
     "thresholds='app'": lambda: analysis.diagnose(CAPTURE, thresholds="app"),  # type: ignore[arg-type]
     "memory=0": lambda: analysis.load(CAPTURE, memory=0),
