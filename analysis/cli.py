@@ -63,12 +63,14 @@ COMMANDS: Final = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, and return the exit status."""
+    if arguments is None:  # the process runs only this command
+        _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             # Escape characters that the encoding of the terminal lacks.
             stream.reconfigure(errors="backslashreplace")
     try:
-        if arguments is None:  # the process runs only this command
+        if arguments is None:
             end_on_signals()
             configure_libraries()
             end_quickly()
@@ -82,6 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyboardInterrupt, click.Abort) as error:  # before a command runs
         return _status(error)
     return status or 0
+
+
+def _replace_closed_streams() -> None:
+    """Open the standard streams that the caller has closed: the next file that is opened would get
+    their number. Standard input is then empty, and writing to standard output is an error."""
+    for name, flags, mode in (
+        ("stdin", os.O_RDONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"),
+    ):  # fmt: skip
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, flags), mode))
 
 
 def _show(error: click.ClickException) -> int:

@@ -16,7 +16,7 @@ import dissector
 from analysis.cli import main
 from analysis.commands.common import FORMAT_NAMES, TABLE_NAMES
 from dissector import tables
-from tests.analysis.commands import CAPTURE, ENVIRONMENT, PLAIN, ROOT
+from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT
 from tests.analysis.made_rows import Make, connection, exchange
 
 
@@ -395,3 +395,25 @@ def test_a_name_that_is_no_utf_8_is_escaped(
 def test_an_empty_name_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", ""]) == 2
     assert "the name of a file is empty" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("closed", "arguments", "status", "sentence"),
+    [
+        ("<&-", ["summary", "-"], 1, "Error: standard input is empty"),
+        ("<&-", ["sql", PLAIN], 2, "Error: no query: pass it as the last argument"),
+        (">&-", ["summary", PLAIN], 1, "Error: standard output: Bad file descriptor"),
+        (">&-", ["--help"], 1, "Error: standard output: Bad file descriptor"),
+        ("<&- >&- 2>&-", ["summary", "missing.pcap"], 1, ""),
+    ],
+)
+def test_standard_streams_may_be_closed(
+    closed: str, arguments: list[str], status: int, sentence: str
+) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$0" "$@" {closed}', *COMMAND, *arguments],
+        capture_output=True, check=False, cwd=ROOT, env=ENVIRONMENT, timeout=180,
+    )  # fmt: skip
+    assert done.returncode == status
+    assert sentence in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
