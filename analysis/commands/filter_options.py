@@ -37,12 +37,12 @@ _OPTIONS: Final = (
         "--broker", multiple=True, metavar="ADDRESS[:PORT]", help="Select exchanges of this broker."
     ),
     filter_option(
-        "--since", default="", metavar="TIME",
+        "--since", metavar="TIME",
         help="Select requests from this time on: 2026-11-21T04:17:40 (UTC), 04:17:40, or 90 "
         "(seconds after the first packet).",
     ),
     filter_option(
-        "--until", default="", metavar="TIME", help="Select requests before this time, as --since."
+        "--until", metavar="TIME", help="Select requests before this time, as --since."
     ),
 )  # fmt: skip
 
@@ -65,8 +65,11 @@ def with_filter(command: F) -> F:
     @wraps(command)
     def run(
         where: tuple[str, ...], client: tuple[str, ...], topic: tuple[str, ...],
-        api: tuple[str, ...], broker: tuple[str, ...], since: str, until: str, **given: Any,
+        api: tuple[str, ...], broker: tuple[str, ...], since: str | None, until: str | None,
+        **given: Any,
     ) -> Any:  # fmt: skip
+        if "" in (since, until):  # for example an unset variable of the shell
+            raise click.UsageError("--since and --until need a time")
         chosen = None
         if where or client or topic or api or broker or since or until:
             from analysis.display.presentation import names, zone
@@ -75,8 +78,9 @@ def with_filter(command: F) -> F:
 
             try:
                 chosen = Filter(
-                    where, client, topic, api, broker, since, until, names=names(), zone=zone()
-                )
+                    where, client, topic, api, broker, since or "", until or "",
+                    names=names(), zone=zone(),
+                )  # fmt: skip
             except DissectorError as error:
                 raise click.UsageError(str(error)) from error
         return command(chosen=chosen, **given)

@@ -34,10 +34,13 @@ TIMES: Final = (
 )
 
 _LENGTH: Final = re.compile(rf"(\d+(?:\.\d+)?)({'|'.join(UNITS)})")
-_CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?")
-_ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d.*?)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?")
+_CLOCK: Final = re.compile(r"(\d{1,2}):(\d\d)(?::(\d\d)(?:\.(\d+))?)?")
+_ISO: Final = re.compile(r"(\d{4}-\d\d-\d\d.*?)(?:[.,](\d+))?(Z|[+-]\d\d:?\d\d)?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WEEK: Final = 7 * 86_400
+_YEARS: Final = (1678, 2261)
+"""Those of times in ns since 1970 as 64 bits."""
+_LONGEST: Final = 10 * 366 * DAY
 _YEAR_2100: Final = 4_102_444_800
 """s since 1970."""
 
@@ -87,12 +90,12 @@ def time_ns(text: str, start: int | None, zone: tzinfo = UTC) -> int | None:
     `start`: time of the first packet. `zone`: that of a time without an offset. Raises
     DissectorError if the text is not a time.
     """
-    if match := _ISO.fullmatch(text):
+    if match := _ISO.fullmatch(text.upper()):  # T and Z may be lower case (RFC 3339)
         return _iso(text, match[1] + (match[3] or ""), match[2], zone)
     if match := _CLOCK.fullmatch(text):
         return _near(text, match, start, zone)
     offset = length_ns(text if text[-1:].isalpha() else f"{text}s")
-    if offset is None:
+    if offset is None or offset > _LONGEST:  # more would be a time since 1970
         raise DissectorError(f"{text!r} is not a time; use {TIMES}")
     return None if start is None else start + offset
 
@@ -102,6 +105,8 @@ def _iso(text: str, without_fraction: str, fraction: str | None, zone: tzinfo) -
         moment = datetime.fromisoformat(without_fraction)
     except ValueError as error:
         raise DissectorError(f"{text!r} is not a time in ISO 8601: {error}") from error
+    if not _YEARS[0] <= moment.year <= _YEARS[1]:
+        raise DissectorError(f"{text!r} is not a time from {_YEARS[0]} to {_YEARS[1]}")
     return _ns(moment if moment.tzinfo else moment.replace(tzinfo=zone)) + _fraction(fraction)
 
 
@@ -121,10 +126,11 @@ def _near(text: str, match: re.Match[str], start: int | None, zone: tzinfo) -> i
 
 
 def _ns(moment: datetime) -> int:
-    """ns since 1970 of a moment in whole seconds."""
+    """ns since 1970 of a moment."""
     since = moment - _EPOCH
-    return (since.days * 86_400 + since.seconds) * SECOND
+    return (since.days * 86_400 + since.seconds) * SECOND + since.microseconds * 1000
 
 
 def _fraction(digits: str | None) -> int:
-    return int((digits or "").ljust(9, "0"))
+    """ns of a fraction of a second; further digits are cut."""
+    return int((digits or "")[:9].ljust(9, "0"))

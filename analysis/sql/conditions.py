@@ -133,7 +133,10 @@ class Condition:
 
     def _error(self, message: str) -> DissectorError:
         reason = message.partition("\n")[0].partition(" Error: ")
-        detail = reason[2] or reason[0]
+        # DuckDB's name of the type of times and of integers.
+        detail = (reason[2] or reason[0]).replace("to INT64", "to a time or an integer")
+        if "type VARCHAR[]" in detail:
+            detail = "topics, client_names and broker_names are lists: list_contains(topics, 'x')"
         if absent := _ABSENT.search(message):
             name = absent[1]
             detail = f"exchanges has no column {name}"

@@ -90,6 +90,7 @@ def _stream(path: Path) -> pd.DataFrame:
         ["latency", "missing.pcap", "--where", "clientid = 'a'"],
         ["summary", "missing.pcap", "--api", "Fetc"],
         ["report", "missing.pcap", "--since", "soon"],
+        ["report", "missing.pcap", "--until", ""],
     ],
 )
 def test_a_wrong_option_is_an_error_before_the_capture_is_read(

@@ -193,6 +193,12 @@ def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_value_that_fails_is_an_error_with_the_condition() -> None:
+    chosen = Filter(where=["request_time > 'soon'"])
+    with pytest.raises(DissectorError, match=r"'soon' to a time or an integer$"):
+        read(path_of("kafka-4-quotas"), chosen)
+    chosen = Filter(where=["topics = 'orders'"])
+    with pytest.raises(DissectorError, match=r"are lists: list_contains\(topics, 'x'\)$"):
+        read(path_of("kafka-4-quotas"), chosen)
     chosen = Filter(where=["client_id::int = 3"])
     with pytest.raises(DissectorError, match="--where 'client_id::int = 3': Could not convert"):
         read(path_of("kafka-4-quotas"), chosen)
@@ -211,6 +217,10 @@ def test_a_relative_time_needs_the_first_packet() -> None:
         ("2026-11-21T23:50:01", 1),
         ("2026-11-22T00:50:02.000000005+01:00", 2.000000005),
         ("2026-11-21 23:50:00Z", 0),
+        ("2026-11-21t23:50:00z", 0),
+        ("2026-11-21T23:50:01.1234567891", 1.123456789),
+        ("2026-11-22T00:50:01.5+01:00:01", 0.5),
+        ("23:50:01.1234567891", 1.123456789),
         ("23:50", 0),
         ("23:50:01.5", 1.5),
         ("23:00", -3000),
@@ -226,6 +236,20 @@ def test_times(text: str, after: float) -> None:
     time = time_ns(text, START)
     assert time is not None
     assert time - START == round(after * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1795232798", "'1795232798' is not a time; use ISO 8601"),  # since 1970
+        ("1795232798123", "'1795232798123' is not a time; use ISO 8601"),
+        ("0001-01-01", "'0001-01-01' is not a time from 1678 to 2261"),
+        ("9999-12-31T23:59:59", "is not a time from 1678 to 2261"),
+    ],
+)
+def test_times_that_no_capture_has(text: str, message: str) -> None:
+    with pytest.raises(DissectorError, match=message):
+        time_ns(text, START)
 
 
 @given(st.integers(0, 2 * 10**18), st.integers(0, 9))
