@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from io import BufferedIOBase, StringIO, TextIOWrapper
+from pathlib import Path
 from typing import Any, Final, TextIO, cast
 
 import click
@@ -174,6 +175,8 @@ class _Commands(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         if self.get_command(ctx, name) is None and not name.startswith("-"):
+            if Path(name).exists():
+                ctx.fail(f"{name!r} is a file, not a command: kafka-dissector summary {name}")
             names = self.list_commands(ctx)
             ctx.fail(with_suggestion(f"No such command {name!r}.", name, names))
         return super().resolve_command(ctx, args)

@@ -91,6 +91,8 @@ class Variant:
     columns: tuple[Column, ...]
     tables: tuple[str, ...] = ()
     """Names of tables that it needs besides those of the answer."""
+    rows: str = ""
+    """What the rows are, in the plural; empty: those of the answer."""
 
     def is_selected(self, options: Mapping[str, Any]) -> bool:
         given = options[self.option]
@@ -134,6 +136,11 @@ class Answer:
     def other_columns(self) -> Mapping[str, tuple[TableColumn, ...]]:
         """Columns of the variants, by the option that selects them."""
         return {f"--{v.option} {v.value}": resolved(v.columns) for v in self.variants}
+
+    def rows_with(self, options: Mapping[str, Any]) -> str:
+        """What the rows are with these options, in the plural."""
+        given = self.with_defaults(options)
+        return next((v.rows for v in self.variants if v.rows and v.is_selected(given)), self.rows)
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """The values of all options."""

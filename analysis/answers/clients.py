@@ -101,7 +101,7 @@ SETTING_COLUMNS: Final = (
         Column("first_time", "time", "time of the first request"),
         Column("last_time", "time", "time of the last request"),
     ),
-    variants=(Variant("show", "settings", SETTING_COLUMNS),),
+    variants=(Variant("show", "settings", SETTING_COLUMNS, rows="settings of clients"),),
     essential="client_id client software per_second net_p99_ms errors setting value evidence",
     useful="reconnects security requests throttled unanswered connections",
 )  # fmt: skip

@@ -83,7 +83,7 @@ BATCH_COLUMNS: Final = (
         Column("first_time", "time", "time of the first batch"),
         Column("last_time", "time", "time of the last batch"),
     ),
-    variants=(Variant("show", "batches", BATCH_COLUMNS),),
+    variants=(Variant("show", "batches", BATCH_COLUMNS, rows="batches that were sent again"),),
     essential=(
         "client_id topic partition duplicate_records resent out_of_order sent stored offsets "
         "records"

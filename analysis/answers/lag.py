@@ -95,7 +95,7 @@ _SO_FAR: Final = f"""(
         Column("done_count", "int64", "share groups: done records after the committed offset"),
     ),
     essential="group_id topic partition lag",
-    useful="committed_offset end_offset position_lag client_id",
+    useful="time committed_offset end_offset position_lag client_id",
 )
 def lag(tables: Tables, *, show: str = "last", by: By = ()) -> pd.DataFrame:
     """The lag of each group, topic and partition at the end of the capture, the largest first.

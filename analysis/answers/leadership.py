@@ -90,7 +90,7 @@ _CLIENT: Final = "client_id, client_ip"
         Column("last_error_time", "time", "time of the last error"),
         Column("errors_ms", "double", "time for which requests were refused", "ms"),
     ),
-    variants=(Variant("show", "clients", CLIENT_COLUMNS),),
+    variants=(Variant("show", "clients", CLIENT_COLUMNS, rows="clients"),),
     essential=(
         "topic partition time previous_leader leader errors client_id client_ip leader_errors "
         "reconnects metadata_requests"

@@ -116,8 +116,8 @@ _LOG: Final = f"{_ID}, topic, partition"
         Column("last_time", "time", "time of the last request"),
     ),
     variants=(
-        Variant("show", "transactions", TRANSACTION_COLUMNS),
-        Variant("show", "gaps", GAP_COLUMNS),
+        Variant("show", "transactions", TRANSACTION_COLUMNS, rows="transactions"),
+        Variant("show", "gaps", GAP_COLUMNS, rows="gaps in sequence numbers"),
     ),
     essential=(
         "client_id transactional_id producer_id gaps refused fenced resent aborted unfinished "

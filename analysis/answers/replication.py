@@ -79,7 +79,7 @@ PRODUCER_COLUMNS: Final = (
         Column("first_time", "time", "time of the first Fetch"),
         Column("last_time", "time", "time of the last Fetch"),
     ),
-    variants=(Variant("show", "producers", PRODUCER_COLUMNS),),
+    variants=(Variant("show", "producers", PRODUCER_COLUMNS, rows="waits for followers"),),
     essential=(
         "client_id topic partition replica_id delay_p50_ms delay_max_ms lag_max without "
         "follower_percent follower_p99_ms latency_p99_ms requests"

@@ -108,9 +108,9 @@ _RECORDS: Final = ("records",)
         Column("brokers", "string", "addresses of brokers of these requests"),
     ),
     variants=(
-        Variant("show", "brokers", BROKER_COLUMNS),
-        Variant("show", "keys", KEY_COLUMNS, _RECORDS),
-        Variant("show", "partitioners", PARTITIONER_COLUMNS, _RECORDS),
+        Variant("show", "brokers", BROKER_COLUMNS, rows="brokers with records"),
+        Variant("show", "keys", KEY_COLUMNS, _RECORDS, "records with a key"),
+        Variant("show", "partitioners", PARTITIONER_COLUMNS, _RECORDS, "records with a key"),
     ),
     essential="broker topic partition client_id key hot ratio share_percent misplaced records",
     useful="produced_bytes fetched_bytes partitions default_partition example_key",

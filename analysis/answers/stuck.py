@@ -89,7 +89,7 @@ LAG_COLUMNS: Final = (
         Column("start_time", "time", "time of the first write, or first Fetch with this offset"),
         Column("end_time", "time", "time of the end, or of the first Fetch with a later offset"),
     ),
-    variants=(Variant("show", "lag", LAG_COLUMNS),),
+    variants=(Variant("show", "lag", LAG_COLUMNS, rows="readers of partitions"),),
     essential="group_id topic partition stable_lag lag is_open held duration_ms transactional_id",
     useful="offset client_id start_time readers isolation_level producer_id",
     lists_problems=True,

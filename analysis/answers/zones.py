@@ -125,7 +125,7 @@ def zone_names(given: Zones | None) -> Names:
         Column("first_time", "time", "time of the first request"),
         Column("last_time", "time", "time of the last request"),
     ),
-    variants=(Variant("show", "consumers", CONSUMER_COLUMNS),),
+    variants=(Variant("show", "consumers", CONSUMER_COLUMNS, rows="consumers"),),
     essential="client_id topic finding bytes percent client_zone client_rack broker_zones",
     useful="avoidable_bytes far_bytes sent_bytes received_bytes record_bytes client redirected",
 )

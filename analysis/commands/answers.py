@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -25,6 +25,11 @@ from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
 
+if TYPE_CHECKING:
+    import duckdb
+
+_COVERAGE: Final = "connections"
+"""The table that shows how much of a capture could be read."""
 _DEFAULT: Final = ParameterSource.DEFAULT
 
 
@@ -75,6 +80,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     import pyarrow as pa
 
     from analysis.display.row_table import dated
+    from analysis.display.terminal import printable
     from analysis.names.addresses import BROKER_COLUMNS
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
@@ -92,13 +98,15 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     check_columns(columns, output)
     shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
     with source.stored(
-        names, show_progress=not to_terminal(output), shows_brokers=shows_brokers
+        names, show_progress=not to_terminal(output), shows_brokers=shows_brokers, also=(_COVERAGE,)
     ) as sql:
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            is_without_kafka = empty and source.filter is None
-            click.echo(NOTHING if is_without_kafka else source.no_rows(answer.rows), err=True)
+            read, unread = _coverage(sql)
+            is_without_kafka = source.filter is None and (empty or unread > 0 == read)
+            text = source.no_rows(answer.rows_with(given), read, unread)
+            click.echo(NOTHING if is_without_kafka else printable(text), err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
         by = options.get("by", ())
@@ -106,3 +114,15 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
             rows = dated(rows, by)
         essential = (*by, *answer.essential)
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)
+
+
+def _coverage(sql: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    """Connections that could be read, and those with payload that could not; as in `summary`."""
+    if (_COVERAGE,) not in sql.sql("show tables").fetchall():
+        return 0, 0
+    ((read, unread),) = sql.sql(f"""
+      select count(*) filter (protocol = 'kafka'),
+        count(*) filter (protocol = 'tls'
+          or protocol = 'unknown' and client_bytes + broker_bytes > 0)
+      from {_COVERAGE}""").fetchall()
+    return read, unread

@@ -139,11 +139,17 @@ class Input:
 
     @contextmanager
     def stored(
-        self, tables: Collection[str], *, show_progress: bool = True, shows_brokers: bool = False
+        self,
+        tables: Collection[str],
+        *,
+        show_progress: bool = True,
+        shows_brokers: bool = False,
+        also: Collection[str] = (),
     ) -> Iterator[duckdb.DuckDBPyConnection]:
         """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
 
-        `shows_brokers`: brokers are shown to people, so learn their ids and hosts.
+        `shows_brokers`: brokers are shown to people, so learn their ids and hosts. `also`: tables
+        that exported tables may lack.
         """
         from analysis.display.presentation import names
         from analysis.input.open import with_context
@@ -151,7 +157,8 @@ class Input:
 
         with self.opened(show_progress=show_progress) as capture:
             learns = shows_brokers and capture.has_table(BROKERS)
-            tables = with_context(capture, [*tables, *([BROKERS] if learns else [])])
+            also = [name for name in also if capture.has_table(name)]
+            tables = with_context(capture, [*tables, *([BROKERS] if learns else []), *also])
             with stored(capture.stream(tables), tables) as connection:
                 names().learn_hosts(capture.host_names)
                 if learns:
@@ -189,9 +196,19 @@ class Input:
         named += map(shlex.quote, self.filter.options) if self.filter else []
         return " ".join(["kafka-dissector", verb, names, *named, *filter(None, [options])])
 
-    def no_rows(self, rows: str) -> str:
-        """The sentence that explains an empty result."""
-        return f"No {rows} in {'the selected exchanges' if self.filter else 'this capture'}."
+    def no_rows(self, rows: str, read: int = 0, unread: int = 0) -> str:
+        """The sentence that explains an empty result.
+
+        `read`, `unread`: connections that could be read, and those that could not.
+        """
+        if self.filter:
+            return f"No {rows} in the selected exchanges."
+        if unread:
+            return (
+                f"No {rows} in the {read:,} of {read + unread:,} connections that could be read; "
+                f"about the others: {self.again('quality')}"
+            )
+        return f"No {rows} in this capture."
 
     @property
     def name(self) -> str:
@@ -387,4 +404,7 @@ _TABLE_OPTIONS: Final = (
 
 def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
     """``--by client_id,api`` is ``--by client_id --by api``."""
-    return tuple(word.strip() for text in given for word in text.split(","))
+    names = tuple(word.strip() for text in given for word in text.split(","))
+    if "" in names:
+        raise click.BadParameter("a name is empty")
+    return names

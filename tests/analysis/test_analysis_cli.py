@@ -392,6 +392,12 @@ def test_a_name_that_is_no_utf_8_is_escaped(
     assert r"/\xff is not UTF-8: choose another folder" in capsys.readouterr().err
 
 
+def test_a_file_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([PLAIN]) == 2
+    error = capsys.readouterr().err
+    assert error.endswith(f"is a file, not a command: kafka-dissector summary {PLAIN}\n")
+
+
 def test_an_empty_name_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["summary", ""]) == 2
     assert "the name of a file is empty" in capsys.readouterr().err

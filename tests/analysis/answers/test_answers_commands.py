@@ -83,6 +83,7 @@ def _stream(path: Path) -> pd.DataFrame:
         ["latency", "missing.pcap", "--by", "api,api"],
         ["errors", "missing.pcap", "--by", "latency_ms"],
         ["batching", "missing.pcap", "--by", ""],
+        ["batching", "missing.pcap", "--columns", "batches,"],
         ["latency", "missing.pcap", "--slowest", "few"],
         ["latency", "missing.pcap", "--slowest", "-1"],
         ["latency", "missing.pcap", "--format", "xml"],
@@ -150,6 +151,38 @@ def test_a_capture_without_it_names_what_is_not_there(
     made(exchanges=[], connections=[connection()])
     assert main([name, "x.pcap"]) == 0
     assert capsys.readouterr().err.startswith("No Kafka request")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["producers", "--show", "gaps"], "No gaps in sequence numbers in this capture.\n"),
+        (["clients", "--show", "settings"], "No settings of clients in this capture.\n"),
+        (["zones", "--show", "consumers"], "No consumers in this capture.\n"),
+    ],
+)
+def test_an_option_that_shows_something_else_names_it(
+    arguments: list[str], sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange()], connections=[connection()])
+    assert main([*arguments, "x.pcap"]) == 0
+    assert capsys.readouterr() == ("", sentence)
+
+
+def test_no_rows_are_no_verdict_on_what_could_not_be_read(
+    made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    encrypted = [connection(connection_id=n, protocol="tls") for n in (1, 2)]
+    made(exchanges=[exchange()], connections=[connection(), *encrypted])
+    for name, rows in (("errors", "errors"), ("groups", "rebalances")):
+        assert main([name, "x.pcap"]) == 0
+        assert capsys.readouterr().err == (
+            f"No {rows} in the 1 of 3 connections that could be read; about the others: "
+            "kafka-dissector quality x.pcap\n"
+        )
+    made(exchanges=[], connections=encrypted)
+    assert main(["groups", "x.pcap"]) == 0
+    assert capsys.readouterr().err.startswith("No Kafka request or response was found.")
 
 
 @pytest.mark.parametrize(
