@@ -103,9 +103,9 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            read, unread = _coverage(sql)
-            is_without_kafka = source.filter is None and (empty or unread > 0 == read)
-            text = source.no_rows(answer.rows_with(given), read, unread)
+            kafka, read, connections = _coverage(sql)
+            is_without_kafka = source.filter is None and (empty or kafka == 0 < connections)
+            text = source.no_rows(answer.rows_with(given), read, connections)
             click.echo(NOTHING if is_without_kafka else printable(text), err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
@@ -116,13 +116,16 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)
 
 
-def _coverage(sql: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    """Connections that could be read, and those with payload that could not; as in `summary`."""
+def _coverage(sql: duckdb.DuckDBPyConnection) -> tuple[int, int, int]:
+    """Connections with Kafka, those of them with both directions, and all that may have Kafka.
+
+    Zeros if exported tables lack the table `connections`.
+    """
     if (_COVERAGE,) not in sql.sql("show tables").fetchall():
-        return 0, 0
-    ((read, unread),) = sql.sql(f"""
+        return 0, 0, 0
+    ((kafka, read, connections),) = sql.sql(f"""
       select count(*) filter (protocol = 'kafka'),
-        count(*) filter (protocol = 'tls'
-          or protocol = 'unknown' and client_bytes + broker_bytes > 0)
+        count(*) filter (protocol = 'kafka' and least(client_packets, broker_packets) > 0),
+        count(*) filter (protocol != 'unknown' or client_bytes + broker_bytes > 0)
       from {_COVERAGE}""").fetchall()
-    return read, unread
+    return kafka, read, connections

@@ -196,16 +196,17 @@ class Input:
         named += map(shlex.quote, self.filter.options) if self.filter else []
         return " ".join(["kafka-dissector", verb, names, *named, *filter(None, [options])])
 
-    def no_rows(self, rows: str, read: int = 0, unread: int = 0) -> str:
+    def no_rows(self, rows: str, read: int = 0, connections: int = 0) -> str:
         """The sentence that explains an empty result.
 
-        `read`, `unread`: connections that could be read, and those that could not.
+        `connections`: those with payload that may be Kafka; `read`: those of them that could be
+        read in both directions.
         """
         if self.filter:
             return f"No {rows} in the selected exchanges."
-        if unread:
+        if read < connections:
             return (
-                f"No {rows} in the {read:,} of {read + unread:,} connections that could be read; "
+                f"No {rows} in the {read:,} of {connections:,} connections that could be read; "
                 f"about the others: {self.again('quality')}"
             )
         return f"No {rows} in this capture."

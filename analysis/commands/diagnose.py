@@ -90,7 +90,8 @@ def command(
         from analysis.display.terminal import write
 
         write(screen(diagnosis, source.name, source.again), pager=not no_pager)
-        if not diagnosis.requests and source.filter is None:
+        is_explained = diagnosis.requests or len(diagnosis.findings)
+        if not is_explained and source.filter is None:
             click.echo(NOTHING, err=True)
     else:
         _write_json(diagnosis, source, form)

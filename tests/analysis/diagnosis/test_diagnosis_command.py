@@ -86,3 +86,12 @@ def test_the_screen_fits_the_terminal(width: int) -> None:
     assert max(len(line.rstrip()) for line in lines if not line.startswith("  more  ")) <= width
     first = next(line for line in lines if "[" in line)
     assert first.startswith("critical[stuck_transactions]: A transaction of client")
+
+
+def test_responses_without_requests_are_kafka(capsys: pytest.CaptureFixture[str]) -> None:
+    """The advice for captures without Kafka would be wrong; the findings have the reason."""
+    assert main(["diagnose", str(CAPTURES / "kafka-4-cut-responses.pcap.zst")]) == 0
+    output = capsys.readouterr()
+    assert "There is no request to diagnose." in output.out
+    assert "packets of one direction only" in output.out
+    assert output.err == ""
