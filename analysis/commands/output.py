@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -41,11 +42,13 @@ def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> 
         raise click.UsageError(f"there is no folder {folder}: create it")
     if file.exists() and _is_among(file, captures):
         raise click.UsageError(f"{file} is an input file: choose another output file")
-    if not overwrite:
-        from analysis.export.files import taken
+    from analysis.export.files import partial, taken
 
-        if (there := taken(file)) is not None:
-            raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
+    target = partial(file).parent
+    if (file.is_file() or not file.exists()) and not os.access(target, os.W_OK):
+        raise click.UsageError(f"cannot create a file in {target}: choose another folder")
+    if not overwrite and (there := taken(file)) is not None:
+        raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
 
 
 def check_columns(names: Sequence[str], output: Output) -> None:

@@ -226,6 +226,18 @@ def test_the_folder_of_an_output_must_exist(
     assert f"there is no folder {folder}: create it" in " ".join(capsys.readouterr().err.split())
 
 
+@pytest.mark.parametrize("command", ["export", "latency", "cut", "report"])
+def test_the_folder_of_an_output_must_be_writable(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """The capture is not read before. For root, a folder without permissions is writable."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert main([command, "missing.pcap", "-o", str(tmp_path / "x.csv")]) == 2
+    expected = f"cannot create a file in {tmp_path}: choose another folder"
+    assert expected in " ".join(capsys.readouterr().err.split())
+
+
 def test_the_output_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(b"precious")
