@@ -15,13 +15,21 @@ In connections that are known to be Kafka, `resync` finds the messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.header_evidence import NO, REQUEST_BITS, UNCLEAR, YES, HeaderScorer
+from dissector.streams.header_evidence import (
+    NO,
+    REQUEST_BITS,
+    REQUEST_HEAD,
+    UNCLEAR,
+    YES,
+    HeaderScorer,
+)
 from dissector.streams.limits import SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts, verdicts
 from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
@@ -236,6 +244,7 @@ class ProtocolDetector:
 
         `index`: in order. `peer_waits`: the opposite stream has bytes that cannot be read yet.
         """
+        self._requests.recount()
         pending = np.empty(len(index), np.int64)
         for group in _groups(chains.stream[index] >> 1):
             pending[group] = self._seek_group(chains, index[group], peer_waits[group])
@@ -280,34 +289,57 @@ class ProtocolDetector:
 
         A client whose window was closed sends requests in segments that begin inside of them.
         """
-        bits = np.full(len(index), -1)
+        bits, readings = np.full(len(index), -1), np.zeros(len(index), np.int64)
+        for at, owner in self._answered_places(chains, index, begin):
+            good = verdicts(chains, self._scorer, at, index[owner]) == YES
+            at, owner = at[good], owner[good]
+            header_bits = self._scorer.requests(chains, at, index[owner])[2]
+            for place, each, header in zip(
+                at.tolist(), owner.tolist(), header_bits.tolist(), strict=True
+            ):
+                if bits[each] < 0 and readings[each] < READINGS:
+                    readings[each] += 1
+                    score = self._bits(chains, int(index[each]), place, int(header))
+                    bits[each] = score if score >= DECISION else -1
+        return bits
+
+    def _answered_places(
+        self, chains: FrameChains, index: Int64, begin: Int64
+    ) -> Iterator[tuple[Int64, Int64]]:
+        """Places behind `begin` that may begin a request whose correlation id the other end sent;
+        and the position in `index` of each. In parts of at most twice `SEEK_BYTES` places, since
+        each byte of a stream may be one.
+        """
+        parts: list[Int64] = []
+        owners: list[int] = []
+        count = 0
         for each, chain in enumerate(index.tolist()):
-            if begin[each] >= chains.end[chain]:
+            numbers = self._requests.answers(chains, chain)
+            if not len(numbers) or begin[each] >= chains.end[chain]:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
-            at = address(self._scorer.candidate_requests(window))
-            if not len(at):
-                continue
-            verdict = verdicts(chains, self._scorer, at, np.full_like(at, chain))
-            at = at[verdict == YES][:READINGS]
-            header_bits = self._scorer.requests(chains, at, np.full_like(at, chain))[2]
-            for place, header in zip(at.tolist(), header_bits.tolist(), strict=True):
-                if self._requests.is_answered(chains, chain, place):
-                    score = self._bits(chains, chain, place, int(header))
-                    if score >= DECISION:
-                        bits[each] = score
-                        break
-        return bits
+            for low in range(0, len(window), SEEK_BYTES):
+                part = window[low : low + SEEK_BYTES + REQUEST_HEAD - 1]
+                at = address(low + self._scorer.candidate_requests(part))
+                parts.append(at[np.isin(chains.number(at + 8, "i4"), numbers)])
+                owners.append(each)
+                count += len(parts[-1])
+                if count >= SEEK_BYTES:
+                    yield _joined(parts, owners)
+                    parts, owners, count = [], [], 0
+        yield _joined(parts, owners)
 
     def _weighed(self, chains: FrameChains, index: Int64, at: Int64) -> Int64:
         """Bits of each of these candidates, up to the first one in each stream that decides;
         negative where no request can be."""
         bits, positions = np.zeros(len(at), np.int64), chains.position_of(index, at).tolist()
         header_bits = self._scorer.requests(chains, at, index)[2].astype(np.int64).tolist()
-        for chain in np.unique(index).tolist():
+        begin = np.flatnonzero(np.diff(index, prepend=-1))
+        for first, last in pairwise(np.append(begin, len(index)).tolist()):
+            chain = int(index[first])
             stream = int(chains.stream[chain])
             rejected = self._rejected.setdefault(stream, set())
-            for each in np.flatnonzero(index == chain).tolist():
+            for each in range(first, last):
                 if positions[each] in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
@@ -381,3 +413,10 @@ def _first(count: int, owner: Int64, value: Int64) -> Int64:
     first = np.full(count, -1)
     first[owner[::-1]] = value[::-1]
     return first
+
+
+def _joined(parts: list[Int64], owners: list[int]) -> tuple[Int64, Int64]:
+    """All parts in one array, and the owner of each element."""
+    counts = np.array([len(each) for each in parts], np.int64)
+    places = np.concatenate([*parts, np.zeros(0, np.int64)])
+    return places, np.repeat(np.array(owners, np.int64), counts)

@@ -18,6 +18,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
+from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
@@ -57,6 +58,9 @@ EPHEMERAL_BITS: Final = -4
 """The receiver's port is ephemeral, and the sender's is not."""
 EPHEMERAL: Final = 32768
 """Lowest ephemeral port of Linux."""
+MOST_SCANS: Final = 32
+"""Most scans of the table of connections for one endpoint. After them, all endpoints are counted,
+so that the time does not grow with the square of the number of connections."""
 
 
 class RequestScorer:
@@ -69,6 +73,12 @@ class RequestScorer:
         self._streams = streams
         self._scorer = scorer
         self._evidence = evidence
+        self._scans = 0
+        self._counts: Int64 | None = None
+
+    def recount(self) -> None:
+        """Connections were added since endpoints were counted."""
+        self._scans, self._counts = 0, None
 
     def bits(self, chains: FrameChains, index: int, at: int, header_bits: int) -> int:
         """Bits of a request in a chain; negative if it is not a request.
@@ -106,11 +116,11 @@ class RequestScorer:
             return RESPONSE_BITS
         return NO_RESPONSE_BITS if is_head and len(number) and not is_response[0] else 0
 
-    def is_answered(self, chains: FrameChains, index: int, at: int) -> bool:
-        """Whether a segment of the opposite stream begins the response to a request."""
+    @staticmethod
+    def answers(chains: FrameChains, index: int) -> Int64:
+        """The correlation ids with which segments of the opposite stream may begin responses."""
         number, is_response = _responses(chains, index)
-        correlation = chains.space.number(np.array([at + 8]), "i4")
-        return bool((is_response & (number == correlation)).any())
+        return number[is_response]
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
         """Bits for the two endpoints: their other connections, and their port numbers."""
@@ -127,11 +137,29 @@ class RequestScorer:
 
     def _connections_of(self, row: int, end: int) -> int:
         """Number of connections with this endpoint."""
+        if self._counts is not None:
+            return int(self._counts[row, end])
         table, used = self._table, slice(self._table.count)
+        self._scans += 1
+        if self._scans == MOST_SCANS:
+            self._counts = _endpoint_counts(table)
         same = table.port[used] == table.port[row, end]
         same &= table.low[used] == table.low[row, end]
         same &= table.high[used] == table.high[row, end]
         return int(np.count_nonzero(same))
+
+
+def _endpoint_counts(table: ConnectionTable) -> Int64:
+    """Number of connections with each endpoint; shape (connections, 2)."""
+    used = slice(table.count)
+    words = np.stack([table.high[used], table.low[used], table.port[used]], 2, dtype=np.uint64)
+    size, count = words.itemsize * 3, 2 * table.count
+    code = np.empty(count, np.int32)
+    _native.number_words(
+        np.append(words.reshape(-1), np.uint64(0)).view(np.uint8), np.arange(count) * size,
+        np.full(count, size), _native.HASH_KEY, code, np.empty(count, np.int64),
+    )  # fmt: skip
+    return np.bincount(code)[code].reshape(-1, 2)
 
 
 def _border_bits(chains: FrameChains, address: Int64) -> int:
