@@ -12,6 +12,7 @@ from dissector.tables.shared_columns import (
     column_numbers,
     in_responses,
     request_columns,
+    requests_of,
     response_place,
 )
 
@@ -38,7 +39,7 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
         return empty_batch(BROKERS)
     table = in_responses(parts)
     table = table.filter((pc.field("broker_id") >= 0) & (pc.field("host") != ""))
-    request = block.requests.take(pa.array(block.answered[table["message"].to_numpy()]))
+    request = requests_of(block, block.answered[table["message"].to_numpy()])
     columns = {
         **{name: table[name] for name in table.column_names},
         **request_columns(request),

@@ -21,6 +21,7 @@ from dissector.tables.shared_columns import (
     error_names,
     in_responses,
     request_columns,
+    requests_of,
     response_place,
     topic_columns,
 )
@@ -47,7 +48,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
     if not parts:
         return empty_batch(ERRORS)
     table = in_responses(parts)
-    request = block.requests.take(pa.array(block.answered[table["message"].to_numpy()]))
+    request = requests_of(block, block.answered[table["message"].to_numpy()])
     code = table["error_code"]
     columns = {
         **{name: table[name] for name in table.column_names},

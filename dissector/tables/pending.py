@@ -19,7 +19,7 @@ from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
 from dissector.tables.errors import first_codes
-from dissector.tables.shared_columns import request_columns, with_connections
+from dissector.tables.shared_columns import request_columns, requests_of, with_connections
 
 
 class PendingRows:
@@ -88,7 +88,7 @@ def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any
     response = np.full(len(block.requests), -1)
     response[block.answered] = np.arange(len(block.answered))
     row_response = response[row]
-    requests = block.requests.take(pa.array(row))
+    requests = requests_of(block, row)
     time = pa.array(block.response.headers.time)
     return {
         "row": row,

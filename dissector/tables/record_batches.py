@@ -27,7 +27,12 @@ from dissector.protocol.field_columns import FieldColumn
 from dissector.records.batch_headers import Batches, take
 from dissector.records.batch_reader import read_batches
 from dissector.tables.pending import response_request_ids
-from dissector.tables.shared_columns import column_numbers, request_columns, topic_columns
+from dissector.tables.shared_columns import (
+    column_numbers,
+    request_columns,
+    requests_of,
+    topic_columns,
+)
 
 PRODUCE = 0
 
@@ -109,7 +114,7 @@ def message_columns(
 ) -> dict[str, Any]:
     """Columns of `batches` from the message that contains each batch."""
     field, message = carried.batches.field, carried.message
-    request = block.requests.take(pa.array(carried.row[message]))
+    request = requests_of(block, carried.row[message])
     return {
         **request_columns(request),
         "time": carried.messages.headers.time[message],

@@ -22,6 +22,9 @@ Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
 """Sort keys of the rows of most tables."""
+_REQUEST_COLUMNS = [
+    "connection", "correlation_id", "api_key", "is_token", "version", "client_id", "time",
+]  # fmt: skip
 
 
 class Endpoints(Protocol):
@@ -50,8 +53,14 @@ def api_of(api_key: Column, is_token: Column | None) -> pa.Array:
     return pc.if_else(as_array(is_token), SASL_TOKEN, without_dictionary(name))
 
 
+def requests_of(block: CorrelatedBlock, rows: Int64) -> pa.Table:
+    """The request of each of these rows, without its lists: a request with many topics may have as
+    many rows."""
+    return block.requests.select(_REQUEST_COLUMNS).take(pa.array(rows))
+
+
 def request_columns(requests: pa.Table) -> dict[str, Any]:
-    """The columns that most tables have of these rows of `CorrelatedBlock.requests`."""
+    """The columns that most tables have of these rows of `requests_of`."""
     return {
         "connection_id": requests["connection"],
         "correlation_id": requests["correlation_id"],
