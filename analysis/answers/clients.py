@@ -44,9 +44,9 @@ from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
 from analysis.sql.client_settings import settings
 from analysis.sql.expressions import (
-    IS_NORMAL,
     PER_SECOND,
     PER_SECOND_COLUMN,
+    PROBLEM_RESPONSES,
     SOFTWARE,
     by_frequency,
     endpoint,
@@ -133,9 +133,6 @@ def _same(left: str, right: str) -> str:
 @cache
 def _requests() -> str:
     """A query for the requests and responses of each client."""
-    problems = f"""(
-      select distinct connection_id, correlation_id, time as response_time, true as is_problem
-      from errors where not {IS_NORMAL})"""
     return f"""
       select client_id, client_ip as client, count(*) as requests,
         {PER_SECOND} as per_second,
@@ -148,7 +145,7 @@ def _requests() -> str:
         string_agg(distinct api || ' ' || api_version, ', ' order by api || ' ' || api_version)
           as versions,
         min(request_time) as first_time, max(request_time) as last_time, min(nth) as nth
-      from {exchanges_with_parts()} left join {problems}
+      from {exchanges_with_parts()} left join {PROBLEM_RESPONSES}
         using (connection_id, correlation_id, response_time)
       where status != 'request_missing' group by all"""
 

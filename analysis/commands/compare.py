@@ -93,11 +93,11 @@ def command(
         )
     check(output, source)
     allow_pandas()
-    from analysis.comparison.run import compare, compared
+    from analysis.comparison.run import COMPARED_TABLES, compare, compared
     from analysis.sql.query import no_tables
     from dissector.errors import DissectorError
 
-    empty = no_tables(("exchanges", "batches", "connections"))
+    empty = no_tables(COMPARED_TABLES)
     try:
         # Report a wrong option before reading a large capture.
         columns = [str(name) for name in compare(empty, empty, by=by)]

@@ -38,7 +38,7 @@ MEASURES: Final = (
         "throttle_ms", least=10, worse_if=1,
     ),
     Measure(
-        "error_percent", "%", "responses with an error",
+        "error_percent", "%", "responses with an error that is not part of normal operation",
         "errors", "responses", 100, least=1, worse_if=1,
     ),
     Measure(

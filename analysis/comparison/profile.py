@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 
 from analysis.answers import select
 from analysis.comparison.measures import MEASURES
-from analysis.sql.expressions import CLIENT_SOFTWARE, quoted, table_columns, with_columns
+from analysis.sql.expressions import (
+    CLIENT_SOFTWARE,
+    PROBLEM_RESPONSES,
+    quoted,
+    table_columns,
+    with_columns,
+)
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from dissector.arrays import value
 
@@ -71,7 +77,7 @@ class Profile:
 
 
 def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
-    """The profile of a capture; `tables`: exchanges, batches and connections.
+    """The profile of a capture; `tables`: exchanges, errors, batches, connections.
 
     Raises DissectorError if `by` names an unknown column.
     """
@@ -130,10 +136,12 @@ def _groups(
         tables,
         f"""select {key}, slice, count(*) as requests,
           count(*) filter (latency_ms is not null) as responses,
-          count(*) filter (error_count > 0) as errors,
+          count(is_problem) as errors,
           coalesce(sum(throttle_time_ms), 0) as throttle_ms,
           sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0)) as bytes
-        from {sliced} group by all""",
+        from {sliced} left join {PROBLEM_RESPONSES}
+          using (connection_id, correlation_id, response_time)
+        group by all""",
     ):
         group = groups[tuple(list(row.values())[:width])]
         for name in SUMS:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from analysis.comparison.profile import Group, Key, Profile
     from analysis.sql.query import Tables
 
-COMPARED_TABLES: Final = ("exchanges", "batches", "connections")
+COMPARED_TABLES: Final = ("exchanges", "errors", "batches", "connections")
 """Tables that a comparison needs."""
 
 BY: Final = ("client_id", "api")
@@ -70,7 +70,8 @@ def compare(
 ) -> pd.DataFrame:
     """What changed between two captures, the most important first: causes before effects.
 
-    `before`, `after`: captures, or their tables exchanges, batches and connections; see `Tables`.
+    `before`, `after`: captures, or their tables exchanges, errors, batches and connections; see
+    `Tables`.
     `by`: columns to group requests by. `least_percent`: smallest change that matters. `confidence`:
     probability, less than 1, that none of the changes is noise. `unchanged`: list measures without
     a change, too.

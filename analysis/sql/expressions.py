@@ -202,6 +202,12 @@ IS_NORMAL: Final = f"""coalesce(error in {literals(NORMAL_ERRORS)}
   or error = {literal(NEGOTIATION[0])} and api = {literal(NEGOTIATION[1])}, false)"""
 """SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 
+PROBLEM_RESPONSES: Final = f"""(
+  select distinct connection_id, correlation_id, time as response_time, true as is_problem
+  from errors where not {IS_NORMAL})"""
+"""SQL: the responses with an error that is not part of normal operation. Their exchanges have the
+same connection_id, correlation_id and response_time."""
+
 SOFTWARE: Final = """(
   select connection_id, software_name || coalesce(' ' || software_version, '') as client_software
   from connections where software_name is not null)"""

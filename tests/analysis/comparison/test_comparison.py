@@ -167,16 +167,20 @@ def test_a_capture_without_time_has_no_rates() -> None:
     assert not set(rows["measure"]) & {"requests_per_s", "bytes_per_s", "throttled_ms_per_s"}
 
 
-def errors(count: int) -> Tables:
+def errors(count: int, error: str = "KAFKA_STORAGE_ERROR") -> Tables:
     """A client with 200 requests in 100 s, of which the first ones of each ten fail."""
-    rows = [
-        exchange(
-            correlation_id=n, request_time=START + n * SECOND // 2,
-            request_end_time=START + n * SECOND // 2, error_count=int(n % 10 < count),
+    rows, failed = [], []
+    for n in range(200):
+        time = START + n * SECOND // 2
+        rows.append(
+            exchange(correlation_id=n, request_time=time, request_end_time=time, response_time=time)
         )
-        for n in range(200)
-    ]  # fmt: skip
-    return made(exchanges=rows)
+        if n % 10 < count:
+            failed.append(
+                {"time": time, "connection_id": 0, "correlation_id": n, "error": error,
+                 "api": "Metadata"}
+            )  # fmt: skip
+    return made(exchanges=rows, errors=failed)
 
 
 @pytest.mark.parametrize(("after", "change"), [(0, None), (1, "new"), (5, "new")])
@@ -186,6 +190,10 @@ def test_new_errors(after: int, change: str | None) -> None:
     if change:
         assert rows.iloc[0]["change"] == change
         assert rows.iloc[0]["after"] == pytest.approx(10 * after)
+
+
+def test_errors_of_normal_operation_are_no_change() -> None:
+    assert not len(compare(errors(0), errors(5, "REBALANCE_IN_PROGRESS")))
 
 
 @given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=50), st.sampled_from([0.5, 0.95]))
