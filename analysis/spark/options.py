@@ -174,7 +174,7 @@ def _folder(options: dict[str, str], name: str) -> str | None:
     path = options.pop(name, None)
     if path is None:
         return None
-    if is_url(path):
+    if is_url(path := local_path(path)):
         raise DissectorError(f"{name} must be the path of a folder, not the URL {path}")
     return str(Path(path).absolute())
 

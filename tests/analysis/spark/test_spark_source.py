@@ -119,7 +119,7 @@ def test_records_without_values(read: SparkSession) -> None:
         ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
         ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
         ({"path": "x", "state": "s3://b/s"}, "state must be the path of a folder, not .* s3://b/s"),
-        ({"path": "x", "result_dir": "file:/r"}, "result_dir must be .*, not the URL file:/r"),
+        ({"path": "x", "result_dir": "s3://b"}, "result_dir must be .*, not the URL s3://b"),
         ({}, "no captures: .*; Spark's catalog does not keep the options of a table"),
         (
             {"path": "x", "owner": "root", "provider": "kafka_capture", "option.table": "errors"},

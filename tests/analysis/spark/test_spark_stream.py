@@ -343,7 +343,7 @@ def test_an_option_that_a_stream_does_not_have(name: str) -> None:
     ("path", "message"),
     [
         ("s3://captures/day", "a stream follows folders, not URLs: s3://captures/day"),
-        ("file:/captures", "a stream follows folders, not URLs: file:/captures"),
+        ("file:/nowhere/captures", "/nowhere/captures: there is no such file or folder"),
         ("/nowhere/captures", "/nowhere/captures: there is no such file or folder"),
     ],
 )
