@@ -77,9 +77,7 @@ def exchanges(
         as_array(block.requests["topics"]), request_row, as_array(responses["topics"]), response_row
     )
     columns = {
-        "capture": take_words(
-            pa.array(map(name_text, captures), pa.string()), either("capture").to_numpy()
-        ),
+        "capture": take_words(_names(captures), either("capture").to_numpy()),
         "connection_id": connection,
         **endpoints.columns(connection),
         "api_key": unless_token(request["api_key"]),
@@ -151,6 +149,14 @@ def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64, Int64]:
     )
     order = ordered(time, connection)
     return request.take(order), response.take(order), kind.take(order), connection.take(order)
+
+
+def _names(captures: Sequence[str]) -> pa.Array:
+    """The names of files as texts: those that are not UTF-8 take a step per name."""
+    try:
+        return pa.array(captures, pa.string())
+    except UnicodeEncodeError:
+        return pa.array(map(name_text, captures), pa.string())
 
 
 def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
