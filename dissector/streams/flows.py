@@ -387,8 +387,11 @@ class FlowTracker:
         table.packets[rows], table.bytes[rows] = packets, sent
         table.first_time[rows], table.last_time[rows] = first, last
         acknowledging = np.flatnonzero(block.flags & (ACK | RST) == ACK)
-        receiver = assignment.streams[assignment.slot[acknowledging]]
-        self._streams.receiver_ack[receiver ^ 1] = block.ack[acknowledging]  # the last one wins
+        latest = np.full(len(assignment.streams), -1)
+        latest[assignment.slot[acknowledging]] = acknowledging  # the last one wins
+        receiver = np.flatnonzero(latest >= 0)
+        acks = block.ack[latest[receiver]]
+        self._streams.receiver_ack[assignment.streams[receiver] ^ 1] = acks
         closing = np.flatnonzero(block.flags & (FIN | RST))
         if len(closing):
             self._record_closes(block, closing, rows[assignment.slot[closing] >> 1])
