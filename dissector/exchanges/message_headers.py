@@ -30,6 +30,8 @@ UNKNOWN, NO_API, NEW = -1, -2, -3
 """Instead of a header version: the definitions lack this version, or this API; or not yet known."""
 API_KEY_BYTES, VERSION_BYTES, HEADER_BYTES = 2, 4, 8
 """First bytes of a request up to its API key, its version and its correlation id."""
+CORRELATION_BYTES = 4
+"""First bytes of a response: its correlation id."""
 VERSIONS = 1 << 7
 """More versions than any API has."""
 

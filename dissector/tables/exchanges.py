@@ -20,6 +20,7 @@ from dissector.exchanges.columns import (
     unmasked,
 )
 from dissector.exchanges.correlated_block import CorrelatedBlock
+from dissector.exchanges.message_headers import CORRELATION_BYTES
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
 from dissector.exchanges.topic_names import TopicNames
@@ -181,7 +182,8 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     return pa.table(
         {
             "correlation_id": masked(
-                headers.correlation_id.astype(np.int32), headers.end - headers.start < 4
+                headers.correlation_id.astype(np.int32),
+                headers.end - headers.start < CORRELATION_BYTES,
             ),
             "capture": headers.capture.astype(np.int32),
             "packet": headers.packet,

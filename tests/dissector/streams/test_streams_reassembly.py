@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dissector.packets.block import ACK, FIN, RST, SYN
+from dissector.packets.block import FIN, RST, SYN
 from dissector.streams import Streams
 from tests.dissector.streams.dialogue import (
     MS,
@@ -468,47 +468,3 @@ def test_bytes_behind_a_lost_packet_are_not_stray_in_a_block_of_hours() -> None:
     ]
     received = dissect(packets).messages()[0]
     assert received == [each[4:] for each in [*requests[:5], *requests[6:]]]
-
-
-@pytest.mark.parametrize("has_fin", [True, False])
-@pytest.mark.parametrize("block", [1, 2, 100])
-def test_the_receiver_acknowledged_bytes_behind_the_last_captured_one(has_fin, block):
-    """Wireshark: "ACKed segment that wasn't captured"."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(request(3, 1, 7))
-    connection.broker(response(7, bytes(71)), sent=False)
-    connection.packet(0, flags=FIN | ACK)
-    connection.packet(1, flags=FIN | ACK, sent=has_fin)
-    connection.packet(0)
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
-    lost = [each for each in out.problems if each.kind == "lost_bytes"]
-    assert [(each.offset, each.bytes) for each in lost] == [(0, 79 + (not has_fin))]
-    assert out.streams.connections.lost[0].tolist() == [0, 79 + (not has_fin)]
-
-
-@pytest.mark.parametrize("pause", [0, 5000])
-def test_acknowledged_bytes_of_a_connection_that_goes_on_may_still_arrive(pause):
-    dialogue = Dialogue()
-    connection, other = dialogue.connect(), dialogue.connect()
-    connection.client(request(3, 1, 7))
-    connection.broker(response(7, bytes(71)), sent=False)
-    connection.packet(0)
-    dialogue.wait(pause)
-    other.client(request(3, 1, 7))
-    assert dissect(dialogue.packets).kinds() == ["lost_bytes"] * (pause > 0)
-
-
-def test_acknowledged_bytes_of_which_nothing_is_known():
-    """A FIN that was not captured; a damaged number; and packets of one end only."""
-    for number, packets in enumerate(([0, 1, 1], [0, 1 << 31, 0], [0, 79, 0])):
-        dialogue = Dialogue()
-        connection = dialogue.connect()
-        connection.client(request(3, 1, 7))
-        for further in packets:
-            connection.packet(0, ack=connection.seq[1] + further)
-        connection.packet(0, flags=RST, ack=connection.seq[1] + 79)
-        captured = dialogue.packets
-        if number == 2:
-            captured = [each for each in captured if each.source[1] != 9092]
-        assert "lost_bytes" not in dissect(captured).kinds()

@@ -31,7 +31,7 @@ def test_zeros_take_little_memory() -> None:
 
 @pytest.mark.parametrize("before", [-20, -8, -3, -1, 0, 1])
 def test_a_request_is_found_wherever_a_part_of_the_search_ends(before: int) -> None:
-    """The requests begin inside a segment, and only their responses show that they are some."""
+    """The requests begin inside a segment. Only their responses show that they are requests."""
     dialogue, requests = Dialogue(), [request(3, 1, number, bytes(60)) for number in range(7, 10)]
     connection = dialogue.connect(handshake=False)
     connection.client(b"\xff" * (SEEK_BYTES + before) + b"".join(requests))
@@ -70,7 +70,7 @@ def test_calls_do_not_grow_with_undecided_connections(
 
 
 def test_the_number_of_connections_of_an_endpoint() -> None:
-    """After some scans of the table, all endpoints are counted at once, to the same result."""
+    """Counted all at once after `MOST_SCANS` scans of the table, to the same result."""
     dialogue = Dialogue()
     for number in (1, 2, 2, 3, 3, 3):
         dialogue.connect(
