@@ -13,6 +13,9 @@ from dissector.packets.block import Int64
 
 Rows = TypeVar("Rows", pa.Table, pa.RecordBatch)
 
+CUT = "…"
+"""Suffix of a text of which only the beginning is in the capture, or in its column."""
+
 _NO_BITS = np.zeros(0, np.uint8)
 
 

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.exchanges import decoded_fields, matching
-from dissector.exchanges.columns import as_array, bool_column, int_column, with_column
+from dissector.exchanges.columns import CUT, as_array, bool_column, int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -59,9 +59,6 @@ NO_REPLY_WAIT = 10 * 10**9
 """ns of capture time for which a request that expects no response (acks=0) is kept. Kafka sends no
 response to it, but other brokers do: Tansu after up to 3.3 s. Brokers respond in order, so the time
 starts when earlier requests of the connection have their responses."""
-
-CUT = "…"
-"""Suffix of a client id whose end is not in the capture."""
 
 PENDING_BYTES = 64 << 20
 """Limit for the bytes of responses that wait for their requests, and for the bytes of requests that

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
-from dissector.exchanges.columns import dictionary_codes, masked
+from dissector.exchanges.columns import dictionary_codes, masked, take_rows
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
 from dissector.protocol import registry
@@ -106,8 +106,14 @@ class LayoutGroup:
             return pa.nulls(len(column.row[select]), pa.string())
         source, index = sibling[0], sibling[1][select]
         assert source.length is not None
-        length = np.where(index < 0, -1, source.length[index])
-        return texts([self.space], np.zeros(len(index), np.int64), source.at[index], length)
+        is_used = np.zeros(len(source.length) + 1, np.bool_)  # the last one: no sibling
+        is_used[index] = True
+        row = np.flatnonzero(is_used[:-1])  # each text once: it may have many values beside it
+        at, length = source.at[row], source.length[row]
+        words = texts([self.space], np.zeros(len(row), np.int64), at, length)
+        place = np.cumsum(is_used) - 1
+        place[-1] = -1
+        return take_rows(words, place[index])
 
     def sibling_uuids(self, column: FieldColumn, role: str, select: Values = ALL) -> pa.Array:
         """The nearest uuid with a role for each selected value, 16 bytes; null if none or zero."""

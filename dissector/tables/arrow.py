@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dissector.exchanges.columns import as_array, dictionary_codes, masked, take_rows, unmasked
+from dissector.exchanges.columns import CUT, as_array, dictionary_codes, masked, take_rows, unmasked
 from dissector.packets.block import Int64
 from dissector.tables.schema import TEXT, Table
 
 MANY_CODES = 1 << 10
 """Codes in a larger range are looked up by a hash."""
 DICTIONARY = pa.dictionary(pa.int32(), pa.string())
+
+MOST_TEXT: Final = 1 << 28
+"""Characters in one column of a batch; Arrow's limit is 2 GiB. One message can repeat a client id
+of 32 kB in 100,000 rows."""
 
 NS_PER_MS = 10**6
 MAX_MS = (1 << 63) // NS_PER_MS - 1
@@ -37,6 +41,8 @@ def to_batch(
             array = as_array(array) if isinstance(array, pa.ChunkedArray) else pa.array(array)
         if dictionaries and field.type == TEXT:
             array = _as_dictionary(array)
+        elif pa.types.is_dictionary(array.type):
+            array = without_dictionary(array)
         elif array.type != field.type:
             is_empty = array.null_count == len(array)
             # Integers fit into the narrower type of their column.
@@ -90,9 +96,23 @@ def take_words(words: pa.Array, index: NDArray[np.integer]) -> pa.DictionaryArra
 
 
 def without_dictionary(column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    """The column with its values in place of dictionary codes."""
-    is_dictionary = pa.types.is_dictionary(column.type)
-    return column.cast(column.type.value_type) if is_dictionary else column
+    """The column with its values in place of dictionary codes.
+
+    Long texts are cut, and end with …, if the values had more than `MOST_TEXT` characters.
+    """
+    if not pa.types.is_dictionary(column.type):
+        return column
+    column = as_array(column)
+    words = column.dictionary
+    most = MOST_TEXT // max(len(column), 1)
+    if words.type == TEXT and (pc.max(pc.binary_length(words)).as_py() or 0) > most:
+        codes = dictionary_codes(column)
+        length = np.append(pc.fill_null(pc.binary_length(words), 0).to_numpy(), 0)
+        if length[codes].sum() > MOST_TEXT:
+            cut = pc.binary_join_element_wise(pc.utf8_slice_codeunits(words, 0, most), CUT, "")
+            words = pc.if_else(pc.greater(pc.utf8_length(words), most), cut, words)
+            column = take_words(words, codes)
+    return column.cast(words.type)
 
 
 def map_codes(code: Any, meaning: Callable[[Any], object], type: pa.DataType) -> pa.Array:

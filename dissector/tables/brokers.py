@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
-from dissector.tables.arrow import empty_batch, to_batch, unless_empty
+from dissector.tables.arrow import empty_batch, to_batch, unless_empty, without_dictionary
 from dissector.tables.schema import BROKERS
 from dissector.tables.shared_columns import (
     column_numbers,
@@ -29,9 +29,9 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
                 {
                     **response_place(block, group, column),
                     "broker_id": group.sibling_numbers(column, "broker_id"),
-                    "host": group.sibling_texts(column, "host").cast(pa.string()),
+                    "host": without_dictionary(group.sibling_texts(column, "host")),
                     "port": column_numbers(column),
-                    "rack": group.sibling_texts(column, "broker_rack").cast(pa.string()),
+                    "rack": without_dictionary(group.sibling_texts(column, "broker_rack")),
                 }
             )
         )

@@ -13,7 +13,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import empty_batch, map_codes, to_batch
+from dissector.tables.arrow import empty_batch, map_codes, to_batch, without_dictionary
 from dissector.tables.schema import ERRORS
 from dissector.tables.shared_columns import (
     Endpoints,
@@ -41,7 +41,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
                     "topic": topic["topic"],
                     "partition": group.sibling_numbers(column, "partition", select),
                     "error_code": pa.array(column_numbers(column)[select]),
-                    "error_message": message.cast(pa.string()),
+                    "error_message": without_dictionary(message),
                 }
             )
         )

@@ -95,8 +95,8 @@ class PartitionRows:
         """The half rows of one direction. `row`: row of the request of each message."""
         ids = request_ids(block) if messages is block.request else response_request_ids(block)
         asked = block.requests.select(["group_id", "replica_id"]).take(pa.array(row))
-        groups = without_dictionary(asked["group_id"]).combine_chunks()
-        replicas = asked["replica_id"].combine_chunks()
+        groups = as_array(asked["group_id"])
+        replicas = as_array(asked["replica_id"])
         parts = [
             self._columns(messages.fields.messages.direction, group, column, ids, groups, replicas)
             for group, column in messages.fields.columns("offsets_of")
@@ -115,10 +115,10 @@ class PartitionRows:
         """Half rows. `ids`, `groups`, `replicas`: of the request of each message."""
         assert column.values is not None
         message = group.message(column)
-        group_id = group.sibling_texts(column, "group_id").cast(pa.string())
+        group_id = without_dictionary(group.sibling_texts(column, "group_id"))
         columns: dict[str, Any] = {
             "request": ids[message],
-            "group_id": pc.coalesce(group_id, groups.take(pa.array(message))),
+            "group_id": pc.coalesce(group_id, without_dictionary(groups.take(pa.array(message)))),
             **topic_columns(group, column, self._names),
             "partition": column.values.astype(np.int64),
             # A response in a fetch session (KIP-227) may name partitions that the request omits.

@@ -98,9 +98,9 @@ def topic_columns(
 ) -> dict[str, pa.Array]:
     """`topic` and `topic_id` of each selected value. `names`: for topics with an id only."""
     topic_id = group.sibling_uuids(column, "topic_id", select)
-    topic = group.sibling_texts(column, "topic", select).cast(pa.string())
+    topic = without_dictionary(group.sibling_texts(column, "topic", select))
     if names is not None:
-        topic = pc.coalesce(topic, names.resolve(topic_id).cast(pa.string()))
+        topic = pc.coalesce(topic, without_dictionary(names.resolve(topic_id)))
     return {"topic": topic, "topic_id": map_codes(topic_id, uuid_text, pa.string())}
 
 

@@ -18,7 +18,7 @@ from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
-from dissector.tables.arrow import to_batch, unless_negative
+from dissector.tables.arrow import to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
@@ -82,7 +82,7 @@ def _request_columns(block: CorrelatedBlock) -> pa.Table:
         }
         columns |= {name: group.sibling_numbers(column, name) for name in _NUMBERS}
         for name in _TEXTS:
-            columns[name] = group.sibling_texts(column, name).cast(pa.string())
+            columns[name] = without_dictionary(group.sibling_texts(column, name))
         parts.append(pa.table(columns, schema=_NO_ROWS.schema))
     return pa.concat_tables(parts)
 

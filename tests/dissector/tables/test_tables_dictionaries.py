@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 from dissector.capture import open_capture
-from dissector.tables.arrow import DICTIONARY, encode
+from dissector.tables import arrow
+from dissector.tables.arrow import DICTIONARY, encode, without_dictionary
 from dissector.tables.schema import EXCHANGES, TEXT
 
 CAPTURES = Path(__file__).parents[3] / "captures"
@@ -41,3 +42,15 @@ def test_meanings_of_codes(codes: list[int | None], type: pa.DataType) -> None:
     encoded = encode(pa.array(codes, type), meaning)
     assert encoded.to_pylist() == [None if code is None else meaning(code) for code in codes]
     assert len(encoded.dictionary.unique()) == len(encoded.dictionary)
+
+
+def test_long_texts_are_cut_if_a_column_would_be_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    column = pa.array(["ä" * 50, "b" * 30, None, "c" * 10, "b" * 30]).dictionary_encode()
+    assert without_dictionary(column).equals(column.cast(TEXT))
+    monkeypatch.setattr(arrow, "MOST_TEXT", 100)
+    assert without_dictionary(column).to_pylist() == [
+        "ä" * 20 + "…", "b" * 20 + "…", None, "c" * 10, "b" * 20 + "…",
+    ]  # fmt: skip
+    few_long = pa.array(["b" * 30, "c", "c", "c", "c"]).dictionary_encode()
+    assert without_dictionary(few_long).equals(few_long.cast(TEXT))
+    assert without_dictionary(few_long[:0]).to_pylist() == []
