@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypedDict, TypeVar
 
 import pyarrow as pa
@@ -133,7 +132,7 @@ def _empty_folders(given: Sequence[str | os.PathLike[str]], files: Sequence[str]
 
     `files`: all that were found. A folder that was named twice has its files there once.
     """
-    folders = [os.fspath(path) for path in given if Path(path).is_dir()]
+    folders = [os.fspath(path) for path in given if os.path.isdir(path)]  # noqa: PTH112 - faster
     return [
         folder
         for folder in folders

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
@@ -127,4 +128,10 @@ def _write_listing(
 
 
 def _is_among(output: Path, captures: Sequence[str]) -> bool:
-    return any(output.samefile(each) for each in captures if Path(each).exists())
+    """Whether the output, which exists, is one of the captures, perhaps by another name."""
+    status = output.stat()
+    for capture in captures:
+        with suppress(OSError):
+            if os.path.samestat(os.stat(capture), status):  # noqa: PTH116 - faster
+                return True
+    return False
