@@ -1,20 +1,20 @@
 """Secrets of TLS sessions in the format of key logs (RFC 9850, the NSS key log format).
 
 A line has a label, the client random that identifies the session, and the secret; the last two are
-hexadecimal. Lines of other forms are ignored. A log may grow: text is added in arbitrary pieces.
+hexadecimal. Lines of other forms are ignored. A log may grow.
 """
 
 from __future__ import annotations
 
 import re
 
-LONGEST = 512
-"""Longest line in bytes; only the end of a longer line is kept, which is then ignored."""
-
-_LINE = re.compile(rb"^([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{2}){16,64})\s*$", re.M)
-
-
-_ANY_LINE = re.compile(rb"^[A-Z][A-Z0-9_]* [0-9a-fA-F]+ [0-9a-fA-F]+\s*$", re.M)
+_BOM = rb"^(?:\xef\xbb\xbf)?"
+"""Begin of a line; editors on Windows put a byte order mark before the first one."""
+_LINE = re.compile(
+    _BOM + rb"([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{32}){2,3})\s*$", re.M
+)
+"""The secret has 48 bytes, or those of a hash: 32 or 48."""
+_ANY_LINE = re.compile(_BOM + rb"[A-Z][A-Z0-9_]* [0-9a-fA-F]+ [0-9a-fA-F]+\s*$", re.M)
 """Also with a label that is not used for decryption."""
 
 
@@ -31,8 +31,7 @@ class KeyLog:
 
     def __init__(self, text: bytes = b"", *, grows: bool = False) -> None:
         """`grows`: the log may grow, so it counts as given even while it is empty."""
-        self._secrets: dict[tuple[str, bytes], bytes] = {}
-        self._incomplete = b""
+        self._secrets: dict[bytes, bytes] = {}  # a log may have a million: no tuples as keys
         self._grows = grows
         self.add(text)
 
@@ -42,13 +41,16 @@ class KeyLog:
         return self._grows or bool(self._secrets)
 
     def add(self, text: bytes) -> None:
-        """Add text; the last line is parsed when it is complete."""
-        lines, newline, incomplete = (self._incomplete + text).rpartition(b"\n")
-        self._incomplete = incomplete[-LONGEST:]
-        for label, random, secret in _LINE.findall(lines + newline):
-            key = label.decode("ascii"), bytes.fromhex(random.decode("ascii"))
+        """Add lines. If the last one is incomplete, add it again when it is complete."""
+        for line in _LINE.finditer(text):
+            label, random, secret = line.groups()
+            key = label + bytes.fromhex(random.decode("ascii"))
             self._secrets[key] = bytes.fromhex(secret.decode("ascii"))
 
-    def find(self, label: str, random: bytes) -> bytes | None:
-        """The secret with this label of the session with client random `random`."""
-        return self._secrets.get((label, random))
+    def find(self, label: str, random: bytes, size: int) -> bytes | None:
+        """The secret of `size` bytes with this label, of the session with client random `random`.
+
+        An incomplete line may have a secret with fewer bytes.
+        """
+        secret = self._secrets.get(label.encode("ascii") + random, b"")
+        return secret if len(secret) == size else None

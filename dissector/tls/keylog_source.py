@@ -14,6 +14,9 @@ from dissector.tls.keylog import may_be_key_log
 
 _HEAD = 1 << 20
 """Bytes at the start of a file, which decide whether it is a key log."""
+_LINE_BYTES = 512
+"""More than a line has. A line that has fewer bytes and no end is read again with its other
+bytes."""
 NEEDED = "decrypting TLS needs the package cryptography: pip install 'kafka-dissector[tls]'"
 
 
@@ -43,13 +46,16 @@ class KeyLogSource:
             self._offset = 0
 
     def read_new(self) -> Iterator[bytes]:
-        """The secrets since the previous call."""
+        """The lines since the previous call; the last one of the file may be incomplete."""
         embedded = self._embedded[self._used :]
         self._used += len(embedded)
         if embedded and _has_cryptography():
-            yield from (text + b"\n" for text in embedded)
+            yield from embedded
         if self._path is not None:
-            yield self._read(self._path)
+            text = self._read(self._path)
+            incomplete = len(text) - text.rfind(b"\n") - 1
+            self._offset -= incomplete if incomplete < _LINE_BYTES else 0
+            yield text
 
     def problems(self) -> list[Problem]:
         """A problem if the captures have secrets and a package is missing."""

@@ -8,6 +8,7 @@ late: a missing secret may be present at the next look-up.
 
 from __future__ import annotations
 
+import hashlib
 from typing import TYPE_CHECKING
 
 from dissector.tls.hellos import ServerHello
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
+MASTER_BYTES = 48
+"""Size of the secret of TLS 1.2 (RFC 5246, section 8.1)."""
 _EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
 
 
@@ -39,7 +42,7 @@ class Schedule:
         """
         from dissector.tls import protection
 
-        secret = self._keys.find("CLIENT_EARLY_TRAFFIC_SECRET", self._random)
+        secret = self._find("CLIENT_EARLY_TRAFFIC_SECRET")
         return None if secret is None else protection.opener_1_3(secret, self._suite)
 
     def following(
@@ -53,17 +56,21 @@ class Schedule:
             return None if opener is None else (opener, b"")
         if epoch < len(_EPOCHS):
             label = f"{'CLIENT' if is_client else 'SERVER'}_{_EPOCHS[epoch]}"
-            following = self._keys.find(label, self._random)
+            following = self._find(label)
         else:
             following = protection.next_secret(secret, self._suite)
         if following is None:
             return None
         return protection.opener_1_3(following, self._suite), following
 
+    def _find(self, label: str) -> bytes | None:
+        """A secret of TLS 1.3: it has the size of the hash."""
+        return self._keys.find(label, self._random, hashlib.new(self._suite.hash).digest_size)
+
     def _opener_1_2(self, is_client: bool) -> Opener | None:
         from dissector.tls import protection
 
-        master = self._keys.find("CLIENT_RANDOM", self._random)
+        master = self._keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES)
         if self._openers is None and master is not None:
             self._openers = protection.openers_1_2(
                 master, self._random, self._chosen.random, self._suite,
