@@ -81,6 +81,7 @@ class Pcapng:
 
     def __init__(self, secrets: list[bytes]) -> None:
         self._secrets = secrets
+        self._known_secrets: set[bytes] | None = None  # made when the first secrets come
         self._secrets_left = SECRETS_LIMIT
         self._sections_left = SECTION_LIMIT
         self._time = 0  # of the last packet
@@ -323,10 +324,13 @@ class Pcapng:
     def _add_secrets(self, block: bytes) -> None:
         kind, size = struct.unpack_from(self._order + "II", block, 8)
         text = block[16 : min(16 + size, len(block) - 4)]
-        is_new = kind == TLS_KEY_LOG and text not in self._secrets
+        if self._known_secrets is None:  # some tools write a block for each session
+            self._known_secrets = set(self._secrets)
+        is_new = kind == TLS_KEY_LOG and text not in self._known_secrets
         if is_new and len(text) <= self._secrets_left:
             self._secrets_left -= len(text)
             self._secrets.append(text)
+            self._known_secrets.add(text)
 
     def _add_names(self, block: bytes) -> None:
         # The records have the shape of options: code, size, value; code 0 ends them.
