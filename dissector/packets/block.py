@@ -77,7 +77,8 @@ class PacketBlock:
     captured: Int32
     """Payload bytes that are in the capture."""
     length: Int32
-    """Payload bytes that were on the wire; more than `captured` if the packet was truncated."""
+    """Payload bytes that were on the wire; more than `captured` if the packet was truncated. A
+    reset has none: its text is not part of the stream (RFC 9293, section 3.5.2)."""
     packets_seen: int
     """Number of packets read for this block, TCP or not."""
     bytes_read: int

@@ -18,7 +18,7 @@ from functools import partial
 import numpy as np
 
 from dissector.packets import by_packet, links, tunnels, unread_layers
-from dissector.packets.block import Int32, PacketBlock
+from dissector.packets.block import RST, Int32, PacketBlock
 from dissector.packets.capture_reader import Fields, PacketRecords
 from dissector.packets.fragments import Fragments
 from dissector.packets.headers import (
@@ -97,6 +97,9 @@ def parse_packets(
     # TCP inside tunnels is reached later. No payload is at the first byte of a block.
     unread = np.flatnonzero((packets.kind == Kind.TCP) & (packets.tcp["payload"] == 0))
     packets.read_headers(unread, 0)
+    is_reset = packets.tcp["flags"] & RST != 0
+    for name in ("captured", "length"):  # a reset may contain text, which is not of the stream
+        packets.tcp[name][is_reset] = 0
     is_tcp = packets.kind == Kind.TCP
     rows: Rows = slice(None) if is_tcp.all() else np.flatnonzero(is_tcp)
     problems = unread_layers.problems(packets, records, capture, names, labels)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dissector.packets.block import ACK, RST
 from tests.dissector.packets.packet_bytes import (
     ethernet,
     frame,
@@ -244,3 +245,16 @@ def test_a_segment_that_would_begin_and_end_a_connection_does_neither(tmp_path, 
     assert read_bytes(tmp_path, pcap([ipv4(bytes(segment))], link=101)).rows[0].flags == 0x10
     segment[13] = 0x12
     assert read_bytes(tmp_path, pcap([ipv4(bytes(segment))], link=101)).rows[0].flags == 0x12
+
+
+@pytest.mark.parametrize("flags", [RST, RST | ACK])
+def test_the_text_of_a_reset_is_no_data(tmp_path, flags):
+    """Some load balancers send a reason (RFC 9293, section 3.5.2)."""
+    segment = bytearray(tcp(b"the pool has no members"))
+    segment[13] = flags
+    reset = ipv4(bytes(segment))
+    in_gre = ipv4(b"\0\0\x08\0" + reset, protocol=47)
+    reading = read_bytes(tmp_path, pcap([frame(b"before"), ethernet(reset), ethernet(in_gre)]))
+    assert reading.payloads == [b"before", b"", b""]
+    assert [row.length for row in reading.rows] == [6, 0, 0]
+    assert reading.problems == []
