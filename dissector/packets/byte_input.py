@@ -32,6 +32,7 @@ CHUNK: Final = 1 << 16
 PIECE: Final = 1 << 18
 """Bytes to decompress at a time; the last block of the codec may exceed it: 128 KiB of zstd, 4 MiB
 of lz4."""
+ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 ZSTD_WINDOW: Final = 1 << 27
 """Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
 same limit, unless it is run with --long."""
@@ -136,7 +137,8 @@ class _Zstd:
         descriptor, window = head[4], head[5]
         is_single = descriptor & 0x20 != 0
         base = 1 << 10 + (window >> 3)
-        if not is_single and base + base // 8 * (window & 7) > ZSTD_WINDOW:
+        is_frame = head.startswith(ZSTD_MAGIC)  # otherwise the decompressor reports it
+        if is_frame and not is_single and base + base // 8 * (window & 7) > ZSTD_WINDOW:
             limit = f"{ZSTD_WINDOW >> 20} MiB"
             raise zstandard.ZstdError(f"its window is larger than {limit}, the largest supported")
         content_size = (int(is_single), 2, 4, 8)[descriptor >> 6]
@@ -160,7 +162,7 @@ def _lz4() -> Decompressor:
 
 CODECS = (
     Codec("gzip", b"\x1f\x8b", _Gzip),
-    Codec("zstd", b"\x28\xb5\x2f\xfd", _Zstd),
+    Codec("zstd", ZSTD_MAGIC, _Zstd),
     Codec("lz4", b"\x04\x22\x4d\x18", _lz4),
 )
 

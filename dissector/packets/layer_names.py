@@ -30,7 +30,7 @@ _NAMES: Final = {
             189: "USB", 195: "802.15.4", 197: "ERF", 201: "Bluetooth", 206: "frame relay",
             220: "USB", 227: "CAN", 249: "USB", 251: "Bluetooth LE", 252: "Wireshark's upper PDU",
             253: "netlink", 270: "LoRaTap", 280: "VPP", 281: "Broadcom tag", 283: "DSA tag",
-            -1: "not described in the file",
+            -1: "not described in the file", -2: "of too many interfaces",
             **{number: f"for private use: USER{number - 147}" for number in range(147, 163)},
         }.items()
     },

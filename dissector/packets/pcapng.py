@@ -52,7 +52,10 @@ BLOCK_LIMIT = 1 << 24
 SECTION_LIMIT = 1 << 14
 """Sections of one file."""
 INTERFACE_LIMIT = 1 << 16
-"""Interfaces of one section, and interfaces of a file that are described to callers."""
+"""Interfaces of one section that are read, and interfaces of a file that are described to
+callers."""
+UNREAD_LINK = -2
+"""The link type of packets of later interfaces; -1 is that of interfaces without a description."""
 OPTIONS_LIMIT = 1 << 14
 """Bytes of an interface block whose options are kept."""
 COMMENT_LIMIT = 1 << 14
@@ -94,7 +97,7 @@ class Pcapng:
     def context(self) -> object:
         """The section, and the interfaces described in it so far."""
         links = zip(self._links, self._resolutions, self._offsets, strict=True)
-        return self._sections_left, self._order, self._snaplen, tuple(links)
+        return self._sections_left, self._order, self._snaplen, self._described, tuple(links)
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -121,6 +124,7 @@ class Pcapng:
         self._resolutions = [_MICROSECONDS]
         self._offsets = [0]
         self._snaplen = 0  # of interface 0; 0 for none
+        self._described = 0  # interfaces, also those beyond `INTERFACE_LIMIT`
         self._section_interfaces = len(self.interfaces)  # index of the first one
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
@@ -235,6 +239,8 @@ class Pcapng:
         columns, problems = self._read_enhanced(data, at[detailed], size[detailed], later)
         if simple.any():
             parts = [columns, self._read_simple(data, at[simple], size[simple])]
+            detail = "without a time: each has that of the packet before it, or that of 1970"
+            problems.append(_problem("no_time", int(simple.sum()), detail))
             columns = self._in_order(PacketColumns.join(parts), len(columns.start))
         if len(columns.time):
             self._time = int(columns.time[-1])
@@ -254,12 +260,15 @@ class Pcapng:
             half = interface >> 16 if self._order == ">" else interface & 0xFFFF
             interface = np.where(obsolete, half, interface)
         unknown = len(self._links) - 1
-        interface = np.where(interface < unknown - later, interface, unknown)
+        is_unknown = interface >= self._described - later
+        is_unread = ~is_unknown & (interface >= INTERFACE_LIMIT)
+        interface = np.where(is_unknown | is_unread, unknown, interface)
         ticks = (block["high"].astype(np.uint64) << np.uint64(32)) | block["low"]
         captured = block["captured"].astype(np.int64)
         time = self._nanoseconds(ticks, interface)
         counts = (
-            ("unknown_interface", interface == unknown, "of an interface that is not described"),
+            ("unknown_interface", is_unknown, "of an interface that is not described"),
+            ("unknown_interface", is_unread, f"of an interface beyond the first {INTERFACE_LIMIT}"),
             ("bad_packet", captured > size - 32, "longer than the block around it"),
             ("bad_time", time >= LATEST, "of a time beyond 2116"),
         )
@@ -268,12 +277,14 @@ class Pcapng:
             for kind, affected, detail in counts
             if (count := int(affected.sum()))
         ]
+        link = np.array(self._links, np.int32)[interface]
+        link[is_unread] = UNREAD_LINK
         columns = PacketColumns(
             start=at + 28,
             captured=np.minimum(captured, size - 32),
             length=block["length"].astype(np.int64),
             time=time,
-            link=np.array(self._links, np.int32)[interface],
+            link=link,
             interface=self._numbered(interface),
         )
         return columns, problems
@@ -301,6 +312,7 @@ class Pcapng:
         return replace(columns.take(order), time=time)
 
     def _add_interface(self, block: bytes) -> None:
+        self._described += 1
         if len(self._links) > INTERFACE_LIMIT:
             return
         link, snaplen = struct.unpack_from(self._order + "HxxI", block, 8)

@@ -284,6 +284,13 @@ def zstd_of_large_window(content: bytes, log: int = 27) -> bytes:
     return zstandard.ZstdCompressor(compression_params=settings).compress(content)
 
 
+def test_other_bytes_after_a_zstd_frame_are_not_a_large_window(tmp_path):
+    content = zstandard.compress(pcap(PACKETS)) + b"\x1f\x8b\x08\x00\x00\xff" + bytes(20)
+    damage = read_bytes(tmp_path, content).problems[-1]
+    assert damage.kind == "damaged_stream"
+    assert "Unknown frame descriptor" in damage.detail
+
+
 @pytest.mark.parametrize("name", BOMBS)
 def test_decompressed_pieces_are_bounded(tmp_path, name):
     """At most a piece and a block of the codec, for any size of the decompressed data."""

@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
-from dissector.packets.pcapng import LATEST, nanoseconds
+from dissector.packets.pcapng import INTERFACE_LIMIT, LATEST, nanoseconds
 from tests.dissector.packets.packet_bytes import (
+    ethernet,
     frame,
     ipv4,
     ipv6,
@@ -144,6 +145,8 @@ def test_simple_packets_have_the_time_of_the_packet_before(tmp_path):
         reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
         assert reading.payloads == [b"a", b"b", b"cc", b"ddd", b"e"]
         assert [row.time for row in reading.rows] == [0, 7000, 7000, 7000, 9000]
+        assert set(reading.kinds) == {"no_time"}
+        assert sum(problem.count for problem in reading.problems) == 3
 
 
 def test_simple_packets_are_cut_by_the_snaplen_of_interface_0(tmp_path):
@@ -197,6 +200,21 @@ def test_packets_of_an_unknown_interface(tmp_path):
     assert (reading.payloads, reading.numbers) == ([b"y"], [2])
     assert reading.packets_seen == 3
     assert set(reading.kinds) == {"unknown_interface"}
+
+
+def test_packets_of_too_many_interfaces(tmp_path):
+    """Each of them has a description, though it is not read."""
+    content = ng_section() + ng_interface() * (INTERFACE_LIMIT + 2)
+    for number, interface in enumerate((0, INTERFACE_LIMIT - 1, INTERFACE_LIMIT + 1)):
+        content += ng_enhanced(ethernet(ipv6(tcp(b"x")), 0x86DD), number, interface=interface)
+    content += ng_enhanced(frame(b"y"), 9, interface=INTERFACE_LIMIT + 2)
+    reading = read_bytes(tmp_path, content)
+    assert reading.numbers == [1, 2]
+    assert {problem.detail for problem in reading.problems} == {
+        "1 packet is of an interface beyond the first 65536",
+        "1 packet is TCP inside link type -2 (of too many interfaces), which is not supported",
+        "1 packet is of an interface that is not described",
+    }
 
 
 def test_a_packet_longer_than_its_block(tmp_path):
