@@ -223,7 +223,7 @@ def _problem(lost: list[_Datagram]) -> Problem:
     first, count = lost[0], sum(len(each.pieces) for each in lost)
     return Problem(
         "packets", "fragment",
-        f"{packets_are(count)} fragments of IP packets of which other fragments are missing",
+        f"{packets_are(count)} fragments of IP packets that are incomplete or contradictory",
         time=first.time, capture=first.capture, packet=first.number,
         bytes=sum(each.length for each in lost), count=count,
     )  # fmt: skip

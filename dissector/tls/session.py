@@ -170,7 +170,7 @@ class TlsSession:
         """Drop the buffered bytes, and report the reason."""
         side = self._begin_end()
         if waiting and (self._hello is None or self._chosen is None):
-            self._stop("tls_no_handshake", "its beginning is not in the capture", side)
+            self._stop_without_hello(side)
         elif (
             waiting
             and self._hello
@@ -215,7 +215,7 @@ class TlsSession:
         if side.end == self.client:
             return True
         if kind != _SERVER_HELLO and self.client is None:
-            self._stop("tls_no_handshake", "its beginning is not in the capture", side)
+            self._stop_without_hello(side)
         return False
 
     def _is_protected(self, side: _Side, record: TlsRecord) -> bool:
@@ -424,6 +424,11 @@ class TlsSession:
             self._stop("tls_unsupported", "it is compressed", side)
         elif self._hello is not None:
             self._schedule = Schedule(self._keys, self._hello.random, hello, parts)
+
+    def _stop_without_hello(self, side: _Side) -> None:
+        """Abandon both ends, as one is not in the capture, or its begin is missing."""
+        missing = "ServerHello" if self._hello else "ClientHello"
+        self._stop("tls_no_handshake", f"its {missing} is not in the capture", side)
 
     def _stop(self, kind: str, reason: str, side: _Side) -> None:
         """Abandon both ends; reported if there are keys."""

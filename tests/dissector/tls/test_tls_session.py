@@ -347,8 +347,15 @@ def test_why_nothing_is_read(made, folder):
     other = KeyLog(b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48 + b"\n")
     assert kinds(parts, other) == ["tls_no_keys"]
     assert kinds(parts[6:], KeyLog(made.keys)) == ["tls_no_handshake"]
-    assert kinds([part for part in parts if part[0] == CLIENT], other) == ["tls_no_handshake"]
     assert kinds(parts, KeyLog()) == []  # only asked for with secrets
+
+
+@pytest.mark.parametrize(("end", "missing"), [(CLIENT, "ServerHello"), (SERVER, "ClientHello")])
+def test_the_problem_names_the_hello_that_a_capture_of_one_end_lacks(made, end, missing):
+    parts = [part for part in placed(made.wire) if part[0] == end]
+    (trouble,) = decrypted(parts, KeyLog(made.keys))[0].problems
+    assert trouble.kind == "tls_no_handshake"
+    assert trouble.detail == f"not decrypted: its {missing} is not in the capture"
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
