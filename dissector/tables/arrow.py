@@ -25,6 +25,8 @@ of 32 kB in 100,000 rows."""
 NS_PER_MS = 10**6
 MAX_MS = (1 << 63) // NS_PER_MS - 1
 """Later times, after the year 2262, do not fit into ns."""
+MIN_MS = -(1 << 62) // NS_PER_MS
+"""Earlier times, before the year 1823, are so far away that the time since then might not fit."""
 
 
 def to_batch(
@@ -174,6 +176,9 @@ def row_keys(*columns: Any) -> pa.Array:
 
 
 def milliseconds(value: Int64) -> pa.Array:
-    """Kafka's times in ms as ns; null for -1, which is Kafka's null, and for times beyond 2262."""
-    is_null = (value < 0) | (value > MAX_MS)
+    """Kafka's times in ms as ns; null for -1, which is Kafka's null, and for times out of range.
+
+    Brokers store other negative times, which are those before 1970.
+    """
+    is_null = (value == -1) | (value < MIN_MS) | (value > MAX_MS)
     return pa.array(np.where(is_null, 0, value) * NS_PER_MS, mask=is_null)

@@ -21,7 +21,7 @@ def tables(folder: Path, records: bytes) -> dict[str, list[dict[str, Any]]]:
     path = folder / "fetch.pcap"
     path.write_bytes(pcap(dialogue.packets))
     pipeline = Pipeline(open_packets([path]))
-    wanted = pipeline.tables(["exchanges", "batches", "problems"])
+    wanted = pipeline.tables(["exchanges", "batches", "records", "problems"])
     return {name: table.to_pylist() for name, table in wanted.items()}
 
 
@@ -32,6 +32,20 @@ def test_a_batch_that_the_fetch_limit_cuts_has_no_fetched_records(tmp_path: Path
         (exchange,) = rows["exchanges"]
         assert (exchange["record_count"], exchange["record_bytes"]) == (1, len(whole) + size)
         assert rows["problems"] == []
+
+
+def test_times_before_1970_and_the_absent_time(tmp_path: Path) -> None:
+    """Only -1 is Kafka's null. Times that are too far away for a column of ns are null."""
+    times = {-1: None, -2: -2, -86_400_000: -86_400_000, -(1 << 42): -(1 << 42), -(1 << 60): None}
+    for number, (first, expected) in enumerate(times.items()):
+        records = batch(record(), 1, base_timestamp=first, max_timestamp=first)
+        (tmp_path / f"{number}").mkdir()
+        shown = tables(tmp_path / f"{number}", records)
+        for row in (
+            *((each["base_timestamp"], each["max_timestamp"]) for each in shown["batches"]),
+            *((each["timestamp"],) for each in shown["records"]),
+        ):
+            assert {None if each is None else each.value // 10**6 for each in row} == {expected}
 
 
 def test_a_delete_horizon_is_not_a_timestamp_of_a_record(tmp_path: Path) -> None:
