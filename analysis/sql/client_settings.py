@@ -60,8 +60,8 @@ def settings() -> str:
                 partition_assignment_strategy="case when group_type = 'classic' then protocol end",
                 group_remote_assignor="case when group_type = 'consumer' then protocol end",
                 group_instance_id="group_instance_id",
-                session_timeout_ms="nullif(session_timeout_ms, -1)",
-                max_poll_interval_ms="nullif(rebalance_timeout_ms, -1)",
+                session_timeout_ms="session_timeout_ms",
+                max_poll_interval_ms="rebalance_timeout_ms",
             ),
             _listed(
                 """(

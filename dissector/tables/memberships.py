@@ -17,7 +17,13 @@ from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.protocol import registry
-from dissector.tables.arrow import map_codes, to_batch, unless_empty, without_dictionary
+from dissector.tables.arrow import (
+    map_codes,
+    to_batch,
+    unless_empty,
+    unless_negative,
+    without_dictionary,
+)
 from dissector.tables.pending import PendingRows, exchange_columns, first_errors, request_ids
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names
@@ -84,7 +90,8 @@ def _request_columns(block: CorrelatedBlock) -> pa.Table:
             "member_count": _count(fields, "group_member"),
             "reason": _texts(fields, "group_reason"),
             "session_timeout_ms": _numbers(fields, "session_timeout_ms"),
-            "rebalance_timeout_ms": _numbers(fields, "rebalance_timeout_ms"),
+            # A heartbeat leaves out what has not changed: -1 (KIP-848).
+            "rebalance_timeout_ms": unless_negative(_numbers(fields, "rebalance_timeout_ms")),
         }
     )
     return table.filter(pa.array(is_member_api))
