@@ -13,6 +13,8 @@ from analysis.browse.commands import Command
 from analysis.browse.keys import CAPTURE_KEYS, Section
 from analysis.browse.rows import Rows
 from analysis.input.filters import Filter
+from analysis.live.session import ended_by_signals
+from analysis.startup import Terminated
 from dissector.embedded.records import Decode
 
 
@@ -29,11 +31,33 @@ class Browser(AnalysisScreen):
         """As `ExchangeScreen`."""
         super().__init__(source, name, command, chosen=chosen, secrets=secrets, decode=decode)
         self._capture = source
+        self._is_stopped = False
+
+    def show(self) -> None:
+        """Show the capture until the user leaves the screen. Raises the error that ended it.
+
+        Raises Terminated after a signal. If a signal raised an error in the event loop, the loop
+        could wait forever.
+        """
+        with ended_by_signals(self._stop) as received:
+            error = self.run()
+        if received:
+            raise Terminated(received[0])
+        if error is not None:
+            raise error
+
+    def _stop(self) -> None:
+        self._is_stopped = True
+
+    def _leave_if_stopped(self) -> None:
+        if self._is_stopped:
+            self.exit()
 
     def tabs(self) -> dict[str, tuple[str, Widget]]:
         return {"exchanges": ("Exchanges", self.exchange_tab()), **self.analysis_tabs()}
 
     def on_mount(self) -> None:
+        self.set_interval(0.2, self._leave_if_stopped)
         self.start("read", "reading exchanges", self._capture.rows, self._opened, is_fatal=True)
 
     def _opened(self, rows: Rows) -> None:

@@ -6,6 +6,8 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import click
+
 from analysis.commands.common import Input, on_capture_alone, on_secrets
 from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
@@ -48,8 +50,7 @@ def command(source: Input, registry: str | None, show_secrets: bool) -> None:
             capture, source.name, again, chosen=source.filter, secrets=show_secrets, decode=decode
         )
         try:
-            error = app.run()
+            app.show()
         finally:
             capture.close()
-        if error is not None:
-            raise error
+    click.get_current_context().exit(app.return_code or 0)

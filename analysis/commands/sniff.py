@@ -265,7 +265,7 @@ def _watch(
         json_rows = as_json_for_terminal if sys.stdout.isatty() else as_json
         lines = LineView(select, json_rows if view == "jsonl" else LineFormat(), session.stop)
         watchers.append(lines)
-    with ended_by_signals(session):
+    with ended_by_signals(session.stop):
         if full_screen:
             full_screen.run(session, lambda: _status(source, capture, notices), origin.name)
             notices.release()

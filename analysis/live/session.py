@@ -12,7 +12,7 @@ rows are emitted, and files are completed. A second Ctrl-C ends it immediately.
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Final, Protocol
@@ -89,24 +89,26 @@ def _pass_on(name: str, rows: pa.RecordBatch, watchers: Sequence[Watcher]) -> No
 
 
 @contextmanager
-def ended_by_signals(session: Session) -> Iterator[None]:
-    """Ctrl-C, SIGTERM and SIGHUP stop the session; a second Ctrl-C interrupts it.
+def ended_by_signals(stop: Callable[[], None]) -> Iterator[list[int]]:
+    """Ctrl-C, SIGTERM and SIGHUP call `stop`; a second Ctrl-C interrupts the program.
 
-    An ignored SIGHUP, as under `nohup`, stays ignored.
+    An ignored SIGHUP, as under `nohup`, stays ignored. Returns the numbers of received signals.
     """
+    received: list[int] = []
 
-    def stop(number: int, frame: FrameType | None) -> None:
+    def receive(number: int, frame: FrameType | None) -> None:
+        received.append(number)
         if number == signal.SIGHUP:
             replace_closed_terminal()
-        session.stop()
+        stop()
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     stopping = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         stopping.append(signal.SIGHUP)
-    handlers = {number: signal.signal(number, stop) for number in stopping}
+    handlers = {number: signal.signal(number, receive) for number in stopping}
     try:
-        yield
+        yield received
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
