@@ -6,7 +6,6 @@ Modules of commands import only click at their top: ``--help`` imports all of th
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
@@ -185,16 +184,19 @@ class Input:
 
     def again(self, command: str) -> str:
         """The command line that runs another command, with its options, on the same capture."""
+        from analysis.display.terminal import shell_files, shell_words
+
         verb, _, options = command.partition(" ")
         repeatable = len(self.captures) <= 3 and "-" not in self.captures
-        names = shlex.join(self.captures) if repeatable else "CAPTURE..."
+        names = shell_files(self.captures) if repeatable else "CAPTURE..."
         named = [word for port in self.ports for word in ("--port", str(port))]
-        named += ["--keylog", shlex.quote(str(self.keylog))] if self.keylog else []
+        named += ["--keylog", str(self.keylog)] if self.keylog else []
         named += ["--memory", str(self.memory)] if self.memory != DEFAULT_MEMORY else []
-        named += ["--names", shlex.quote(str(self.names_file))] if self.names_file else []
+        named += ["--names", str(self.names_file)] if self.names_file else []
         named += ["--tz", self.zone] if self.zone != presentation.UTC else []
-        named += map(shlex.quote, self.filter.options) if self.filter else []
-        return " ".join(["kafka-dissector", verb, names, *named, *filter(None, [options])])
+        named += self.filter.options if self.filter else []
+        words = ["kafka-dissector", verb, names, shell_words(named), options]
+        return " ".join(filter(None, words))
 
     def no_rows(self, rows: str, read: int = 0, connections: int = 0) -> str:
         """The sentence that explains an empty result.

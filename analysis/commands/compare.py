@@ -51,8 +51,8 @@ USEFUL: Final = "low_percent high_percent is_worse"
     default=BY,
     callback=words,
     metavar="COLUMN",
-    help="Compare groups of requests by this column: any of exchanges, or broker, client, "
-    f"software, topic. May be repeated.  [default: {', '.join(BY)}]",
+    help="Compare groups of requests by this column: any column of exchanges, or broker, "
+    f"client, software, topic. May be repeated.  [default: {', '.join(BY)}]",
 )
 @click.option(
     "--threshold",

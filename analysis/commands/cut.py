@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,6 +45,7 @@ def command(
     """
     check(Output("pcapng", file, overwrite), source)
     from analysis.cutting.driver import check_output, cut
+    from analysis.display.terminal import shell_words
     from analysis.input.passes import check_files
     from dissector.pipeline import collected
 
@@ -56,7 +56,7 @@ def command(
         exchanges = collected(capture.stream(["exchanges"]), ["exchanges"])["exchanges"]
     if not len(exchanges):
         raise click.ClickException("no exchange is selected; nothing was written")
-    chosen = shlex.join(source.filter.options) if source.filter else "all exchanges"
+    chosen = shell_words(source.filter.options) if source.filter else "all exchanges"
     names = ", ".join(Path(each).name for each in source.captures)
     with source.options(show_progress=False) as options:
         result = cut(

@@ -24,7 +24,7 @@ from analysis.commands.common import (
     on_output,
 )
 from analysis.commands.filter_options import on_filter
-from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.output import check, check_columns, check_folder, to_terminal, write
 from analysis.commands.sections import named_command
 from dissector.arguments import name_text
 
@@ -138,25 +138,22 @@ def _explained(
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
     """Write several tables to a folder, as Parquet, in one pass."""
-    folder = _folder(names, output)
+    path = _folder(names, output)
     with source.opened(show_secrets=output.show_secrets) as capture:
-        from analysis.export.files import partial
+        from analysis.export.files import folder, partial
         from analysis.sql.stored import TableFiles
         from dissector.tables import TABLES
 
-        is_new = not folder.exists()
-        folder.mkdir(parents=True, exist_ok=True)
-        files = {name: partial(folder / f"{name}.parquet") for name in names}
-        try:
-            with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
-                for name, batch in capture.stream(names):
-                    tables.add(name, batch)
-        except BaseException:  # incomplete Parquet files are not readable
-            for file in files.values():
-                file.unlink(missing_ok=True)
-            if is_new:
-                folder.rmdir()
-            raise
+        files = {name: partial(path / f"{name}.parquet") for name in names}
+        with folder(path):
+            try:
+                with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
+                    for name, batch in capture.stream(names):
+                        tables.add(name, batch)
+            except BaseException:  # incomplete Parquet files are not readable
+                for file in files.values():
+                    file.unlink(missing_ok=True)
+                raise
         for file in files.values():
             file.replace(file.with_suffix(""))
 
@@ -175,13 +172,17 @@ def _folder(names: Sequence[str], output: Output) -> Path:
     if output.file is None:
         raise click.UsageError("several tables need a folder: -o DIR")
     if output.form != "parquet":
-        raise click.UsageError(f"several tables are written as parquet, not {output.form}")
+        raise click.UsageError(
+            f"several tables are written as parquet, not {output.form}: omit --format, or the suffix of "
+            "the folder"
+        )
     if output.columns:
         raise click.UsageError("--columns needs a single table")
     if name_text(str(output.file)) != str(output.file):
         raise click.UsageError(f"the name {output.file} is not UTF-8: choose another folder")
     if output.file.exists() and not output.file.is_dir():
         raise click.UsageError(f"{output.file} is a file; several tables need a folder")
+    check_folder(output.file)
     for name in names:
         file = output.file / f"{name}.parquet"
         if file.exists() and not output.overwrite:

@@ -34,7 +34,8 @@ _OPTIONS: Final = (
     ),
     filter_option("--api", multiple=True, metavar="NAME", help="Select exchanges of this API."),
     filter_option(
-        "--broker", multiple=True, metavar="ADDRESS[:PORT]", help="Select exchanges of this broker."
+        "--broker", multiple=True, metavar="ADDRESS[:PORT]",
+        help="Select exchanges of this broker, also by its id, or a name in --names.",
     ),
     filter_option(
         "--since", metavar="TIME",

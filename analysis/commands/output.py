@@ -39,17 +39,23 @@ def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> 
         raise click.UsageError("standard output is not a file: choose a file, not -")
     if file.is_dir():
         raise click.UsageError(f"{file} is a folder: choose a file")
-    if not (folder := file.absolute().parent).is_dir():
-        raise click.UsageError(f"there is no folder {folder}: create it")
     if file.exists() and _is_among(file, captures):
         raise click.UsageError(f"{file} is an input file: choose another output file")
     from analysis.export.files import partial, taken
 
-    target = partial(file).parent
-    if (file.is_file() or not file.exists()) and not os.access(target, os.W_OK):
-        raise click.UsageError(f"cannot create a file in {target}: choose another folder")
+    if file.is_file() or not file.exists():
+        check_folder(partial(file).parent)
     if not overwrite and (there := taken(file)) is not None:
         raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
+
+
+def check_folder(folder: Path) -> None:
+    """Raises click.UsageError if files cannot be created in the folder, which may not exist yet."""
+    present = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not present.is_dir():
+        raise click.UsageError(f"{present} is a file, not a folder: choose another folder")
+    if not os.access(present, os.W_OK):
+        raise click.UsageError(f"cannot create a file in {present}: choose another folder")
 
 
 def check_columns(names: Sequence[str], output: Output) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
@@ -35,6 +34,7 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     check(Output("html", file, overwrite), source)
     allow_pandas()
     from analysis.display.presentation import names, presented
+    from analysis.display.terminal import shell_words
 
     with source.options(), needed("report"):
         from analysis.export.files import output_file
@@ -49,7 +49,7 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
         names_file=source.names_file and Path(source.names_file.name),
     )
     with source.stored(TABLES, shows_brokers=True) as sql, presented(UTC, names()):
-        chosen = shlex.join(source.filter.options) if source.filter else ""
+        chosen = shell_words(source.filter.options) if source.filter else ""
         pieces = page(shown.name, sql, shown.again, chosen)
         with output_file(file, overwrite=overwrite) as sink:
             sink.writelines(pieces)

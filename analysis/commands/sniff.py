@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -225,7 +224,7 @@ def _watch(
     decode = decoder(registry)
     new_screen = _shower() if view == "screen" else None
     from analysis.display.summary_screen import screen
-    from analysis.display.terminal import write
+    from analysis.display.terminal import shell_words, write
     from analysis.live import (  # noqa: F401 -- imported before privileges.drop
         parquet_writer,
         privileges,
@@ -272,7 +271,7 @@ def _watch(
         else:
             notices.show(f"capturing from {origin.name}; Ctrl-C ends")
             if chosen:
-                notices.show(f"showing the exchanges of {shlex.join(chosen.options)}")
+                notices.show(f"showing the exchanges of {shell_words(chosen.options)}")
             session.run()
     if lines and lines.error:
         raise lines.error
@@ -418,6 +417,8 @@ def _again(
 ) -> Callable[[str], str | None]:  # fmt: skip
     """A function from a command, for example ``export --table errors``, to the command line that
     runs it on the written or read capture file; None if there is no such file."""
+    from analysis.display.terminal import shell_files
+
     name = str(record) if record else origin.pipe
     if record and (rotate_size or rotate_time):
         name = f"{record.with_suffix('')}-*{record.suffix}"
@@ -425,7 +426,7 @@ def _again(
 
     def command(text: str) -> str | None:
         verb, _, options = text.partition(" ")
-        words = ["kafka-dissector", verb, shlex.quote(name or ""), options]
+        words = ["kafka-dissector", verb, shell_files([name or ""]), options]
         return " ".join(filter(None, words)) if is_there else None
 
     return command

@@ -123,7 +123,7 @@ def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     ]
     yield Padding(Listing(columns, cells), (0, 0, 0, 2), expand=False)
     if len(rows) > MOST_CLIENTS:
-        yield Text(f"  and {counted(len(rows) - MOST_CLIENTS, 'client')} more", "dim")
+        yield Text(f"  and {counted(len(rows) - MOST_CLIENTS, 'more client')}", "dim")
 
 
 def _ms(value: float | None) -> Text:

@@ -53,6 +53,33 @@ def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode()
 
 
+def shell_words(words: Iterable[str]) -> str:
+    """The words as part of a command line, to be copied to a shell.
+
+    A word with non-printable characters is quoted as Bash and Zsh read it: ``$'a\\xff.pcap'``.
+    """
+    return " ".join(map(_shell_word, words))
+
+
+def shell_files(names: Iterable[str]) -> str:
+    """Names of files as part of a command line: none of them looks like an option."""
+    return shell_words(f"./{name}" if name.startswith("-") else name for name in names)
+
+
+def _shell_word(word: str) -> str:
+    if word.isprintable():
+        return shlex.quote(word)
+    return f"$'{''.join(map(_shell_escaped, word))}'"
+
+
+def _shell_escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
+
+
 def excerpt(text: str, longest: int = EXCERPT) -> str:
     """The text, `printable`; truncated, with its length, if it has more than `longest`."""
     if len(text) <= longest:

@@ -1,14 +1,15 @@
 """Output files, which are complete or absent.
 
 A file is written under its name with the suffix ``.partial``, and renamed at the end. After Ctrl-C,
-SIGTERM or SIGHUP, a partial file of rows remains and is readable. Other partial files are removed.
+SIGTERM or SIGHUP, a partial file of rows remains and is readable. Other partial files are removed,
+and with them the folders that were created for them.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from errno import EEXIST
 from io import BufferedWriter, FileIO
 from pathlib import Path
@@ -56,21 +57,39 @@ def output_file(
     if not overwrite and (there := taken(path)) is not None:
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(there))
     growing = partial(path)
-    try:
-        opened = writer(str(growing), str(path), "w" if overwrite else "x")
-    except OSError as error:
-        named = path if error.errno != EEXIST else growing
-        raise OSError(error.errno, error.strerror, str(named)) from error
-    try:
-        with opened as sink:
-            yield sink
-    except BaseException as error:
-        if not (keeps_partial and isinstance(error, KeyboardInterrupt)):
-            growing.unlink(missing_ok=True)
-        raise
+    with folder(growing.parent):
+        try:
+            opened = writer(str(growing), str(path), "w" if overwrite else "x")
+        except OSError as error:
+            named = path if error.errno != EEXIST else growing
+            raise OSError(error.errno, error.strerror, str(named)) from error
+        try:
+            with opened as sink:
+                yield sink
+        except BaseException as error:
+            if not (keeps_partial and isinstance(error, KeyboardInterrupt)):
+                growing.unlink(missing_ok=True)
+            raise
     if not overwrite and path.exists():  # created by another process meanwhile
         raise FileExistsError(EEXIST, f"exists; the rows are in {growing}: rename it", str(path))
     growing.replace(growing.with_suffix(""))
+
+
+@contextmanager
+def folder(path: Path) -> Iterator[None]:
+    """A context in which the folder exists, with the folders that contain it.
+
+    After an error, those that were created and are empty are removed. Raises OSError.
+    """
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        yield
+    except BaseException:
+        with suppress(OSError):
+            for each in missing:
+                each.rmdir()
+        raise
 
 
 def taken(path: Path) -> Path | None:

@@ -76,8 +76,11 @@ class Filter:
         for name in ("since", "until"):
             arguments.text(name, getattr(self, name))
         _ = self._apis
-        for text in self._times:
-            time_ns(text, self.start, self.zone)
+        for name in ("since", "until"):
+            try:
+                time_ns(getattr(self, name) or "0", self.start, self.zone)
+            except DissectorError as error:
+                raise DissectorError(f"--{name} {error}") from error
         if self.where:
             from analysis.sql.conditions import Condition
 

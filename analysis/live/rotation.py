@@ -126,10 +126,11 @@ class AppendedFile:
         self.failure: str | None = None
         """Why writing stopped."""
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
         except FileExistsError as error:
             raise DissectorError(
-                f"{path} already exists: remove it, or choose another name"
+                f"{error.filename} already exists: remove it, or choose another name"
             ) from error
         except OSError as error:
             raise DissectorError(f"cannot write {path}: {error.strerror}") from error

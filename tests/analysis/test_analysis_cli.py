@@ -213,17 +213,45 @@ def test_an_output_that_cannot_be_written_is_status_1(
     "command",
     [
         *(f"{name} missing.pcap" for name in ("export", "latency", "cut", "report")),
+        "export missing.pcap --table all",
         "trace missing.pcap --offset 1",
         "wireshark-plugin",
     ],
 )
-def test_the_folder_of_an_output_must_exist(
+def test_an_output_is_not_inside_a_file(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The capture is not read before."""
-    folder = tmp_path / "nowhere"
-    assert main([*command.split(), "-o", str(folder / "x.csv")]) == 2
-    assert f"there is no folder {folder}: create it" in " ".join(capsys.readouterr().err.split())
+    file = tmp_path / "file"
+    file.touch()
+    assert main([*command.split(), "-o", str(file / "a" / "x")]) == 2
+    expected = f"{file} is a file, not a folder: choose another folder"
+    assert expected in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "export",
+        "export --table errors --table topics",
+        *("latency", "latency --format table", "cut", "report"),
+        *(f"sniff --view none {option}" for option in ("--output", "--write", "--export")),
+    ],
+)
+def test_missing_folders_of_an_output_are_created(command: str, tmp_path: Path) -> None:
+    verb, *options = command.split()
+    output = options.pop() if verb == "sniff" else "-o"
+    assert main([verb, PLAIN, *options, output, str(tmp_path / "a" / "b" / "x")]) == 0
+    assert (tmp_path / "a" / "b" / "x").exists()
+
+
+@pytest.mark.parametrize("command", ["export", "export --table all"])
+def test_after_an_error_no_new_folder_remains(command: str, tmp_path: Path) -> None:
+    damaged = tmp_path / "x.pcap"
+    damaged.write_bytes(b"no capture")
+    (tmp_path / "a").mkdir()
+    assert main([*command.split(), str(damaged), "-o", str(tmp_path / "a" / "b" / "x.pq")]) > 0
+    assert list((tmp_path / "a").iterdir()) == []
 
 
 @pytest.mark.parametrize("command", ["export", "latency", "cut", "report"])
@@ -256,6 +284,21 @@ def test_more_of_it_is_about_the_same_capture(
     )
     assert main(["summary", "-"]) == 0
     assert "more: kafka-dissector unanswered CAPTURE...\n" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize("name", [b"a\xff.pcap", b"-\n'\\\x1b.pcap", "-\u202e'é".encode()])
+def test_more_of_a_file_with_any_name_can_be_copied_to_a_shell(
+    name: bytes, made: Make, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made(exchanges=[exchange(status="unanswered")], connections=[connection()])
+    arguments = ["--where", "client_id <> 'a\nb'"]
+    assert main(["summary", *arguments, "--", os.fsdecode(name)]) == 0
+    line = capsys.readouterr().out.partition("more: kafka-dissector unanswered ")[2].splitlines()[0]
+    assert line.isprintable()
+    words = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], stdout=-1, check=True).stdout
+    named = b"./" + name if name.startswith(b"-") else name
+    assert words.split(b"\0") == [named, *map(os.fsencode, arguments), b""]
 
 
 FRAME = bytes.fromhex("0003 0000 00000007 0003 617070 00000000")

@@ -181,8 +181,8 @@ def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
         ({"where": [""]}, "--where ''"),
         ({"api": ["fetc"]}, "no API is called fetc. Did you mean Fetch?"),
         ({"api": ["9999"]}, "no API is called 9999"),
-        ({"since": "yesterday"}, "'yesterday' is not a time; use ISO 8601"),
-        ({"until": "2026-13-01"}, "'2026-13-01' is not a time in ISO 8601"),
+        ({"since": "yesterday"}, "--since 'yesterday' is not a time; use ISO 8601"),
+        ({"until": "2026-13-01"}, "--until '2026-13-01' is not a time in ISO 8601"),
         ({"until": "24:00"}, "'24:00' is not a time of day"),
     ],
 )
