@@ -173,8 +173,8 @@ def _folder(names: Sequence[str], output: Output) -> Path:
         raise click.UsageError("several tables need a folder: -o DIR")
     if output.form != "parquet":
         raise click.UsageError(
-            f"several tables are written as parquet, not {output.form}: omit --format, or the suffix of "
-            "the folder"
+            f"several tables are written as parquet, not {output.form}: omit --format, or "
+            "the suffix of the folder"
         )
     if output.columns:
         raise click.UsageError("--columns needs a single table")
