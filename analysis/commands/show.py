@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -161,11 +160,11 @@ def _print_json(
     decode: Decode | None,
 ) -> None:
     from analysis.display.exchange_json import as_json, timeline_json
-    from analysis.export.text import TerminalJson
+    from analysis.export.text import TerminalJson, json_line
 
     sink = TerminalJson(sys.stdout.buffer) if sys.stdout.isatty() else sys.stdout.buffer
     for index, exchange in enumerate(exchanges):
         row = as_json(exchange, secrets=show_secrets, decode=decode)
         if timelines is not None:
             row["timeline"] = [timeline_json(event) for event in timelines[index]]
-        sink.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
+        sink.write(json_line(row))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from analysis.display.presentation import names
-from analysis.display.terminal import counted, printable, time_text, zone_name
+from analysis.display.terminal import counted, excerpt, printable, time_text, zone_name
 from dissector.arrays import value
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.embedded.records import Decode
@@ -93,7 +93,7 @@ def _head(exchange: Exchange) -> Iterator[Text]:
     yield Text(", ".join(texts))
     yield Text(f"Wireshark: {display_filter(exchange)}")
     if exchange.topics:
-        topics = ", ".join(map(printable, exchange.topics[:TOPICS]))
+        topics = ", ".join(map(excerpt, exchange.topics[:TOPICS]))
         count = len(exchange.topics)
         beyond = f", and {count - TOPICS:,} more" if count > TOPICS else ""
         yield Text(f"{counted(count, 'topic')}: {topics}{beyond}")
@@ -191,7 +191,7 @@ def _fields(
             continue
         value = REDACTED if event.path in concealed else _value(event)
         if "topic_id" in event.roles and event.value in topics:
-            value = f"{value} {printable(topics[event.value])}"
+            value = f"{value} {excerpt(topics[event.value])}"
         label = f"{' ' * INDENT * event.depth}{_name(event)}"
         line = Text.assemble(
             (_offset(event.offset), "dim"),
@@ -212,7 +212,7 @@ def _offset(offset: int) -> str:
 
 def _name(event: Explained) -> str:
     header = f"header.{event.name}"
-    return printable(header if event.path.endswith(header) else event.name)
+    return excerpt(header if event.path.endswith(header) else event.name)
 
 
 def _value(event: Explained) -> str:

@@ -13,6 +13,7 @@ terminal, characters that are invisible or change the direction of text are esca
 from __future__ import annotations
 
 import binascii
+import json
 from collections.abc import Mapping
 from io import RawIOBase
 from typing import TYPE_CHECKING, BinaryIO
@@ -36,6 +37,7 @@ _INVISIBLE = map(
 _TERMINAL_ESCAPES = _CONTROL_ESCAPES | {
     each: f"\\u{ord(each):04x}" for each in (*_INVISIBLE, "\ufeff")
 }
+_LINE_JSON = str.maketrans(_CONTROL_ESCAPES)
 _TERMINAL_JSON = str.maketrans({each: e for each, e in _TERMINAL_ESCAPES.items() if each != "\n"})
 _ESCAPES = {"\\": "\\\\", '"': '\\"'} | _CONTROL_ESCAPES
 """The backslash comes first, because other escapes add backslashes."""
@@ -136,6 +138,11 @@ def names_without_controls(schema: pa.Schema) -> pa.Schema:
     """The schema of `without_controls`."""
     names = escaped(pa.array(schema.names, TEXT), _TERMINAL_ESCAPES).to_pylist()
     return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+
+
+def json_line(value: object) -> bytes:
+    """A value of Python as a line of JSON, with the escapes of `json_lines`."""
+    return f"{json.dumps(value, ensure_ascii=False).translate(_LINE_JSON)}\n".encode()
 
 
 def terminal_json(lines: bytes) -> bytes:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 import pyarrow as pa
 
-from analysis.display.terminal import counted, excerpt, has_colours, printable, time_text
+from analysis.display.terminal import counted, excerpt, has_colours, time_text
 from analysis.export.text import json_lines, terminal_json, text_bytes
 from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
@@ -184,7 +184,7 @@ def _topics(topics: list[str] | None) -> str:
     if not topics:
         return ""
     surplus = f" and {len(topics) - _TOPICS:,} more" if len(topics) > _TOPICS else ""
-    return printable(", ".join(topics[:_TOPICS])) + surplus
+    return ", ".join(map(excerpt, topics[:_TOPICS])) + surplus
 
 
 def _report_dropped(lines: int) -> None:

@@ -7,6 +7,7 @@ be compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 from zlib import crc32
@@ -14,6 +15,7 @@ from zlib import crc32
 import altair as alt
 import pandas as pd
 
+from analysis.display.terminal import excerpt
 from analysis.report.chart_data import OTHER, Rows
 
 Chart: TypeAlias = alt.TopLevelMixin
@@ -21,6 +23,8 @@ Chart: TypeAlias = alt.TopLevelMixin
 HEIGHT: Final = 240
 ROW: Final = 24
 """Height of a chart, and of a row in charts with rows, in pixels."""
+LONGEST_NAME: Final = 1000
+"""Characters of a name that a chart contains whole."""
 
 
 _TIME: Final = (
@@ -180,3 +184,20 @@ def to_rows(frame: pd.DataFrame) -> Rows:
             column = ms.where(column.notna())
         columns[str(name)] = column.astype("object").where(column.notna(), None)
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def with_printable_names(chart: dict[str, Any]) -> dict[str, Any]:
+    """The chart as Vega-Lite. Names, which come from the wire, are escaped and shortened."""
+    rows = chain.from_iterable(chart["datasets"].values())
+    texts = {text for row in rows for text in row.values() if isinstance(text, str)}
+    printed = {text: excerpt(text, LONGEST_NAME) for text in texts}
+    return {key: _replaced(value, printed) for key, value in chart.items()}
+
+
+def _replaced(value: Any, texts: Mapping[str, str]) -> Any:
+    """The value, with these texts replaced in all lists and objects."""
+    if isinstance(value, dict):
+        return {key: _replaced(each, texts) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_replaced(each, texts) for each in value]
+    return texts.get(value, value) if isinstance(value, str) else value

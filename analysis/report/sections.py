@@ -17,7 +17,7 @@ from analysis.answers import ANSWERS, Answer
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.report import answer_charts, chart_data, charts
-from analysis.report.chart_elements import Chart, with_time_range
+from analysis.report.chart_elements import Chart, with_printable_names, with_time_range
 from analysis.report.topology_chart import topology_chart
 from dissector.arrays import value
 
@@ -121,7 +121,7 @@ def sections(
             chart_input = ChartInput(sql, span, rows)
             all_charts = ((title, draw(chart_input)) for title, draw in CHARTS.get(answer.name, ()))
             section_charts = [
-                (title, with_time_range(chart.to_dict(), span.edges))
+                (title, with_printable_names(with_time_range(chart.to_dict(), span.edges)))
                 for title, chart in all_charts
                 if chart is not None
             ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,22 @@ def made_page(made: Make, tmp_path: Path) -> Path:
     return report(tmp_path / "x.html", f"{NAMES[0]}.pcap")
 
 
+def texts(value: Any) -> Iterator[str]:
+    """All texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts(each)
+
+
 def test_markup_is_escaped_in_the_file(made: Make, tmp_path: Path) -> None:
     text = made_page(made, tmp_path).read_text()
     assert [name for name in NAMES if "<" in name and name in text] == []
     assert "{{ 7 * 7 }}" in text
     data = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
     assert re.search("[<>&]", data) is None
+    assert [text for text in texts(json.loads(data)) if not text.isprintable()] == []
 
 
 def test_markup_has_no_effect_in_the_browser(made: Make, tmp_path: Path) -> None:

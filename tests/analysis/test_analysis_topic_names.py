@@ -1,0 +1,46 @@
+"""Output contains names of topics from the wire: short, on one line, and without controls."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from analysis.cli import main
+from tests.dissector.streams.dialogue import Dialogue, pcap, request, response, split
+
+METADATA = 3
+SEPARATORS = "a\x85b\u2028c\x9bd"
+
+
+def capture(folder: Path, topic: str) -> str:
+    """A capture of requests for the metadata of a topic, and responses without topics."""
+    name = topic.encode()
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(3):
+        body = struct.pack(">ih", 1, len(name)) + name
+        connection.client(request(METADATA, 1, number, body))
+        connection.broker(response(number, struct.pack(">iii", 0, 1, 0)))
+    path = folder / "x.pcap"
+    path.write_bytes(pcap(split(dialogue.packets, 1400)))
+    return str(path)
+
+
+@pytest.mark.parametrize("command", ["sniff", "show", "summary", "topology", "errors"])
+def test_a_long_name_is_shortened(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, capture(tmp_path, "t" * 30_000)]) == 0
+    assert max(map(len, capsys.readouterr().out.split("\n"))) < 1000
+
+
+def test_an_object_of_show_is_one_line_for_every_reader(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", "--format", "json", capture(tmp_path, SEPARATORS)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["topics"] for line in lines] == [[SEPARATORS]] * 3
+    assert all(line.isprintable() for line in lines)
