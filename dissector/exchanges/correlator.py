@@ -226,14 +226,19 @@ class Correlator:
         np.maximum.at(self._counts["last_response_time"], matched.connection, matched.end_time)
         ordinal = int_column(table, "ordinal")
         self._counts["answers_all"][matched.connection[ordinal[answered] == 0]] = 1
-        answers = np.stack([matched.connection, ordinal[answered], matched.time])
-        self._answers = np.hstack([self._answers, answers])
         unmatched = np.delete(np.arange(len(responses)), response)
         lost, evicted_responses = self._keep_pending(
             responses, unmatched, spaces, is_late[unmatched]
         )
         left = np.delete(np.arange(len(table)), answered)
         is_silent = np.isin(int_column(table, "key")[left], self._tokens.without_response)
+        answers = np.stack([matched.connection, ordinal[answered], matched.time])
+        # A last token, which has no response, is not in flight.
+        silent = left[is_silent]
+        tokens = np.stack(
+            [int_column(table, "connection")[silent], ordinal[silent], end_time[silent]]
+        )
+        self._answers = np.hstack([self._answers, answers, tokens])
         no_reply = (ordinal[left] == 0) | is_silent
         ends = ended[int_column(table, "connection")[left]] | is_silent
         ends |= self._without_reply(table, left, no_reply, now)

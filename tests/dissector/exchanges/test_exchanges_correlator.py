@@ -332,6 +332,24 @@ def test_a_last_gssapi_token_without_a_response() -> None:
     ]  # fmt: skip
 
 
+def test_a_last_token_is_not_in_flight() -> None:
+    """The requests behind it are in flight without it, in one block and in two."""
+    token = b"\x05\x04" + bytes(30)
+    sent = [
+        sent_request(request(SASL_HANDSHAKE, 0, 0, text("GSSAPI")), 1),
+        sent_response(response(0, b"\0\0\0\0\0\0"), 2),
+        sent_request(token, 3), sent_response(token, 4), sent_request(token, 5),
+        sent_request(heartbeat(0), 6), sent_request(heartbeat(1), 7),
+        sent_response(response(0, b"\0\0"), 8), sent_response(response(1, b"\0\0"), 9),
+        sent_request(heartbeat(2), 10), sent_response(response(2, b"\0\0"), 11),
+    ]  # fmt: skip
+    for border in range(len(sent)):
+        correlator = CorrelatorTest()
+        rows = [*correlator.feed(*sent[:border]), *correlator.feed(*sent[border:], last=True)]
+        rows.sort(key=lambda row: row["request_time"])
+        assert [row["in_flight"] for row in rows] == [1, 1, 1, 1, 2, 1]
+
+
 def test_correlation_ids_that_wrap() -> None:
     rows = CorrelatorTest().feed(
         sent_request(heartbeat(2**31 - 1), 1), sent_request(heartbeat(-(2**31)), 2),
