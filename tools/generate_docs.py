@@ -45,7 +45,8 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "topics": {"topic": "<topic", "topic_id": "<topic_id"},
         "brokers": {"broker_id": "<broker_id", "rack": "<broker_rack"},
         "partitions": {
-            "partition": "offsets_of", "topic": "topic topic_id", "leader_epoch": "offset_epoch",
+            "partition": "offsets_of", "topic": "topic topic_id", "offset": "offset offsets",
+            "leader_epoch": "offset_epoch",
             "asked_timestamp": "offset_timestamp", "bytes": "records", "record_count": "records",
             "last_offset": "records", "error": "error_code", "max_bytes": "partition_max_bytes",
         },

@@ -21,8 +21,8 @@ TABLE_ROLES = {
     "brokers": frozenset({"broker_id", "broker_rack"}),
     "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
     "partitions": frozenset(
-        {"offsets_of", "offset", "offset_epoch", "offset_timestamp", "replica_id", "group_id",
-         "high_watermark", "last_stable_offset", "log_start_offset", "told_leader",
+        {"offsets_of", "offset", "offsets", "offset_epoch", "offset_timestamp", "replica_id",
+         "group_id", "high_watermark", "last_stable_offset", "log_start_offset", "told_leader",
          "told_leader_epoch", "done_count", "told_lag", "partition_max_bytes", "preferred_replica"}
     ),
     "memberships": frozenset(

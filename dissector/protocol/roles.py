@@ -46,6 +46,7 @@ ROLES: Final[Mapping[str, str]] = MappingProxyType(
         # of offsets
         "offsets_of": "index of a partition whose offsets the message contains",
         "offset": "offset to read from, written at, committed, or returned for a timestamp",
+        "offsets": "offsets returned for a timestamp, the latest first",
         "offset_epoch": "leader epoch of the offset, or the current one known to the client",
         "offset_timestamp": "timestamp whose offset is requested; -1 latest, -2 earliest",
         "high_watermark": "offset up to which all in-sync replicas have the records",

@@ -126,6 +126,9 @@ class PartitionRows:
         }
         for key, role in NUMBERS.items():
             columns[key] = unless_negative(group.sibling_numbers(column, role))
+        if columns["offset"].null_count:  # in ListOffsets 0, the offset is the first of a list
+            first = unless_negative(group.first_numbers(column, "offsets"))
+            columns["offset"] = pc.coalesce(columns["offset"], first)
         for key, role in SIGNED.items():
             columns[key] = group.sibling_numbers(column, role)
         columns |= _records(group, column)

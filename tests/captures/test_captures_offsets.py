@@ -113,6 +113,8 @@ def partitions_of(body: Row, group: str | None) -> Iterator[tuple[str | None, st
 def row_of_partition(part: Row, names: Row) -> Row:
     """The columns of the table for one partition of one body."""
     row = {name: part[key] for key, name in names.items() if part.get(key) is not None}
+    if part.get("old_style_offsets"):
+        row["offset"] = part["old_style_offsets"][0]
     for key, inner in LEADER.items():
         row |= {name: part[key][field] for field, name in inner.items() if key in part}
     if "error_code" in part:
