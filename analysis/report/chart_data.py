@@ -14,7 +14,7 @@ import duckdb
 
 from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
-from analysis.sql.expressions import quantiles
+from analysis.sql.expressions import PROBLEM_RESPONSES, quantiles
 from analysis.sql.query import fetch
 from dissector.arrays import value
 
@@ -120,11 +120,13 @@ def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
         f"""
         with ends as (
           select coalesce(client_id, '(none)') as client,
-            broker_ip || ':' || broker_port as broker, latency_ms, error_count
-          from exchanges where latency_ms is not null)
+            broker_ip || ':' || broker_port as broker, latency_ms, is_problem
+          from exchanges
+            left join {PROBLEM_RESPONSES} using (connection_id, correlation_id, response_time)
+          where latency_ms is not null)
         select {_named("client", "ends", "latency_ms", LINES)} as client,
           {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as responses,
-          {_QUANTILES}, count(*) filter (where error_count > 0) as errors
+          {_QUANTILES}, count(*) filter (is_problem) as errors
         from ends group by 1, 2 order by 1, 2
         """,
     )
@@ -229,17 +231,20 @@ def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
 
 
 def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
-    """One row over the whole capture, for the head of the report."""
+    """One row over the whole capture, for the head of the report.
+
+    Errors are responses with an error that is not part of normal operation, as in the summary.
+    """
     return _rows(
         connection,
-        """
+        f"""
         select * from
           (select count(*) as exchanges, count(distinct client_id) as clients,
              count(distinct (broker_ip, broker_port)) as brokers,
              count(*) filter (where throttle_time_ms > 0) as throttled,
              count(*) filter (where status = 'unanswered') as unanswered,
-             count(*) filter (where status = 'undecoded') as undecoded,
-             coalesce(sum(error_count), 0)::bigint as errors from exchanges),
+             count(*) filter (where status = 'undecoded') as undecoded from exchanges),
+          (select count(*) as errors from {PROBLEM_RESPONSES}),
           (select count(*) as connections,
              coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
              epoch_ns(min(first_time)) as first, epoch_ns(max(last_time)) as last

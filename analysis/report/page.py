@@ -26,7 +26,6 @@ from analysis.diagnosis.run import Diagnosis, diagnosis_of
 from analysis.display.diagnosis_screen import sentence
 from analysis.display.presentation import names
 from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
-from analysis.kafka.normal import is_normal
 from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
@@ -168,13 +167,12 @@ def _count(section: Section) -> int:
 
 def _is_alert(section: Section) -> bool:
     if section.answer.name == "errors":
-        kinds = zip(section.rows["error"], section.rows["api"], strict=True)
-        return not all(is_normal(error, api) for error, api in kinds)
+        return bool((section.rows["count"] > section.rows["normal"]).any())
     return section.answer.lists_problems and _count(section) > 0
 
 
 def _tiles(totals: Mapping[str, Any], items: Mapping[str, Mapping[str, Any]]) -> list[Tile]:
-    """The numbers in the head. Errors of normal operation are no alert."""
+    """The numbers in the head."""
     alerts = {"errors": "errors", "throttled": "throttle", "unanswered": "unanswered",
            "undecoded": "quality", "problems": "quality"}  # fmt: skip
     return [
@@ -182,12 +180,7 @@ def _tiles(totals: Mapping[str, Any], items: Mapping[str, Mapping[str, Any]]) ->
         Tile("brokers", f"{totals['brokers']:,}"),
         Tile("payload", size_text(totals["bytes"])),
         *(
-            Tile(
-                name,
-                f"{totals[name]:,}",
-                section,
-                totals[name] > 0 and (name != "errors" or items["errors"]["is_alert"]),
-            )
+            Tile(name, f"{totals[name]:,}", section, totals[name] > 0)
             for name, section in alerts.items()
         ),
         Tile("rebalances", f"{items['groups']['rows']:,}", "groups"),

@@ -247,7 +247,7 @@ class Summary:
         self._errors.add(
             rows.select(["error_code", "error", "api", "topic", "count", "first", "last"])
         )
-        self._count_responses(rows.filter(pc.invert(_are_normal(rows))))
+        self._count_responses(rows.filter(pc.invert(are_normal(rows))))
 
     def _count_responses(self, errors: pa.Table) -> None:
         """Count the responses with these errors. The errors of a response follow each other."""
@@ -361,7 +361,7 @@ def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, End]) -> bool:
     return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
 
 
-def _are_normal(errors: pa.Table) -> pa.ChunkedArray:
+def are_normal(errors: pa.Table) -> pa.ChunkedArray:
     """`is_normal` of each row of `errors`."""
     error, api = errors["error"], errors["api"]
     is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))

@@ -25,6 +25,7 @@ from analysis.live.kept_packets import KeptPackets
 from analysis.live.recent_exchanges import SECONDS, RecentExchanges
 from analysis.live.session import Session
 from analysis.live.sources import Origin, open_pipeline
+from analysis.summary.counts import Summary
 from dissector.capture import open_capture
 from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
@@ -217,6 +218,26 @@ def test_kept_exchanges_are_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert shown.take("request_packet", shown.numbers[-1:]).to_pylist() == [
         rows["request_packet"][-1].as_py()
     ]
+
+
+@pytest.mark.parametrize("dimension", ["client", "API", "broker"])
+def test_errors_are_those_of_the_summary(dimension: str) -> None:
+    """Errors of normal operation do not count; a response counts once."""
+    capture = open_capture([CAPTURE.with_name("kafka-4-errors.pcap.zst")])
+    recent, summary = RecentExchanges(), Summary()
+    for name, rows in capture.stream(Summary.TABLES):
+        summary.read([(name, rows)])
+        if name in recent.tables:
+            recent.read(name, rows)
+    groups = recent.groups(dimension)
+    errors = sum(use.errors for use in summary.apis())
+    assert 0 < errors < sum(row["count"] for row in summary.errors())
+    assert sum(group.errors for group in groups) == errors
+    if dimension == "API":
+        by_api = {group.name: group.errors for group in groups}
+        assert by_api["ApiVersions"] == sum(
+            use.errors for use in summary.apis() if use.api == "ApiVersions"
+        )
 
 
 def test_exchanges_expire() -> None:

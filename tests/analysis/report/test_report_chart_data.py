@@ -17,6 +17,7 @@ import dissector
 from analysis.report import chart_data
 from analysis.report.chart_elements import COLOURS, colour_numbers
 from analysis.sql.views import CaptureTables, views
+from analysis.summary.counts import Summary
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 Make = Callable[..., None]
@@ -106,6 +107,19 @@ def test_a_bin_is_wide_enough(length: int) -> None:
     assert width % 10**6 == 0
     assert width * chart_data.BINS >= length
     assert (24 * 3600 * 10**9) % width == 0 or width % (24 * 3600 * 10**9) == 0
+
+
+@pytest.mark.parametrize("name", ["kafka-4-errors", "kafka-4-group-eager"])
+def test_errors_are_those_of_the_summary(name: str) -> None:
+    """Errors of normal operation do not count."""
+    path = CAPTURES / f"{name}.pcap.zst"
+    summary = Summary()
+    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    count = sum(use.errors for use in summary.apis())
+    assert count < sum(row["count"] for row in summary.errors())
+    connection = analysis.connect(path)
+    assert chart_data.totals(connection)["errors"] == count
+    assert sum(row["errors"] for row in chart_data.clients_and_brokers(connection)) == count
 
 
 def test_a_capture_without_exchanges_has_no_span(made: Make) -> None:
