@@ -20,6 +20,8 @@ from analysis.commands.common import (
     on_output,
     words,
 )
+from analysis.commands.coverage import TABLE as COVERAGE
+from analysis.commands.coverage import Coverage
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
@@ -28,8 +30,6 @@ from analysis.startup import allow_pandas
 if TYPE_CHECKING:
     import duckdb
 
-_COVERAGE: Final = "connections"
-"""The table that shows how much of a capture could be read."""
 _DEFAULT: Final = ParameterSource.DEFAULT
 
 
@@ -98,15 +98,13 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     check_columns(columns, output)
     shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
     with source.stored(
-        names, show_progress=not to_terminal(output), shows_brokers=shows_brokers, also=(_COVERAGE,)
+        names, show_progress=not to_terminal(output), shows_brokers=shows_brokers, also=(COVERAGE,)
     ) as sql:
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            kafka, read, connections = _coverage(sql)
-            is_without_kafka = source.filter is None and (empty or kafka == 0 < connections)
-            text = source.no_rows(answer.rows_with(given), read, connections)
-            click.echo(NOTHING if is_without_kafka else printable(text), err=True)
+            text = source.no_rows(answer.rows_with(given), _coverage(sql))
+            click.echo(NOTHING if empty and not source.filter else printable(text), err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
         by = options.get("by", ())
@@ -116,16 +114,9 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)
 
 
-def _coverage(sql: duckdb.DuckDBPyConnection) -> tuple[int, int, int]:
-    """Connections with Kafka, those of them with both directions, and all that may have Kafka.
-
-    Zeros if exported tables lack the table `connections`.
-    """
-    if (_COVERAGE,) not in sql.sql("show tables").fetchall():
-        return 0, 0, 0
-    ((kafka, read, connections),) = sql.sql(f"""
-      select count(*) filter (protocol = 'kafka'),
-        count(*) filter (protocol = 'kafka' and least(client_packets, broker_packets) > 0),
-        count(*) filter (protocol != 'unknown' or client_bytes + broker_bytes > 0)
-      from {_COVERAGE}""").fetchall()
-    return kafka, read, connections
+def _coverage(sql: duckdb.DuckDBPyConnection) -> Coverage:
+    coverage = Coverage()
+    if (COVERAGE,) in sql.sql("show tables").fetchall():
+        for batch in sql.sql(f"from {COVERAGE}").to_arrow_reader():
+            coverage.add(batch)
+    return coverage

@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 
 from analysis.commands import presentation
 from analysis.commands.choice import Choice, Integer
+from analysis.commands.coverage import Coverage
 from analysis.commands.sections import input_option, output_option
 from dissector.arguments import local_path
 from dissector.arrays import value
@@ -198,17 +199,16 @@ class Input:
         words = ["kafka-dissector", verb, names, shell_words(named), options]
         return " ".join(filter(None, words))
 
-    def no_rows(self, rows: str, read: int = 0, connections: int = 0) -> str:
-        """The sentence that explains an empty result.
-
-        `connections`: those with payload that may be Kafka; `read`: those of them that could be
-        read in both directions.
-        """
+    def no_rows(self, rows: str, coverage: Coverage) -> str:
+        """The sentence that explains an empty result."""
         if self.filter:
             return f"No {rows} in the selected exchanges."
-        if read < connections:
+        if coverage.is_without_kafka:
+            return NOTHING
+        read, total = coverage.read, coverage.payload
+        if read < total:
             return (
-                f"No {rows} in the {read:,} of {connections:,} connections that could be read; "
+                f"No {rows} in the {read:,} of {total:,} connections that could be read; "
                 f"about the others: {self.again('quality')}"
             )
         return f"No {rows} in this capture."

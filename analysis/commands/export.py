@@ -23,6 +23,8 @@ from analysis.commands.common import (
     on_capture,
     on_output,
 )
+from analysis.commands.coverage import TABLE as COVERAGE
+from analysis.commands.coverage import Coverage
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, check_folder, to_terminal, write
 from analysis.commands.sections import named_command
@@ -30,6 +32,8 @@ from dissector.arguments import name_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from analysis.input.open import Opened
 
 ALL: Final = "all"
 """Stands for all tables."""
@@ -116,24 +120,36 @@ def write_table(source: Input, table: str, output: Output) -> None:
     with source.opened(
         show_progress=not to_terminal(output), show_secrets=output.show_secrets
     ) as capture:
-        rows = capture.stream([table])
+        rows = capture.stream([table, *_coverage_of(table, capture)])
         if table == EXCHANGES.name and isinstance(capture, Capture) and output.form == "parquet":
             rows, schema = capture.stream([table], dictionaries=True), with_dictionaries(schema)
-        write(_explained((batch for _, batch in rows), source, table), schema, output)
+        write(_explained(rows, source, table), schema, output)
+
+
+def _coverage_of(table: str, capture: Opened) -> list[str]:
+    """The table that shows why another one has no rows."""
+    is_needed = table not in ("exchanges", COVERAGE) and capture.has_table(COVERAGE)
+    return [COVERAGE] if is_needed else []
 
 
 def _explained(
-    batches: Iterable[pa.RecordBatch], source: Input, table: str
+    rows: Iterable[tuple[str, pa.RecordBatch]], source: Input, table: str
 ) -> Iterator[pa.RecordBatch]:
-    """The batches. If they have no row, print a sentence to standard error."""
-    is_empty = True
-    for batch in batches:
-        is_empty = is_empty and not len(batch)
-        yield batch
+    """The batches of the table. If they have no row, print a sentence to standard error."""
+    from analysis.display.terminal import printable
+
+    is_empty, coverage = True, Coverage()
+    for name, batch in rows:
+        if name == COVERAGE:
+            coverage.add(batch)
+        if name == table:
+            is_empty = is_empty and not len(batch)
+            yield batch
     if is_empty:
         nothing = NOTHING if source.filter is None else "No exchange is selected."
         is_exchanges = table == "exchanges"
-        click.echo(nothing if is_exchanges else source.no_rows(f"rows of {table}"), err=True)
+        text = nothing if is_exchanges else source.no_rows(f"rows of {table}", coverage)
+        click.echo(printable(text), err=True)
 
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:

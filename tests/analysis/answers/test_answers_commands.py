@@ -180,13 +180,19 @@ def test_no_rows_are_no_verdict_on_what_could_not_be_read(
             f"No {rows} in the 1 of 3 connections that could be read; about the others: "
             "kafka-dissector quality x.pcap\n"
         )
+    assert main(["export", "x.pcap", "--table", "errors"]) == 0
+    assert capsys.readouterr().err == (
+        "No rows of errors in the 1 of 3 connections that could be read; about the others: "
+        "kafka-dissector quality x.pcap\n"
+    )
     one_sided = connection(broker_packets=0, broker_bytes=0)
     made(exchanges=[exchange(status="unanswered")], connections=[one_sided])
     assert main(["errors", "x.pcap"]) == 0
     assert "No errors in the 0 of 1 connections that could be read" in capsys.readouterr().err
     made(exchanges=[], connections=encrypted)
-    assert main(["groups", "x.pcap"]) == 0
-    assert capsys.readouterr().err.startswith("No Kafka request or response was found.")
+    for command in (["groups", "x.pcap"], ["export", "x.pcap", "--table", "errors"]):
+        assert main(command) == 0
+        assert capsys.readouterr().err.startswith("No Kafka request or response was found.")
 
 
 @pytest.mark.parametrize(
