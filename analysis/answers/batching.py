@@ -30,12 +30,13 @@ from typing import TYPE_CHECKING, Final
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
+    EXCHANGE,
     By,
     by_frequency,
-    first_of_exchange,
     grouped,
     ms_between,
     not_negative,
+    of_exchange,
     table_columns,
     with_columns,
 )
@@ -84,7 +85,7 @@ def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> pd.DataFrame
             by,
             "count(*) desc, min(nth)",
             batches="count(*)",
-            requests="count(distinct (connection_id, correlation_id))",
+            requests=f"count(distinct ({EXCHANGE}))",
             records="sum(record_count)",
             records_p50="median(record_count)",
             bytes="sum(bytes)",
@@ -108,6 +109,6 @@ _PRODUCED: Final = f"""(
     case when coalesce(timestamp_type, 'create_time') = 'create_time'
       then {not_negative(ms_between("base_timestamp", "produced.time"))} end as age_ms
   from produced left join connections using (connection_id)
-    left join {first_of_exchange("acks", "produced")} using (connection_id, correlation_id))"""
+    left join {of_exchange("acks", "request_time", "produced")} using ({EXCHANGE}))"""
 """SQL: produced batches, with the addresses of their connection, the acks of their request, and the
 age of their first record when it was sent."""

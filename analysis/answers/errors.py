@@ -47,10 +47,11 @@ from typing import TYPE_CHECKING, Final
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
+    EXCHANGE,
     IS_NORMAL,
     By,
-    first_of_exchange,
     grouped,
+    of_exchange,
     table_columns,
     with_columns,
 )
@@ -103,7 +104,7 @@ def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -
             retriable="arg_min(retriable, (time, nth))",
             count="count(*)",
             normal=f"count(*) filter ({IS_NORMAL})",
-            responses="count(distinct (connection_id, correlation_id, time))",
+            responses=f"count(distinct ({EXCHANGE}))",
             clients="count(distinct client_ip)",
             partitions="count(distinct topic || '-' || partition)",
             first_time="min(time)",
@@ -118,6 +119,5 @@ _WITH_RESPONSE: Final = f"""(
   select errors.* replace (coalesce(error, 'error ' || error_code) as error),
     response_packet as response
   from errors
-    left join {first_of_exchange("response_packet", "errors")}
-      using (connection_id, correlation_id))"""
+    left join {of_exchange("response_packet", "response_time", "errors")} using ({EXCHANGE}))"""
 """SQL: the errors, each with the packet of its response."""

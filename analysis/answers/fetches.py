@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
+    EXCHANGE,
     PER_SECOND,
     PER_SECOND_COLUMN,
     By,
@@ -59,7 +60,6 @@ BUSY_PER_S: Final = 10
 There must be as many of them, because the rate of a few requests has no meaning."""
 
 _FETCHES: Final = "('Fetch', 'ShareFetch')"
-_EXCHANGE: Final = "connection_id, correlation_id, time"
 
 
 @answer(
@@ -159,7 +159,7 @@ def _responses() -> str:
     from {exchanges_with_parts()} as parts left join sessions using (connection_id)
     where api in {_FETCHES} and status = 'answered'),
   filled as (
-    select {_EXCHANGE}, bool_or(bytes >= max_bytes and max_bytes > 0) as is_full,
+    select {EXCHANGE}, bool_or(bytes >= max_bytes and max_bytes > 0) as is_full,
       sum(record_count) as read_count
     from fetched where bytes > 0 group by all),
   cut as (
@@ -172,5 +172,5 @@ def _responses() -> str:
       as is_limited,
     case when cut.response_time is not null then size - coalesce(whole_bytes, 0) else 0 end
       as cut_bytes
-  from answered left join filled using ({_EXCHANGE})
+  from answered left join filled using ({EXCHANGE})
     left join cut using (connection_id, correlation_id, response_time))"""

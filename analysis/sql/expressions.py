@@ -125,15 +125,21 @@ def by_frequency(column: str) -> str:
     return f"array_to_string([entry[2] for entry in list_sort({counts})], ', ')"
 
 
-def first_of_exchange(column: str, table: str) -> str:
-    """SQL for a column of `exchanges`, by the connection_id and correlation_id in `table`.
+EXCHANGE: Final = "connection_id, correlation_id, time"
+"""SQL: what identifies the exchange of a row. A client may use a correlation id again."""
 
-    If several exchanges have the same ids, the first one counts.
+
+def of_exchange(column: str, time: str, table: str) -> str:
+    """SQL for a column of `exchanges`, by `EXCHANGE` of the rows of `table`.
+
+    `time`: the column of `exchanges` that is the time in `table`. If several exchanges have the
+    same ids and time, the first one counts.
     """
-    key = "connection_id, correlation_id"
     return f"""(
-      select {key}, arg_min_null({column}, nth) as {column} from exchanges
-      where ({key}) in (select ({key}) from {table}) group by all)"""
+      select connection_id, correlation_id, {time} as time,
+        arg_min_null({column}, nth) as {column} from exchanges
+      where (connection_id, correlation_id, {time}) in (select ({EXCHANGE}) from {table})
+      group by all)"""
 
 
 def table_columns(table: str) -> tuple[str, ...]:

@@ -63,6 +63,22 @@ def test_batches_add_up() -> None:
     }  # fmt: skip
 
 
+def test_requests_are_counted_if_a_client_repeats_its_ids() -> None:
+    """A client may always send 0 as its correlation id."""
+    times = [START + n * MS for n in range(4)]
+    exchanges = [
+        exchange(correlation_id=0, request_time=time, acks=None if n == 0 else n)
+        for n, time in enumerate(times)
+    ]
+    batches = [batch(correlation_id=0, time=time) for time in times[1:]]
+    tables = made(decompressed_batches=batches, exchanges=exchanges, connections=[connection()])
+    rows = analysis.batching(tables, by=["acks"]).to_dict("records")
+    assert [(row["acks"], row["requests"], row["batches"]) for row in rows] == [
+        (1, 1, 1), (2, 1, 1), (3, 1, 1),
+    ]  # fmt: skip
+    assert analysis.batching(tables, by=["topic"])["requests"].tolist() == [3]
+
+
 def test_what_the_log_stamps_has_no_age() -> None:
     row = asked(batch(timestamp_type="log_append_time"))
     assert row["age_p50_ms"] != row["age_p50_ms"]

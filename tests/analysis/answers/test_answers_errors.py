@@ -44,7 +44,10 @@ def test_each_row_has_clients_and_first_and_last_time() -> None:
             (87, "INVALID_RECORD", False, None),
         ])
     ]  # fmt: skip
-    exchanges = [exchange(correlation_id=index, response_packet=90 + index) for index in range(4)]
+    exchanges = [
+        exchange(correlation_id=index, response_packet=90 + index, response_time=row["time"])
+        for index, row in enumerate(rows)
+    ]
     errors = analysis.errors(made(errors=rows[::-1], exchanges=exchanges), by=["topic", "error"])
     assert errors.drop(columns=["first_time", "last_time"]).to_dict("records")[0] == {
         "topic": "t", "error": "NOT_LEADER_OR_FOLLOWER", "error_code": 6, "retriable": True,
@@ -82,6 +85,22 @@ def test_responses_of_one_packet_are_counted_one_by_one() -> None:
     exchanges = [exchange(correlation_id=n, response_packet=9) for n in range(3)]
     (row,) = analysis.errors(made(errors=rows, exchanges=exchanges), by="error").to_dict("records")
     assert (row["count"], row["responses"], row["message"]) == (3, 3, "gone")
+
+
+def test_the_packet_is_that_of_the_response_if_a_client_repeats_its_ids() -> None:
+    """A client may always send 0 as its correlation id."""
+    times = [START + n for n in range(4)]
+    rows = [
+        {"connection_id": 0, "correlation_id": 0, "time": times[n], "api": "Metadata",
+         "client_ip": "10.0.0.1", "error_code": 3, "error": f"X{n}"}
+        for n in (1, 3)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(correlation_id=0, response_time=time, response_packet=10 + n)
+        for n, time in enumerate(times)
+    ]
+    errors = analysis.errors(made(errors=rows, exchanges=exchanges), by="error")
+    assert dict(zip(errors["error"], errors["first_packet"], strict=True)) == {"X1": 11, "X3": 13}
 
 
 def test_unknown_codes_have_their_number() -> None:
