@@ -105,25 +105,35 @@ def leadership(tables: Tables, *, show: str = "moves") -> pd.DataFrame:
     return select(tables, _MOVES if show == "moves" else _CLIENTS)
 
 
+_IN_TIME: Final = f"partition by {_KEY} order by time, reported_by desc, nth"
+"""SQL: the window of the reports of a partition."""
+
 _CHANGES: Final = f"""(
   with reports as (
     select {_KEY}, time, leader, leader_epoch, 'metadata' as reported_by, nth from topics
     union all
     select {_KEY}, response_time, told_leader, told_leader_epoch, 'broker', nth from partitions),
-  known as (
-    select * replace (last_value(leader_epoch ignore nulls) over so_far as leader_epoch)
+  newest as (
     from reports
     where topic is not null and partition is not null and leader is not null
-    window so_far as (
-      partition by {_KEY} order by time, reported_by desc, nth rows unbounded preceding)),
-  newest as (
-    from known
     qualify not coalesce(leader_epoch < max(leader_epoch) over (
-      partition by {_KEY} order by time, reported_by desc, nth rows unbounded preceding), false)),
+      {_IN_TIME} rows unbounded preceding), false)),
+  changed as (
+    select *, coalesce(leader != lag(leader) over ({_IN_TIME}), false) as is_other from newest),
+  terms as (
+    select *, sum(is_other::int) over ({_IN_TIME} rows unbounded preceding) as term from changed),
+  -- Old versions do not report epochs: that of other reports of the same leader counts.
+  known as (
+    select * replace (coalesce(
+      last_value(leader_epoch ignore nulls) over (of_term rows unbounded preceding),
+      first_value(leader_epoch ignore nulls) over (
+        of_term rows between current row and unbounded following)) as leader_epoch)
+    from terms
+    window of_term as (partition by {_KEY}, term order by time, reported_by desc, nth)),
   followed as (
-    select *, lag(leader) over in_time as previous_leader,
-      lag(leader_epoch) over in_time as previous_epoch
-    from newest window in_time as (partition by {_KEY} order by time, reported_by desc, nth))
+    select *, lag(leader) over ({_IN_TIME}) as previous_leader,
+      lag(leader_epoch) over ({_IN_TIME}) as previous_epoch
+    from known)
   select *, row_number() over (order by time, reported_by desc, nth) as move from followed
   where leader != previous_leader
     or (previous_leader is not null and leader_epoch > previous_epoch))"""

@@ -83,6 +83,10 @@ def error(at: int, name: str = "NOT_LEADER_OR_FOLLOWER") -> dict[str, object]:
         ([topic(1, 1, 3), topic(2, 2, 2), topic(3, 2, 4)], [(2, 4)]),
         ([topic(1, 1, 0), topic(2, -1, 0), topic(3, 2, 1)], [(-1, 0), (2, 1)]),
         ([topic(1, 1, None), topic(2, 2, None)], [(2, None)]),
+        # An old client is the first that shows a move, or a later one.
+        ([topic(1, 1, 0), topic(2, 2, None), topic(3, 2, 1)], [(2, 1)]),
+        ([topic(1, 1, 0), topic(2, 1, None), topic(3, 1, 1), topic(4, 1, None)], [(1, 1)]),
+        ([topic(1, 1, 0), topic(2, 2, None), topic(3, 1, 2)], [(2, None), (1, 2)]),
     ],
 )
 def test_what_is_a_move(
