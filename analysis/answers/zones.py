@@ -208,7 +208,7 @@ def _consumers(zones: Mapping[str, str]) -> str:
         where api = 'Fetch' and replica_id is null and error_code = 0
           and topic is not null and topic != '__cluster_metadata'),
       judged as (
-        select fetches.*, case when broker_zone != client_zone then bytes
+        select fetches.*, case when broker_zone != client_zone then coalesce(bytes, 0)
           when broker_zone = client_zone then 0 end as far_bytes,
           case when broker_zone != client_zone and list_contains(replica_zones, client_zone)
             then bytes else 0 end as avoidable_bytes
@@ -228,7 +228,7 @@ def _consumers(zones: Mapping[str, str]) -> str:
         from (select count(distinct zone) as zones from known) left join {BROKER_RACKS} on true),
       judgements as (
         select clients.*, case
-            when far_bytes = 0 then null
+            when far_bytes = 0 and bytes > 0 then null
             when client_rack is null and (avoidable_bytes > 0 or far_bytes is null and zones > 1)
               then 'no client.rack'
             when not list_contains(racks, client_rack) then 'unknown rack'

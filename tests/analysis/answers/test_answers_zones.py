@@ -78,6 +78,22 @@ def test_without_racks_there_is_no_finding() -> None:
     assert actual["finding"].isna().all()
 
 
+def test_a_consumer_without_records_has_fetched_no_bytes_from_afar() -> None:
+    """Its rack may be unknown all the same."""
+    fetch = {"connection_id": 0, "api": "Fetch", "topic": "t", "partition": 0, "error_code": 0}
+    broker = {"broker_id": 7, "host": "10.0.0.9", "port": 9092, "rack": "west", "time": 1}
+    for rack, finding in (("west", None), ("east", "unknown rack")):
+        tables = made(
+            connections=[connection()],
+            exchanges=[exchange(client_rack=rack, api="Fetch")],
+            partitions=[fetch | {"client_id": "app"}],
+            brokers=[broker],
+        )
+        (row,) = analysis.zones(tables, show="consumers").to_dict("records")
+        assert (row["bytes"], row["far_bytes"], row["avoidable_bytes"]) == (0, 0, 0)
+        assert (row["finding"] if pd.notna(row["finding"]) else None) == finding
+
+
 def test_partitions_identify_hosts_with_names() -> None:
     tables = made(
         connections=[connection()],
