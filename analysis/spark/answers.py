@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
@@ -25,6 +24,7 @@ from pyspark.sql.types import StructType
 from analysis.answers import ANSWERS, Answer
 from analysis.input.exported import in_schema
 from analysis.spark.requirements import refuse_connect
+from analysis.spark.schemas import with_nanoseconds
 from analysis.sql.query import missing_table, no_tables
 from dissector import arguments
 from dissector.tables import TABLES
@@ -72,7 +72,7 @@ def answer(declared: Answer, tables: Mapping[str, DataFrame], **options: Any) ->
 def columns(declared: Answer, options: Mapping[str, Any]) -> StructType:
     """The columns of an answer, which depend on the options alone. Raises DissectorError."""
     empty = declared.function(no_tables(declared.tables_for(options)), **options)
-    return from_arrow_schema(_with_nanoseconds(_rows(empty)).schema)
+    return from_arrow_schema(_rows(empty).schema)
 
 
 def pack(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,21 +102,9 @@ def answered(
 
     declared = ANSWERS[name]
     with stored(_unpacked(parts), declared.tables_for(options)) as connection:
-        rows = _with_nanoseconds(_rows(declared.function(connection, **options)))
+        rows = _rows(declared.function(connection, **options))
     yield from rows.cast(schema).to_batches()
 
 
 def _rows(frame: pd.DataFrame) -> pa.Table:
-    return pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
-
-
-def _with_nanoseconds(rows: pa.Table) -> pa.Table:
-    """The rows with two columns for each time, as `analysis.spark.schemas` defines them."""
-    columns = {}
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        columns[name] = column
-        if pa.types.is_timestamp(column.type):
-            micro = pc.floor_temporal(column, unit="microsecond")
-            columns[name] = micro.cast(pa.timestamp("us", "UTC"))
-            columns[f"{name}_ns"] = column.cast(pa.int64())
-    return pa.table(columns)
+    return pa.table(with_nanoseconds(pa.Table.from_pandas(frame, preserve_index=False)))

@@ -26,6 +26,7 @@ from analysis.spark.options import Request
 from analysis.spark.schemas import to_spark
 from analysis.spark.writing import RunFiles
 from dissector.arrays import value
+from dissector.exchanges.columns import with_column
 from dissector.exchanges.topic_names import TopicNames
 from dissector.pipeline import Pipeline
 from dissector.runs import Plan
@@ -207,12 +208,13 @@ def _whole(task: Task) -> TimeSource:
 
 def renamed(rows: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:
     """The rows with the names of files in place of their paths."""
-    if (at := rows.schema.get_field_index("capture")) < 0:
+    if "capture" not in rows.schema.names:
         return rows
-    kinds = rows.column(at).cast(pa.string()).dictionary_encode()
+    column = rows["capture"]
+    kinds = column.cast(pa.string()).dictionary_encode()
     texts = pa.array([names.get(path, path) for path in kinds.dictionary.to_pylist()], pa.string())
-    column = pa.DictionaryArray.from_arrays(kinds.indices, texts).cast(rows.schema.types[at])
-    return rows.set_column(at, rows.schema.field(at), column)
+    moved = pa.DictionaryArray.from_arrays(kinds.indices, texts).cast(column.type)
+    return with_column(rows, "capture", moved)
 
 
 def filter_apis(apis: Collection[str], rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -227,8 +229,7 @@ def in_spark(request: Request, table: str, rows: pa.RecordBatch) -> pa.RecordBat
     rows = filter_apis(request.apis, rows)
     if table == "records":
         for name in () if request.values else ("key", "value", "headers"):
-            at = rows.schema.get_field_index(name)
-            rows = rows.set_column(at, name, pa.nulls(len(rows), rows.schema.types[at]))
+            rows = with_column(rows, name, pa.nulls(len(rows), rows[name].type))
     return to_spark(table, rows)
 
 

@@ -50,10 +50,10 @@ class FileInfo:
     """Bytes, or WHOLE for a file that is compressed or has no packet."""
     written: float
     """Time of the last write; s since 1970."""
-    has_packet: bool = True
+    has_packet: bool
     """Whether it starts with a complete packet."""
-    start: int = 0
-    """Time of the first packet; ns."""
+    start: int
+    """Time of the first packet; ns. 0 without a packet."""
 
 
 def files(paths: Sequence[str]) -> dict[str, FileInfo]:
@@ -63,17 +63,12 @@ def files(paths: Sequence[str]) -> dict[str, FileInfo]:
         with suppress(FileNotFoundError):  # it was renamed meanwhile
             entries.append(_entry(path))
     # Of two files with the same first packet, one is being compressed; the larger one is complete.
-    entries.sort(key=lambda entry: entry[2].size)
-    by_id = {file_id: (first, info) for file_id, first, info in entries}
-    order = sorted(by_id.items(), key=lambda entry: entry[1][0])
-    return {file_id: info for file_id, (_, info) in order}
+    by_id = dict(sorted(entries, key=lambda entry: entry[1].size))
+    return dict(sorted(by_id.items(), key=lambda entry: entry[1].start))
 
 
-def _entry(path: str) -> tuple[str, int, FileInfo]:
-    """The identifier of a file, the time of its first packet, and the file.
-
-    Raises FileNotFoundError.
-    """
+def _entry(path: str) -> tuple[str, FileInfo]:
+    """The identifier of a file, and the file. Raises FileNotFoundError."""
     try:
         written, size = Path(path).stat().st_mtime, size_of(path)
     except FileNotFoundError:
@@ -82,7 +77,7 @@ def _entry(path: str) -> tuple[str, int, FileInfo]:
         written, size = 0.0, None
     file_id, first = _identify(path)
     size = WHOLE if size is None or first is None else size
-    return file_id, first or 0, FileInfo(path, size, written, first is not None, first or 0)
+    return file_id, FileInfo(path, size, written, first is not None, first or 0)
 
 
 def _identify(path: str) -> tuple[str, int | None]:

@@ -58,7 +58,7 @@ def check(spark: SparkSession, output: Output) -> None:
 def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple[str, int, str]]:
     """Write the tables to an open output. Yields the name, number of rows and folder of each table.
 
-    Rows are divided by the date (UTC) of their first time. Raises DissectorError.
+    Rows are divided by the date (UTC) of their time. Raises DissectorError.
     """
     context = spark.sparkContext
     plan = planned(request, output, context.defaultParallelism)

@@ -28,7 +28,6 @@ from analysis.spark.writing import PARTIAL, RUN_FILE
 from dissector.errors import DissectorError
 from dissector.packets.remote import is_url, located
 
-MODES: Final = ("error", "overwrite")
 SUCCESS: Final = "_SUCCESS"
 JOB: Final = "job.json"
 _KEPT: Final = (".json", ".result", ".topics")

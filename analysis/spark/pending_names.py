@@ -8,18 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from functools import reduce
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.spark.writing import TIMES
 from dissector.packets.block import Int64
 from dissector.tables.finalizer import TOPIC_COLUMNS
-
-_TIMES: Final = ("time", "request_time", "response_time")
-"""The time of a row is the first of these that is not null."""
 
 
 def divided(
@@ -51,6 +48,6 @@ def _has_pending_name(rows: pa.RecordBatch, ids: pa.Array) -> NDArray[np.bool_]:
 
 def _times(rows: pa.RecordBatch) -> Int64:
     """The time of each row, ns."""
-    columns = [rows.column(name).cast(pa.int64()) for name in _TIMES if name in rows.schema.names]
+    columns = [rows.column(name).cast(pa.int64()) for name in TIMES if name in rows.schema.names]
     times: Int64 = np.asarray(reduce(pc.coalesce, columns).fill_null(0))
     return times

@@ -137,11 +137,6 @@ def absolute(name: str) -> str:
     return name if is_url(name) else str(Path(name).absolute())
 
 
-def located(paths: Sequence[str]) -> list[str]:
-    """The capture files of paths and URLs. Raises CaptureError."""
-    return inputs(paths)[0]
-
-
 def inputs(paths: Sequence[str]) -> tuple[list[str], list[str]]:
     """The capture files and log segments of paths and URLs. Raises CaptureError."""
     urls = [path for path in paths if is_url(path)]

@@ -15,6 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from dissector.errors import DissectorError, did_you_mean
+from dissector.exchanges.columns import Rows
 from dissector.tables import TABLES
 
 _MICROSECONDS = pa.timestamp("us", "UTC")
@@ -27,7 +28,8 @@ def spark_schema(table: str) -> StructType:
     fields: list[pa.Field] = []
     for column in TABLES[table].schema:
         if pa.types.is_timestamp(column.type):
-            fields += [pa.field(column.name, _MICROSECONDS), _ns(column.name)]
+            fields.append(pa.field(column.name, _MICROSECONDS))
+            fields.append(pa.field(f"{column.name}_ns", pa.int64()))
         elif pa.types.is_large_binary(column.type):
             fields.append(pa.field(column.name, pa.binary()))
         else:
@@ -65,20 +67,21 @@ def arrow_schema(table: str) -> pa.Schema:
 
 def to_spark(table: str, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Convert rows of `dissector` to the schema of Spark."""
-    columns: dict[str, pa.Array] = {}
+    columns, schema = with_nanoseconds(rows), arrow_schema(table)
+    arrays = [columns[field.name].cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def with_nanoseconds(rows: Rows) -> dict[str, pa.Array | pa.ChunkedArray]:
+    """The columns by name; two for each time."""
+    columns = {}
     for column, values in zip(rows.schema, rows.columns, strict=True):
         columns[column.name] = values
         if pa.types.is_timestamp(column.type):
             ns = values.cast(pa.int64())
             columns[column.name] = _microseconds(ns)
-            columns[_ns(column.name).name] = ns
-    schema = arrow_schema(table)
-    arrays = [columns[field.name].cast(field.type) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _ns(name: str) -> pa.Field:
-    return pa.field(f"{name}_ns", pa.int64())
+            columns[f"{column.name}_ns"] = ns
+    return columns
 
 
 def _microseconds(ns: pa.Array) -> pa.Array:

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from analysis.export.formats import GROUP_BYTES, parquet_options
 from dissector.packets.remote import located
 
-TIMES: Final = ("request_time", "response_time", "first_time", "time")
-"""The date of a row is that of the first of these columns that is not null."""
+TIMES: Final = ("request_time", "time", "first_time", "response_time")
+"""The time of a row is the first of these columns that is not null."""
 PARTIAL: Final = ".partial"
 """Suffix of a file that is not complete; its name starts with a dot, so that readers ignore it."""
 RUN_FILE: Final = re.compile(r"(run-\d+|segment|end)-[0-9a-f]{16}\.parquet")
@@ -158,7 +158,7 @@ class _File:
 
 
 def _by_date(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by the date (UTC) of their first time."""
+    """The rows by the date (UTC) of their time."""
     if not len(rows):
         return
     times = [f"{name}_ns" for name in TIMES if f"{name}_ns" in rows.schema.names]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.arrays import value
+from dissector.exchanges.columns import with_column
 from dissector.packets.block import Int64
 from dissector.runs.merging import ints, merged
 from dissector.runs.rows import Content, StoredRows, batch_of
@@ -48,17 +49,17 @@ class Joined:
 
     def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """A batch of the run, with the connections of the parent and absolute packet numbers."""
+        names = batch.schema.names
         for name in PACKET_COLUMNS:
-            if (index := batch.schema.get_field_index(name)) >= 0:
-                shifted = self._shifted(batch.column(index))
-                batch = batch.set_column(index, batch.schema.field(index), shifted)
-        if (index := batch.schema.get_field_index("connection_id")) < 0:
+            if name in names:
+                batch = with_column(batch, name, self._shifted(batch[name]))
+        if "connection_id" not in names:
             return batch
-        column = batch.column(index)
+        column = batch["connection_id"]
         moved = self.row_of[ints(column)]
         is_dropped = moved == DROPPED
         connection = pa.array(moved, column.type, mask=moved == NEVER)
-        batch = batch.set_column(index, batch.schema.field(index), connection)
+        batch = with_column(batch, "connection_id", connection)
         return batch.filter(pa.array(~is_dropped)) if is_dropped.any() else batch
 
     def _shifted(self, packets: pa.Array) -> pa.Array:

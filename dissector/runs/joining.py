@@ -172,18 +172,11 @@ class Joiner:
         """Whether the run is exact apart from single connections."""
         files = run.files if isinstance(run, TimeRun) else ()
         has_all = {*self._position.pending} <= {*files}
-        waits = self._streams.buffered + result.most_buffered <= self._limits[0]
-        waits &= self._builder.waiting_bytes + result.most_waiting <= self._limits[1]
+        has_memory = self._streams.buffered + result.most_buffered <= self._limits[0]
+        has_memory &= self._builder.waiting_bytes + result.most_waiting <= self._limits[1]
         in_order = not result.blocks or self._reader.now <= result.blocks[0].now
-        knows_secrets = not self._secrets  # the other processes do not have them
-        return (
-            has_all
-            and self._is_certain
-            and result.is_exact
-            and waits
-            and in_order
-            and knows_secrets
-        )
+        is_exact = result.is_exact and not self._secrets  # which the other processes do not have
+        return has_all and self._is_certain and is_exact and has_memory and in_order
 
     def _compare(self, result: RunResult) -> Verdict:
         """Find the connections that go on, those that begin, and those to dissect again."""
@@ -257,7 +250,7 @@ class Joiner:
         self, run: AnyRun, result: RunResult, verdict: Verdict
     ) -> list[list[TableRows]]:
         """The rows, by block, of the connections that the run does not have."""
-        self.first_new = self._table.count
+        self._first_new = self._table.count
         own: list[list[TableRows]] = []
         waiting: list[PacketBlock] = []
         count = len(result.border.rows)
@@ -353,7 +346,7 @@ class Joiner:
         earlier than the packets before it.
         """
         table = self._table
-        begun = np.arange(self.first_new, table.count)
+        begun = np.arange(self._first_new, table.count)
         own, new = np.split(table.first_time[begun], [len(begun) - count])
         time = np.concatenate([np.maximum.accumulate(own), np.maximum.accumulate(new)])
         capture = table.capture[begun]

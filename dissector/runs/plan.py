@@ -23,11 +23,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dissector.arrays import value
-from dissector.packets.file_ranges import (
-    boundary,
-    last_time,
-    size_of,
-)
+from dissector.packets.file_ranges import boundary, last_time, size_of
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource
 from dissector.packets.remote import is_url
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from dissector.arrays import mutable
-from dissector.exchanges.columns import bool_column, int_column
+from dissector.exchanges.columns import bool_column, int_column, with_column
 from dissector.exchanges.states import ExchangeStates
 from dissector.frame_reader import FrameReader
 from dissector.packets.block import Int64
@@ -51,7 +51,8 @@ _NO_POSITION: Final = {
     "frame_end": NEVER, "framed_until": FIRST_TIME, "fin": LAST_TIME, "highest": FIRST_TIME,
     "acknowledged": FIRST_TIME,
 }  # fmt: skip
-_COUNTS: Final = ("packets", "bytes", "retransmitted", "out_of_order", "lost", "cut")
+COUNTS: Final = ("packets", "bytes", "retransmitted", "out_of_order", "lost", "cut")
+"""Columns of the connection table that count, by end."""
 _EARLIEST: Final = ("number", "capture", "packet", "syn_time", "handshake", "isn", "first_time")
 """Columns of the connection that its first packets determine."""
 _EARLIEST_STREAM: Final = ("anchor", "origin", "origin_time", "was_undecided")
@@ -284,7 +285,7 @@ def join(left: States, border: States, right: States, index: Int64) -> None:
     for name in _EARLIEST:
         right.table[name][index] = left.table[name]
     right.table["opened"][index] |= left.table["opened"]
-    for name in _COUNTS:
+    for name in COUNTS:
         right.table[name][index] += left.table[name]
     if left.streams.round_trips and right.streams.round_trips:
         zero = "zero_windows"
@@ -343,6 +344,5 @@ def _all(same: NDArray[Any]) -> Bools:
 
 def _replaced(table: pa.Table, **columns: Int64) -> pa.Table:
     for name, values in columns.items():
-        index = table.schema.get_field_index(name)
-        table = table.set_column(index, name, pa.array(values))
+        table = with_column(table, name, pa.array(values))
     return table

@@ -27,7 +27,7 @@ from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
-from dissector.runs.states import States, is_normal, put, take, take_border
+from dissector.runs.states import COUNTS, States, is_normal, put, take, take_border
 from dissector.streams.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
@@ -173,7 +173,8 @@ class PairFilter:
         None for the first run, in which all connections are known."""
         self._reader, self._builder = reader, builder
         self._known = np.sort(known)
-        self._unknown = np.sort(unknown)
+        self.unknown = np.sort(unknown)
+        """The pairs whose packets are not dissected."""
         self._learner = learner
         self._kept_bytes = 0
         self._first_part = FIRST_PART
@@ -181,11 +182,6 @@ class PairFilter:
         """Known pairs with a SYN in the run."""
         self.borders: list[Border] = []
         """The connections whose state was learned in the run."""
-
-    @property
-    def unknown(self) -> UInt64:
-        """The pairs whose packets are not dissected."""
-        return self._unknown
 
     def divide(self, block: PacketBlock) -> tuple[PacketBlock, list[KeptPackets]]:
         """The packets to dissect, and the others, in memory of their own, by part of the block."""
@@ -196,10 +192,10 @@ class PairFilter:
         key, code, first = self._reader.streams.flows.pair_keys(block)
         syn = block.flags & SYN != 0
         self._reopen(key[np.unique(code[syn])])
-        is_unknown = _isin(key, self._unknown)
+        is_unknown = _isin(key, self.unknown)
         is_new = ~is_unknown & (self._reader.streams.flows.index.find(key) < 0) & ~syn[first]
         if is_new.any():
-            self._unknown = np.sort(np.concatenate([self._unknown, key[is_new]]))
+            self.unknown = np.sort(np.concatenate([self.unknown, key[is_new]]))
             is_unknown |= is_new
         if not is_unknown.any():
             return block, nothing
@@ -217,7 +213,7 @@ class PairFilter:
                 kept[-1].border = border
                 learned = np.sort(self._reader.streams.flows.keys(border.rows))
                 self._known = np.sort(np.concatenate([self._known, learned]))
-                self._unknown = self._unknown[~_isin(self._unknown, learned)]
+                self.unknown = self.unknown[~_isin(self.unknown, learned)]
                 self._reopen(key[np.unique(code[end:][syn[end:]])])
                 is_kept[end:] &= ~_isin(key, learned)[code[end:]]
             begin = end
@@ -309,7 +305,7 @@ def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
 def _clear(reader: FrameReader, builder: TableBuilder) -> None:
     """Set all counts of the table `connections` to 0."""
     table = reader.streams.connections
-    for name in ("packets", "bytes", "retransmitted", "out_of_order", "lost", "cut"):
+    for name in COUNTS:
         getattr(table, name)[:] = 0
     builder.connections.clear_counts()
     if reader.streams.round_trips is not None:

@@ -16,6 +16,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset as ds
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
@@ -34,6 +35,8 @@ from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.runs import Plan, planning
+from dissector.tables import EXCHANGES, Table
+from dissector.tables.schema import PARTITIONS
 from tests.analysis.spark.interrupted_job import TABLES
 from tests.analysis.spark.sharding import (
     CAPTURES,
@@ -218,6 +221,18 @@ def test_a_file_appears_when_the_run_is_complete(
     assert file.rows == 2 * len(rows) == ds.dataset(tmp_path / "exchanges").count_rows()
     assert file.bytes == (tmp_path / file.file).stat().st_size
     assert duckdb.read_parquet(pattern).count("*").fetchall() == [(file.rows,)]
+
+
+@pytest.mark.parametrize(("table", "time"), [(EXCHANGES, "request_time"), (PARTITIONS, "time")])
+def test_a_row_has_the_date_of_its_request(tmp_path: Path, table: Table, time: str) -> None:
+    """Without the request, that of its response."""
+    midnight = 1_700_006_400 * 10**9
+    given = [{time: midnight - 1, "response_time": midnight}, {"response_time": midnight}]
+    rows = pa.RecordBatch.from_pylist(given, table.schema)
+    with RunFiles(str(tmp_path), "run-0") as files:
+        files.write(table.name, to_spark(table.name, rows))
+        written = [each.file for each in files.finish()[table.name]]
+    assert written == [f"{table.name}/date=2023-11-{day}/run-0.parquet" for day in (14, 15)]
 
 
 def test_an_error_leaves_no_file(tmp_path: Path) -> None:

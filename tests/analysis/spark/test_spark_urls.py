@@ -85,4 +85,4 @@ def test_urls_give_the_same_rows(
 
 def test_a_folder_by_its_url(tmp_path: Path) -> None:
     paths = split_capture(QUORUM, tmp_path, 3)
-    assert plan.located([tmp_path.as_uri()]) == [f"file://{path}" for path in paths]
+    assert plan.inputs([tmp_path.as_uri()])[0] == [f"file://{path}" for path in paths]
