@@ -14,15 +14,19 @@ longer exists.
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
+import tarfile
 from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import settings
 
 from dissector import _native
+from tests.captures.recorded import unpacked
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadScopeScheduling
@@ -58,6 +62,18 @@ if not _native.COMPILED:
 # Output depends on the terminal of a test, not on that of `pytest`.
 for variable in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "PAGER", "LESS"):
     os.environ.pop(variable, None)
+
+
+@pytest.fixture(scope="session")
+def brokers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The disks of brokers, with log segments: see tests/data/README.md. Tests do not change it."""
+    folder = tmp_path_factory.mktemp("brokers")
+    data = unpacked(Path(__file__).parent / "data" / "segments.tar.zst")
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        # Python 3.11.2 of Debian 12 has no `filter`; 3.14 has this one.
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(folder)
+    return folder
 
 
 @pytest.hookimpl(optionalhook=True)

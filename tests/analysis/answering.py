@@ -30,8 +30,14 @@ def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
 
 def broker_log(name: str) -> pd.DataFrame:
     """The broker's request log of a capture, a row for each request."""
-    rows = read(CAPTURES / f"{name}.truth.jsonl.zst")
+    rows = read(name)
     return pd.DataFrame([row for row in rows if row["source"] == "broker"])
+
+
+def printed(name: str, client_id: str, event: str, kind: str) -> dict[str, str]:
+    """The settings or metrics that a client of a recording printed."""
+    rows = read(name)
+    return next(r[kind] for r in rows if r.get("event") == event and r["client_id"] == client_id)
 
 
 def made(**tables: Sequence[Mapping[str, Any]]) -> dict[str, pd.DataFrame]:

@@ -37,8 +37,8 @@ from analysis.spark.session import session
 from analysis.sql.query import connected, no_tables
 from analysis.sql.stored import stored
 from dissector.capture import open_capture
-from tests.analysis.answering import CAPTURES
 from tests.analysis.spark.sharding import exact
+from tests.captures.recorded import RECORDINGS
 
 Options = dict[str, Any]
 Source = Callable[[Answer, Options], pd.DataFrame]
@@ -149,11 +149,9 @@ def main() -> int:
     options = parser.parse_args()
     on_spark = in_session if options.spark else in_tasks
     wrong = 0
-    recordings = sorted(
-        path
-        for path in CAPTURES.iterdir()
-        if ".pcap" in path.name and (not options.names or path.name.split(".")[0] in options.names)
-    )
+    recordings = [
+        path for path in RECORDINGS if not options.names or path.name.split(".")[0] in options.names
+    ]
     for paths in batched(recordings, options.together):
         unequal = [*differences(paths, on_spark)]
         wrong += len(unequal)

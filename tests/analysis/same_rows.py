@@ -38,12 +38,12 @@ from dissector.runs import planning, worker
 from dissector.runs.plan import AnyRun
 from dissector.tables import TABLES
 from tests.analysis.spark.sharding import (
-    RECORDINGS,
     assert_same_rows,
     split_capture,
     write_with_one_process,
     write_with_spark,
 )
+from tests.captures.recorded import RECORDINGS
 from tests.dissector.runs.cutting import MEMORY, cut, differences, plain, tables
 
 if TYPE_CHECKING:

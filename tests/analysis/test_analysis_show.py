@@ -11,6 +11,7 @@ import pytest
 from analysis.display.exchange_tree import tree
 from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
+from tests.kafka_bytes import request, text
 
 
 def shown(*, secrets: bool = False, **columns: Any) -> list[str]:
@@ -19,15 +20,6 @@ def shown(*, secrets: bool = False, **columns: Any) -> list[str]:
         frame = columns.setdefault(f"{name}_frame", None)
         columns.setdefault(f"{name}_bytes", None if frame is None else len(frame) + 4)
     return [line.plain for line in tree(Exchange(**exchange(**columns)), secrets=secrets)]
-
-
-def text(value: str | bytes, size: str = ">h") -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return struct.pack(size, len(data)) + data
-
-
-def request(api_key: int, version: int, body: bytes, client_id: str = "app") -> bytes:
-    return struct.pack(">hhi", api_key, version, 7) + text(client_id) + body
 
 
 METADATA_0 = {"api_key": 3, "api": "Metadata", "api_version": 0}
@@ -239,3 +231,71 @@ def test_a_value_that_the_broker_calls_not_sensitive_is_shown(is_sensitive: bool
     assert ("604800000" in output) is not is_sensitive
     assert ("123456" in output) is not is_sensitive
     assert ("[redacted]" in output) is is_sensitive
+
+
+def test_what_a_field_holds_stands_below_it() -> None:
+    assignment = b"\0\0" + struct.pack(">i", 1) + text("orders") + struct.pack(">ii", 1, 4)
+    assignment += struct.pack(">i", -1)
+    frame = struct.pack(">ih", 7, 0) + struct.pack(">i", len(assignment)) + assignment
+    lines = shown(api_key=14, api="SyncGroup", api_version=0, response_frame=frame)
+    assert lines[-7:] == [
+        "       6  assignment             ConsumerProtocolAssignment version 0",
+        "      12    assigned_partitions  [1]",
+        "      16      [0]",
+        '      16        topic            "orders"',
+        "      24        partitions       [1]",
+        "      28          [0]            4",
+        "      32    user_data            null",
+    ]
+
+
+def test_a_forwarded_request_with_a_secret_and_without() -> None:
+    configs = struct.pack(">i", 2)
+    for name, value in (("retention.ms", "1000"), ("my.token", "hunter2")):
+        configs += text(name) + b"\0" + text(value)
+    inside = request(44, 0, struct.pack(">ib", 1, 2) + text("orders") + configs + b"\0")
+    frame = request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
+    columns = {"api_key": 58, "api": "Envelope", "api_version": 0, "request_frame": frame}
+    printed = "\n".join(shown(**columns))
+    assert "  IncrementalAlterConfigs version 0 request\n" in printed
+    assert "  44 IncrementalAlterConfigs\n" in printed
+    assert '"1000"' in printed
+    assert "hunter2" not in printed
+    assert '"hunter2"' in "\n".join(shown(secrets=True, **columns))
+
+
+def test_a_forwarded_request_that_is_wrong() -> None:
+    inside = request(3, 0, struct.pack(">i", 9) + b"hunter2")
+    frame = request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
+    columns = {"api_key": 58, "api": "Envelope", "api_version": 0, "request_frame": frame}
+    printed = "\n".join(shown(**columns))
+    assert "    ! 9 elements are announced and 7 bytes are left at byte 13" in printed
+    assert b"hunter2".hex() not in printed
+
+
+def test_a_token_without_a_header() -> None:
+    columns = {
+        "api_key": None, "api": "SaslToken", "api_version": None, "correlation_id": None,
+        "request_frame": b"\0alice\0hunter2", "response_frame": b"", "sasl_mechanism": "PLAIN",
+    }  # fmt: skip
+    lines = shown(**columns)
+    assert lines[4:8] == [
+        "       0  token       PLAIN message",
+        '       0    authzid   ""',
+        '       1    user      "alice"',
+        "       7    password  [redacted]",
+    ]
+    assert lines[-1] == "       0  token  (empty)"
+
+
+def test_a_cut_message_of_kraft_metadata_is_hidden() -> None:
+    head = struct.pack(">iihiih", 7, 0, 0, 0, 1, 18) + b"__cluster_metadata"
+    partition = struct.pack(">iihqqqii", 1, 0, 0, 5, 5, 0, -1, -1) + struct.pack(">i", 500)
+    columns = {"api_key": 1, "api": "Fetch", "api_version": 11}
+    frame = head + partition + b"some-salt"
+    printed = "\n".join(shown(response_frame=frame, response_bytes=900, **columns))
+    assert "[redacted]" in printed
+    assert b"some".hex(" ") not in printed
+    other = frame.replace(b"__cluster_metadata", b"_my-own-topic-here")
+    printed = "\n".join(shown(response_frame=other, response_bytes=900, **columns))
+    assert b"some".hex(" ") in printed

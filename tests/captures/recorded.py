@@ -7,7 +7,6 @@ TCP. `tests.rewriting` writes the TCP layer anew; here, frames keep their bytes.
 from __future__ import annotations
 
 import gzip
-import io
 import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from pathlib import Path
 import zstandard
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+RECORDINGS = sorted(CAPTURES.glob("*.pcap*"))
 ETHERNET, IPV6 = 14, 0x86DD
 FIN, SYN = 0x01, 0x02
 BEGINNING = 1_700_000_000 * 10**9
@@ -83,13 +83,17 @@ class Packet:
         return replace(self, frame=self.frame[:ETHERNET] + bytes(ip + tcp) + payload)
 
 
+def unpacked(path: Path) -> bytes:
+    """The bytes of a file, decompressed according to its suffix."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        return zstandard.ZstdDecompressor().stream_reader(data).read()
+    return gzip.decompress(data) if path.suffix == ".gz" else data
+
+
 def read(name: str) -> list[Packet]:
     """The TCP packets of a committed capture."""
-    content = (CAPTURES / name).read_bytes()
-    if name.endswith(".zst"):
-        content = zstandard.ZstdDecompressor().stream_reader(io.BytesIO(content)).read()
-    elif name.endswith(".gz"):
-        content = gzip.decompress(content)
+    content = unpacked(CAPTURES / name)
     magic, *_, link = struct.unpack("<IHHiIII", content[:24])
     assert link == 1
     packets, at = [], 24

@@ -104,7 +104,7 @@ def case(name: str) -> Case:
     errors = defaultdict(list)
     for row in tables["errors"].to_pylist():
         errors[row["connection_id"], row["correlation_id"]].append(row["error_code"])
-    facts = truth.read(CAPTURES / f"{name.partition('.')[0]}.truth.jsonl.zst")
+    facts = truth.read(name.partition(".")[0])
     return Case(exchanges, errors, tables["problems"].to_pylist(), facts)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 import re
@@ -13,7 +12,8 @@ from pathlib import Path
 import dpkt
 import pytest
 
-from tests.captures.truth import CAPTURES, CLIENTS, ROOT, client_logs, facts, ledger, unpacked
+from tests.captures.recorded import unpacked
+from tests.captures.truth import CAPTURES, CLIENTS, ROOT, client_logs, facts, ledger
 
 LARGEST, ALL_TOGETHER = 400_000, 20_000_000
 LEDGER = ledger()
@@ -56,12 +56,7 @@ def test_the_number_of_packets_is_that_of_the_ledger(name: str) -> None:
 
 def packets(path: Path) -> dpkt.pcap.UniversalReader:
     """The packets of a capture, as dpkt reads them."""
-    data = path.read_bytes()
-    if path.suffix == ".zst":
-        data = unpacked(path)
-    elif path.suffix == ".gz":
-        data = gzip.decompress(data)
-    return dpkt.pcap.UniversalReader(io.BytesIO(data))
+    return dpkt.pcap.UniversalReader(io.BytesIO(unpacked(path)))
 
 
 def test_captures_stay_small() -> None:
@@ -72,8 +67,7 @@ def test_captures_stay_small() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
 def test_nothing_of_the_recording_machine_is_kept(path: Path) -> None:
-    data = unpacked(path) if path.suffix == ".zst" else path.read_bytes()
-    assert PLACES.search(gzip.decompress(data) if path.suffix == ".gz" else data) is None
+    assert PLACES.search(unpacked(path)) is None
 
 
 def test_formats_and_links_of_all_kinds_are_there() -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,11 +19,11 @@ from dissector.errors import DecodeError, UnknownVersion
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.registry import error_name
 from dissector.tables.memberships import GROUP_TYPES
+from tests.captures.recorded import CAPTURES, RECORDINGS
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 WHOLE = sorted(
     path.name
-    for path in CAPTURES.glob("*.pcap*")
+    for path in RECORDINGS
     if not path.name.startswith(("kafka-4-cut-", "chatter", "kafka-4-quorum"))
 )
 

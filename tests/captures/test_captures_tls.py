@@ -6,7 +6,6 @@ import builtins
 import importlib.util
 import random
 import shutil
-import struct
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
@@ -14,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from dissector import CaptureError, DissectorError
 from dissector.capture import open_capture
+from tests.captures.recorded import CAPTURES
+from tests.robustness.robustness_damage import recording
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 CAPTURE, KEYS = CAPTURES / "kafka-4-tls.pcap.zst", CAPTURES / "kafka-4-tls.keys.log"
 CARRIED = CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
 
@@ -35,13 +34,8 @@ def read(path: Path, keylog: Path | None = None) -> dict[str, list[dict[str, Any
 
 def packets() -> tuple[bytes, list[bytes]]:
     """The header of the capture, and its records."""
-    data = zstandard.ZstdDecompressor().stream_reader(CAPTURE.read_bytes()).read()
-    records, at = [], 24
-    while at < len(data):
-        end = at + 16 + struct.unpack_from("<I", data, at + 8)[0]
-        records.append(data[at:end])
-        at = end
-    return data[:24], records
+    whole = recording(CAPTURE)
+    return whole.made_of(()), whole.packets
 
 
 def exchanged(rows: list[dict[str, Any]]) -> Counter[Key]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
+from tests.captures.recorded import unpacked
 
 ROOT = Path(__file__).parents[2]
 CAPTURES = ROOT / "captures"
@@ -76,11 +76,6 @@ def ledger() -> dict[str, LedgerRow]:
 def client_logs() -> list[str]:
     """Names of the captures whose facts are those of clients' logs."""
     return sorted({path.name.partition(".")[0] for path in CAPTURES.glob("*.log.zst")})
-
-
-def unpacked(path: Path) -> bytes:
-    """The content of a .zst file."""
-    return zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
 
 
 def facts(name: str) -> list[Fact]:

@@ -19,7 +19,8 @@ import pytest
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from dissector.tables import TABLES
-from tests.robustness.robustness_damage import CAPTURES, recording, recordings
+from tests.captures.recorded import CAPTURES, RECORDINGS
+from tests.robustness.robustness_damage import recording
 
 PACKET = 40
 """Bytes of a block of one packet: with its header in the file, each packet takes more."""
@@ -32,7 +33,7 @@ DAMAGED = ("cut-snaplen", "net-loss", "tls-secrets")
 
 def cases() -> list[tuple[str, int]]:
     """Names of recordings, and the bytes of a block."""
-    sizes = {path.name: len(recording(path).data) for path in recordings()}
+    sizes = {path.name: len(recording(path).data) for path in RECORDINGS}
     return [
         (name, block_bytes)
         for name, size in sizes.items()

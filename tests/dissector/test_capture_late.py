@@ -15,10 +15,10 @@ import pytest
 
 import dissector
 from tests.captures import recorded
+from tests.captures.recorded import CAPTURES, RECORDINGS
 from tests.dissector.records import records_writers
 from tests.dissector.streams.dialogue import request, response
 from tests.robustness.late_start import NO_BROKER, survey
-from tests.robustness.robustness_damage import CAPTURES, recordings
 
 FIN, SYN, ACK = 0x01, 0x02, 0x10
 SWAPPED = {
@@ -36,7 +36,7 @@ SWAPPED = {
 
 
 @pytest.mark.sampled(4)
-@pytest.mark.parametrize("path", recordings(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
 def test_no_broker_is_the_client(path: Path) -> None:
     starts = [*SWAPPED.get(path.name, ()), len(path.name) % 5 + 1, 40 + len(path.name)]
     figures = survey(path, starts, window=150, verbose=False)

@@ -19,6 +19,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.dissector.streams.dialogue import framed, request
+from tests.kafka_bytes import text
 from tests.rewriting.cases import write
 from tests.rewriting.flows import Chunk, Flow, Recording
 from tests.rewriting.network import Options, packets
@@ -27,10 +28,6 @@ CLIENT, BROKER = (bytes([10, 0, 0, 1]), 40_001), (bytes([10, 0, 0, 9]), 9092)
 SEGMENT = 1448
 BLOCKS = [1 << 25, 16_000, 40]
 """The last is smaller than any packet with its record header: a packet a block."""
-
-
-def text(value: bytes) -> bytes:
-    return struct.pack(">h", len(value)) + value
 
 
 def metadata(correlation: int) -> bytes:

@@ -18,8 +18,8 @@ import zstandard
 
 from dissector import DissectorError, open_capture
 from dissector.packets import open_packets
+from tests.captures.recorded import CAPTURES, RECORDINGS, unpacked
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 TLS = CAPTURES / "kafka-4-tls.pcap.zst"
 TLS_KEYS = CAPTURES / "kafka-4-tls.keys.log"
 TLS_PORT = 9092
@@ -41,10 +41,6 @@ FRAME = 4_000
 TLS_BYTES = 6_000
 """Bytes of a TLS connection's beginning."""
 
-_UNPACK: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.decompress,
-    ".zst": lambda data: zstandard.ZstdDecompressor().stream_reader(data).read(),
-}
 _PACK: tuple[Callable[[bytes], bytes], ...] = (
     gzip.compress,
     zstandard.compress,
@@ -54,14 +50,7 @@ _PACK: tuple[Callable[[bytes], bytes], ...] = (
 
 def captures(few: bool) -> list[Path]:
     """The captures to take seeds from."""
-    paths = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
-    return [path for path in paths if not few or path.name in FEW]
-
-
-def unpacked(path: Path) -> bytes:
-    """A capture, decompressed."""
-    data = path.read_bytes()
-    return _UNPACK[path.suffix](data) if path.suffix in _UNPACK else data
+    return [path for path in RECORDINGS if not few or path.name in FEW]
 
 
 def heads(few: bool) -> Iterator[bytes]:

@@ -6,7 +6,6 @@ each end sent, in order of capture. A recording without all bytes of its streams
 
 from __future__ import annotations
 
-import gzip
 import io
 import ipaddress
 from collections.abc import Iterator
@@ -15,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 import dpkt
-import zstandard
 
-CAPTURES = Path(__file__).parents[2] / "captures"
+from tests.captures.recorded import CAPTURES, unpacked
+
 SYN, FIN, ACK = dpkt.tcp.TH_SYN, dpkt.tcp.TH_FIN, dpkt.tcp.TH_ACK
 _MODULO = 1 << 32
 
@@ -142,11 +141,7 @@ def _is_new(stream: _Stream | None, isn: int) -> bool:
 
 def _packets(path: Path) -> Iterator[tuple[int, Address, Address, dpkt.tcp.TCP]]:
     """Time in ns, source, target and header of each TCP packet."""
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        data = gzip.decompress(data)
-    elif path.suffix == ".zst":
-        data = zstandard.ZstdDecompressor().stream_reader(data).read()
+    data = unpacked(path)
     file = io.BytesIO(data)
     is_pcapng = data.startswith(b"\x0a\x0d\x0d\x0a")
     reader = dpkt.pcapng.Reader(file) if is_pcapng else dpkt.pcap.Reader(file)

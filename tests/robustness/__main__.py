@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from tests.captures.recorded import RECORDINGS
 from tests.robustness.bundled_survey import BundledSurvey, can_bundle
 from tests.robustness.robustness_damage import (
     KINDS,
@@ -27,7 +28,6 @@ from tests.robustness.robustness_damage import (
     places_in,
     places_of,
     recording,
-    recordings,
 )
 from tests.robustness.robustness_truth import Truth, truth
 
@@ -134,7 +134,7 @@ def main() -> int:
     os.nice(10)
     places = None if options.exhaustive else options.places
     until = math.inf if options.seconds is None else time.monotonic() + options.seconds
-    paths = [*(options.captures or recordings())]
+    paths = [*(options.captures or RECORDINGS)]
     if options.exhaustive:
         paths.sort(key=lambda path: len(recording(path).begin))
     work = partial(

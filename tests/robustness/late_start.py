@@ -24,8 +24,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tests.captures.recorded import RECORDINGS
 from tests.robustness.bundles import COPIES, Copies, missing
-from tests.robustness.robustness_damage import Recording, recording, recordings
+from tests.robustness.robustness_damage import Recording, recording
 from tests.robustness.robustness_truth import SAME, Exchange, capture_file, read, rows, truth
 
 Endpoint = tuple[str, int]
@@ -204,7 +205,7 @@ def main() -> int:
     starts = range(1, options.packets + 1, options.step)
     work = partial(survey, starts=starts, window=options.window, verbose=options.verbose)
     total = Figures()
-    paths = options.captures or recordings()
+    paths = options.captures or RECORDINGS
     with ProcessPoolExecutor(options.jobs) as pool:
         for path, figures in zip(paths, pool.map(work, paths), strict=True):
             print(path.name, figures)

@@ -13,7 +13,6 @@ of the cut inside a packet has no effect: the reader ignores an incomplete packe
 
 from __future__ import annotations
 
-import gzip
 import random
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
-CAPTURES = Path(__file__).parents[2] / "captures"
+from tests.captures.recorded import unpacked
+
 FLIPPED = 4096
 """Bytes at the beginning of a file, each of which is inverted."""
 NEIGHBOURS = 16
@@ -44,6 +43,12 @@ class Recording:
     begin: NDArray[np.int64]
     """Begin and end of each packet's record in `data`; shape (packets,)."""
     end: NDArray[np.int64]
+
+    @property
+    def packets(self) -> list[bytes]:
+        """The record of each packet."""
+        places = zip(self.begin.tolist(), self.end.tolist(), strict=True)
+        return [self.data[begin:end] for begin, end in places]
 
     def made_of(self, packets: Sequence[int] | NDArray[np.int64]) -> bytes:
         """The file with those packets only, in that order; what stands among them comes first."""
@@ -68,18 +73,9 @@ class Damage:
     """Every other packet has its time, and the first of several copies is still the first."""
 
 
-def recordings() -> list[Path]:
-    """All committed captures."""
-    return sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
-
-
 def recording(path: Path) -> Recording:
-    """One of them."""
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        data = gzip.decompress(data)
-    elif path.suffix == ".zst":
-        data = zstandard.ZstdDecompressor().stream_reader(data).read()
+    """A capture."""
+    data = unpacked(path)
     spans = list(_pcapng(data) if data.startswith(_PCAPNG) else _pcap(data))
     begin, end = np.array(spans, np.int64).T
     return Recording(path.name, data, begin, end)

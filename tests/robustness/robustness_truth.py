@@ -31,7 +31,8 @@ from dissector import open_capture
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
 from dissector.packets.block import SYN
-from tests.robustness.robustness_damage import CAPTURES, Damage, Recording
+from tests.captures.recorded import CAPTURES
+from tests.robustness.robustness_damage import Damage, Recording
 
 SAME = (
     "client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api_version",

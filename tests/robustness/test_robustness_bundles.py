@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.captures.recorded import CAPTURES
 from tests.robustness.bundled_survey import KINDS as BUNDLED
 from tests.robustness.bundled_survey import BundledSurvey, can_bundle
 from tests.robustness.bundles import HEADER, Copies, missing
-from tests.robustness.robustness_damage import CAPTURES, KINDS, places_in, recording
+from tests.robustness.robustness_damage import KINDS, places_in, recording
 from tests.robustness.robustness_truth import capture_file, read, truth
 
 

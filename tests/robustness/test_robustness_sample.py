@@ -6,8 +6,9 @@ from collections import Counter
 
 import pytest
 
+from tests.captures.recorded import CAPTURES
 from tests.robustness.__main__ import survey
-from tests.robustness.robustness_damage import CAPTURES, KINDS, damaged, recording
+from tests.robustness.robustness_damage import KINDS, damaged, recording
 from tests.robustness.robustness_truth import truth
 
 SAMPLE = (

@@ -10,9 +10,8 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made, printed
 from tests.analysis.made_rows import SECOND, START, connection, exchange
-from tools.record.kafka.truth import read
 
 NAME = "kafka-4-tuned"
 PRODUCERS = ("bulk-writer", "orders-writer", "metrics-writer", "sleepy-writer")
@@ -34,12 +33,6 @@ def settings(client_id: str) -> dict[str, tuple[str, str]]:
     )
 
 
-def printed(client_id: str, event: str, kind: str) -> dict[str, str]:
-    """The settings or metrics that a client printed."""
-    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
-    return next(f[kind] for f in facts if f.get("event") == event and f["client_id"] == client_id)
-
-
 def as_configured(setting: str, value: str, configured: str) -> bool:
     """Whether a value that requests contain is that of the configuration."""
     if setting == "acks":
@@ -51,7 +44,7 @@ def as_configured(setting: str, value: str, configured: str) -> bool:
 
 @pytest.mark.parametrize("client_id", PRODUCERS + CONSUMERS)
 def test_seen_settings_are_those_of_the_client(client_id: str) -> None:
-    configured = printed(client_id, "configured", "settings")
+    configured = printed(NAME, client_id, "configured", "settings")
     seen = {
         name: value for name, (value, evidence) in settings(client_id).items() if evidence == "seen"
     }
@@ -74,9 +67,9 @@ def test_inferred_settings_are_near_those_of_the_client() -> None:
     assert about("metrics-writer", "linger.ms") <= 5
     assert about("busy-reader", "heartbeat.interval.ms") == pytest.approx(500, rel=0.1)
     for client_id in ("bulk-writer", "orders-writer"):
-        largest = float(printed(client_id, "measured", "metrics")["batch-size-max"])
+        largest = float(printed(NAME, client_id, "measured", "metrics")["batch-size-max"])
         assert about(client_id, "batch.size") == largest
-        assert largest <= int(printed(client_id, "configured", "settings")["batch.size"])
+        assert largest <= int(printed(NAME, client_id, "configured", "settings")["batch.size"])
     assert about("bulk-writer", "max.in.flight.requests.per.connection") == 5  # Java's default
 
 
@@ -86,7 +79,7 @@ def test_full_batches_do_not_show_linger() -> None:
 
 @pytest.mark.parametrize("client_id", PRODUCERS + CONSUMERS)
 def test_counts_are_the_metrics_of_the_client(client_id: str) -> None:
-    metrics, row = printed(client_id, "measured", "metrics"), rows().loc[client_id]
+    metrics, row = printed(NAME, client_id, "measured", "metrics"), rows().loc[client_id]
     assert row["connections"] == float(metrics["connection-creation-total"])
     # The client prints its metrics before it closes, which takes requests.
     assert 0 <= row["requests"] - float(metrics["request-total"]) <= 2

@@ -8,7 +8,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import capture, made
 from tools.record.kafka.truth import read
 
 MS = 1_000_000
@@ -22,7 +22,7 @@ def of_clients() -> pd.DataFrame:
 
     The first ones waited in the producer for its connections.
     """
-    rows = pd.DataFrame(read(CAPTURES / "kafka-4-followed.truth.jsonl.zst"))
+    rows = pd.DataFrame(read("kafka-4-followed"))
     sent = rows.query("event == 'produced' and client_id == 'producer'")[WHERE]
     got = rows.query("event == 'received'").drop_duplicates(["client_id", *WHERE])
     got = got.merge(sent.query("offset > 4"), on=WHERE)

@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import SECOND, START
 from tools.record.kafka.truth import read
 
@@ -24,7 +24,7 @@ def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
 @cache
 def log(topic: str) -> pd.Series:
     """The number of the record at each offset: the producer numbered its records."""
-    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+    facts = read(NAME)
     records = [f for f in facts if f.get("event") == "received" and f["topic"] == topic]
     values = {record["offset"]: int(record["value"].split()[1]) for record in records}
     return pd.Series(values).sort_index()

@@ -12,7 +12,7 @@ import analysis
 from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.made_rows import START, connection, exchange
-from tests.captures.truth import unpacked
+from tests.captures.recorded import unpacked
 
 MS = 1_000_000
 

@@ -10,9 +10,8 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.answering import broker_log, capture, made, printed
 from tests.analysis.made_rows import START, exchange
-from tools.record.kafka.truth import read
 
 NAME = "kafka-4-tuned"
 READERS = ("busy-reader", "tiny-reader", "narrow-reader", "patient-reader")
@@ -22,12 +21,6 @@ MS = 1_000_000
 @cache
 def rows(name: str = NAME) -> pd.DataFrame:
     return analysis.fetches(capture(name, ANSWERS["fetches"].tables)).set_index("client_id")
-
-
-def printed(client_id: str, event: str, kind: str) -> dict[str, str]:
-    """The settings or metrics that a client printed."""
-    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
-    return next(f[kind] for f in facts if f.get("event") == event and f["client_id"] == client_id)
 
 
 @pytest.mark.parametrize("client_id", READERS)
@@ -42,7 +35,7 @@ def test_counts_and_waits_are_those_of_the_broker(client_id: str) -> None:
 
 @pytest.mark.parametrize("client_id", READERS)
 def test_records_are_those_that_the_client_read(client_id: str) -> None:
-    metrics = printed(client_id, "measured", "metrics")
+    metrics = printed(NAME, client_id, "measured", "metrics")
     row = rows().loc[client_id]
     # The client prints its metrics before it closes; a last Fetch may be in flight.
     assert 0 <= row["records"] - float(metrics["records-consumed-total"]) <= 1
@@ -52,14 +45,16 @@ def test_records_are_those_that_the_client_read(client_id: str) -> None:
 def test_truncated_batches_do_not_reach_the_program() -> None:
     batches = 19
     header = 61  # bytes of a record batch that the client's metric does not count
-    read_bytes = float(printed("narrow-reader", "measured", "metrics")["bytes-consumed-total"])
+    read_bytes = float(
+        printed(NAME, "narrow-reader", "measured", "metrics")["bytes-consumed-total"]
+    )
     row = rows().loc["narrow-reader"]
     assert row["bytes"] - row["cut_bytes"] == read_bytes + batches * header
 
 
 @pytest.mark.parametrize("client_id", READERS)
 def test_settings_are_those_of_the_client(client_id: str) -> None:
-    settings, row = printed(client_id, "configured", "settings"), rows().loc[client_id]
+    settings, row = printed(NAME, client_id, "configured", "settings"), rows().loc[client_id]
     assert row["min_bytes"] == settings["fetch.min.bytes"]
     assert row["max_wait_ms"] == settings["fetch.max.wait.ms"]
     assert row["partition_max_bytes"] == settings["max.partition.fetch.bytes"]

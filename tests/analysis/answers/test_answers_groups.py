@@ -11,7 +11,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import capture, made
 from tools.record.kafka.truth import read
 
 MS = 1_000_000
@@ -46,7 +46,7 @@ def rebalances(name: str, *tables: str) -> pd.DataFrame:
 
 def coordinator_log(name: str, *patterns: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
     """The time and the match of each matching line in the log of the coordinators."""
-    for row in read(CAPTURES / f"{name}.truth.jsonl.zst"):
+    for row in read(name):
         for pattern in patterns:
             if row["source"] == "coordinator" and (match := pattern.search(row["message"])):
                 yield row["time"], match
@@ -97,7 +97,7 @@ def test_the_cost_is_what_the_members_log() -> None:
         capture("kafka-4-followed", ("memberships", "partitions", "exchanges")), show="cost"
     )
     log = pd.DataFrame(
-        row for row in read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+        row for row in read("kafka-4-followed")
         if row["source"] == "client"
     )  # fmt: skip
     members = {"workers": ["a", "b", "c"], "modern": ["d", "e"]}

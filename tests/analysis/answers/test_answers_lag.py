@@ -10,7 +10,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import exchange
 from tools.record.kafka.truth import read
 
@@ -20,7 +20,7 @@ WHERE = ["group_id", "partition"]
 
 def clients(event: str) -> pd.DataFrame:
     """The log entries of clients for an event."""
-    rows = read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+    rows = read("kafka-4-followed")
     return pd.DataFrame([row for row in rows if row.get("event") == event])
 
 
@@ -79,7 +79,7 @@ def test_an_aborted_one_does_not_count() -> None:
 @pytest.mark.parametrize("reported_by", ["leaders", "administrators"])
 def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(reported_by: str) -> None:
     """The output of kafka-share-groups, from leaders' requests and from responses to the tool."""
-    rows = read(CAPTURES / "kafka-4-group-share.truth.jsonl.zst")
+    rows = read("kafka-4-group-share")
     shown = pd.DataFrame([row for row in rows if row["source"] == "share-groups"])
     before, after = (each.set_index("partition") for _, each in shown.groupby("time"))
     tables: dict[str, Any] = dict(capture("kafka-4-group-share", NEEDS))

@@ -10,7 +10,7 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.leadership import CLIENT_COLUMNS
 from dissector.errors import DissectorError
-from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.answering import broker_log, capture, made
 from tools.record.kafka.truth import read
 
 NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
@@ -19,7 +19,7 @@ CODES = {"NOT_LEADER_OR_FOLLOWER": 6, "FENCED_LEADER_EPOCH": 74, "UNKNOWN_LEADER
 
 
 def events(name: str, event: str) -> list[dict[str, Any]]:
-    rows = read(CAPTURES / f"{name}.truth.jsonl.zst")
+    rows = read(name)
     return [row for row in rows if row.get("event") == event]
 
 

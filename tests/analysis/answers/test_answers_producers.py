@@ -15,7 +15,7 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.producers import GAP_COLUMNS, TRANSACTION_COLUMNS
 from dissector.errors import DissectorError
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import capture, made
 from tools.record.kafka.truth import read
 
 NEEDS = ("batches", "transactions")
@@ -25,7 +25,7 @@ CLIENT_MS = 60
 
 
 def test_transactions_are_those_of_their_client() -> None:
-    rows = read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+    rows = read("kafka-4-followed")
     logged = [row for row in rows if row["source"] == "client" and "transactional_id" in row]
     begun = [row["time"] for row in logged if row["event"] == "begun"]
     ended = [row for row in logged if row["event"] != "begun"]
@@ -43,7 +43,7 @@ def test_transactions_are_those_of_their_client() -> None:
 def test_a_transaction_that_timed_out_ends_as_in_the_coordinators_log() -> None:
     (rollback,) = [
         row["time"]
-        for row in read(CAPTURES / "kafka-4-followed.truth.jsonl.zst")
+        for row in read("kafka-4-followed")
         if re.search("rollback .* transactionalId copier due to timeout", row.get("message", ""))
     ]
     spans = analysis.producers(capture("kafka-4-followed", NEEDS), show="transactions")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -10,9 +9,9 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import connection
-from tools.record.kafka.truth import Row, read
+from tools.record.kafka.truth import read
 
 NAME = "kafka-4-replicated"
 MS = 1_000_000
@@ -20,11 +19,6 @@ MS = 1_000_000
 
 def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
     return analysis.replication(capture(name, ANSWERS["replication"].tables), **options)
-
-
-@cache
-def facts() -> list[Row]:
-    return read(CAPTURES / f"{NAME}.truth.jsonl.zst")
 
 
 def test_producers_wait_for_followers_as_long_as_the_leader_logs() -> None:
@@ -44,7 +38,7 @@ def test_producers_wait_for_followers_as_long_as_the_leader_logs() -> None:
 
 
 def test_the_follower_is_out_of_sync_when_the_leader_logs_it() -> None:
-    (shrink,) = [fact for fact in facts() if fact["source"] == "isr"]
+    (shrink,) = [fact for fact in read(NAME) if fact["source"] == "isr"]
     (row,) = rows().query("topic == 'orders'").to_dict("records")
     assert (row["replica_id"], row["leaders"]) == (2, "127.0.0.1:9092")
     assert "from 2,1 to 1" in shrink["message"]
@@ -53,7 +47,7 @@ def test_the_follower_is_out_of_sync_when_the_leader_logs_it() -> None:
 
 
 def test_the_longest_pause_is_that_of_the_process() -> None:
-    events = [fact for fact in facts() if fact.get("event") in ("paused", "resumed")]
+    events = [fact for fact in read(NAME) if fact.get("event") in ("paused", "resumed")]
     pauses = [b["time"] - a["time"] for a, b in zip(events[::2], events[1::2], strict=True)]
     (row,) = rows().query("topic == 'orders'").to_dict("records")
     assert row["pause_max_ms"] == pytest.approx(max(pauses) / MS, abs=100)

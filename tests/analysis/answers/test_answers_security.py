@@ -23,13 +23,9 @@ def rows(name: str = NAME) -> pd.DataFrame:
     return analysis.security(capture(name, ANSWERS["security"].tables))
 
 
-def logged() -> list[dict[str, Any]]:
-    return read(CAPTURES / f"{NAME}.truth.jsonl.zst")
-
-
 def test_failed_logins_are_those_in_the_log() -> None:
     lines = [
-        row["message"] for row in logged() if "Failed authentication" in str(row.get("message"))
+        row["message"] for row in read(NAME) if "Failed authentication" in str(row.get("message"))
     ]
     (row,) = rows().query("finding == 'failed login'").to_dict("records")
     assert (row["client_id"], row["count"]) == ("mallory", len(lines))
@@ -38,7 +34,7 @@ def test_failed_logins_are_those_in_the_log() -> None:
 
 def test_denied_requests_are_those_in_the_log() -> None:
     denied = re.compile(r"Principal = User:(\S+) is Denied .* resource = (\w+):.* request = (\w+) ")
-    matches = [denied.match(str(row.get("message"))) for row in logged()]
+    matches = [denied.match(str(row.get("message"))) for row in read(NAME)]
     expected = Counter(match.group(1, 2, 3) for match in matches if match)
     seen = {
         (row["client_id"], row["error"].split("_")[0].title(), row["resource"].split()[0]): row[
@@ -53,7 +49,7 @@ def test_denied_requests_are_those_in_the_log() -> None:
 def test_protocols_are_those_of_the_request_log() -> None:
     expected = {
         (row["client_id"], row["security_protocol"])
-        for row in logged()
+        for row in read(NAME)
         if row["source"] == "broker"
     }
     seen = rows()[["client_id", "protocol"]].drop_duplicates()

@@ -14,7 +14,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import connection, exchange
 from tools.record.kafka.truth import read
 
@@ -28,7 +28,7 @@ def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
 
 @cache
 def log() -> pd.DataFrame:
-    facts = read(CAPTURES / f"{NAME}.truth.jsonl.zst")
+    facts = read(NAME)
     return pd.DataFrame([fact for fact in facts if fact.get("event") == "received"])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -23,20 +22,15 @@ def held(name: str = NAME, **options: Any) -> pd.DataFrame:
     return analysis.stuck(capture(name, ANSWERS["stuck"].tables), **options)
 
 
-@cache
-def facts() -> list[Row]:
-    return read(CAPTURES / f"{NAME}.truth.jsonl.zst")
-
-
 def printed(command: str) -> list[dict[str, str]]:
     """The rows of the table that a tool printed."""
-    lines = [fact["line"] for fact in facts() if fact.get("command") == command]
+    lines = [fact["line"] for fact in read(NAME) if fact.get("command") == command]
     cells = [line.split() for line in lines if "has no active members" not in line]
     return [dict(zip(cells[0], row, strict=True)) for row in cells[1:]]
 
 
 def event(client_id: str, name: str) -> Row:
-    return next(f for f in facts() if f.get("client_id") == client_id and f.get("event") == name)
+    return next(f for f in read(NAME) if f.get("client_id") == client_id and f.get("event") == name)
 
 
 def test_the_open_transaction_is_the_one_that_kafka_transactions_describes() -> None:

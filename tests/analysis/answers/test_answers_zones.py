@@ -11,7 +11,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
-from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import connection, exchange
 from tools.record.kafka.truth import read
 
@@ -46,9 +46,7 @@ def test_pairs_of_zones_are_those_of_the_broker_log() -> None:
 
 def test_consumers_read_from_the_replica_that_they_report() -> None:
     reported = {
-        fact["client_id"]: fact["metrics"]
-        for fact in read(CAPTURES / f"{NAME}.truth.jsonl.zst")
-        if fact.get("event") == "measured"
+        fact["client_id"]: fact["metrics"] for fact in read(NAME) if fact.get("event") == "measured"
     }
     log = broker_log(NAME).query("api == 'FETCH'").groupby("client_id")["record_bytes"].sum()
     actual = consumers(zones=ZONES)

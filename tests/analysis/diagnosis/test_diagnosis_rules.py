@@ -13,7 +13,7 @@ import pytest
 from analysis.answers import ANSWERS
 from analysis.diagnosis.catalog import RULES
 from dissector.tables import TABLES
-from tests.analysis.answering import CAPTURES, broker_log
+from tests.analysis.answering import broker_log
 from tests.analysis.diagnosis.diagnosing import finding_of, findings, rows_of
 from tools.record.kafka.truth import read
 
@@ -104,7 +104,7 @@ def test_zero_windows_are_those_of_the_kernel() -> None:
     """Linux counts all windows that the hosts of a recording closed."""
     (counted,) = (
         row["TCPToZeroWindowAdv"]
-        for row in read(CAPTURES / "kafka-4-slow-reader.truth.jsonl.zst")
+        for row in read("kafka-4-slow-reader")
         if row.get("event") == "counted"
     )
     finding = finding_of("kafka-4-slow-reader", "zero_windows", "slow-reader")
@@ -115,7 +115,7 @@ def test_zero_windows_are_those_of_the_kernel() -> None:
 
 
 def test_the_leader_of_all_partitions_is_that_of_an_admin_client() -> None:
-    rows = read(CAPTURES / "kafka-4-unbalanced.truth.jsonl.zst")
+    rows = read("kafka-4-unbalanced")
     leaders = Counter(row["leader"] for row in rows if row.get("event") == "described")
     numbers = finding_of("kafka-4-unbalanced", "leader_skew")["numbers"]
     assert leaders == {numbers["broker"]: numbers["leads"]} == {1: 12}
@@ -203,7 +203,7 @@ def test_a_group_that_exceeds_max_poll_interval() -> None:
     finding = finding_of("kafka-4-misused", "rebalances")
     assert finding["subject"] == "group `workers`"
     assert finding["setting"] == "max.poll.interval.ms"
-    rows = read(CAPTURES / "kafka-4-misused.truth.jsonl.zst")
+    rows = read("kafka-4-misused")
     messages = [row["message"] for row in rows if row["source"] == "coordinator"]
     logged = [text for text in messages if "Stabilized group workers generation" in text]
     assert f"rebalanced {len(logged):,} times" in finding["sentence"]

@@ -144,7 +144,7 @@ def test_the_lag_is_what_an_administrator_sees() -> None:
     for name, batch in open_capture(path).stream(["partitions"]):
         metrics.read(name, batch)
     samples = scraped(metrics)
-    facts = read(path.with_name("kafka-4-followed.truth.jsonl.zst"))
+    facts = read("kafka-4-followed")
     lags = [fact for fact in facts if fact.get("event") == "lag"]
     for group in ("workers", "modern"):
         expected = sum(f["end"] - f["committed"] for f in lags if f["group_id"] == group)

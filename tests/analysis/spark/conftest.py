@@ -35,6 +35,15 @@ def spark(java: None) -> Iterator[SparkSession]:
     spark_session.stop()
 
 
+@pytest.fixture(scope="module")
+def registered(spark: SparkSession) -> SparkSession:
+    """The session, with the data source."""
+    import analysis.spark
+
+    analysis.spark.register(spark)
+    return spark
+
+
 @pytest.fixture
 def slow() -> None:
     """Skip the test unless SLOW is set."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import struct
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,53 +20,25 @@ from analysis.spark.writing import RunFiles
 from bench import inputs
 from dissector.capture import open_capture
 from dissector.packets import open_packets
-from dissector.packets.byte_input import ByteInput
+from tests.captures.recorded import CAPTURES
+from tests.robustness.robustness_damage import recording
 
-CAPTURES = Path(__file__).parents[3] / "captures"
-RECORDINGS = sorted(path for path in CAPTURES.iterdir() if {".pcap", ".pcapng"} & {*path.suffixes})
 TABLES = (
     "exchanges", "errors", "connections", "topics", "partitions", "memberships", "transactions",
     "brokers", "batches", "decompressed_batches", "records",
 )  # fmt: skip
 TEST_TABLES = ("exchanges", "errors", "batches", "connections")
-PCAPNG, ENHANCED_PACKET = b"\n\r\r\n", 6
-
-
-def plain(path: Path) -> bytes:
-    """The bytes of a capture, decompressed."""
-    source = ByteInput(str(path))
-    parts = []
-    while part := source.take(1 << 20):
-        parts.append(part)
-    source.close()
-    return b"".join(parts)
-
-
-def packets(data: bytes) -> tuple[bytes, list[bytes]]:
-    """The header of a little-endian capture, and the record of each packet."""
-    is_ng = data.startswith(PCAPNG)
-    head, records, at = (b"", [], 0) if is_ng else (data[:24], [], 24)
-    while at < len(data):
-        kind, size = struct.unpack_from("<II", data, at if is_ng else at + 4)
-        record = data[at : at + (size if is_ng else 16 + size)]
-        if is_ng and kind != ENHANCED_PACKET:
-            head += record
-        else:
-            records.append(record)
-        at += len(record)
-    return head, records
 
 
 def split_capture(path: Path, folder: Path, files: int, *, shuffled: bool = False) -> list[str]:
     """Divide the packets of a capture among files, in sequence or at random."""
-    head, records = packets(plain(path))
-    file_index = [index * files // max(len(records), 1) for index in range(len(records))]
+    whole = recording(path)
+    file_index = np.arange(len(whole.begin)) * files // max(len(whole.begin), 1)
     if shuffled:
         random.Random(files).shuffle(file_index)
     paths = [folder / f"{path.name}.{files}.{index}" for index in range(files)]
     for index, target in enumerate(paths):
-        parts = (r for r, number in zip(records, file_index, strict=True) if number == index)
-        target.write_bytes(head + b"".join(parts))
+        target.write_bytes(whole.made_of(np.flatnonzero(file_index == index)))
     return [*map(str, paths)]
 
 

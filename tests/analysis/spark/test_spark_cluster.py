@@ -15,7 +15,6 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
 from tests.analysis.spark.sharding import (
     CAPTURES,
-    RECORDINGS,
     TEST_TABLES,
     assert_same_rows,
     disjoint_groups,
@@ -24,6 +23,7 @@ from tests.analysis.spark.sharding import (
     split_captures,
     write_with_one_process,
 )
+from tests.captures.recorded import RECORDINGS
 from tests.dissector.runs.cutting import may_mount
 
 DRIVER = "tests.analysis.spark.cluster_driver"

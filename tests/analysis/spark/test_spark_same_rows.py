@@ -16,7 +16,6 @@ from analysis.spark.options import Request
 from dissector.runs import planning
 from tests.analysis.spark.sharding import (
     CAPTURES,
-    RECORDINGS,
     TABLES,
     TEST_TABLES,
     assert_same_rows,
@@ -28,7 +27,7 @@ from tests.analysis.spark.sharding import (
     write_with_spark,
 )
 from tests.captures import recorded
-from tests.captures.recorded import Packet
+from tests.captures.recorded import RECORDINGS, Packet
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
 DIFFICULT = [

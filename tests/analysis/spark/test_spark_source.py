@@ -25,7 +25,8 @@ from analysis.spark.schemas import check_schema, to_spark
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.sharding import CAPTURES, packets, plain, split_capture, texts
+from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
+from tests.robustness.robustness_damage import recording
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SECOND = 10**9
@@ -34,21 +35,16 @@ SOON = 60
 _PROBLEM = {"capture", "packet", "connection_id", "stage", "kind", "offset", "bytes"}
 
 
-@pytest.fixture(scope="module")
-def read(spark: SparkSession) -> SparkSession:
-    analysis.spark.register(spark)
-    return spark
-
-
-def test_a_damaged_file_among_good_ones_gives_problems(read: SparkSession, tmp_path: Path) -> None:
+def test_a_damaged_file_among_good_ones_gives_problems(
+    registered: SparkSession, tmp_path: Path
+) -> None:
     paths = split_capture(QUOTAS, tmp_path, 4)
-    head, records = packets(plain(Path(paths[1])))
-    records[40] = bytes(100)
-    Path(paths[1]).write_bytes(head + b"".join(records))
+    whole = recording(Path(paths[1]))
+    Path(paths[1]).write_bytes(whole.data.replace(whole.packets[40], bytes(100)))
     Path(paths[2]).write_bytes(b"")
     Path(paths[3]).write_bytes(b"no capture at all")
     expected = open_capture(paths).tables(["exchanges", "problems"])
-    tables = analysis.spark.load(read, paths, [*expected])
+    tables = analysis.spark.load(registered, paths, [*expected])
     for name, table in expected.items():
         actual = tables[name].toArrow()
         same = [to_spark(name, batch) for batch in table.to_batches()]
@@ -67,17 +63,17 @@ def test_a_folder_without_captures_is_an_input_as_in_one_process(tmp_path: Path)
     assert plan.inputs(paths)[0] == [*open_capture(paths).paths] == paths
 
 
-def test_sql_with_options(read: SparkSession) -> None:
+def test_sql_with_options(registered: SparkSession) -> None:
     exchanges = open_capture(QUOTAS).tables(["exchanges"])["exchanges"]
     until = exchanges["request_time"].cast("int64")[0].as_py() // SECOND * SECOND + 10 * SECOND
     moment = datetime.fromtimestamp(until // SECOND, UTC).isoformat()
-    read.sql(
+    registered.sql(
         f"""create or replace temporary view asked using kafka_capture options (
             path '{QUOTAS}', apis 'Metadata, 0', until '{moment}',
             columns 'api, request_time_ns, client_id')"""
     )
-    assert read.table("asked").columns == ["api", "request_time_ns", "client_id"]
-    actual = read.sql("select api, request_time_ns, client_id from asked").toArrow()
+    assert registered.table("asked").columns == ["api", "request_time_ns", "client_id"]
+    actual = registered.sql("select api, request_time_ns, client_id from asked").toArrow()
     time = exchanges["request_time"].cast("int64")
     has_api = pc.is_in(exchanges["api"], pa.array(["Metadata", "Produce"]))
     expected = exchanges.filter(pc.and_(has_api, pc.less(time, until)))
@@ -87,15 +83,15 @@ def test_sql_with_options(read: SparkSession) -> None:
     )
     assert {*actual["api"].to_pylist()} <= {"Metadata", "Produce"}
     # Another query of the view does not reuse the filter of the first one.
-    assert read.sql("select count(*) from asked where api = 'Metadata'").first()[0] == sum(
+    assert registered.sql("select count(*) from asked where api = 'Metadata'").first()[0] == sum(
         api == "Metadata" for api in actual["api"].to_pylist()
     )
-    assert read.sql("select count(*) from asked").first()[0] == len(actual)
+    assert registered.sql("select count(*) from asked").first()[0] == len(actual)
 
 
-def test_records_without_values(read: SparkSession) -> None:
+def test_records_without_values(registered: SparkSession) -> None:
     actual = (
-        read.read.format("kafka_capture")
+        registered.read.format("kafka_capture")
         .options(table="records", values="false")
         .load([str(QUOTAS)])
         .toArrow()
@@ -147,19 +143,21 @@ def test_a_schema_has_columns_of_the_table(fields: list[StructField], message: s
     check_schema("exchanges", StructType([StructField("api", StringType(), nullable=False)]))
 
 
-def test_spark_reports_invalid_options_and_captures(read: SparkSession, tmp_path: Path) -> None:
+def test_spark_reports_invalid_options_and_captures(
+    registered: SparkSession, tmp_path: Path
+) -> None:
     with pytest.raises(AnalysisException, match="unknown table rows"):
-        read.read.format("kafka_capture").option("table", "rows").load(str(QUOTAS))
+        registered.read.format("kafka_capture").option("table", "rows").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match="unknown column lag; the columns of exchanges"):
-        read.read.format("kafka_capture").option("columns", "lag").load(str(QUOTAS))
+        registered.read.format("kafka_capture").option("columns", "lag").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match="column api is repeated"):
-        read.read.format("kafka_capture").option("columns", "api,api").load(str(QUOTAS))
+        registered.read.format("kafka_capture").option("columns", "api,api").load(str(QUOTAS))
     with pytest.raises(AnalysisException, match="column api has the type string, not int"):
-        read.read.format("kafka_capture").schema("api int").load(str(QUOTAS)).count()
+        registered.read.format("kafka_capture").schema("api int").load(str(QUOTAS)).count()
     with pytest.raises(AnalysisException, match="catalog does not keep the options of a table"):
-        read.sql(f"create table captured using kafka_capture options (path '{QUOTAS}')")
+        registered.sql(f"create table captured using kafka_capture options (path '{QUOTAS}')")
     with pytest.raises(AnalysisException, match=r"nothing\.pcap"):
-        read.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
+        registered.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
 
 
 def raises(spark: SparkSession, request: options.Request, arguments: tuple[object, ...]) -> str:

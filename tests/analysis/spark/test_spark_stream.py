@@ -22,7 +22,6 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-import analysis.spark
 from analysis.spark import file_offsets, stream
 from analysis.spark.file_offsets import Offset
 from analysis.spark.options import parse
@@ -37,12 +36,6 @@ FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
 QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
 WATERMARK = 60
 """Seconds; no request of these captures waits this long."""
-
-
-@pytest.fixture(scope="module")
-def streams(spark: SparkSession) -> SparkSession:
-    analysis.spark.register(spark)
-    return spark
 
 
 def start(spark: SparkSession, work: Path, table: str, **trigger: object) -> StreamingQuery:
@@ -78,7 +71,9 @@ def age_files(folder: Path) -> None:
         os.utime(path, (1, 1))
 
 
-def test_files_that_grow_are_renamed_and_compressed(streams: SparkSession, tmp_path: Path) -> None:
+def test_files_that_grow_are_renamed_and_compressed(
+    registered: SparkSession, tmp_path: Path
+) -> None:
     """Files grow, are renamed, compressed and overwritten."""
     parts = split_capture(QUORUM, tmp_path, 5)
     folder = tmp_path / "in"
@@ -86,21 +81,21 @@ def test_files_that_grow_are_renamed_and_compressed(streams: SparkSession, tmp_p
     data = [Path(part).read_bytes() for part in parts]
     (folder / "now.pcap").write_bytes(data[0])
     (folder / "next.pcap").write_bytes(data[1][: len(data[1]) // 2])  # within a packet
-    run_once(streams, tmp_path, "exchanges")
+    run_once(registered, tmp_path, "exchanges")
     (folder / "now.pcap").rename(folder / "now.pcap.2")
     (folder / "next.pcap").unlink()
     (folder / "next.pcap.gz").write_bytes(gzip.compress(data[1]))
     (folder / "now.pcap").write_bytes(data[2])
-    run_once(streams, tmp_path, "exchanges")
+    run_once(registered, tmp_path, "exchanges")
     (folder / "now.pcap").write_bytes(data[3])  # overwritten, as by tcpdump -W
     (folder / "last.pcap").write_bytes(data[4])
     age_files(folder)
-    run_once(streams, tmp_path, "exchanges")
-    run_once(streams, tmp_path, "exchanges")  # without new data
-    compare(streams, tmp_path, "exchanges", parts)
+    run_once(registered, tmp_path, "exchanges")
+    run_once(registered, tmp_path, "exchanges")  # without new data
+    compare(registered, tmp_path, "exchanges", parts)
 
 
-def test_a_file_a_second_for_a_minute(slow: None, streams: SparkSession, tmp_path: Path) -> None:
+def test_a_file_a_second_for_a_minute(slow: None, registered: SparkSession, tmp_path: Path) -> None:
     parts = split_capture(QUORUM, tmp_path, 60)
     folder = tmp_path / "in"
     folder.mkdir()
@@ -117,16 +112,16 @@ def test_a_file_a_second_for_a_minute(slow: None, streams: SparkSession, tmp_pat
     writer = Thread(target=write)
     writer.start()
     for _ in range(2):
-        query = start(streams, tmp_path, "exchanges", processingTime="1 second")
+        query = start(registered, tmp_path, "exchanges", processingTime="1 second")
         time.sleep(20)
         query.stop()
-    query = start(streams, tmp_path, "exchanges", processingTime="1 second")
+    query = start(registered, tmp_path, "exchanges", processingTime="1 second")
     writer.join()
     query.processAllAvailable()
     age_files(folder)
     query.processAllAvailable()
     query.stop()
-    compare(streams, tmp_path, "exchanges", parts)
+    compare(registered, tmp_path, "exchanges", parts)
 
 
 class ManualStream:
@@ -190,11 +185,11 @@ def rows_of_one_process(parts: Sequence[str], table: str) -> list[str]:
     ("table", "minimum"), [("topics", 10), ("batches", 100), ("connections", 100)]
 )
 def test_all_kinds_of_tables(
-    streams: SparkSession, tmp_path: Path, table: str, minimum: int
+    registered: SparkSession, tmp_path: Path, table: str, minimum: int
 ) -> None:
     """Tables of changes, of rows, and of closed connections."""
     parts = split_capture(ADMIN, tmp_path, 2)
-    manual = ManualStream(streams, tmp_path, table)
+    manual = ManualStream(registered, tmp_path, table)
     manual.take(parts[:1])
     shutil.copy(parts[1], manual.folder)
     manual.end()
@@ -203,10 +198,10 @@ def test_all_kinds_of_tables(
     assert len(manual.batches[0]) or table == "connections"
 
 
-def test_a_topic_name_in_a_later_batch(streams: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_name_in_a_later_batch(registered: SparkSession, tmp_path: Path) -> None:
     """Rows with a topic id wait for the name for several batches."""
     parts = split_capture(FOLLOWED, tmp_path, 12)[7:]
-    manual = ManualStream(streams, tmp_path, "exchanges")
+    manual = ManualStream(registered, tmp_path, "exchanges")
     for new_parts in (parts[:2], parts[2:3], parts[3:]):
         manual.take(new_parts)
     waited = len(rows_of_one_process(parts[:2], "exchanges")) - len(manual.batches[0])
@@ -216,10 +211,10 @@ def test_a_topic_name_in_a_later_batch(streams: SparkSession, tmp_path: Path) ->
     assert manual.rows() == rows_of_one_process(parts, "exchanges")
 
 
-def test_a_topic_name_after_the_watermark(streams: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_name_after_the_watermark(registered: SparkSession, tmp_path: Path) -> None:
     """After the watermark, the id is emitted."""
     parts = split_capture(FOLLOWED, tmp_path, 12)[7:]
-    manual = ManualStream(streams, tmp_path, "batches", watermark=1)
+    manual = ManualStream(registered, tmp_path, "batches", watermark=1)
     for new_parts in (parts[:1], parts[1:3], parts[3:]):  # the second takes some seconds
         manual.take(new_parts)
     assert [bool(ids_in([batch])) for batch in manual.batches] == [True, True, False]
@@ -236,11 +231,11 @@ def ids_in(tables: Sequence[pa.Table]) -> set[str]:
     return {word for word in words if word and len(word) == 22}
 
 
-def test_a_packet_that_stays_incomplete(streams: SparkSession, tmp_path: Path) -> None:
+def test_a_packet_that_stays_incomplete(registered: SparkSession, tmp_path: Path) -> None:
     """It becomes one problem after the watermark."""
     parts = split_capture(QUORUM, tmp_path, 4)
     data = [Path(part).read_bytes() for part in parts]
-    manual = ManualStream(streams, tmp_path, "problems")
+    manual = ManualStream(registered, tmp_path, "problems")
     (manual.folder / "grows").write_bytes(data[0][:-7])
     (manual.folder / "begins").write_bytes(data[3][:44])  # within its first packet
     assert not file_problems(manual.step())
@@ -258,12 +253,12 @@ def test_a_packet_that_stays_incomplete(streams: SparkSession, tmp_path: Path) -
 
 
 def test_an_incomplete_packet_while_other_files_arrive(
-    streams: SparkSession, tmp_path: Path
+    registered: SparkSession, tmp_path: Path
 ) -> None:
     """The capture advances past a file that ends within a packet."""
     parts = split_capture(QUORUM, tmp_path, 4)
     data = [Path(part).read_bytes() for part in parts]
-    manual = ManualStream(streams, tmp_path, "problems", watermark=2)
+    manual = ManualStream(registered, tmp_path, "problems", watermark=2)
     (manual.folder / "0").write_bytes(data[0][:-7])
     assert not file_problems(manual.step())
     (manual.folder / "1").write_bytes(data[1])

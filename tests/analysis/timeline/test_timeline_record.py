@@ -8,13 +8,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-import zstandard
 
 import analysis
 from analysis.cli import main
 from analysis.timeline.record import TABLES
 from dissector.errors import DissectorError
 from tests.captures.truth import CAPTURES
+from tools.record.kafka.truth import read
 
 FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
 MOCK = CAPTURES / "librdkafka-mock-produce.pcap"
@@ -24,9 +24,8 @@ RECORD = ["topic", "partition", "offset"]
 @pytest.fixture(scope="module")
 def logged() -> pd.DataFrame:
     """What the clients of the recording logged."""
-    data = (CAPTURES / "kafka-4-followed.truth.jsonl.zst").read_bytes()
-    lines = zstandard.decompress(data).splitlines()
-    return pd.DataFrame(row for row in map(json.loads, lines) if row["source"] == "client")
+    facts = read("kafka-4-followed")
+    return pd.DataFrame(row for row in facts if row["source"] == "client")
 
 
 @pytest.fixture(scope="module")

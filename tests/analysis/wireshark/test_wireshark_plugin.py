@@ -17,7 +17,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-import zstandard
 
 from analysis.cli import main
 from analysis.wireshark.definitions import field_prefix
@@ -29,9 +28,9 @@ from dissector.protocol.explain import EnclosingFields, Explained, Explanation
 from dissector.protocol.notation import Direction, FieldLine
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
 from dissector.secrets import REDACTED, hidden
+from tests.captures.recorded import CAPTURES, RECORDINGS
+from tests.robustness.robustness_damage import recording
 
-CAPTURES = Path(__file__).parents[3] / "captures"
-RECORDINGS = sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
 PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
 """Captures of a part of the packets or bytes."""
 WHOLE = [path for path in RECORDINGS if path not in PARTS]
@@ -354,19 +353,15 @@ def test_traffic_that_is_not_kafka(script: Path, capture: Path) -> None:
 @pytest.mark.parametrize("name", ["kafka-4-java", "kafka-4-sasl", "kafka-3-java-0-10"])
 @pytest.mark.parametrize("seed", range(3))
 def test_damage_is_no_lua_error(script: Path, tmp_path: Path, name: str, seed: int) -> None:
-    source = (CAPTURES / f"{name}.pcap.zst").read_bytes()
-    data = zstandard.ZstdDecompressor().stream_reader(source).read()
-    rng, at, damaged = random.Random(seed), 24, bytearray(data[:24])
-    while at < len(data):
-        end = at + 16 + int.from_bytes(data[at + 8 : at + 12], "little")
-        packet = bytearray(data[at:end])
+    whole = recording(CAPTURES / f"{name}.pcap.zst")
+    rng, damaged = random.Random(seed), whole.made_of(())
+    for packet in map(bytearray, whole.packets):
         for _ in range(rng.choice((0, 1, 5))):
             if len(packet) > TCP_HEADERS:
                 position = rng.randrange(TCP_HEADERS, len(packet))
                 packet[position] = rng.choice((0, 1, 127, 128, 255, rng.randrange(256)))
         if rng.random() > 0.05:
             damaged += packet
-        at = end
     path = tmp_path / "damaged.pcap"
     path.write_bytes(damaged)
     text = pdml(script, path)

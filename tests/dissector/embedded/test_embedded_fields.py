@@ -22,6 +22,7 @@ from dissector.protocol.explain import Explained
 from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.notation import Direction
 from dissector.secrets import hidden
+from tests.kafka_bytes import request, text
 from tools.record.kafka import truth
 
 ROOT = Path(__file__).parents[3]
@@ -33,15 +34,6 @@ with gzip.open(ROOT / "tests" / "data" / "structure_vectors.jsonl.gz", "rt") as 
         for vector in map(json.loads, lines)
         if vector.get("value")
     }
-
-
-def text(value: str | bytes, size: str = ">h") -> bytes:
-    data = value.encode() if isinstance(value, str) else value
-    return struct.pack(size, len(data)) + data
-
-
-def request(api_key: int, version: int, body: bytes) -> bytes:
-    return struct.pack(">hhi", api_key, version, 7) + text("app") + body
 
 
 def unfolded(frame: bytes) -> list[Explained]:
@@ -161,7 +153,7 @@ def test_what_is_unfolded_lies_within_its_field(name: str, needed: set[str]) -> 
 def test_forwarded_requests_are_those_that_the_controller_logged(name: str) -> None:
     logged = Counter(
         (row["api_key"], row["version"], row["correlation_id"], row["client_id"])
-        for row in truth.read(CAPTURES / f"{name}.truth.jsonl.zst")
+        for row in truth.read(name)
         if row["source"] == "envelope"
     )
     ours = Counter[tuple[object, ...]]()

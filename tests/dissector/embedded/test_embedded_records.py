@@ -15,6 +15,7 @@ from dissector.embedded.records import BATCHES, RECORDS, batches
 from dissector.protocol.explain import Explained
 from dissector.protocol.notation import Direction
 from dissector.secrets import hidden
+from tests.kafka_bytes import text
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 Pair = tuple[bytes | None, bytes | None]
@@ -84,10 +85,6 @@ def test_times_that_no_calendar_has() -> None:
 
 
 # Kafka's own
-
-
-def text(value: str) -> bytes:
-    return struct.pack(">h", len(value)) + value.encode()
 
 
 KEY = b"\0\2" + text("g")

@@ -9,6 +9,7 @@ import numpy as np
 from dissector.packets.block import PAD
 from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
+from tests.kafka_bytes import text
 
 MS = 10**6
 
@@ -110,7 +111,3 @@ def request(
 
 def response(correlation: int, body: bytes = b"") -> bytes:
     return correlation.to_bytes(4, "big", signed=True) + body
-
-
-def text(value: str) -> bytes:
-    return len(value.encode()).to_bytes(2, "big") + value.encode()

@@ -24,8 +24,8 @@ from tests.dissector.exchanges.exchange_frames import (
     response,
     sent_request,
     sent_response,
-    text,
 )
+from tests.kafka_bytes import text
 
 HEARTBEAT, PRODUCE, FETCH, API_VERSIONS, SASL_HANDSHAKE, METADATA = 12, 0, 1, 18, 17, 3
 

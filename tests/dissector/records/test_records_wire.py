@@ -11,13 +11,12 @@ from typing import Any
 
 import dpkt
 import pytest
-import zstandard
 from kafka.record.memory_records import MemoryRecords
 
 from dissector import decode_request, decode_response
 from dissector.records.decode import Record, decode_records
+from tests.captures.recorded import CAPTURES, unpacked
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 PRODUCE, FETCH = 0, 1
 READ_WHOLE = [
     "kafka-4-java", "kafka-4-librdkafka", "kafka-4-aiokafka", "kafka-4-kafka-python",
@@ -34,10 +33,9 @@ OLD = [
 
 def streams(path: Path) -> dict[tuple[Any, ...], bytes]:
     """The bytes of each direction of each connection; on loopback they came in order, and once."""
-    raw = zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read()
     data_by_ends: dict[tuple[Any, ...], bytearray] = defaultdict(bytearray)
     following: dict[tuple[Any, ...], int] = {}
-    for _, packet in dpkt.pcap.Reader(io.BytesIO(raw)):
+    for _, packet in dpkt.pcap.Reader(io.BytesIO(unpacked(path))):
         ip = dpkt.ethernet.Ethernet(packet).data
         tcp = getattr(ip, "data", None)
         if not isinstance(tcp, dpkt.tcp.TCP):

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from dissector import runs
 from dissector.packets import open_packets
-from dissector.packets.byte_input import ByteInput
 from dissector.packets.file_ranges import boundary
 from dissector.pipeline import Pipeline
 from dissector.problems import FILE_KINDS
@@ -23,18 +22,15 @@ from dissector.runs.joining import Counts, Joiner
 from dissector.runs.plan import AnyRun, Run
 from dissector.runs.processes import Workers
 from dissector.tables import TABLES
+from tests.captures.recorded import unpacked
 
 MEMORY = 512 << 20
 
 
 def plain(path: Path, folder: Path) -> Path:
     """A copy of a capture that is not compressed."""
-    source = ByteInput(str(path))
     copy = folder / path.name.removesuffix(".zst")
-    with copy.open("wb") as file:
-        while piece := source.take(1 << 20):
-            file.write(piece)
-    source.close()
+    copy.write_bytes(unpacked(path))
     return copy
 
 

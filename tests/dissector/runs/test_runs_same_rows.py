@@ -38,7 +38,6 @@ from tests.dissector.runs.cutting import (
     tables,
 )
 
-RECORDINGS = sorted(recorded.CAPTURES.glob("*.pcap*"))
 CHATTER = recorded.CAPTURES / "chatter-mock.pcap.zst"
 BULK = recorded.CAPTURES / "bulk-tansu.pcap.zst"
 
@@ -51,7 +50,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.sampled(8)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", recorded.RECORDINGS, ids=lambda path: path.name)
 def test_each_recording(path: Path, tmp_path: Path) -> None:
     generator = random.Random(path.name)
     capture = plain(path, tmp_path)
@@ -65,7 +64,7 @@ def test_each_recording(path: Path, tmp_path: Path) -> None:
 
 @pytest.mark.sampled(8)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("path", RECORDINGS[1:], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", recorded.RECORDINGS[1:], ids=lambda path: path.name)
 def test_states_that_are_learned_in_the_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,6 +25,7 @@ from dissector.problems import Problem
 from dissector.protocol import body_end as message_end
 from dissector.streams import Streams
 from dissector.streams.frames import FrameBlock
+from tests.kafka_bytes import text
 
 MS = 10**6
 SECOND = 10**9
@@ -135,8 +136,7 @@ def request(
     api_key: int, version: int, correlation: int, body: bytes = b"", client: str = "me"
 ) -> bytes:
     """A request, size included."""
-    head = struct.pack(">hhih", api_key, version, correlation, len(client)) + client.encode()
-    return framed(head + body)
+    return framed(struct.pack(">hhi", api_key, version, correlation) + text(client) + body)
 
 
 def response(correlation: int, body: bytes = b"") -> bytes:

@@ -17,14 +17,11 @@ from hypothesis import strategies as st
 from dissector.protocol.structures import RECORD_TOPICS
 from dissector.tables import RECORDS
 from dissector.tables.internal_topics import decode_internal_records
+from tests.kafka_bytes import text
 
 REDACTED = b"[redacted]"
 OFFSETS = "__consumer_offsets"
 METADATA = "__cluster_metadata"
-
-
-def text(value: str) -> bytes:
-    return struct.pack(">h", len(value)) + value.encode()
 
 
 def compact(value: bytes) -> bytes:

@@ -7,23 +7,19 @@ as Kafka reads it.
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import shutil
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from dissector.capture import open_capture
 from dissector.errors import CaptureError
 from dissector.tables.log_segments import is_segment, topic_partition
 
-DATA = Path(__file__).parents[2] / "data" / "segments.tar.zst"
 CAPTURES = Path(__file__).parents[3] / "captures"
 SEGMENT = "00000000000000000000.log"
 PARTITIONS = ("orders-0", "ledger-0", "__consumer_offsets-0", "__transaction_state-0",
@@ -37,18 +33,6 @@ RECORD = re.compile(
     r"valueSize: (?P<value_size>-?\d+) sequence: -?\d+ headerKeys: \[(?P<headers>.*?)\] ?"
     r"(?P<rest>.*)"
 )
-
-
-@pytest.fixture(scope="session")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The brokers' disks."""
-    folder = tmp_path_factory.mktemp("brokers")
-    data = zstandard.ZstdDecompressor().stream_reader(DATA.read_bytes()).read()
-    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-        # Python 3.11.2 of Debian 12 has no `filter`; 3.14 has this one.
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(folder)
-    return folder
 
 
 def read(path: Path, **options: Any) -> dict[str, list[Row]]:

@@ -45,6 +45,8 @@ from typing import Any
 
 import zstandard
 
+from tools.record.ledger import CAPTURES
+
 Value = str | int | float | bool
 Row = dict[str, Any]
 
@@ -258,7 +260,8 @@ def write(path: Path, rows: Iterable[Row]) -> None:
     path.write_bytes(zstandard.ZstdCompressor(level=19).compress(text.encode()))
 
 
-def read(path: Path) -> list[Row]:
-    """The facts of one capture."""
-    text = zstandard.ZstdDecompressor().decompress(path.read_bytes()).decode()
+def read(name: str) -> list[Row]:
+    """The facts of a committed capture, by its name without suffixes."""
+    packed = (CAPTURES / f"{name}.truth.jsonl.zst").read_bytes()
+    text = zstandard.ZstdDecompressor().decompress(packed).decode()
     return [json.loads(line) for line in text.splitlines()]

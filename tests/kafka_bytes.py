@@ -1,0 +1,16 @@
+"""Parts of Kafka messages as bytes."""
+
+from __future__ import annotations
+
+import struct
+
+
+def text(value: str | bytes, size: str = ">h") -> bytes:
+    """A string, or bytes, behind its size."""
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack(size, len(data)) + data
+
+
+def request(api_key: int, version: int, body: bytes, client_id: str = "app") -> bytes:
+    """A request with correlation id 7, without its size."""
+    return struct.pack(">hhi", api_key, version, 7) + text(client_id) + body
