@@ -78,10 +78,9 @@ def fetched(correlation: int, records: bytes) -> bytes:
     return framed(body)
 
 
-def aligned(message: bytes, begin: bytes, around: bytes) -> bytes:
-    """Number of bytes before a value, so that the value begins a segment of its message."""
-    place = message.index(begin)
-    return bytes(-(place + len(around)) % SEGMENT)
+def padding(message: bytes, value: bytes) -> bytes:
+    """Bytes to put before a value, so that the value begins a segment of its message."""
+    return bytes(-message.index(value) % SEGMENT)
 
 
 Dialogue = list[tuple[int, bytes]]
@@ -118,7 +117,7 @@ def exchanges(paths: list[Path], block_bytes: int) -> Expected:
 def captured_requests() -> tuple[Dialogue, Expected]:
     """A topic that holds captured requests: each begins a segment."""
     inner = b"".join(metadata(number) for number in range(100, 140))
-    pad = aligned(produce(0, batch(inner)), inner, b"")
+    pad = padding(produce(0, batch(inner)), inner)
     dialogue = []
     for number in range(3):
         dialogue += [(0, produce(number, batch(pad + inner))), (1, produced(number))]
@@ -137,7 +136,7 @@ def captured_responses(*, is_last_cut: bool = False) -> tuple[Dialogue, Expected
             metadata_response(number + turn % 3) + bytes(SEGMENT - len(answer))
             for turn in range(12)
         )
-        pad = aligned(fetched(number, batch(inner)), inner, b"")
+        pad = padding(fetched(number, batch(inner)), inner)
         response = fetched(number, batch(pad + inner))
         if is_last_cut and number == 5:
             response = response[: len(response) - 3000]

@@ -152,7 +152,7 @@ def places_of(whole: Recording, kind: str) -> int:
     return end - begin
 
 
-def places_in(whole: Recording, kind: str, places: int | None, shift: int = 0) -> range:
+def places_in(whole: Recording, kind: str, places: int | None, shift: int) -> range:
     """`places` of the places of a kind of damage, or all if None.
 
     They are spread evenly, beginning at another one for each `shift`.

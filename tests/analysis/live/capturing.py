@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-def may_capture() -> bool:
+def _may_capture() -> bool:
     """Whether this process can create a network and capture from it."""
     if not (shutil.which("unshare") and shutil.which("ip")):
         return False
@@ -19,6 +19,6 @@ def may_capture() -> bool:
 
 
 needs_privilege = pytest.mark.skipif(
-    not may_capture(),
+    not _may_capture(),
     reason="needs iproute2 and the privilege to create a network and capture from it: run as root",
 )

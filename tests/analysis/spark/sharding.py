@@ -53,11 +53,11 @@ def split_captures(
     ]
 
 
-def make_capture(kind: str, folder: Path, size: int) -> Path:
-    """A capture of `size` bytes with many connections, blocks and splits."""
+def make_capture(kind: str, folder: Path) -> Path:
+    """A capture of 100 MB with many connections, blocks and splits."""
     source, connections = {"chatter": ("chatter-mock", 200), "bulk": ("bulk-tansu", 8)}[kind]
     large = inputs.Input(
-        str(folder / "large"), CAPTURES / f"{source}.pcap.zst", connections, bytes=size
+        str(folder / "large"), CAPTURES / f"{source}.pcap.zst", connections, bytes=100_000_000
     )
     inputs.make(large)
     return large.path

@@ -102,9 +102,7 @@ def test_all_recordings(slow: None, java: None, tmp_path: Path, files: int, shuf
 def test_large_captures(
     slow: None, java: None, tmp_path: Path, kind: str, files: int, shuffled: bool
 ) -> None:
-    paths = split_capture(
-        make_capture(kind, tmp_path, 100_000_000), tmp_path, files, shuffled=shuffled
-    )
+    paths = split_capture(make_capture(kind, tmp_path), tmp_path, files, shuffled=shuffled)
     with cluster(tmp_path) as running, driver_running(running, tmp_path / "tables", paths):
         pass
     compare(tmp_path, paths)

@@ -107,6 +107,6 @@ def test_all_recordings(
 def test_large_captures(
     slow: None, spark: SparkSession, tmp_path: Path, kind: str, files: int, shuffled: bool
 ) -> None:
-    path = make_capture(kind, tmp_path, 100_000_000)
+    path = make_capture(kind, tmp_path)
     paths = split_capture(path, tmp_path, files, shuffled=shuffled)
     compare(spark, tmp_path / "rows", paths, run_bytes=16_000_000)

@@ -38,11 +38,11 @@ WATERMARK = 60
 """Seconds; no request of these captures waits this long."""
 
 
-def start(spark: SparkSession, work: Path, table: str, **trigger: object) -> StreamingQuery:
-    """A query from the folder `in` to the folder `out`."""
+def start(spark: SparkSession, work: Path, **trigger: object) -> StreamingQuery:
+    """A query of `exchanges` from the folder `in` to the folder `out`."""
     rows = (
         spark.readStream.format("kafka_capture")
-        .options(table=table, state=str(work / "state"), watermark=WATERMARK)
+        .options(state=str(work / "state"), watermark=WATERMARK)
         .load(str(work / "in"))
     )
     return (
@@ -53,15 +53,15 @@ def start(spark: SparkSession, work: Path, table: str, **trigger: object) -> Str
     )
 
 
-def run_once(spark: SparkSession, work: Path, table: str) -> None:
+def run_once(spark: SparkSession, work: Path) -> None:
     """Read the available data, and stop."""
-    start(spark, work, table, availableNow=True).awaitTermination()
+    start(spark, work, availableNow=True).awaitTermination()
 
 
-def compare(spark: SparkSession, work: Path, table: str, parts: list[str]) -> None:
+def compare(spark: SparkSession, work: Path, parts: list[str]) -> None:
     """Assert that the written rows equal those of one process, except for file names."""
     actual = spark.read.parquet(str(work / "out")).toArrow()
-    assert texts(without_names(actual)) == rows_of_one_process(parts, table)
+    assert texts(without_names(actual)) == rows_of_one_process(parts, "exchanges")
     assert len(actual) > 100
 
 
@@ -81,18 +81,18 @@ def test_files_that_grow_are_renamed_and_compressed(
     data = [Path(part).read_bytes() for part in parts]
     (folder / "now.pcap").write_bytes(data[0])
     (folder / "next.pcap").write_bytes(data[1][: len(data[1]) // 2])  # within a packet
-    run_once(registered, tmp_path, "exchanges")
+    run_once(registered, tmp_path)
     (folder / "now.pcap").rename(folder / "now.pcap.2")
     (folder / "next.pcap").unlink()
     (folder / "next.pcap.gz").write_bytes(gzip.compress(data[1]))
     (folder / "now.pcap").write_bytes(data[2])
-    run_once(registered, tmp_path, "exchanges")
+    run_once(registered, tmp_path)
     (folder / "now.pcap").write_bytes(data[3])  # overwritten, as by tcpdump -W
     (folder / "last.pcap").write_bytes(data[4])
     age_files(folder)
-    run_once(registered, tmp_path, "exchanges")
-    run_once(registered, tmp_path, "exchanges")  # without new data
-    compare(registered, tmp_path, "exchanges", parts)
+    run_once(registered, tmp_path)
+    run_once(registered, tmp_path)  # without new data
+    compare(registered, tmp_path, parts)
 
 
 def test_a_file_a_second_for_a_minute(slow: None, registered: SparkSession, tmp_path: Path) -> None:
@@ -112,16 +112,16 @@ def test_a_file_a_second_for_a_minute(slow: None, registered: SparkSession, tmp_
     writer = Thread(target=write)
     writer.start()
     for _ in range(2):
-        query = start(registered, tmp_path, "exchanges", processingTime="1 second")
+        query = start(registered, tmp_path, processingTime="1 second")
         time.sleep(20)
         query.stop()
-    query = start(registered, tmp_path, "exchanges", processingTime="1 second")
+    query = start(registered, tmp_path, processingTime="1 second")
     writer.join()
     query.processAllAvailable()
     age_files(folder)
     query.processAllAvailable()
     query.stop()
-    compare(registered, tmp_path, "exchanges", parts)
+    compare(registered, tmp_path, parts)
 
 
 class ManualStream:

@@ -277,9 +277,9 @@ BOMBS: dict[str, Callable[[int], bytes]] = {
 }
 
 
-def zstd_of_large_window(content: bytes, log: int = 27) -> bytes:
+def zstd_of_large_window(content: bytes) -> bytes:
     settings = zstandard.ZstdCompressionParameters.from_level(
-        3, window_log=log, write_content_size=False
+        3, window_log=27, write_content_size=False
     )
     return zstandard.ZstdCompressor(compression_params=settings).compress(content)
 

@@ -79,8 +79,8 @@ def in_udp(port: int, header: bytes, *, whole: bool = False) -> Wrap:
     return lambda frame: udp(header + (frame if whole else ip_of(frame)), dst=port)
 
 
-def in_gre(header: bytes, *, whole: bool = False) -> Wrap:
-    return lambda frame: outer(header + (frame if whole else ip_of(frame)), 47)
+def in_gre(header: bytes) -> Wrap:
+    return lambda frame: outer(header + ip_of(frame), 47)
 
 
 def snap(frame: bytes) -> bytes:

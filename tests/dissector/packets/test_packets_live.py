@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,20 +29,13 @@ from dissector.packets.pcapng_writer import (
     packet_blocks,
     section_header,
 )
+from tests.analysis.live.capturing import needs_privilege
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 NEW_NETWORK = 0x40000000
 NEEDS_LIBPCAP = pytest.mark.skipif(
     find_library("pcap") is None, reason="libpcap is not installed (Debian: libpcap0.8)"
 )
-
-
-def may_capture() -> bool:
-    """Whether a network can be made, and be captured from."""
-    if not (shutil.which("unshare") and shutil.which("ip")):
-        return False
-    check = [sys.executable, "-S", "-c", "import socket; socket.socket(socket.AF_PACKET, 3, 0)"]
-    return subprocess.run(["unshare", "--net", *check], capture_output=True).returncode == 0
 
 
 def in_a_network(test: Callable[..., None]) -> Any:
@@ -61,8 +52,7 @@ def in_a_network(test: Callable[..., None]) -> Any:
         with ThreadPoolExecutor(1) as thread:
             thread.submit(body).result(60)
 
-    reason = "needs iproute2, and the right to make a network and capture from it: run as root"
-    return pytest.mark.skipif(not may_capture(), reason=reason)(run)
+    return needs_privilege(run)
 
 
 def ip(line: str) -> None:

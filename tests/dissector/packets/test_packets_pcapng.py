@@ -29,8 +29,8 @@ SECOND = 10**9
 ANY_FOLDER = [HealthCheck.function_scoped_fixture]
 
 
-def resolution(value: int, order="<") -> bytes:
-    return ng_option(9, bytes([value]), order=order)
+def resolution(value: int) -> bytes:
+    return ng_option(9, bytes([value]))
 
 
 @pytest.mark.parametrize("order", ["<", ">"])

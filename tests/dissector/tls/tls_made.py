@@ -121,7 +121,7 @@ def talk(
 
 
 def by_command_line(
-    folder: Path, server: list[str], client: list[str], lines: list[str], pause: float = 0.15
+    folder: Path, server: list[str], client: list[str], lines: list[str]
 ) -> Dialogue:
     """openssl s_client speaks lines to openssl s_server, which answers each of them reversed."""
     keys = folder / "cli.log"
@@ -134,7 +134,7 @@ def by_command_line(
             if line not in ("K", "k", "R"):
                 made.plain[CLIENT].extend(line.encode() + b"\n")
                 made.plain[SERVER].extend(line[::-1].encode() + b"\n")
-            _relay(near, far, made, pause)
+            _relay(near, far, made, 0.15)
     made.keys = keys.read_bytes()
     return made
 
