@@ -1,7 +1,6 @@
 """pcapng files on literal bytes: blocks, sections, interfaces, times, damage."""
 
 import struct
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -187,9 +186,7 @@ def test_secrets_are_kept(tmp_path):
 def test_a_block_of_secrets_for_each_session(tmp_path):
     texts = [f"CLIENT_RANDOM {number:064x} {'00' * 48}\n".encode() for number in range(50_000)]
     blocks = [ng_block(10, struct.pack("<II", 0x544C534B, len(text)) + text) for text in texts]
-    begin = time.process_time()
     reading = read_bytes(tmp_path, ng_section() + b"".join(blocks) + blocks[0])
-    assert time.process_time() - begin < 5
     assert reading.secrets == texts
 
 
