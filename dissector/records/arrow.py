@@ -81,11 +81,12 @@ def _view_array(views: UInt64, buffers: list[pa.Buffer]) -> pa.Array:
 
 
 def _text(views: pa.Array) -> pa.Array:
-    """The views as strings; invalid UTF-8 becomes U+FFFD."""
+    """The views as strings. Bytes that are not UTF-8 are shown as in other names: ``\\xff``."""
     try:
         return views.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([key.decode(errors="replace") for key in views.to_pylist()], pa.string())
+        keys = [key.decode(errors="backslashreplace") for key in views.to_pylist()]
+        return pa.array(keys, pa.string())
 
 
 def _kinds(columns: RecordColumns, batches: Batches) -> pa.Array:
