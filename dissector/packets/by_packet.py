@@ -141,14 +141,18 @@ def has_scapy() -> bool:
 def _ip_position(packet: bytes, link: int) -> int | None:
     """Position of the IP header before TCP, as scapy finds it."""
     from scapy.config import conf
-    from scapy.error import Scapy_Exception
+    from scapy.error import Scapy_Exception, log_runtime
     from scapy.layers.inet import IP, TCP
     from scapy.layers.inet6 import IPv6
 
+    was_disabled = log_runtime.disabled
+    log_runtime.disabled = True  # a row of `problems` reports a packet that scapy cannot read
     try:
         parsed = conf.l2types[link](packet)
     except (Scapy_Exception, struct.error, IndexError, KeyError, ValueError, TypeError):
         return None
+    finally:
+        log_runtime.disabled = was_disabled
     segment = parsed.getlayer(TCP)
     ip = segment.underlayer if segment is not None else None
     if not isinstance(ip, (IP, IPv6)):

@@ -382,6 +382,14 @@ def test_tcp_in_a_layer_that_is_not_read_is_a_problem(
     assert problem.bytes == 30 * len(packets[0])
 
 
+def test_scapy_writes_no_messages(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Its reader of EtherCAT logs an error for each unknown type."""
+    pytest.importorskip("scapy", reason="scapy is not installed")
+    packet = ethernet(H("01100f") + checked(ipv4(tcp(b"hello"))), 0x88A4)
+    assert read_bytes(tmp_path, pcap([packet])).kinds == ["unread_layer"]
+    assert capfd.readouterr().err == ""
+
+
 def test_each_layer_has_its_row(tmp_path: Path) -> None:
     inside = checked(ipv4(tcp(b"hello")))
     packets = [unread(name, inside) for name in UNREAD for _ in range(2)]
