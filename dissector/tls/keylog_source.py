@@ -67,6 +67,8 @@ class KeyLogSource:
         """The next `size` bytes of the file, or all of them."""
         try:
             with path.open("rb") as file:
+                if not file.seekable():
+                    raise CaptureError(f"{path} is a pipe: a key log is read again, so name a file")
                 file.seek(self._offset)
                 text = file.read(size)
         except OSError as error:

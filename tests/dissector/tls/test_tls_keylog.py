@@ -1,11 +1,13 @@
 """Key logs: the lines that count, and files that grow while they are read."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
+from dissector.errors import CaptureError
 from dissector.tls import KeyLog
 from dissector.tls.keylog_source import KeyLogSource
 
@@ -53,6 +55,15 @@ def test_a_file_that_grows_gives_each_line_whole(tmp_path: Path, size: int):
         keys.find("CLIENT_RANDOM", begin.to_bytes(32, "big"), 48)
         for begin in range(0, len(text), size)
     )
+
+
+def test_a_pipe_is_no_key_log() -> None:
+    read, write = os.pipe()
+    os.write(write, line() + b"\n")
+    os.close(write)
+    with pytest.raises(CaptureError, match="is a pipe: a key log is read again, so name a file"):
+        KeyLogSource([], f"/dev/fd/{read}")
+    os.close(read)
 
 
 def test_an_endless_line_is_read_once(tmp_path: Path):
