@@ -3,17 +3,14 @@
 PRIVATE words are errors in names, comments, docstrings, texts and documents: they have no meaning
 for a reader with knowledge of TCP, Kafka and pandas. PHRASES are errors in the same prose, because
 no reference documentation has them. FILLERS are errors as names, because a name is a noun for a
-thing. `words_allowed.json` lists how often each file still has them; a count may shrink, never
-grow. `--shrink` writes the smaller counts. CONTRACT has the columns of tables that keep their name.
+thing. CONTRACT has the columns of tables that keep their name, FOREIGN the functions of libraries.
 """
 
 from __future__ import annotations
 
 import ast
 import io
-import json
 import re
-import sys
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +19,6 @@ from typing import Final
 
 ROOT: Final = Path(__file__).parents[1]
 FOLDERS: Final = ("analysis", "dissector", "kafka_dissector", "tests", "tools")
-ALLOWED: Final = Path(__file__).with_name("words_allowed.json")
 
 # fmt: off
 PRIVATE: Final = frozenset([
@@ -38,16 +34,15 @@ PHRASES: Final = re.compile(
     re.IGNORECASE,
 )
 CONTRACT: Final = "told_leader_epoch|told_leader|told_lag|asked_timestamp"
+FOREIGN: Final = {"none": "st", "tell": "file"}
+"""By name of the function: how the name of its module or object ends."""
 
 _NAME: Final = re.compile(rf"{CONTRACT}|[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _TEXT: Final = re.compile(rf"{CONTRACT}|[a-z]+(?:'[a-z]+)?", re.IGNORECASE)
 
-Counts = dict[str, dict[str, int]]
-"""How often a file has a word: by path, by word."""
 
-
-def counts() -> Counts:
-    """Private words, phrases and fillers of all Python files and documents."""
+def counts() -> dict[str, Counter[str]]:
+    """Private words, phrases and fillers of all Python files and documents, by path."""
     paths = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     own = {Path(__file__), ROOT / "tests" / "tools" / "test_check_words.py"}
     by_file = {
@@ -58,7 +53,7 @@ def counts() -> Counts:
     documents = {*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")}
     for path in documents - {ROOT / "CHANGELOG.md"}:  # has the words that were renamed
         by_file[path.relative_to(ROOT).as_posix()] = words_of_prose(path.read_text())
-    return {path: dict(sorted(words.items())) for path, words in by_file.items() if words}
+    return by_file
 
 
 def words_of(source: str) -> Counter[str]:
@@ -86,16 +81,18 @@ def names(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         for field in ("id", "attr", "arg", "name", "asname", "rest"):
             value = getattr(node, field, None)
-            if isinstance(value, str) and not is_of_hypothesis(node):
+            if isinstance(value, str) and not is_foreign(node):
                 yield from value.split(".")
         if isinstance(node, ast.ImportFrom) and node.module:
             yield from node.module.split(".")
 
 
-def is_of_hypothesis(node: ast.AST) -> bool:
-    """Whether this is its function `none`."""
+def is_foreign(node: ast.AST) -> bool:
+    """Whether this is a function of a library."""
     return (
-        isinstance(node, ast.Attribute) and node.attr == "none" and ast.unparse(node) == "st.none"
+        isinstance(node, ast.Attribute)
+        and node.attr in FOREIGN
+        and ast.unparse(node.value).endswith(FOREIGN[node.attr])
     )
 
 
@@ -112,34 +109,13 @@ def comments(source: str) -> Iterator[str]:
             yield token.string
 
 
-def excess(actual: Counts, allowed: Counts) -> list[str]:
-    """What is more than allowed, a line for each word of a file."""
-    return [
-        f"{path}: `{word}` {count} times, allowed {limit}"
-        for path, words in actual.items()
-        for word, count in words.items()
-        if count > (limit := allowed.get(path, {}).get(word, 0))
-    ]
-
-
-def smaller(actual: Counts, allowed: Counts) -> Counts:
-    """The allowance that `actual` leaves of `allowed`."""
-    limits = {
-        path: {
-            word: min(count, words[word]) for word, count in actual[path].items() if word in words
-        }
-        for path, words in allowed.items()
-        if path in actual
-    }
-    return {path: words for path, words in limits.items() if words}
-
-
 def main() -> int:
-    """Exit status: 1 where a file has more than it may."""
-    actual, allowed = counts(), json.loads(ALLOWED.read_text())
-    if sys.argv[1:] == ["--shrink"]:
-        ALLOWED.write_text(json.dumps(smaller(actual, allowed), indent=1, sort_keys=True) + "\n")
-    lines = excess(actual, allowed)
+    """Exit status: 1 if a file has such a word."""
+    lines = [
+        f"{path}: `{word}` {count} times"
+        for path, words in sorted(counts().items())
+        for word, count in sorted(words.items())
+    ]
     print(*lines, sep="\n", end="\n" if lines else "")
     return int(bool(lines))
 
