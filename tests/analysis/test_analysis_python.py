@@ -338,23 +338,17 @@ def test_a_script_of_a_user_is_typed(tmp_path: Path) -> None:
     script, wrong = tmp_path / "script.py", tmp_path / "wrong.py"
     script.write_text(SCRIPT)
     wrong.write_text(WRONG)
-    lines = _mypy(script, tmp_path).splitlines()
-    assert lines[-1].startswith("Success"), lines
+    lines = _python(
+        "-m", "mypy", "--strict", "--config-file", os.devnull, "--follow-imports", "silent",
+        "--hide-error-context", "--cache-dir", str(tmp_path / "cache"), str(script), str(wrong),
+        check=False, MYPYPATH=str(ROOT),
+    ).splitlines()  # fmt: skip
     (revealed,) = (line for line in lines if "Revealed type" in line)
+    assert revealed.startswith(f"{script}:")
     assert "tables:" in revealed
     assert "slowest: " in revealed
-    shown = _mypy(wrong, tmp_path).splitlines()
-    errors = [line.split(": error: ")[0] for line in shown if ": error: " in line]
+    errors = [line.split(": error: ")[0] for line in lines if ": error: " in line]
     assert errors == [f"{wrong}:{number}" for number in (3, 4, 5, 6)]
-
-
-def _mypy(script: Path, folder: Path) -> str:
-    """Output of mypy for a script, without a configuration file."""
-    return _python(
-        "-m", "mypy", "--strict", "--config-file", os.devnull, "--follow-imports", "silent",
-        "--hide-error-context", "--cache-dir", str(folder / "cache"), str(script),
-        check=False, MYPYPATH=str(ROOT),
-    )  # fmt: skip
 
 
 def _python(*arguments: str, check: bool = True, **environment: str) -> str:
