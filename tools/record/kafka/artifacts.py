@@ -24,7 +24,7 @@ KAFKA_STREAMS = "4.3.1"
 KAFKA_3 = "3.9.2"
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
-<groupId>recorder</groupId><artifactId>{name}</artifactId><version>1</version>
+<groupId>recorder</groupId><artifactId>x</artifactId><version>1</version>
 <dependencies>{dependencies}</dependencies></project>
 """
 # kafka-tools-api 4.4.0 is named by kafka_2.13's pom but is not on Maven Central; the broker runs
@@ -56,7 +56,7 @@ def maven(*coordinates: str) -> str:
     def fetch(target: Path) -> None:
         require("java", "mvn")
         listed = "".join(DEPENDENCY.format(*coordinate.split(":")) for coordinate in coordinates)
-        (target / "pom.xml").write_text(POM.format(name="x", dependencies=listed))
+        (target / "pom.xml").write_text(POM.format(dependencies=listed))
         run(["mvn", "-q", "-B", COPY, f"-DoutputDirectory={target}"], target)
 
     return f"{kept('maven', coordinates, fetch)}/*"

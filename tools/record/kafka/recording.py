@@ -180,9 +180,13 @@ class Recording:
         time.sleep(0.5)  # the last FINs
         for process in reversed(self._processes):
             end(process)
-        if error is not None:
+        if error is None:
+            self._finish()
+        else:
             error.add_note(f"the logs are in {self.work}")
-            return
+
+    def _finish(self) -> None:
+        """Write the captures with their truth, and the attached files."""
         rows = [*truth.of_logs(self.work), *self._events]
         for tap in self._taps:
             if tap.command:

@@ -14,14 +14,13 @@ import subprocess
 import tarfile
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import zstandard
 
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
 from tools.record.kafka.cluster import JVM, Cluster
-from tools.record.kafka.recording import Recording, end
+from tools.record.kafka.recording import Recording
 
 TARGET = Path(__file__).parents[3] / "tests" / "data" / "segments.tar.zst"
 TOOLS = f"org.apache.kafka:kafka-tools-api:{KAFKA_3}"
@@ -73,16 +72,8 @@ class Workshop(Recording):
         command += [decoder, "--files", str(folder / SEGMENT)]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        for process in reversed(self._processes):
-            end(process)
-        if error is not None:
-            error.add_note(f"the logs are in {self.work}")
+    def _finish(self) -> None:
+        """Only the files that `keep` has read are wanted."""
 
 
 def work(recording: Recording, java: str, bootstrap: str) -> None:
