@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections import defaultdict
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 import dissector
 from bench import inputs
 from bench.inputs import Content, Input
+from tests.tshark import needs_tshark, tshark
 
 RECORDING = Path(__file__).parents[2] / "captures" / "bulk-tansu.pcap.zst"
 Stream = tuple[bytes, int, bytes, int]
@@ -86,7 +85,7 @@ def test_an_input_is_made_again_only_if_it_changed(specification: Input) -> None
     assert specification.path.stat().st_size == changed.bytes < first.bytes
 
 
-@pytest.mark.skipif(not shutil.which("tshark"), reason="needs tshark")
+@needs_tshark
 def test_random_messages_are_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "DATA", tmp_path)
     content = inputs.ready(Input("random", None, connections=20, messages=2_000))
@@ -98,14 +97,11 @@ def test_random_messages_are_complete(tmp_path: Path, monkeypatch: pytest.Monkey
     assert set(rows["status"]) == {"answered"}
     assert not len(tables["problems"])
     assert rows["api"].nunique() == 5
-    text = subprocess.run(
-        ["tshark", "-r", str(path), "-d", "tcp.port==9092,kafka", "-T", "fields", "-e",
-         "kafka.correlation_id", "-e", "_ws.malformed"],
-        capture_output=True, text=True, check=True,
-    ).stdout  # fmt: skip
-    lines = [line for line in text.split("\n") if line.strip()]
-    assert len(lines) == 2_000
-    assert sorted({int(line.strip()) for line in lines}) == list(range(1_000))
+    fields = ["kafka.correlation_id", "_ws.malformed"]
+    messages = [row for row in tshark(path, fields, "-d", "tcp.port==9092,kafka") if any(row)]
+    assert len(messages) == 2_000
+    assert {malformed for _, malformed in messages} == {""}
+    assert sorted({int(number) for number, _ in messages}) == list(range(1_000))
 
 
 def test_files_of_a_divided_input_have_its_packets(specification: Input, tmp_path: Path) -> None:

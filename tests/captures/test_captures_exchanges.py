@@ -9,8 +9,6 @@ passed, when it is scheduled again.
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -23,6 +21,7 @@ import pytest
 from analysis.cli import main
 from dissector.capture import open_capture
 from tests.captures.truth import Fact, by_connection, client_logs, facts, ledger
+from tests.tshark import needs_tshark, tshark
 
 NAMES = client_logs()
 MS = 1_000_000
@@ -210,7 +209,7 @@ def test_the_command_writes_the_same_rows(name: str, tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
+@needs_tshark
 @pytest.mark.parametrize("name", NAMES)
 def test_sizes_as_wireshark_frames_them(name: str) -> None:
     path = ledger()[name].path
@@ -228,11 +227,7 @@ def wireshark(path: Path, ports: set[int]) -> Iterator[tuple[int, bool, int, int
     """Client port, whether a request, correlation id and size of each message that tshark sees."""
     decode = [argument for port in ports for argument in ("-d", f"tcp.port=={port},kafka")]
     fields = ("tcp.srcport", "tcp.dstport", "kafka.len", "kafka.correlation_id")
-    columns = [argument for field in fields for argument in ("-e", field)]
-    command = ["tshark", "-r", str(path), *decode, "-Y", "kafka", "-T", "fields", *columns]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
-    for line in run.stdout.splitlines():
-        source, target, lengths, correlations = line.split("\t")
+    for source, target, lengths, correlations in tshark(path, fields, *decode, "-Y", "kafka"):
         is_request = int(target) in ports
         port = int(source if is_request else target)
         for length, correlation in zip(lengths.split(","), correlations.split(","), strict=True):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import builtins
 import importlib.util
 import random
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +16,7 @@ from dissector import CaptureError, DissectorError
 from dissector.capture import open_capture
 from tests.captures.recorded import CAPTURES
 from tests.robustness.robustness_damage import recording
+from tests.tshark import needs_tshark, tshark
 
 CAPTURE, KEYS = CAPTURES / "kafka-4-tls.pcap.zst", CAPTURES / "kafka-4-tls.keys.log"
 CARRIED = CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
@@ -52,17 +51,13 @@ def test_keys_that_the_capture_carries_are_as_good_as_a_file() -> None:
     assert exchanged(read(CARRIED)["exchanges"]) == exchanged(read(CAPTURE, KEYS)["exchanges"])
 
 
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+@needs_tshark
 def test_equal_to_what_tshark_decrypts() -> None:
     fields = ("tcp.srcport", "tcp.dstport", "kafka.correlation_id", "kafka.len")
-    command = ["tshark", "-n", "-r", CAPTURE, "-d", "tcp.port==9092,tls", "-Y", "kafka"]
-    command += ["-o", f"tls.keylog_file:{KEYS}", "-o", "tcp.reassemble_out_of_order:TRUE"]
-    command += ["-d", "tls.port==9092,kafka", "-T", "fields"]
-    command += [word for field in fields for word in ("-e", field)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
+    options = ["-d", "tcp.port==9092,tls", "-d", "tls.port==9092,kafka", "-Y", "kafka"]
+    options += ["-o", f"tls.keylog_file:{KEYS}", "-o", "tcp.reassemble_out_of_order:TRUE"]
     theirs = Counter()
-    for line in text.splitlines():
-        source, target, correlations, sizes = line.split("\t")
+    for source, target, correlations, sizes in tshark(CAPTURE, fields, *options):
         for correlation, size in zip(correlations.split(","), sizes.split(","), strict=True):
             theirs[int(source), int(target), int(correlation), int(size) + 4] += 1
     ours = Counter()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 import subprocess
 from collections import Counter
 from decimal import Decimal
@@ -21,6 +20,7 @@ from analysis.cutting.driver import CutResult, cut
 from analysis.cutting.packets import AWAITED
 from dissector.capture import open_capture
 from tests.captures.truth import CAPTURES
+from tests.tshark import needs_tshark, tshark
 
 RECORDINGS = sorted(
     path.name for path in CAPTURES.glob("*.pcap*") if not path.name.startswith("kafka-4-tls")
@@ -43,7 +43,6 @@ CONDITIONS = {
 }
 CONTEXT_DEPENDENT = ("capture", "connection_id", "request_packet", "response_packet", "in_flight")
 """Columns that depend on the packets around an exchange."""
-TOOLS = pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
 
 
 def exchanges(path: Path, **options: object) -> pa.Table:
@@ -63,13 +62,6 @@ def chosen(rows: pa.Table, condition: str) -> pa.Table:
 def counted(rows: pa.Table) -> Counter[str]:
     names = [name for name in rows.schema.names if name not in CONTEXT_DEPENDENT]
     return Counter(map(str, rows.select(names).to_pylist()))
-
-
-def tshark(path: Path, *fields: str) -> list[list[str]]:
-    command = ["tshark", "-r", str(path), "-T", "fields"]
-    command += [word for field in fields for word in ("-e", field)]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True)
-    return [line.split("\t") for line in printed.stdout.splitlines()]
 
 
 @pytest.mark.parametrize("condition", CONDITIONS)
@@ -117,7 +109,7 @@ def test_a_comment_declares_connections_that_nothing_else_identifies(
     assert (counted(rows) - counted(exchanges(path))).total() == 1
 
 
-@TOOLS
+@needs_tshark
 def test_a_message_that_waited_for_a_lost_segment_has_its_time(tmp_path: Path) -> None:
     """Produce 9 arrives before a segment that was sent before it. So it is readable late."""
     path = CAPTURES / "kafka-4-net-disorder.pcap.zst"
@@ -130,15 +122,13 @@ def test_a_message_that_waited_for_a_lost_segment_has_its_time(tmp_path: Path) -
     written = open_capture(tmp_path / "cut.pcapng").tables(["exchanges", "connections"])
     assert counted(written["exchanges"]) == counted(rows)
     # The capture has the time at which the first packet of the request arrived, too.
-    (packet,) = (
-        fields for fields in tshark(tmp_path / "cut.pcapng", "frame.comment", "frame.time_epoch",
-                                    "tcp.len") if AWAITED in fields[0]
-    )  # fmt: skip
+    packets = tshark(tmp_path / "cut.pcapng", ["frame.comment", "frame.time_epoch", "tcp.len"])
+    (packet,) = (fields for fields in packets if AWAITED in fields[0])
     assert packet[2] == "1"
     assert Decimal(packet[1]) * 10**9 == rows["request_time"].cast(pa.int64())[0].as_py()
 
 
-@TOOLS
+@needs_tshark
 @pytest.mark.parametrize("recording", SAMPLE[:3])
 def test_packets_are_those_of_the_original(tmp_path: Path, recording: str) -> None:
     """Whole packets, their times, and a comment for each message, as tshark reads them."""
@@ -148,26 +138,26 @@ def test_packets_are_those_of_the_original(tmp_path: Path, recording: str) -> No
         "frame.time_epoch", "frame.len", "frame.encap_type",
         "tcp.seq_raw", "tcp.ack_raw", "tcp.srcport", "tcp.payload",
     )  # fmt: skip
-    original = Counter(map(tuple, tshark(CAPTURES / recording, *fields)))
-    written = tshark(tmp_path / "cut.pcapng", *fields)
+    original = Counter(map(tuple, tshark(CAPTURES / recording, fields)))
+    written = tshark(tmp_path / "cut.pcapng", fields)
     assert len(written) == result.packets
     assert result.trimmed == 0
     assert not Counter(map(tuple, written)) - original
-    comments = [text for (text,) in tshark(tmp_path / "cut.pcapng", "frame.comment") if text]
+    comments = [text for (text,) in tshark(tmp_path / "cut.pcapng", ["frame.comment"]) if text]
     messages = 2 * len(rows) - rows["response_time"].null_count
     assert sum(text.count(" v") for text in comments) == messages
     requests = [text for text in comments if not text.startswith("response to")]
     assert len(requests) <= len(rows)
 
 
-@TOOLS
+@needs_tshark
 def test_a_comment_says_what_happened(tmp_path: Path) -> None:
     """The throttled Produce requests of the recording of quotas."""
     path = CAPTURES / "kafka-4-quotas.pcap.zst"
     rows = exchanges(path)
     rows = rows.filter(pc.fill_null(pc.greater(rows["throttle_time_ms"], 2000), False))
     cut(path, rows, tmp_path / "cut.pcapng")
-    comments = {text for (text,) in tshark(tmp_path / "cut.pcapng", "frame.comment") if text}
+    comments = {text for (text,) in tshark(tmp_path / "cut.pcapng", ["frame.comment"]) if text}
     for row in rows.to_pylist():
         text = f"{row['api']} v{row['api_version']}"
         own = [each for each in comments if each.startswith(text)]
@@ -175,7 +165,7 @@ def test_a_comment_says_what_happened(tmp_path: Path) -> None:
     assert any("THROTTLING_QUOTA_EXCEEDED" in text for text in comments)
 
 
-@TOOLS
+@needs_tshark
 def test_capinfos_reads_a_cut(tmp_path: Path) -> None:
     path = CAPTURES / "kafka-python-tansu.pcapng.gz"
     cut(path, exchanges(path), tmp_path / "cut.pcapng", title="a title")

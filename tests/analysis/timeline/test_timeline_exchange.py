@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,8 +15,8 @@ from dissector.exchanges.exchange import Exchange
 from tests.analysis.cutting.test_cutting_packets import answered, asked, written
 from tests.captures.truth import CAPTURES
 from tests.dissector.streams.dialogue import Dialogue
+from tests.tshark import needs_tshark, tshark
 
-TOOLS = pytest.mark.skipif(not shutil.which("tshark"), reason="tshark is not installed")
 SIZE, BACK = len(asked(1)), len(answered(1))
 
 
@@ -80,16 +78,13 @@ def test_a_hole_and_a_reset(tmp_path: Path) -> None:
     ]
 
 
-@TOOLS
+@needs_tshark
 @pytest.mark.parametrize("name", ["kafka-4-net-loss.pcap.zst", "librdkafka-mock-produce.pcap"])
 def test_late_segments_are_those_of_tshark(name: str) -> None:
     exchanges = list(open_capture(CAPTURES / name).exchanges())
     marks = ("tcp.analysis.retransmission", "tcp.analysis.out_of_order")
     fields = ["frame.number", "tcp.stream", *marks]
-    command = ["tshark", "-r", str(CAPTURES / name), "-o", "tcp.desegment_tcp_streams:FALSE"]
-    command += ["-T", "fields", *(word for field in fields for word in ("-e", field))]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    rows = [line.split("\t") for line in printed.splitlines()]
+    rows = tshark(CAPTURES / name, fields, "-o", "tcp.desegment_tcp_streams:FALSE")
     marked = {int(number) for number, _, *marks in rows if any(marks)}
     stream = {int(number): int(stream) for number, stream, *_ in rows if stream}
     flagged, timed = set(), set()
@@ -111,18 +106,14 @@ def late_packets(events: list[Event]) -> set[int]:
     return {each.packet.number for each in events if any(word in each.text for word in late)}
 
 
-@TOOLS
+@needs_tshark
 def test_the_display_filter_selects_the_packets(capsys: pytest.CaptureFixture[str]) -> None:
     path = CAPTURES / "librdkafka-mock-produce.pcap"
     assert main(["show", str(path), "--api", "Produce", "--limit", "3", "--format", "json"]) == 0
     for line in capsys.readouterr().out.splitlines():
         row = json.loads(line)
-        command = ["tshark", "-r", str(path), "-Y", row["display_filter"]]
-        printed = subprocess.run(
-            [*command, "-T", "fields", "-e", "frame.number"],
-            capture_output=True, text=True, check=True,
-        )  # fmt: skip
-        assert [int(each) for each in printed.stdout.split()] == [
+        numbers = tshark(path, ["frame.number"], "-Y", row["display_filter"])
+        assert [int(number) for (number,) in numbers] == [
             row["request_packet"], row["response_packet"],
         ]  # fmt: skip
 

@@ -6,7 +6,6 @@ packets where it has a dissector for the layer.
 
 from __future__ import annotations
 
-import shutil
 import struct
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from tests.dissector.packets.packet_bytes import (
     read_bytes,
     tcp,
 )
+from tests.tshark import needs_tshark, tshark
 
 H = bytes.fromhex
 RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
@@ -267,33 +267,29 @@ def test_an_exchange_with_a_broker_is_read(tmp_path: Path, link: int, wrap: Wrap
     assert "packets" not in tables["problems"]["stage"].to_pylist()
 
 
-def tshark(path: Path) -> list[tuple[int, int, int, int, int, bytes]]:
+def theirs(path: Path) -> list[tuple[int, int, int, int, int, bytes]]:
     """The innermost TCP of each packet."""
     names = ("frame.number", "tcp.srcport", "tcp.dstport", "tcp.seq_raw", "tcp.len", "tcp.payload")
-    command = ["tshark", "-n", "-r", str(path), "-Y", "tcp", "-T", "fields", "-E", "occurrence=l"]
-    command += ["-o", "tcp.desegment_tcp_streams:FALSE", "-o", "wlan.ignore_wep:No"]
-    command += [word for name in names for word in ("-e", name)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=300).stdout
-    rows = []
-    for line in text.splitlines():
-        *numbers, payload = line.split("\t")
-        number, src, dst, seq, size = map(int, numbers)
-        rows.append((number, src, dst, seq, size, bytes.fromhex(payload)))
-    return rows
+    options = ["-Y", "tcp", "-E", "occurrence=l"]
+    options += ["-o", "tcp.desegment_tcp_streams:FALSE", "-o", "wlan.ignore_wep:No"]
+    return [
+        (int(number), int(src), int(dst), int(seq), int(size), bytes.fromhex(payload))
+        for number, src, dst, seq, size, payload in tshark(path, names, *options)
+    ]
 
 
 def ours(reading: Reading) -> list[tuple[int, int, int, int, int, bytes]]:
     return [(r.number, r.src_port, r.dst_port, r.seq, r.length, r.payload) for r in reading.rows]
 
 
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+@needs_tshark
 @pytest.mark.parametrize("name", sorted(LAYERS.keys() - TSHARK_LACKS))
 def test_equal_to_tshark(tmp_path: Path, name: str) -> None:
     link, wrap = LAYERS[name]
     packets = [wrap(frame(bytes([65 + n]) * n, seq=n)) for n in range(1, 6)]
     reading = read_bytes(tmp_path, pcap(packets, link=link))
     assert len(reading.rows) == len(packets)
-    assert ours(reading) == tshark(tmp_path / "capture")
+    assert ours(reading) == theirs(tmp_path / "capture")
 
 
 @layers

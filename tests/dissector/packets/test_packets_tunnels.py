@@ -1,9 +1,7 @@
 """Tunnels and fragments: literal headers, and packets of scapy's as tshark reads them."""
 
 import random
-import shutil
 import struct
-import subprocess
 
 import numpy as np
 import pytest
@@ -22,6 +20,7 @@ from tests.dissector.packets.packet_bytes import (
     read_bytes,
     tcp,
 )
+from tests.tshark import needs_tshark, tshark
 
 INNER = ipv4(tcp(b"hello"))
 INNER_6 = ipv6(tcp(b"hello"))
@@ -327,20 +326,16 @@ def made_by_scapy() -> list[bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="tshark is not installed")
+@needs_tshark
 def test_equal_to_tshark(tmp_path):
     packets = made_by_scapy()
     reading = read_bytes(tmp_path, pcap(packets))
     fields = ("frame.number", "tcp.srcport", "tcp.seq_raw", "tcp.len", "tcp.payload")
-    command = ["tshark", "-n", "-r", tmp_path / "capture", "-Y", "tcp", "-T", "fields"]
-    command += ["-o", "tcp.desegment_tcp_streams:FALSE"]
-    command += [word for field in fields for word in ("-e", field)]
-    text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=180).stdout
-    expected = []
-    for line in text.splitlines():
-        *numbers, payload = line.split("\t")
-        expected.append((*map(int, numbers), bytes.fromhex(payload)))
-
+    options = ["-Y", "tcp", "-o", "tcp.desegment_tcp_streams:FALSE"]
+    expected = [
+        (*map(int, numbers), bytes.fromhex(payload))
+        for *numbers, payload in tshark(tmp_path / "capture", fields, *options)
+    ]
     assert reading.problems == []
     assert len(expected) == 360
     assert [

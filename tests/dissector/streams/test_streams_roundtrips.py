@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +18,7 @@ from dissector.packets.block import ACK, FIN, RST
 from dissector.streams import Streams
 from dissector.streams.roundtrips import RoundTrips
 from tests.dissector.streams.dialogue import NEWEST, Connection, Dialogue, Packet, block, body_end
+from tests.tshark import needs_tshark, tshark
 
 CAPTURES = Path(__file__).parents[3] / "captures"
 CLIENT, BROKER = 0, 1
@@ -132,7 +131,7 @@ def test_zero_windows_are_counted() -> None:
     ]  # a reset is not counted
 
 
-@pytest.mark.skipif(shutil.which("tshark") is None, reason="needs tshark")
+@needs_tshark
 @pytest.mark.parametrize(
     "name",
     [
@@ -164,23 +163,10 @@ def wireshark(path: Path) -> dict[tuple[int, int], list[float]]:
         "tcp.analysis.ack_rtt", "tcp.analysis.retransmission", "tcp.analysis.duplicate_ack",
         "tcp.analysis.out_of_order",
     )  # fmt: skip
-    options = [argument for field in fields for argument in ("-e", field)]
-    command = [
-        "tshark",
-        "-n",
-        "-r",
-        str(path),
-        "-Y",
-        "tcp.flags.reset == 0",
-        "-T",
-        "fields",
-        *options,
-    ]
-    run = subprocess.run(command, capture_output=True, text=True, check=True)
     samples = defaultdict(list)
     latest: dict[tuple[str, str], tuple[str, bool]] = {}
-    for line in run.stdout.splitlines():
-        number, source, target, length, acks, rtt, *odd = line.split("\t")
+    for row in tshark(path, fields, "-Y", "tcp.flags.reset == 0"):
+        number, source, target, length, acks, rtt, *odd = row
         frame, is_unique = latest.get((target, source), ("", False))
         if acks and acks == frame and is_unique and length == "0":
             samples[int(source), int(target)].append(float(rtt) * 1000)
