@@ -20,6 +20,7 @@ from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, sniffing
+from tests.robustness.robustness_damage import recording
 
 CAPTURES = ROOT / "captures"
 PLAIN = CAPTURES / "librdkafka-mock-produce.pcap"
@@ -227,20 +228,13 @@ def test_sigterm_ends_a_session_like_the_end_of_a_file() -> None:
 def test_unanswered_requests_are_shown_while_it_runs() -> None:
     expected = open_capture([PLAIN], ports=()).tables(["exchanges"])["exchanges"].to_pylist()
     cut = max(row["request_packet"] for row in expected if row["status"] == "answered")
+    whole = recording(PLAIN)
     with sniffing("-", "--unanswered-after", "2s") as process:
         assert process.stdin
-        process.stdin.write(first_packets(PLAIN.read_bytes(), cut))
+        process.stdin.write(whole.data[: whole.end[cut - 1]])
         process.stdin.flush()
         # The pipe stays open without further data.
         assert "no response" in line_with(process.stdout, "no response")
-
-
-def first_packets(data: bytes, count: int) -> bytes:
-    """The first `count` packets of a pcap."""
-    at = 24
-    for _ in range(count):
-        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
-    return data[:at]
 
 
 @needs_privilege

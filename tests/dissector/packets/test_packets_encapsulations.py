@@ -32,6 +32,7 @@ from tests.dissector.packets.packet_bytes import (
     read_bytes,
     tcp,
 )
+from tests.robustness.robustness_damage import recording
 from tests.tshark import needs_tshark, tshark
 
 H = bytes.fromhex
@@ -228,12 +229,8 @@ def recorded() -> list[tuple[int, int, bytes]]:
 
     It is pcap of Linux's "any" device, whose header ends with an ethertype as that of Ethernet.
     """
-    content, packets, at = RECORDING.read_bytes(), [], 24
-    while at < len(content):
-        seconds, fraction, size = struct.unpack_from("<III", content, at)
-        packets.append((seconds, fraction, MAC + content[at + 30 : at + 16 + size]))
-        at += 16 + size
-    return packets
+    records = recording(RECORDING).packets
+    return [(*struct.unpack_from("<II", record), MAC + record[30:]) for record in records]
 
 
 def rewrapped(wrap: Wrap, link: int) -> bytes:

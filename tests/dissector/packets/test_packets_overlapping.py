@@ -25,17 +25,17 @@ from tests.dissector.packets.packet_bytes import (
     read,
     tcp,
 )
+from tests.robustness.robustness_damage import recording
 
 RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
 
 
 def recorded() -> list[tuple[int, bytes]]:
     """ns and IPv4 packet of each packet of the recording, which is of Linux's "any" device."""
-    content, packets, at = RECORDING.read_bytes(), [], 24
-    while at < len(content):
-        seconds, fraction, size = struct.unpack_from("<III", content, at)
-        packets.append((seconds * 10**9 + fraction, content[at + 32 : at + 16 + size]))
-        at += 16 + size
+    packets = []
+    for record in recording(RECORDING).packets:
+        seconds, fraction = struct.unpack_from("<II", record)
+        packets.append((seconds * 10**9 + fraction, record[32:]))
     return packets
 
 
