@@ -25,7 +25,7 @@ client     Events of a client that logs its own work (python/followed.py): time,
 share-groups One line of output of kafka-share-groups.sh --describe: time (when it was done),
            group_id, topic, partition, start_offset, lag.
 isr        One line of a broker's log about a change of in-sync replicas: time, broker, message.
-security   One line of a broker's log about a failed login or a denied request: time, message.
+security   The same about a failed login or a denied request; the first recordings lack the broker.
 tool       One line of output of an administration tool (tool-NAME.log): time (when it was done),
            command (NAME), line.
 recorder   An event of a node, with its time.
@@ -51,14 +51,17 @@ Value = str | int | float | bool
 Row = dict[str, Any]
 
 CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
-COORDINATOR = re.compile(
-    r"(?P<when>\S+) \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
-    r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
-)
-SECURITY = re.compile(
-    r"(?P<when>\S+) \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
-)
-ISR = re.compile(r"(?P<when>\S+) \w+ (?P<message>.*(?:Shrinking|Expanding) ISR.*) \(\S+\)")
+NODE_LINES = {
+    "coordinator": re.compile(
+        r"(?P<when>\S+) \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
+        r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
+    ),
+    "security": re.compile(
+        r"(?P<when>\S+) \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
+    ),
+    "isr": re.compile(r"(?P<when>\S+) \w+ (?P<message>.*(?:Shrinking|Expanding) ISR.*) \(\S+\)"),
+}
+"""Lines of a node's log, by their source."""
 SHARED = re.compile(
     r"(?P<group>\S+) +(?P<topic>\S+) +(?P<partition>\d+) +(?P<start>\d+) +(?P<lag>\d+) *"
 )
@@ -96,7 +99,7 @@ def of_logs(work: Path) -> list[Row]:
     for path in work.glob("*.log"):
         rows += [*of_librdkafka(path), *of_client(path)]
     for path in work.glob("node-*.log"):
-        rows += [*of_coordinators(path), *of_security(path), *of_replicas(path)]
+        rows += of_node(path)
     rows += [row for path in work.glob("tool-*.log") for row in of_tool(path)]
     rows += [row for path in work.glob("share-groups-*.log") for row in of_share_groups(path)]
     return sorted(rows, key=lambda row: row["time"])
@@ -154,30 +157,14 @@ def records(message: object) -> int:
     return sum(value for key, value in walk(message) if key == "recordsSizeInBytes")
 
 
-def of_coordinators(path: Path) -> Iterator[Row]:
-    """Log lines of one node's coordinators about groups and transactions."""
+def of_node(path: Path) -> Iterator[Row]:
+    """Log lines of one node that `NODE_LINES` describes."""
     for line in path.read_text(errors="replace").splitlines():
-        if entry := COORDINATOR.match(line):
-            time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
-            row: Row = {"source": "coordinator", "time": nanoseconds(time), "broker": path.stem}
-            yield row | {"message": entry["message"]}
-
-
-def of_replicas(path: Path) -> Iterator[Row]:
-    """Log lines of one node about in-sync replicas."""
-    for line in path.read_text(errors="replace").splitlines():
-        if entry := ISR.match(line):
-            time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
-            row: Row = {"source": "isr", "time": nanoseconds(time), "broker": path.stem}
-            yield row | {"message": entry["message"]}
-
-
-def of_security(path: Path) -> Iterator[Row]:
-    """Log lines of one node about failed logins and denied requests."""
-    for line in path.read_text(errors="replace").splitlines():
-        if entry := SECURITY.match(line):
-            time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
-            yield {"source": "security", "time": nanoseconds(time), "message": entry["message"]}
+        for source, pattern in NODE_LINES.items():
+            if entry := pattern.match(line):
+                time = datetime.fromisoformat(entry["when"]).replace(tzinfo=UTC)
+                row: Row = {"source": source, "time": nanoseconds(time), "broker": path.stem}
+                yield row | {"message": entry["message"]}
 
 
 def of_tool(path: Path) -> Iterator[Row]:
