@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from analysis.spark import register
 from analysis.spark.session import find_java, session
 from dissector.errors import DissectorError
 
@@ -38,9 +39,7 @@ def spark(java: None) -> Iterator[SparkSession]:
 @pytest.fixture(scope="module")
 def registered(spark: SparkSession) -> SparkSession:
     """The session, with the data source."""
-    import analysis.spark
-
-    analysis.spark.register(spark)
+    register(spark)
     return spark
 
 

@@ -19,8 +19,10 @@ from pyspark.sql import SparkSession
 
 import analysis.spark
 from analysis.cli import main
+from analysis.spark import causes, job
 from analysis.spark import session as sessions
 from analysis.spark.dissection import Task
+from dissector.errors import DissectorError
 from tests.analysis.spark.sharding import CAPTURES
 
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
@@ -109,8 +111,6 @@ Caused by: java.io.EOFException
     ],
 )
 def test_the_cause_is_named(text: str, cause: str) -> None:
-    from analysis.spark import causes
-
     actual = causes.cause(ValueError(text))
     assert actual.startswith(cause)
     assert "\n" not in actual
@@ -122,8 +122,6 @@ def test_the_command_reports_an_error_in_a_task(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    from analysis.spark import job
-
     for_each = job._for_each
 
     def fail(spark: SparkSession, task: Task, *arguments: object) -> None:
@@ -175,8 +173,6 @@ class ConnectSession:
 
 @pytest.mark.parametrize("use", [analysis.spark.register, analysis.spark.load])
 def test_spark_connect_is_rejected(use) -> None:
-    from dissector.errors import DissectorError
-
     arguments = (
         (ConnectSession(),) if use is analysis.spark.register else (ConnectSession(), "x", [])
     )

@@ -319,12 +319,10 @@ def test_a_file_without_a_packet_counts_after_the_watermark(tmp_path: Path) -> N
 
 
 def test_a_stream_without_a_state_folder() -> None:
-    from analysis.spark.stream import StreamReader
-
     options = {"path": "in"}
     assert parse(options).state is None
     with pytest.raises(DissectorError, match="needs the option state"):
-        StreamReader(options, None, None)
+        stream.StreamReader(options, None, None)
 
 
 @pytest.mark.parametrize("name", ["since", "Until", "plan_id"])
