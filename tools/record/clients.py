@@ -39,7 +39,7 @@ def standard_error_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def logging_to(path: Path, *loggers: str) -> Iterator[None]:
-    """Append what `loggers` say, debug included, to `path`."""
+    """Append the lines of `loggers`, debug included, to `path`."""
 
     def complete(record: logging.LogRecord) -> bool:
         record.client = CLIENT.get()

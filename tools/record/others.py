@@ -53,9 +53,9 @@ class Stage:
 
     def background(self, *command: str, user: str = "root", **environment: str) -> None:
         """Start a program that runs until the end."""
-        said = self._stack.enter_context((self.work / "server.txt").open("ab"))
+        output = self._stack.enter_context((self.work / "server.txt").open("ab"))
         process = subprocess.Popen(
-            [*_as(user), *command], stdin=subprocess.DEVNULL, stdout=said, stderr=said,
+            [*_as(user), *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             cwd=self.work, env=os.environ | environment,
         )  # fmt: skip
         self._stack.callback(end, process)
@@ -67,10 +67,10 @@ class Stage:
         lines = (line.split() for table in tables for line in table.splitlines()[1:])
         return any(each[1].endswith(port) and each[3] == listening for each in lines)
 
-    def run(self, *command: str, say: str = "", user: str = "root", **environment: str) -> None:
-        """Run a client to its end; `say` is its input."""
+    def run(self, *command: str, stdin: str = "", user: str = "root", **environment: str) -> None:
+        """Run a client to its end; `stdin` is its input."""
         subprocess.run(
-            [*_as(user), *command], input=say.encode(), capture_output=True, cwd=self.work,
+            [*_as(user), *command], input=stdin.encode(), capture_output=True, cwd=self.work,
             env=os.environ | environment, timeout=60, check=True,
         )  # fmt: skip
 
@@ -133,11 +133,11 @@ def redis(stage: Stage) -> None:
     stage.server("redis-server", "--port", str(stage.port), "--save", "", "--dir", str(stage.work))
     client = ("redis-cli", "-p", str(stage.port))
     stage.run(
-        *client, say="SET a 1\nINCR a\nLPUSH l 1 2 3\nLRANGE l 0 -1\nINFO server\nPUBLISH c x"
+        *client, stdin="SET a 1\nINCR a\nLPUSH l 1 2 3\nLRANGE l 0 -1\nINFO server\nPUBLISH c x"
     )
-    stage.run(*client, "-3", say="HSET h a 1 b 2\nHGETALL h\nCONFIG GET max*\nGET none")
-    stage.run(*client, "-x", "SET", "binary", say="\x00\x00\x00\x10\x00\x03\x00\x01" * 200)
-    stage.run(*client, "--pipe", say="".join(f"SET key-{n} {n}\r\n" for n in range(300)))
+    stage.run(*client, "-3", stdin="HSET h a 1 b 2\nHGETALL h\nCONFIG GET max*\nGET none")
+    stage.run(*client, "-x", "SET", "binary", stdin="\x00\x00\x00\x10\x00\x03\x00\x01" * 200)
+    stage.run(*client, "--pipe", stdin="".join(f"SET key-{n} {n}\r\n" for n in range(300)))
     stage.run(*client, "GET", "binary")
 
 
@@ -156,7 +156,7 @@ def postgresql(stage: Stage) -> None:
         "\nselect * from t where n < 20;\nselect nothing;\n\\copy t to '/dev/null' binary\n"
         "select decode('0000001000030001', 'hex'), '\\x00'::bytea;\n"
     )
-    stage.run("psql", *where, say=sql, user="postgres")
+    stage.run("psql", *where, stdin=sql, user="postgres")
     script = stage.file("bench.sql", "\\set n random(1, 300)\nselect s from t where n = :n;\n")
     stage.run(
         "pgbench", "-n", "-M", "prepared", "-t", "20", "-f", script, *where, "postgres",
@@ -175,9 +175,9 @@ def mysql(stage: Stage) -> None:
     )  # fmt: skip
     client = ("mariadb", "-h", "127.0.0.1", "-P", str(stage.port))
     inserts = "".join(f"insert into d.t values ({n});\n" for n in range(40))
-    stage.run(*client, say=f"create database d; create table d.t (n int);\n{inserts}")
-    stage.run(*client, "--force", say="select * from d.t; show variables like 'c%'; select none;")
-    stage.run(*client, "-C", say="select repeat('kafka', 300);")
+    stage.run(*client, stdin=f"create database d; create table d.t (n int);\n{inserts}")
+    stage.run(*client, "--force", stdin="select * from d.t; show variables like 'c%'; select none;")
+    stage.run(*client, "-C", stdin="select repeat('kafka', 300);")
 
 
 def amqp(stage: Stage) -> None:
@@ -205,7 +205,7 @@ def mqtt(stage: Stage) -> None:
     for quality in "012":
         stage.run("mosquitto_pub", *where, "-q", quality, "-r", "-m", f"{quality} degrees")
     lines = "".join(f"{number} kW\n" for number in range(40))
-    stage.run("mosquitto_pub", *where, "-V", "5", "-q", "1", "-l", say=lines)
+    stage.run("mosquitto_pub", *where, "-V", "5", "-q", "1", "-l", stdin=lines)
     stage.run("mosquitto_sub", *where, "-C", "1", "--will-topic", "gone", "--will-payload", "gone")
 
 
@@ -235,7 +235,7 @@ def zookeeper(stage: Stage) -> None:
     ]  # fmt: skip
     client = (*java, "org.apache.zookeeper.ZooKeeperMain", "-server", f"127.0.0.1:{stage.port}")
     for _ in range(2):
-        stage.run(*client, say="\n".join(lines))
+        stage.run(*client, stdin="\n".join(lines))
     stage.talk(b"srvr")
 
 
@@ -255,7 +255,7 @@ def ssh(stage: Stage) -> None:
         "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null", "root@127.0.0.1",
     )  # fmt: skip
     stage.run(*client, "seq 500")
-    stage.run(*client, "wc -c", say="word " * 1000)
+    stage.run(*client, "wc -c", stdin="word " * 1000)
 
 
 def dns(stage: Stage) -> None:
@@ -287,7 +287,7 @@ def tls(stage: Stage) -> None:
     for version in ("-tls1_2", "-tls1_3"):
         stage.run(
             "openssl", "s_client", "-connect", f"127.0.0.1:{stage.port}", version, "-servername",
-            "other.test", "-ign_eof", say="GET / HTTP/1.0\r\n\r\n",
+            "other.test", "-ign_eof", stdin="GET / HTTP/1.0\r\n\r\n",
         )  # fmt: skip
 
 
@@ -300,8 +300,8 @@ def noise(stage: Stage) -> None:
         for _ in range(20):
             connection, _ = listener.accept()
             with connection:
-                while said := connection.recv(1 << 16):
-                    connection.sendall(chance.randbytes(len(said)))
+                while received := connection.recv(1 << 16):
+                    connection.sendall(chance.randbytes(len(received)))
 
     threading.Thread(target=echo, daemon=True).start()
     for _ in range(20):
@@ -383,12 +383,12 @@ PORTS: dict[Callable[[Stage], None], int] = {
 @contextmanager
 def captured(path: Path, port: int) -> Iterator[None]:
     """Capture packets of a port while the block runs; of all ports if it is 0."""
-    said = path.with_suffix(".txt")
-    with said.open("wb") as output:
+    log = path.with_suffix(".txt")
+    with log.open("wb") as output:
         command = [*Tool().command(path)[:-1], "tcp", *(["port", str(port)] if port else [])]
         process = subprocess.Popen(command, stdout=output, stderr=output)
     try:
-        wait_for(lambda: "listening on" in said.read_text(), "it captures", 10)
+        wait_for(lambda: "listening on" in log.read_text(), "it captures", 10)
         yield
         time.sleep(0.5)  # the last FINs
     finally:

@@ -156,7 +156,7 @@ class Cluster:
             self.wait(number)
 
     def wait(self, number: int) -> None:
-        """Wait until a node says that it has started."""
+        """Wait until a node logs that it has started."""
         name = self.nodes[number].name
 
         def started() -> bool:

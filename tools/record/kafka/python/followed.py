@@ -1,4 +1,4 @@
-"""librdkafka as a producer, a member, a transactional producer or an auditor that says what it saw.
+"""librdkafka as a producer, a member, a transactional producer or an auditor that reports its work.
 
 python followed.py BOOTSTRAP produce NAME TOPIC COUNT EVERY_MS
 python followed.py BOOTSTRAP member NAME TOPIC GROUP SECONDS PAUSE_AFTER_SECONDS [PROPERTY=VALUE...]
@@ -28,7 +28,7 @@ bootstrap, role, name, topic, *given = sys.argv[1:]
 common = {"bootstrap.servers": bootstrap, "client.id": name, "broker.address.family": "v4"}
 
 
-def say(event: str, **facts: str | int | bool | None) -> None:
+def report(event: str, **facts: str | int | bool | None) -> None:
     """One line, with the time."""
     row = {"source": "client", "time": time.time_ns(), "client_id": name, "event": event, **facts}
     print(json.dumps(row), flush=True)
@@ -37,7 +37,7 @@ def say(event: str, **facts: str | int | bool | None) -> None:
 def note(event: str, message: Message) -> None:
     """One record, and when its producer made it."""
     where = {"partition": message.partition(), "offset": message.offset()}
-    say(event, topic=topic, **where, created=message.timestamp()[1] * 1_000_000)
+    report(event, topic=topic, **where, created=message.timestamp()[1] * 1_000_000)
 
 
 def delivered(error: object, message: Message) -> None:
@@ -66,7 +66,7 @@ def member(group: str, seconds: float, pause: float, *settings: str) -> None:
 
     def log_partitions(event: str, partitions: list[TopicPartition]) -> None:
         which = ",".join(str(each.partition) for each in sorted(partitions))
-        say(event, group_id=group, member_id=consumer.memberid(), partitions=which)
+        report(event, group_id=group, member_id=consumer.memberid(), partitions=which)
 
     consumer.subscribe(
         [topic],
@@ -87,16 +87,16 @@ def member(group: str, seconds: float, pause: float, *settings: str) -> None:
             commit(consumer, group)
             committed, fresh = now, False
     consumer.close()
-    say("left", group_id=group)
+    report("left", group_id=group)
 
 
 def commit(consumer: Consumer, group: str) -> None:
     """Commit where it is, unless the group rebalances just now."""
     try:
         for each in consumer.commit(asynchronous=False):
-            say("committed", group_id=group, partition=each.partition, offset=each.offset)
+            report("committed", group_id=group, partition=each.partition, offset=each.offset)
     except KafkaException as error:
-        say("commit failed", group_id=group, error=error.args[0].name())
+        report("commit failed", group_id=group, error=error.args[0].name())
 
 
 def transact() -> None:
@@ -106,7 +106,7 @@ def transact() -> None:
     producer.init_transactions(30)
     for outcome in ("committed", "aborted", "timed out"):
         producer.begin_transaction()
-        say("begun", transactional_id=name)
+        report("begun", transactional_id=name)
         for number in range(4):
             producer.produce(topic, f"{outcome} {number}", partition=0, on_delivery=delivered)
         producer.flush(10)
@@ -122,7 +122,7 @@ def transact() -> None:
                 raise AssertionError("in time")
             except KafkaException as error:
                 print(error)
-        say(outcome, transactional_id=name)
+        report(outcome, transactional_id=name)
 
 
 def audit(*groups: str) -> None:
@@ -135,8 +135,8 @@ def audit(*groups: str) -> None:
         wanted = [ConsumerGroupTopicPartitions(group, partitions)]
         offsets = admin.list_consumer_group_offsets(wanted)[group].result()
         for each in offsets.topic_partitions:
-            said = {"partition": each.partition, "committed": each.offset}
-            say("lag", group_id=group, topic=topic, **said, end=ends[each.partition])
+            facts = {"partition": each.partition, "committed": each.offset}
+            report("lag", group_id=group, topic=topic, **facts, end=ends[each.partition])
 
 
 match role:

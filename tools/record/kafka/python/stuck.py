@@ -18,7 +18,7 @@ common = {"bootstrap.servers": bootstrap, "broker.address.family": "v4"}
 SECONDS = 9
 
 
-def say(client_id: str, event: str, **facts: str | int) -> None:
+def report(client_id: str, event: str, **facts: str | int) -> None:
     """One line, with the time."""
     row = {"source": "client", "time": time.time_ns(), "client_id": client_id, "event": event}
     print(json.dumps(row | facts), flush=True)
@@ -37,7 +37,7 @@ def write(made: Producer, name: str, partition: int, count: int) -> None:
 
     def delivered(error: object, message: Message) -> None:
         assert error is None, error
-        say(name, "produced", topic=topic, partition=partition, offset=message.offset() or 0)
+        report(name, "produced", topic=topic, partition=partition, offset=message.offset() or 0)
 
     for number in range(count):
         made.produce(topic, f"{name} {number}", partition=partition, on_delivery=delivered)
@@ -49,7 +49,7 @@ def hang() -> None:
     made = producer("hanging")
     made.begin_transaction()
     write(made, "hanging", 0, 5)
-    say("hanging", "begun", transactional_id="hanging")
+    report("hanging", "begun", transactional_id="hanging")
     time.sleep(600)
 
 
@@ -70,10 +70,10 @@ def late() -> None:
     made = producer("late")
     made.begin_transaction()
     write(made, "late", 1, 3)
-    say("late", "begun", transactional_id="late")
+    report("late", "begun", transactional_id="late")
     time.sleep(3)
     made.commit_transaction(30)
-    say("late", "committed", transactional_id="late")
+    report("late", "committed", transactional_id="late")
 
 
 def read(name: str, isolation: str) -> None:
@@ -90,7 +90,7 @@ def read(name: str, isolation: str) -> None:
             consumer.commit(asynchronous=False)
             committed, fresh = now, False
     for each in consumer.committed([TopicPartition(topic, number) for number in (0, 1)], 10):
-        say(name, "position", partition=each.partition, offset=each.offset)
+        report(name, "position", partition=each.partition, offset=each.offset)
     consumer.close()
 
 

@@ -21,7 +21,7 @@ SETTINGS = {
 
 @scenario
 def kafka_4_followed() -> None:
-    """A producer, two groups, transactions; each process says what it saw."""
+    """A producer, two groups, transactions; each process reports what it saw."""
     about = (
         "a producer, a classic group of up to three (one leaves, one is killed), a consumer group "
         "(KIP-848) of two, transactions: commit, abort, timed out; all log their records"

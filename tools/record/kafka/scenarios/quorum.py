@@ -40,8 +40,8 @@ def kafka_4_quorum() -> None:
     ):
         clients.java(recording, java, "Topics", cluster.bootstrap, "orders:2:2")
         clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "20", "40")
-        said = clients.java(recording, java, "Quorum", cluster.bootstrap)
-        leader = int(re.findall(r"leader (\d+)", said)[-1])
+        output = clients.java(recording, java, "Quorum", cluster.bootstrap)
+        leader = int(re.findall(r"leader (\d+)", output)[-1])
         cluster.kill(leader)
         time.sleep(4)
         clients.java(recording, java, "Topics", cluster.bootstrap, "later:2:2")

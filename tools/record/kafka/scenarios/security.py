@@ -79,8 +79,8 @@ def kafka_4_sasl() -> None:
         given = [cluster.bootstrap, "safe", "reader", "9", *plain, "client.id=patient"]
         clients.java(recording, java, "Member", *given)
         scram = secured("SCRAM-SHA-256", JAAS["SCRAM-SHA-256"])
-        said = clients.java(recording, java, "Tokens", cluster.bootstrap, *scram)
-        token, key = re.findall(r"token (\S+) (\S+)", said)[-1]
+        output = clients.java(recording, java, "Tokens", cluster.bootstrap, *scram)
+        token, key = re.findall(r"token (\S+) (\S+)", output)[-1]
         login = f'{SCRAM} username="{token}" password="{key}" tokenauth="true";'
         named = [*secured("SCRAM-SHA-256", login), "client.id=java-token"]
         clients.java(recording, java, "Produce", *produce, *named)
