@@ -10,9 +10,10 @@ from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.widget import Widget
-from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
+from textual.widgets import Footer, Static, TabbedContent, TabPane
 
 from analysis.browse.dialogs import Help
+from analysis.browse.filter_bar import FilterBar
 from analysis.browse.jobs import JobApp
 from analysis.browse.keys import Section
 from analysis.browse.message_pane import MessagePane
@@ -61,7 +62,7 @@ class Frame(JobApp):
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
-        yield Input(
+        yield FilterBar(
             self.first_filter, id="filter", compact=True,
             placeholder="filter: latency_ms > 100 and api = 'Produce'  or  --client app --topic t",
         )  # fmt: skip

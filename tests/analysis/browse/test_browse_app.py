@@ -304,6 +304,17 @@ def test_keys_go_to_a_time_add_a_condition_and_copy() -> None:
     drive(steps)
 
 
+def test_a_filter_does_not_control_the_terminal() -> None:
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        bar = app.query_one("#filter", Input)
+        line = bar.render_line(0)
+        assert line.text.startswith("client_id <> 'a\ufffd[2J\ufffd\ufffdb'")
+        assert line.text.isprintable()
+        assert app.query_one("#list", RowView).count == 137
+
+    drive(steps, first="client_id <> 'a\x1b[2J\u202e\nb'")
+
+
 def test_exported_tables_have_rows_without_messages(tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"
     assert main(["export", str(CAPTURE), "--table", "exchanges", "-o", str(file)]) == 0
