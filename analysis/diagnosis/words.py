@@ -14,14 +14,16 @@ _SINGULAR: Final = {"are": "is", "were": "was", "have": "has"}
 
 
 def ms(value: float | None) -> str:
-    """A duration given in ms: ``0.35 ms``, ``153 ms``, ``35.9 s``, ``12.5 min``."""
+    """A duration given in ms: ``0.35 ms``, ``153 ms``, ``35.9 s``, ``12.5 min``, ``38.2 h``."""
     if value is None:
         return "an unknown time"
     if value < 9.95:
         return f"{value:.2g} ms" if value else "0 ms"
     if value < 999.5:
         return f"{value:.0f} ms"
-    return f"{value / 1000:.1f} s" if value < 119_950 else f"{value / 60_000:.1f} min"
+    if value < 119_950:
+        return f"{value / 1000:.1f} s"
+    return f"{value / 60_000:.1f} min" if value < 7_197_000 else f"{value / 3_600_000:.1f} h"
 
 
 def percent(value: float) -> str:

@@ -10,6 +10,7 @@ import pytest
 import analysis
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose, diagnosed
+from analysis.diagnosis.words import ms
 from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
@@ -20,6 +21,14 @@ YEAR = pd.Timedelta(days=365)
 
 def rules(**tables: list[dict[str, Any]]) -> list[str]:
     return [row.rule for row in diagnose(made(**tables)).itertuples()]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "text"),
+    [(35_900, "35.9 s"), (120_000, "2.0 min"), (7_190_000, "119.8 min"), (137_490_000, "38.2 h")],
+)
+def test_a_duration_has_a_readable_unit(milliseconds: float, text: str) -> None:
+    assert ms(milliseconds) == text
 
 
 def test_an_empty_capture_has_no_findings() -> None:
