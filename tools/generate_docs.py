@@ -40,7 +40,7 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "errors": {
             "error": "error_code", "retriable": "error_code", "topic": "<topic <topic_id",
-            "partition": "<partition",
+            "partition": "<partition", "resource": "<group_id <transactional_id coordinator_key",
         },
         "topics": {"topic": "<topic", "topic_id": "<topic_id"},
         "brokers": {"broker_id": "<broker_id", "rack": "<broker_rack"},

@@ -115,7 +115,7 @@ _FINDINGS: Final = f"""
   refused as (
     select connection_id, time, error, error_message, api, error_code,
       case when error_code in {FAILED_LOGIN} then 'failed login' else 'denied request' end as kind,
-      coalesce(errors.topic, group_id, transactional_id) as name
+      coalesce(errors.topic, resource, group_id, transactional_id) as name
     from errors left join (
       select connection_id, correlation_id, response_time as time,
         arg_min(group_id, nth) as group_id, arg_min(transactional_id, nth) as transactional_id

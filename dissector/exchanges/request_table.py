@@ -12,7 +12,7 @@ The columns (n rows; null if the request does not contain the value):
     repeats: bool, see `repeated_ids.Requests`
     in_flight: int32, known once the request has its response
     known, decoded, is_token: bool, see `DecodedMessages`
-    client_id, group_id, member_id, transactional_id, client_rack: strings, in a dictionary
+    client_id, and those in TEXTS: strings, in a dictionary
     acks, isolation_level: int16
     max_wait_ms, min_bytes, max_bytes, partition_count: int32
     replica_id, record_count, record_bytes: int64
@@ -39,6 +39,8 @@ NUMBERS = {
     "acks": np.int16, "max_wait_ms": np.int32, "min_bytes": np.int32, "max_bytes": np.int32,
     "isolation_level": np.int16, "replica_id": np.int64,
 }  # fmt: skip
+TEXTS = ("group_id", "member_id", "transactional_id", "coordinator_key", "client_rack")
+"""Roles of the first text in a request."""
 TOPICS = pa.list_(pa.dictionary(pa.int32(), pa.string()))
 
 
@@ -71,7 +73,7 @@ def request_table(
         "is_token": requests.is_token,
         "client_id": client_id,
     }
-    for role in ("group_id", "member_id", "transactional_id", "client_rack"):
+    for role in TEXTS:
         columns[role] = fields.texts(role)
     for role, dtype in NUMBERS.items():
         value, known = fields.numbers(role)

@@ -6,8 +6,8 @@ from collections.abc import Collection
 
 REQUEST_ROLES = frozenset(
     {"acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level", "client_rack", "group_id",
-     "member_id", "transactional_id", "topic", "topic_id", "partition", "records", "software_name",
-     "software_version", "sasl_mechanism"}
+     "member_id", "transactional_id", "coordinator_key", "topic", "topic_id", "partition",
+     "records", "software_name", "software_version", "sasl_mechanism"}
 )  # fmt: skip
 RESPONSE_ROLES = frozenset(
     {"throttle_time_ms", "error_code", "member_id", "topic", "topic_id", "partition", "records",
@@ -17,7 +17,7 @@ RESPONSE_ROLES = frozenset(
 
 TABLE_ROLES = {
     **dict.fromkeys(("batches", "decompressed_batches", "records"), frozenset({"offset"})),
-    "errors": frozenset({"error_message"}),
+    "errors": frozenset({"error_message", "group_id", "transactional_id", "coordinator_key"}),
     "brokers": frozenset({"broker_id", "broker_rack"}),
     "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
     "partitions": frozenset(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields, LayoutGroup
@@ -26,13 +27,17 @@ from dissector.tables.shared_columns import (
     topic_columns,
 )
 
+RESOURCES = ("group_id", "transactional_id", "coordinator_key")
+"""Roles of the fields that name a resource other than a topic."""
+TEXTS = ("error_message", *RESOURCES)
+
 
 def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> pa.RecordBatch:
     """A row for each error code other than 0 in the responses of this block."""
     parts = []
     for group, column, select in error_codes(block.response.fields):
         topic = topic_columns(group, column, names, select)
-        message = group.sibling_texts(column, "error_message", select)
+        texts = {role: group.sibling_texts(column, role, select) for role in TEXTS}
         parts.append(
             pa.table(
                 {
@@ -41,7 +46,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
                     "topic": topic["topic"],
                     "partition": group.sibling_numbers(column, "partition", select),
                     "error_code": pa.array(column_numbers(column)[select]),
-                    "error_message": without_dictionary(message),
+                    **{role: without_dictionary(text) for role, text in texts.items()},
                 }
             )
         )
@@ -50,11 +55,13 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
     table = in_responses(parts)
     request = requests_of(block, block.answered[table["message"].to_numpy()])
     code = table["error_code"]
+    key = without_dictionary(request["coordinator_key"])  # FindCoordinator before version 4
     columns = {
         **{name: table[name] for name in table.column_names},
         **request_columns(request),
         **endpoints.columns(request["connection"].to_numpy()),
         "error": error_names(code),
+        "resource": pc.coalesce(*(table[role] for role in RESOURCES), key),
         "retriable": map_codes(code, registry.is_retriable, pa.bool_()),
     }
     return to_batch(ERRORS, columns)

@@ -158,8 +158,12 @@ ERRORS = Table(
         TableColumn("error", TEXT, "name of the error code"),
         TableColumn("retriable", pa.bool_(), "whether Kafka's clients retry"),
         TableColumn("error_message", TEXT, "error message from the broker"),
+        TableColumn(
+            "resource", TEXT,
+            "group, transactional id or coordinator key that the error is about, if it is named",
+        ),
     ),
-)
+)  # fmt: skip
 
 BATCHES = Table(
     "batches",

@@ -24,6 +24,7 @@ IN_ORDER = [("time", "ascending"), ("connection_id", "ascending")]
 """Sort keys of the rows of most tables."""
 _REQUEST_COLUMNS = [
     "connection", "correlation_id", "api_key", "is_token", "version", "client_id", "time",
+    "coordinator_key",
 ]  # fmt: skip
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -14,6 +16,7 @@ from analysis.answers import ANSWERS
 from analysis.answers.security import FINDINGS
 from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import connection
+from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
 from tools.record.kafka.truth import read
 
 NAME = "kafka-4-guarded"
@@ -33,11 +36,13 @@ def test_failed_logins_are_those_in_the_log() -> None:
 
 
 def test_denied_requests_are_those_in_the_log() -> None:
-    denied = re.compile(r"Principal = User:(\S+) is Denied .* resource = (\w+):.* request = (\w+) ")
+    denied = re.compile(
+        r"Principal = User:(\S+) is Denied .* resource = (\w+):LITERAL:(\S+) for request = (\w+) "
+    )
     matches = [denied.match(str(row.get("message"))) for row in read(NAME)]
-    expected = Counter(match.group(1, 2, 3) for match in matches if match)
+    expected = Counter(match.group(1, 2, 4, 3) for match in matches if match)
     seen = {
-        (row["client_id"], row["error"].split("_")[0].title(), row["resource"].split()[0]): row[
+        (row["client_id"], row["error"].split("_")[0].title(), *row["resource"].split()): row[
             "count"
         ]
         for row in rows().query("finding == 'denied request'").to_dict("records")
@@ -97,3 +102,20 @@ def test_a_connection(columns: dict[str, Any], finding: str | None) -> None:
     (row,) = analysis.security(made(connections=[connection(**columns)])).to_dict("records")
     assert row["finding"] == finding or (finding is None and pd.isna(row["finding"]))
     assert finding is None or finding in FINDINGS
+
+
+def test_a_denied_group_is_the_one_with_the_error(tmp_path: Path) -> None:
+    """A request may name several groups; brokers may list those with an error first. The response
+    of FindCoordinator 1 does not repeat the key."""
+    dialogue = Dialogue()
+    client = dialogue.connect()
+    names = b"".join(struct.pack(">h4s", 4, name) for name in (b"open", b"shut"))
+    client.client(request(42, 0, 1, struct.pack(">i", 2) + names))
+    results = (struct.pack(">h4sh", 4, *each) for each in ((b"shut", 30), (b"open", 0)))
+    client.broker(response(1, struct.pack(">ii", 0, 2) + b"".join(results)))
+    client.client(request(10, 1, 2, struct.pack(">h4sb", 4, b"shut", 0)))
+    client.broker(response(2, struct.pack(">ihhihi", 0, 30, -1, -1, 0, -1)))
+    path = tmp_path / "denied.pcap"
+    path.write_bytes(pcap(dialogue.packets))
+    denied = analysis.security(path).query("finding == 'denied request'")
+    assert denied["resource"].tolist() == ["DeleteGroups shut", "FindCoordinator shut"]
