@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from dissector.problems import Problem
 
 _SUFFIX: Final = ".parquet"
+_LATER: Final = MappingProxyType({"errors": {"resource"}})
+"""Columns that earlier exports lack, and no answer needs; they are null."""
 _BATCH_ROWS: Final = 1 << 15
 _DIVIDED: Final = ("date", "api")
 """Columns that the Spark job writes to the names of folders; earlier versions also wrote `api`."""
@@ -125,7 +127,12 @@ def _table_of(file: Path) -> str:
     except (OSError, pa.ArrowInvalid) as error:
         raise CaptureError(f"{file} cannot be read as Parquet: {error}") from error
     columns = {n for n in names if n.removesuffix("_ns") not in names - {n}} | _values(file).keys()
-    same = [n for n, table in TABLES.items() if columns - {"date"} == set(table.schema.names)]
+    columns -= {"date"}
+    same = [
+        name
+        for name, table in TABLES.items()
+        if columns <= set(table.schema.names) <= columns | _LATER.get(name, set())
+    ]
     if not same:
         raise CaptureError(f"{file} does not have the columns of a table of kafka-dissector")
     # Tables with the same columns differ by their names.
@@ -144,7 +151,7 @@ def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a file, in the schema of the table."""
     import pyarrow.parquet as pq
 
-    schema, values = TABLES[name].schema, _values(file)
+    schema, values = TABLES[name].schema, dict.fromkeys(_LATER.get(name, ())) | _values(file)
     try:
         for batch in pq.ParquetFile(file).iter_batches(_BATCH_ROWS):
             yield in_schema(batch, schema, values)

@@ -189,3 +189,16 @@ def test_relative_times_need_a_first_time(tmp_path: Path) -> None:
     pd.testing.assert_frame_equal(analysis.load(folder, "exchanges", chosen)["exchanges"], early)
     with pytest.raises(DissectorError, match="the time of the first packet is not known"):
         chosen.apply({"exchanges": early})
+
+
+def test_columns_that_an_earlier_export_lacks_are_null(tmp_path: Path) -> None:
+    path = next(CAPTURES.glob("kafka-4-errors.pcap*"))
+    whole = dissector.open_capture(path).tables(["errors"])["errors"]
+    assert whole["resource"].null_count < len(whole)
+    pq.write_table(whole.drop_columns("resource"), tmp_path / "errors.parquet")
+    rows = ExportedTables([tmp_path]).tables("errors")["errors"]
+    nulls = pa.nulls(len(whole), pa.string())
+    assert rows.equals(whole.set_column(whole.num_columns - 1, "resource", nulls))
+    pq.write_table(whole.drop_columns("error"), tmp_path / "errors.parquet")
+    with pytest.raises(CaptureError, match="does not have the columns of a table"):
+        ExportedTables([tmp_path])
