@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     options=(
         Option(
             "by",
-            "Group by this column: any of batches, broker, client, software, minute, 10s",
+            "Group by this column: any column of batches, or broker, client, software, minute, 10s",
         ),
     ),
     rows="produced batches",

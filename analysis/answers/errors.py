@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     options=(
         Option(
             "by",
-            "Group by this column: any of errors, broker, client, software, minute, 10s",
+            "Group by this column: any column of errors, or broker, client, software, minute, 10s",
         ),
     ),
     rows="errors",

@@ -67,7 +67,10 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
     place=16,
     tables=("exchanges", "partitions", "batches", "connections"),
     options=(
-        Option("by", "Group by this column: any of exchanges, or broker, client, software, topic"),
+        Option(
+            "by",
+            "Group by this column: any column of exchanges, or broker, client, software, topic",
+        ),
     ),
     rows="responses to Fetch and ShareFetch",
     columns=(

@@ -64,7 +64,8 @@ SLOWEST_COLUMNS: Final = (
     options=(
         Option(
             "by",
-            "Group by this column: any of exchanges, broker, client, software, topic, minute, 10s",
+            "Group by this column: any column of exchanges, or broker, client, software, topic, "
+            "minute, 10s",
             needs=("slowest", 0),
         ),
         Option("slowest", "List the N slowest requests (excluding waits) instead of grouping"),

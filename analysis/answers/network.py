@@ -79,7 +79,9 @@ _SUMS: Final = (
     tables=("connections", "exchanges", "batches"),
     options=(
         Option(
-            "by", "Group by this column: any of connections, or client_id, broker, client, software"
+            "by",
+            "Group by this column: any column of connections, or client_id, broker, client, "
+            "software",
         ),
     ),
     rows="Kafka connections",

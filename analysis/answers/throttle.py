@@ -45,7 +45,8 @@ TOLERANCE_MS: Final = 1
     options=(
         Option(
             "by",
-            "Group by this column: any of exchanges, broker, client, software, topic, minute, 10s",
+            "Group by this column: any column of exchanges, or broker, client, software, topic, "
+            "minute, 10s",
         ),
     ),
     rows="throttled responses",

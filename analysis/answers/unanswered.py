@@ -49,8 +49,8 @@ TIMEOUT_MS: Final = 1000
     options=(
         Option(
             "by",
-            "Group by this column: reason, any of exchanges, broker, client, software, topic, "
-            "minute, 10s",
+            "Group by this column: reason, any column of exchanges, or broker, client, software, "
+            "topic, minute, 10s",
         ),
     ),
     rows="unanswered requests",

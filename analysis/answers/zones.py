@@ -104,8 +104,8 @@ def zone_names(given: Zones | None) -> Names:
     options=(
         Option(
             "by",
-            "Group by this column: any of exchanges, or client_zone, broker_zone, broker, client, "
-            "software, topic",
+            "Group by this column: any column of exchanges, or client_zone, broker_zone, broker, "
+            "client, software, topic",
             needs=("show", "pairs"),
         ),
         Option("show", "Show pairs of zones, or consumers", choices=("pairs", "consumers")),

@@ -37,7 +37,7 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 @on_filter
 @click.option(
     "--packet",
-    type=int,
+    type=Integer(1),
     metavar="N",
     help="Show only exchanges whose request or response starts in packet N.",
 )

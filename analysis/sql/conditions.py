@@ -140,9 +140,10 @@ class Condition:
         if absent := _ABSENT.search(message):
             name = absent[1]
             detail = f"exchanges has no column {name}"
-            if f'"{name}"' in self._condition:
+            suggestion = did_you_mean(name, COLUMNS)
+            if f'"{name}"' in self._condition or not suggestion:
                 detail += f"; for text use single quotes: '{name}'"
-            detail += did_you_mean(name, COLUMNS)
+            detail += suggestion
         return DissectorError(f"--where {self._condition!r}: {detail}")
 
 

@@ -72,6 +72,7 @@ def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
         ["export", "x.pcap", "--format", "xml"],
         ["show", "x.pcap", "--limit", "0"],
         ["show", "x.pcap", "--packet", "first"],
+        ["show", "x.pcap", "--packet", "0"],
         ["latency", "x.pcap", "--slowest", "some"],
     ],
 )

@@ -308,6 +308,7 @@ def test_other_values_than_texts_are_refused(name: str, value: Any) -> None:
         ("--client 'a", "no closing quotation"),
         ("--client a b", "b is not an option"),
         ("latencyms > 1", "exchanges has no column latencyms"),
+        ("api=Produce", "no column Produce; for text use single quotes: 'Produce'"),
     ],
 )
 def test_a_wrong_text_of_a_filter_is_explained(text: str, message: str) -> None:
