@@ -172,6 +172,7 @@ def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
     assert f"cannot write {form} to a terminal" in text
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
     [

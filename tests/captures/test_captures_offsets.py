@@ -175,7 +175,8 @@ def test_memberships(name: str) -> None:
         assert row["generation"] == (given if alive else None)
         assert row["leader"] == (response.get("leader") or None)
         assert row["session_timeout_ms"] == request.get("session_timeout_ms")
-        assert row["rebalance_timeout_ms"] == request.get("rebalance_timeout_ms")
+        timeout = request.get("rebalance_timeout_ms")
+        assert row["rebalance_timeout_ms"] == (None if timeout == -1 else timeout)  # KIP-848
         members = response.get("members") if each.api == "JoinGroup" else request.get("members")
         assert row["member_count"] == (len(members or ()) or None)
         protocol = response.get("protocol_name") or request.get("protocol_name")

@@ -65,7 +65,7 @@ def test_blocks_of_a_larger_recording(block_bytes: int) -> None:
     assert_same_rows("kafka-4-java.pcap.zst", block_bytes)
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize(("name", "block_bytes"), cases())
 def test_blocks_of_any_size_give_the_same_rows(name: str, block_bytes: int) -> None:
     assert_same_rows(name, block_bytes)

@@ -36,7 +36,7 @@ def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
     assert list(empty.columns) == by + [name for name in expected.index if name not in by]
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @ALL
 @pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-cut", "librdkafka-mock-errors"])
 def test_the_shape_does_not_depend_on_the_capture(answer: Answer, name: str) -> None:

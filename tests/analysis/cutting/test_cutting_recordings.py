@@ -64,6 +64,7 @@ def counted(rows: pa.Table) -> Counter[str]:
     return Counter(map(str, rows.select(names).to_pylist()))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("condition", CONDITIONS)
 @pytest.mark.parametrize("recording", RECORDINGS if os.environ.get("SLOW") else SAMPLE)
 def test_a_cut_has_the_rows_of_its_exchanges(

@@ -126,6 +126,7 @@ def test_conditions_on_waits_need_the_whole_capture(capsys: pytest.CaptureFixtur
         Filter(where=["net_ms > 5"]).apply(dissector.open_capture(path).tables(["exchanges"]))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("chosen", FILTERS, ids=lambda chosen: " ".join(chosen.options))
 @pytest.mark.parametrize("name", NAMES)
 def test_filtering_while_reading_is_filtering_the_tables(name: str, chosen: Filter) -> None:

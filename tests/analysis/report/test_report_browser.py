@@ -10,6 +10,7 @@ from selenium.webdriver.common.keys import Keys
 
 import dissector
 from analysis.answers import ANSWERS
+from analysis.summary.counts import Summary
 from tests.analysis.report.browser import Browser, chromium, report_of
 
 GROUPS = "kafka-4-group-eager"
@@ -24,15 +25,20 @@ def groups() -> Browser:
 
 
 def test_the_head_counts_exchanges_connections_and_errors(groups: Browser) -> None:
-    tables = dissector.open_capture(
+    """Errors are those of the summary, without those of normal operation."""
+    capture = dissector.open_capture(
         next(Path(__file__).parents[3].glob(f"captures/{GROUPS}.pcap*"))
-    ).tables(["exchanges", "connections", "errors"])
+    )
+    tables = capture.tables(["exchanges", "connections"])
+    summary = Summary()
+    summary.read(capture.stream(Summary.TABLES))
     tiles = groups.run(
         "return Object.fromEntries([...document.querySelectorAll('.tiles div')]"
         ".map((each) => [...each.children].map((child) => child.textContent)))"
     )
     for name, table in tables.items():
         assert tiles[name] == f"{len(table):,}"
+    assert tiles["errors"] == str(sum(use.errors for use in summary.apis()))
 
 
 def test_a_table_sorts_by_mouse_and_keyboard(groups: Browser) -> None:

@@ -65,6 +65,7 @@ def on_spark(reversed_rows: Mapping[str, pa.Table], spark: SparkSession) -> dict
     return {name: spark.createDataFrame(table).coalesce(2) for name, table in reversed_rows.items()}
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("name", "options"), [*((name, {}) for name in ANSWERS), *VARIANTS], ids=str
 )

@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from analysis.sql import row_order as row_order_module
@@ -51,6 +51,7 @@ def test_the_row_order_begins_with_time_and_connection() -> None:
     assert row_order("exchanges", keys_only=True).endswith('"connection_id", "correlation_id"')
 
 
+@settings(max_examples=30)  # each writes a database
 @given(
     most=st.sampled_from([0, 3, 100]),
     batch=st.sampled_from([1, 7, 100]),

@@ -80,6 +80,7 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or pd.isna(value) else round(value, 9)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_every_answer_is_a_view(name: str) -> None:
     connection = analysis.connect(CAPTURE)

@@ -280,6 +280,7 @@ def ours(reading: Reading) -> list[tuple[int, int, int, int, int, bytes]]:
 
 
 @needs_tshark
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", sorted(LAYERS.keys() - TSHARK_LACKS))
 def test_equal_to_tshark(tmp_path: Path, name: str) -> None:
     link, wrap = LAYERS[name]
