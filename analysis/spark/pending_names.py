@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.spark.writing import TIMES
 from dissector.packets.block import Int64
 from dissector.tables.finalizer import TOPIC_COLUMNS
+from dissector.tables.schema import TIMES
 
 
 def divided(

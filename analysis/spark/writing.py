@@ -28,9 +28,8 @@ import pyarrow.parquet as pq
 
 from analysis.export.formats import GROUP_BYTES, parquet_options
 from dissector.packets.remote import located
+from dissector.tables.schema import TIMES
 
-TIMES: Final = ("request_time", "time", "first_time", "response_time")
-"""The time of a row is the first of these columns that is not null."""
 PARTIAL: Final = ".partial"
 """Suffix of a file that is not complete; its name starts with a dot, so that readers ignore it."""
 RUN_FILE: Final = re.compile(r"(run-\d+|segment|end)-[0-9a-f]{16}\.parquet")

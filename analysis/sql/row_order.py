@@ -18,6 +18,7 @@ import pyarrow as pa
 from analysis.sql.context import CONTEXT
 from analysis.sql.databases import changed_setting
 from dissector.tables import TABLES
+from dissector.tables.schema import TIMES
 
 NTH: Final = "nth"
 """A number of each row of a table, which increases in the order of rows."""
@@ -34,7 +35,6 @@ RANKS: Final = "ranks"
 BATCH_ROWS: Final = 1 << 18
 """Rows of `RANKS` that are read at a time."""
 _GIVEN: Final = "rows_to_number"
-_TIMES: Final = ("request_time", "time", "first_time", "response_time")
 
 
 @cache
@@ -44,7 +44,7 @@ def row_order(name: str, keys_only: bool = False) -> str:
     `keys_only`: only columns that usually differ in two rows, which are the first of the order.
     """
     columns = TABLES[CONTEXT.get(name, name)].schema.names
-    times = [column for column in _TIMES if column in columns]
+    times = [column for column in TIMES if column in columns]
     ordered = [*dict.fromkeys([*(column for column in _FIRST if column in columns), *columns])]
     if keys_only:
         last = max(ordered.index(column) for column in (*_FIRST, *_IN_MESSAGE) if column in ordered)

@@ -15,6 +15,8 @@ from dissector.arrays import value
 
 TIME = pa.timestamp("ns", "UTC")
 TEXT = pa.string()
+TIMES = ("request_time", "time", "first_time", "response_time")
+"""The time of a row is the first of these columns that is not null."""
 
 
 @value
