@@ -77,10 +77,11 @@ class Filter:
             arguments.text(name, getattr(self, name))
         _ = self._apis
         for name in ("since", "until"):
-            try:
-                time_ns(getattr(self, name) or "0", self.start, self.zone)
-            except DissectorError as error:
-                raise DissectorError(f"--{name} {error}") from error
+            if text := getattr(self, name):
+                try:
+                    time_ns(text, self.start, self.zone)
+                except DissectorError as error:
+                    raise DissectorError(f"--{name} {error}") from error
         if self.where:
             from analysis.sql.conditions import Condition
 

@@ -21,6 +21,7 @@ from analysis.live.lines import RowFilter
 from analysis.summary.counts import are_normal
 from dissector.arrays import value
 from dissector.tables import EXCHANGES
+from dissector.tables.arrow import row_keys
 
 SECONDS: Final = 10.0
 ROWS: Final = 200_000
@@ -93,7 +94,7 @@ class RecentExchanges:
         problems = errors.filter(pc.invert(are_normal(errors)))
         keys = _keys([problems[name] for name in (*_RESPONSE[:2], "time")])
         with self._lock:
-            self._problems.append((self._clock(), keys.combine_chunks()))
+            self._problems.append((self._clock(), keys))
             self._expire()
 
     def tick(self) -> None:
@@ -164,10 +165,9 @@ class RecentExchanges:
         return _explode_topics(table) if dimension == "topic" else table, max(seconds, 1.0)
 
 
-def _keys(response: Sequence[pa.ChunkedArray]) -> pa.ChunkedArray:
+def _keys(response: Sequence[pa.ChunkedArray]) -> pa.Array:
     """`_RESPONSE` as one text."""
-    texts = [column.cast(pa.int64()).cast(pa.string()) for column in response]
-    return pc.binary_join_element_wise(*texts, " ")
+    return row_keys(*(column.cast(pa.int64()) for column in response))
 
 
 def _are_problems(exchanges: pa.Table, problems: pa.ChunkedArray) -> pa.Array:

@@ -123,7 +123,7 @@ class LayoutGroup:
         source, index = sibling[0], sibling[1][select]
         return _uuids(self.space, source.at[index], index >= 0)
 
-    def nested_lists(self, column: FieldColumn, role: str) -> pa.Array:
+    def nested_lists(self, column: FieldColumn, role: str, type: pa.DataType) -> pa.Array:
         """For each value of `column`, the numbers of an array with a role in the same element."""
         counts = np.zeros(len(column.level.owner), np.int64)
         numbers = np.zeros(0, np.int64)
@@ -135,21 +135,8 @@ class LayoutGroup:
                 counts = np.bincount(owner, minlength=len(counts))
         offsets = np.zeros(len(counts) + 1, np.int32)
         np.cumsum(counts, out=offsets[1:])
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers, pa.int32()))
+        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers, type))
         return lists.take(pa.array(column.row))
-
-    def first_numbers(self, column: FieldColumn, role: str) -> pa.Array:
-        """For each value of `column`, the first number of an array with a role in the same element;
-        null if the array is empty or absent."""
-        first = np.zeros(len(column.level.owner), np.int64)
-        is_known = np.zeros(len(first), np.bool_)
-        for nested in self.walked.by_role(role):
-            if nested.level.parent is column.level and nested.values is not None:
-                is_first = nested.level.ordinal[nested.row] == 0
-                owner = nested.level.owner[nested.row[is_first]]
-                first[owner] = nested.values[is_first]
-                is_known[owner] = True
-        return masked(first[column.row], ~is_known[column.row])
 
     def paths(self, column: FieldColumn, select: Int64) -> pa.Array:
         """The path of each selected value, such as ``topics[2].partitions[0].error_code``."""

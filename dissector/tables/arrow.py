@@ -42,10 +42,11 @@ def to_batch(
         if not isinstance(array, pa.Array):
             array = as_array(array) if isinstance(array, pa.ChunkedArray) else pa.array(array)
         if dictionaries and field.type == TEXT:
-            array = _as_dictionary(array)
-        elif pa.types.is_dictionary(array.type):
+            arrays.append(_as_dictionary(array))
+            continue
+        if pa.types.is_dictionary(array.type):
             array = without_dictionary(array)
-        elif array.type != field.type:
+        if array.type != field.type:
             is_empty = array.null_count == len(array)
             # Integers fit into the narrower type of their column.
             options = pc.CastOptions(field.type, allow_int_overflow=True)

@@ -127,8 +127,9 @@ class PartitionRows:
         for key, role in NUMBERS.items():
             columns[key] = unless_negative(group.sibling_numbers(column, role))
         if columns["offset"].null_count:  # in ListOffsets 0, the offset is the first of a list
-            first = unless_negative(group.first_numbers(column, "offsets"))
-            columns["offset"] = pc.coalesce(columns["offset"], first)
+            lists = group.nested_lists(column, "offsets", pa.int64())
+            first = pc.list_slice(lists, 0, 1, return_fixed_size_list=True).flatten()
+            columns["offset"] = pc.coalesce(columns["offset"], unless_negative(first))
         for key, role in SIGNED.items():
             columns[key] = group.sibling_numbers(column, role)
         columns |= _records(group, column)

@@ -44,8 +44,8 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
                     "partition": group.sibling_numbers(column, "partition"),
                     "leader": pa.array(column_numbers(column)),
                     "leader_epoch": group.sibling_numbers(column, "leader_epoch"),
-                    "replicas": group.nested_lists(column, "replicas"),
-                    "isr": group.nested_lists(column, "isr"),
+                    "replicas": group.nested_lists(column, "replicas", pa.int32()),
+                    "isr": group.nested_lists(column, "isr", pa.int32()),
                 }
             )
         )
