@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.answers import Option, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import By, column_names, literals, not_negative, quoted
+from analysis.sql.intermediate import intermediate_table
 from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
@@ -202,7 +203,10 @@ _EVENTS: Final = f"""(
 """SQL: each event that shows the committed offset of a group, or the position of a reader with the
 groups for which it reads."""
 
-STATES: Final = f"""(
+STATES: Final = intermediate_table(
+    "lag_states",
+    lambda: (
+        f"""
   with known as (
     select group_id, topic, partition, time,
       coalesce(
@@ -219,7 +223,9 @@ STATES: Final = f"""(
       {_behind("position")} as position_lag
     from known asof left join {ENDS} as ends
       on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
-  select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR})"""
+  select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR}"""
+    ),
+)
 """SQL: the state of each group, topic and partition after each event."""
 
 _EVENT: Final = ("time", "source", "nth", "since")

@@ -25,6 +25,7 @@ from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition, database
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
 from analysis.sql.expressions import SOFTWARE
+from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from analysis.sql.stored import TableFiles, connect
 from dissector.tables import EXCHANGES, TABLES
@@ -53,10 +54,12 @@ def selected_keys(connection: duckdb.DuckDBPyConnection, sql: str, names: Names)
     """
     condition = Condition(sql, names, has_computed=True)
     columns = ", ".join((*EXCHANGES.schema.names, *PART_NAMES))
-    rows = connection.sql(f"""
+    query = f"""
       select {columns}, client_software as software
-      from {exchanges_with_parts()} left join {SOFTWARE} using (connection_id)""")
-    batches = (_identities(condition(batch)) for batch in rows.to_arrow_reader())
+      from {exchanges_with_parts()} left join {SOFTWARE} using (connection_id)"""
+    create_intermediate_tables(connection, query)
+    rows = connection.sql(query).to_arrow_reader()
+    batches = (_identities(condition(batch)) for batch in rows)
     return pa.Table.from_batches(batches, _identities(EXCHANGES.schema.empty_table()).schema)
 
 

@@ -19,12 +19,12 @@ The net latency is the rest: time on the network and in the broker.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 from analysis.columns import Column
-from analysis.sql.context import IS_SELECTED
+from analysis.sql.context import ALL_EXCHANGES, IS_SELECTED
 from analysis.sql.expressions import literals
+from analysis.sql.intermediate import intermediate_table
 
 PARTS: Final = (
     Column("queue_ms", "double", "wait for earlier requests of the connection", "ms"),
@@ -43,7 +43,6 @@ def group_barriers() -> tuple[str, ...]:
     return tuple(api.name for api in registry.all_apis() if api.is_group_barrier)
 
 
-@cache
 def exchanges_with_parts() -> str:
     """SQL of the exchanges, each with the parts of its latency; needs `batches`, too.
 
@@ -55,8 +54,15 @@ def exchanges_with_parts() -> str:
 
     All are DOUBLE, in ms, and null without a latency, or without a time to compute the first.
     """
-    barriers = literals(group_barriers())
     return f"""(
+    select exchanges.* exclude ({IS_SELECTED}), {", ".join(PART_NAMES)}
+    from {ALL_EXCHANGES} as exchanges join {_LATENCY_PARTS} using (nth) where {IS_SELECTED})"""
+
+
+def _parts() -> str:
+    """SQL of the number and the parts of each exchange of `all_exchanges`."""
+    barriers = literals(group_barriers())
+    return f"""
     with responses as (
       select connection_id, correlation_id, request_time as time, response_time from all_exchanges
       where api = 'Produce' and response_time is not null),
@@ -83,7 +89,9 @@ def exchanges_with_parts() -> str:
       select connection_id, correlation_id, response_time, min(written) as written
       from firsts group by all),
     queued as (
-      select *, epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
+      select nth, connection_id, correlation_id, response_time, api, topics, latency_ms,
+        max_wait_ms, min_bytes, record_bytes,
+        epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
         -- The last response to requests that were sent earlier.
         max(epoch_ns(response_time)) over (
           partition by connection_id order by request_end_time, nth
@@ -110,7 +118,10 @@ def exchanges_with_parts() -> str:
           then least(greatest(own_ms, 0), own_ms, max_wait_ms)
           else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
       from queue_times)
-    select * exclude (own_ms, unwritten_ms, returns_at_once, {IS_SELECTED}),
+    select nth, queue_ms, poll_ms,
       case when coalesce(api in {barriers}, false) then null
         else own_ms - poll_ms end as net_ms
-    from polled where {IS_SELECTED})"""
+    from polled"""
+
+
+_LATENCY_PARTS: Final = intermediate_table("latency_parts", _parts)

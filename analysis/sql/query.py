@@ -26,6 +26,7 @@ from analysis.reading import streamed
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.expressions import By, column_names
+from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.intervals import create_function
 from analysis.sql.row_order import NTH, register_numbered
 from dissector.capture import Capture
@@ -173,7 +174,11 @@ def in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
-    """The rows of a query. Raises DissectorError if there is not enough memory."""
+    """The rows of a query. Raises DissectorError if there is not enough memory.
+
+    The connection gets the intermediate tables that the query names.
+    """
+    within_memory(connection, lambda: create_intermediate_tables(connection, query))
     return within_memory(connection, lambda: connection.sql(query).to_arrow_table())
 
 

@@ -21,6 +21,7 @@ from analysis.input.filters import Filter
 from analysis.input.open import with_context
 from analysis.input.times import length_ns, time_ns
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
+from analysis.sql.query import select
 from analysis.sql.stored import stored
 from dissector.capture import Capture
 from dissector.errors import DissectorError
@@ -66,7 +67,7 @@ def parts(capture: Capture | FilteredCapture) -> pd.DataFrame:
     """Waits and net latencies of exchanges, as a command computes them."""
     names = with_context(capture, ("exchanges", "batches"))
     with stored(capture.stream(names), names) as connection:
-        rows = connection.sql(f"from {exchanges_with_parts()} order by nth").df()
+        rows = select(connection, f"from {exchanges_with_parts()} order by nth")
     return rows.set_index(["connection_id", "correlation_id", "request_time"])[[*PART_NAMES]]
 
 

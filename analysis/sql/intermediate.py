@@ -1,0 +1,29 @@
+"""Intermediate tables: rows that several answers need, computed once for each connection.
+
+They take longer than the answers that read them. `diagnose` and `report` run many answers on one
+connection; the first query that names an intermediate table creates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import duckdb
+
+_QUERIES: Final[dict[str, Callable[[], str]]] = {}
+"""A function that gives the SQL of the rows, by the name of the table."""
+
+
+def intermediate_table(name: str, query: Callable[[], str]) -> str:
+    """Declare an intermediate table; return its name, for SQL that `analysis.sql.query` runs."""
+    _QUERIES[name] = query
+    return name
+
+
+def create_intermediate_tables(connection: duckdb.DuckDBPyConnection, query: str) -> None:
+    """Create the tables that a query names, unless the connection has them."""
+    for name, rows in _QUERIES.items():
+        if name in query:
+            connection.execute(f"create temp table if not exists {name} as {rows()}")
