@@ -5,6 +5,8 @@ expressions        builders of SQL text
 intervals          intervals of time to group by
 conditions         conditions of users on rows of `exchanges`
 row_order          the order of rows in answers
+context            what the rows of a filter depend on
+intermediate       rows that several answers need, computed once
 latency_breakdown  SQL for the parts of a latency: queue, poll, net
 record_flow        SQL for the clients that produce and consume, and their groups
 client_settings    SQL for settings of clients: seen in requests, or inferred

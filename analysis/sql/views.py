@@ -39,7 +39,7 @@ from analysis.sql import exchange_columns
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED, create_context
 from analysis.sql.databases import open_database
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
-from analysis.sql.query import fetch
+from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.row_order import register_numbered, row_numbers
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
@@ -181,7 +181,8 @@ class CaptureTables:
                 if not self._kept.keys() >= set(lookup.tables):
                     self.read({name for each in LOOKUPS for name in each.tables})
                 with self._connected(lookup.tables) as connection:
-                    values = fetch(connection, lookup.query)
+                    create_intermediate_tables(connection, lookup.query)
+                    values = connection.sql(lookup.query).to_arrow_table()
                     numbers = row_numbers(connection, "exchanges", self._kept["exchanges"])
                 in_order = values.to_struct_array().combine_chunks()
                 self._looked_up[lookup.name] = in_order.take(numbers)

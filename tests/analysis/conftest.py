@@ -1,4 +1,4 @@
-"""A capture of made rows, where a test needs rows that no recording has."""
+"""Fixtures of several folders."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ from tests.analysis.made_rows import MadeCapture, Make
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch) -> Make:
-    """Call it with rows by table; from then on every capture that is opened has these."""
+    """A capture of rows that no recording has.
+
+    Call it with rows by table; from then on every capture that is opened has these.
+    """
 
     def make(packets: int = 11, **tables: list[dict[str, Any]]) -> None:
         capture = MadeCapture(tables, packets)
         monkeypatch.setattr(dissector, "open_capture", lambda *_, **__: capture, raising=False)
 
     return make
+
+
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the full screen, jobs begin soon after the cursor moves."""
+    from analysis.browse import answers_pane, exchange_screen
+
+    for module in (answers_pane, exchange_screen):
+        monkeypatch.setattr(module, "PAUSE", 0.01)

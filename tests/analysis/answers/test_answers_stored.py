@@ -22,7 +22,7 @@ ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
 NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-static", "librdkafka-mock-errors")
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", NAMES)
 def test_tables_on_disk_have_the_same_answers(name: str) -> None:
     names = {table for answer in ANSWERS.values() for table in answer.tables}

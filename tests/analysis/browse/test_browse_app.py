@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 
+from analysis.browse import answers_pane, exchange_screen
 from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.connection_pane import ConnectionPane
@@ -23,6 +24,8 @@ from analysis.input.filters import Filter
 from dissector.capture import open_capture
 from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
+
+pytestmark = pytest.mark.usefixtures("short_pauses")
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
 OPTIONS = {"keylog": None, "memory": 512 << 20, "show_secrets": False}
@@ -52,12 +55,13 @@ def drive(
 
 async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
     """Wait until no job is left, and none begins after a pause of the cursor."""
-    quiet = 0
-    for _ in range(200):
-        await pilot.pause(0.04)
-        quiet = 0 if app.jobs else quiet + 1
-        if quiet == 6:
-            return
+    pause = 1.2 * max(answers_pane.PAUSE, exchange_screen.PAUSE)
+    for _ in range(1000):
+        await pilot.pause(0.01)
+        if not app.jobs:
+            await pilot.pause(pause)
+            if not app.jobs:
+                return
     pytest.fail(f"jobs that do not end: {app.jobs}")
 
 

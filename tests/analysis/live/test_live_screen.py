@@ -35,6 +35,8 @@ from dissector.packets.live import LiveSource
 from dissector.streams.streaming import DEFAULT_MEMORY
 from tests.analysis.browse.test_browse_app import column, idle, press, shown
 
+pytestmark = pytest.mark.usefixtures("short_pauses")
+
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
 
 

@@ -28,6 +28,7 @@ from tests.analysis.spark.sharding import CAPTURES
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("line", ["Setting default log level", "Setting Spark log level"])
 def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
     """The first line is of Java, before it connects to this process; the second of the session.

@@ -328,6 +328,7 @@ def test_complete_runs_are_not_repeated(jobs: Jobs, tmp_path: Path) -> None:
         jobs.run(paths[1:])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("task", [("dissect", 2), ("finalize", 1)])
 def test_a_killed_job_is_continued(jobs: Jobs, tmp_path: Path, task: tuple[str, int]) -> None:
     paths = split_capture(QUOTAS, tmp_path, 4)[:3]

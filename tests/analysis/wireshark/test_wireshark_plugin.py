@@ -229,7 +229,7 @@ def compare(exchange: Exchange, direction: Direction, message: Shown) -> None:
         assert message.fields == expected(exchange.api_key, explanation), exchange
 
 
-@pytest.mark.sampled(11)
+@pytest.mark.sampled(16)
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", WHOLE, ids=lambda path: path.name)
 def test_all_fields_equal_those_of_the_decoder(script: Path, capture: Path) -> None:
@@ -241,6 +241,7 @@ def test_all_fields_equal_those_of_the_decoder(script: Path, capture: Path) -> N
     assert not any(messages.values())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("capture", PARTS, ids=lambda path: path.name)
 def test_fields_of_partial_captures(script: Path, capture: Path) -> None:

@@ -135,7 +135,7 @@ def test_walkers_agree_on_every_layout(layout: Layout) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(layouts(), st.integers(0, 1 << 32))
 def test_walkers_agree_on_random_layouts(layout: Layout, seed: int) -> None:
     check_all(layout, random.Random(seed))
