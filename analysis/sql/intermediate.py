@@ -17,9 +17,13 @@ _QUERIES: Final[dict[str, Callable[[], str]]] = {}
 
 
 def intermediate_table(name: str, query: Callable[[], str]) -> str:
-    """Declare an intermediate table; return its name, for SQL that `analysis.sql.query` runs."""
-    _QUERIES[name] = query
-    return name
+    """Declare an intermediate table; return its name, for SQL that `analysis.sql.query` runs.
+
+    The name in SQL differs from all texts that a user may pass.
+    """
+    quoted = f'"intermediate {name}"'
+    _QUERIES[quoted] = query
+    return quoted
 
 
 def create_intermediate_tables(connection: duckdb.DuckDBPyConnection, query: str) -> None:

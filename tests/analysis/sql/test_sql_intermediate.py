@@ -1,0 +1,37 @@
+"""Intermediate tables are created by the first query that names them, and not again."""
+
+from __future__ import annotations
+
+import duckdb
+import pytest
+
+from analysis.sql import intermediate as module
+from analysis.sql.intermediate import create_intermediate_tables, intermediate_table
+from analysis.sql.latency_breakdown import exchanges_with_parts
+from analysis.sql.query import connected, select
+from tests.analysis.answering import made
+from tests.analysis.made_rows import exchange
+
+
+def tables(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    return [name for (name,) in connection.sql("select table_name from duckdb_tables()").fetchall()]
+
+
+def test_the_first_query_creates_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_QUERIES", {})
+    name = intermediate_table("fives", lambda: "select 5 as x")
+    with duckdb.connect() as connection:
+        create_intermediate_tables(connection, "select 'fives'")
+        assert tables(connection) == []
+        create_intermediate_tables(connection, f"from {name}")
+        connection.execute(f"update {name} set x = 6")
+        create_intermediate_tables(connection, f"from {name}")
+        assert connection.sql(f"from {name}").fetchall() == [(6,)]
+
+
+def test_answers_share_the_parts_of_latencies() -> None:
+    with connected(made(exchanges=[exchange(latency_ms=3.0)]), ("exchanges", "batches")) as tables:
+        query = f"select net_ms from {exchanges_with_parts()}"
+        assert select(tables, query)["net_ms"].tolist() == [3.0]
+        tables.execute('update "intermediate latency_parts" set net_ms = 4')
+        assert select(tables, query)["net_ms"].tolist() == [4.0]
