@@ -112,6 +112,7 @@ def test_what_cannot_be_read_is_one_sentence_and_status_1(
     assert output.err.count("\n") == 1
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
     [

@@ -131,6 +131,7 @@ def test_standard_input_is_a_capture() -> None:
 HOSTILE = "\x1b[31m\x9b\u202e\u200b"
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -243,6 +243,7 @@ def test_a_format_that_contradicts_the_name_is_an_error(
     assert not path.exists()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
     [
