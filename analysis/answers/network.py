@@ -15,13 +15,17 @@ Zero windows of a client mean that its application does not read.
 **How it is computed.** A capture is taken somewhere between a client and its broker. Its latencies
 include the round trip from there to the broker. Each connection measures that by segments that are
 acknowledged at once (`dissector.streams.roundtrips`); without any, by the handshake, minus the
-round trip to the client. The time of the broker is the net latency
+round trip to the client. A receiver may delay acknowledgements, but never those of a handshake: a
+round trip that is 10 ms longer than two handshakes does not count as measured. The time of the
+broker is the net latency
 (`analysis.sql.latency_breakdown`) minus that round trip. The client waits longer by the round trip
 between it and the capture.
 
 **When it is wrong.** A proxy that ends TCP connections hides the network behind it. Packets that
-the capture lost look like a loss of the network: see `quality`. Segmentation in the network card
-hides small retransmissions.
+the capture lost look like a loss of the network: see `quality`. Packets that the capture contains
+twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted: capture on one
+interface. Segmentation in the network card hides small retransmissions. If the capture does not
+contain the handshake, delayed acknowledgements look like a long round trip.
 """
 
 from __future__ import annotations
@@ -133,12 +137,21 @@ _OF_REQUESTS: Final = {
 
 _LINK_COLUMNS: Final = ("client_id", "rtt_ms", "packets", "retransmitted", "out_of_order")
 
+
+def _timely(rtt_ms: str) -> str:
+    """SQL for a round trip; null if the acknowledgements were delayed (RFC 9293, 3.8.6.3)."""
+    return f"case when {rtt_ms} > 2 * handshake_rtt_ms + 10 then null else {rtt_ms} end as {rtt_ms}"
+
+
 LINKS: Final = f"""(
-  with measured as (
+  with timely as (
+    select * replace ({_timely("broker_rtt_ms")}, {_timely("client_rtt_ms")})
+    from connections where protocol = 'kafka'),
+  measured as (
     select *,
       coalesce(broker_rtt_ms, {not_negative("handshake_rtt_ms - client_rtt_ms")}) as to_broker,
       coalesce(client_rtt_ms, {not_negative("handshake_rtt_ms - to_broker")}) as to_client
-    from connections where protocol = 'kafka')
+    from timely)
   select measured.* exclude (to_broker, to_client)
       replace (to_broker as broker_rtt_ms, to_client as client_rtt_ms),
     coalesce(to_client + to_broker, handshake_rtt_ms) as rtt_ms, client_id,

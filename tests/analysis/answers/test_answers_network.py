@@ -43,6 +43,12 @@ def test_retransmissions_are_where_packets_were_lost() -> None:
     assert (good["retransmitted"] == 0).all()
 
 
+def test_delayed_acknowledgements_are_not_the_network() -> None:
+    """Clients on the host of the broker acknowledged after 40 ms; a handshake took 0.03 ms."""
+    delayed = analysis.network(capture("kafka-3-java-0-10", NEEDS))
+    assert delayed["rtt_ms"].between(0, 1).all()
+
+
 def connection(**columns: object) -> dict[str, object]:
     return {
         "connection_id": 0, "client_ip": "10.0.0.1", "client_port": 1, "broker_ip": "10.0.0.9",
@@ -57,6 +63,10 @@ def connection(**columns: object) -> dict[str, object]:
         ({"client_rtt_ms": 3.0, "handshake_rtt_ms": 9.0}, (3, 6, 9)),
         ({"broker_rtt_ms": 2.0, "handshake_rtt_ms": 9.0}, (7, 2, 9)),
         ({"broker_rtt_ms": 2.0, "handshake_rtt_ms": 1.0}, (0, 2, 2)),
+        ({"client_rtt_ms": 16.0, "broker_rtt_ms": 2.0, "handshake_rtt_ms": 3.0}, (16, 2, 18)),
+        ({"client_rtt_ms": 40.0, "broker_rtt_ms": 2.0, "handshake_rtt_ms": 3.0}, (1, 2, 3)),
+        ({"client_rtt_ms": 1.0, "broker_rtt_ms": 40.0, "handshake_rtt_ms": 3.0}, (1, 2, 3)),
+        ({"client_rtt_ms": 40.0, "broker_rtt_ms": 2.0}, (40, 2, 42)),
     ],
 )
 def test_what_was_not_measured_follows_from_the_handshake(
