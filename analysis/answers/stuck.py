@@ -21,7 +21,8 @@ transactions that the coordinator does not know. Long transactions that end are 
 application, for example the commit interval of Kafka Streams or Flink.
 
 **How it is computed.** Each Fetch response has the high watermark and the last stable offset of its
-partitions, also for read_uncommitted consumers and followers. The transaction is that of the batch
+partitions, also for read_uncommitted consumers and followers. A fetch session (KIP-227) omits
+partitions without new records: their offsets are the same. The transaction is that of the batch
 at the offset, produced or fetched. `start_time` is the time of its Produce request; if the capture
 does not contain it, the first response with this offset. `end_time` is the response to EndTxn or
 WriteTxnMarkers, or the first response with a later offset.
@@ -111,22 +112,36 @@ def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pd.Da
 _SEEN: Final = """(
   with isolation as (
     select connection_id, correlation_id, request_time as time, isolation_level from exchanges
-    where api = 'Fetch')
+    where api = 'Fetch'),
+  sessions as (
+    select connection_id, max(response_time) as session_end from exchanges
+    where api = 'Fetch' group by all having bool_or(coalesce(partition_count, 0) = 0)),
+  named as (
+    select *, max(response_time) over (partition by connection_id, topic, partition) as last_named
+    from partitions
+    -- A session's request may name a partition that the response omits.
+    where api = 'Fetch' and (error_code != 0 or high_watermark is not null))
   select topic, partition, response_time, high_watermark, client_id, isolation_level, replica_id,
-    partitions.nth, max(last_stable_offset) over (
-      partition by topic, partition order by response_time, partitions.nth
+    case when response_time = last_named then session_end end as same_until,
+    named.nth, max(last_stable_offset) over (
+      partition by topic, partition order by response_time, named.nth
       rows unbounded preceding) as stable
-  from partitions left join isolation using (connection_id, correlation_id, time)
-  where api = 'Fetch' and error_code = 0 and topic is not null and response_time is not null
+  from named left join isolation using (connection_id, correlation_id, time)
+    left join sessions using (connection_id)
+  where error_code = 0 and topic is not null and response_time is not null
     and last_stable_offset is not null and high_watermark is not null)"""
-"""SQL: Fetch responses with the largest last stable offset so far: a follower may have an older."""
+"""SQL: Fetch responses with the largest last stable offset so far: a follower may have an older.
+
+A fetch session (KIP-227) omits a partition while its high watermark stays the same. So its offsets
+are the same until `same_until`, the last Fetch of the connection.
+"""
 
 _HELD: Final = f"""(
   with seen as {_SEEN},
   stops as (
     select topic, partition, stable as "offset", max(high_watermark) as highest,
       min(response_time) filter (high_watermark > stable) as first_seen,
-      max(response_time) as last_seen,
+      max(coalesce(same_until, response_time)) as last_seen,
       string_agg(distinct client_id, ', ' order by client_id)
         filter (isolation_level = 'read_committed' and replica_id is null) as readers
     from seen group by all),
