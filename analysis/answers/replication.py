@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
-from analysis.sql.expressions import endpoint, ms_between, quantiles
+from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -106,8 +106,8 @@ _FETCHES: Final = f"""(
 
 _CONFIRMED: Final = f"""(
   with produced as (
-    select partitions.client_id, topic, partition, last_offset, time, response_time, acks,
-      request_end_time, latency_ms, partitions.nth
+    select {EXCHANGE}, partitions.client_id, topic, partition, last_offset, response_time, acks,
+      request_end_time, latency_ms
     from partitions join (
       select connection_id, correlation_id, request_time as time, request_end_time, acks, latency_ms
       from exchanges where api = 'Produce') using (connection_id, correlation_id, time)
@@ -167,7 +167,8 @@ _FOLLOWERS: Final = f"""
 
 _PRODUCERS: Final = f"""
   with ends as (
-    select client_id, topic, nth, latency_ms, request_end_time, max(confirmed_time) as end_time
+    select {EXCHANGE}, client_id, topic, latency_ms, request_end_time,
+      max(confirmed_time) as end_time
     from {_CONFIRMED} where acks = -1 and confirmed_time <= response_time group by all),
   waits as (
     select *, least({ms_between("request_end_time", "end_time")}, latency_ms) as follower_ms

@@ -85,3 +85,22 @@ def test_a_produce_before_the_first_fetch_does_not_count() -> None:
     assert (follower["confirmed"], follower["delay_max_ms"], follower["lag_max"]) == (1, 15, 2)
     (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
+
+
+def test_a_request_with_several_partitions_counts_once() -> None:
+    """It waits for the last of its partitions."""
+    partitions = [
+        row("Fetch", 5, partition=0, offset=0, replica_id=2),
+        row("Fetch", 5, partition=1, offset=0, replica_id=2),
+        row("Produce", 10, partition=0, last_offset=0, response_time=30 * MS),
+        row("Produce", 10, partition=1, last_offset=0, response_time=30 * MS),
+        row("Fetch", 15, partition=0, offset=1, replica_id=2),
+        row("Fetch", 25, partition=1, offset=1, replica_id=2),
+    ]
+    exchanges = [
+        {"connection_id": 0, "correlation_id": 10, "api": "Produce", "acks": -1,
+         "request_time": 10 * MS, "request_end_time": 10 * MS, "latency_ms": 20.0}
+    ]  # fmt: skip
+    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
+    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
+    assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
