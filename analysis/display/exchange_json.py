@@ -91,7 +91,7 @@ def _struct(explanation: Explanation, secrets: bool, topics: Mapping[str, str]) 
 def _groups(events: Sequence[Explained]) -> Iterator[Sequence[Explained]]:
     """Each outermost event with the events inside it."""
     starts = [index for index, event in enumerate(events) if event.depth == events[0].depth]
-    for start, end in zip(starts, [*starts[1:], len(events)], strict=True):
+    for start, end in zip(starts, [*starts, len(events)][1:], strict=True):
         yield events[start:end]
 
 

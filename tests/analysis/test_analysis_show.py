@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from analysis.display.exchange_json import as_json
 from analysis.display.exchange_tree import tree
 from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
@@ -217,6 +218,19 @@ def test_a_response_whose_request_is_missing_may_hold_a_secret() -> None:
     hidden = "\n".join(lines)
     assert "[redacted]" in hidden
     assert not leaks(hidden)
+
+
+@pytest.mark.parametrize(
+    ("secrets", "unread"), [(False, "8 bytes [redacted]"), (True, "0000000700000000")]
+)
+def test_a_response_whose_request_is_missing_is_an_object(secrets: bool, unread: str) -> None:
+    """Its fields are unknown."""
+    columns = exchange(
+        api_key=None, api=None, api_version=None, status="request_missing",
+        request_frame=None, response_frame=struct.pack(">ii", 7, 0),
+    )  # fmt: skip
+    row = as_json(Exchange(**columns), secrets=secrets)
+    assert (row["response"]["fields"], row["response"]["unread"]) == ({}, unread)
 
 
 @pytest.mark.parametrize("is_sensitive", [False, True])
