@@ -53,7 +53,7 @@ class Filter:
     """Conditions on exchanges. Without any, it is false, and selects all exchanges.
 
     Each of the first five is a text or several. Raises DissectorError for another value, an unknown
-    API, a wrong time, and a wrong condition.
+    API, a wrong time, a wrong condition, and an end that is not after the start.
     """
 
     where: Sequence[str] = ()
@@ -76,12 +76,9 @@ class Filter:
         for name in ("since", "until"):
             arguments.text(name, getattr(self, name))
         _ = self._apis
-        for name in ("since", "until"):
-            if text := getattr(self, name):
-                try:
-                    time_ns(text, self.start, self.zone)
-                except DissectorError as error:
-                    raise DissectorError(f"--{name} {error}") from error
+        since, until = self._time("since"), self._time("until")
+        if since is not None and until is not None and until <= since:
+            raise DissectorError(f"--until {self.until} is not after --since {self.since}")
         if self.where:
             from analysis.sql.conditions import Condition
 
@@ -217,13 +214,23 @@ class Filter:
             for name, rows in collected(selection.rows(batches, arrow), arrow).items()
         }
 
+    def _time(self, name: str) -> int | None:
+        """The time of `since` or `until`; None without it, or if the start is not known."""
+        try:
+            return time_ns(text, self.start, self.zone) if (text := getattr(self, name)) else None
+        except DissectorError as error:
+            raise DissectorError(f"--{name} {error}") from error
+
     @property
     def _apis(self) -> list[str]:
         if not self.api:
             return []
         from dissector.protocol.registry import find_api
 
-        return [find_api(text) for text in self.api]
+        try:
+            return [find_api(text) for text in self.api]
+        except DissectorError as error:
+            raise DissectorError(f"--api: {error}") from error
 
     @property
     def _times(self) -> list[str]:

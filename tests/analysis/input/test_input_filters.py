@@ -181,11 +181,16 @@ def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
         ({"where": ["true; drop table x"]}, "expected one condition"),
         ({"where": ["max(latency_ms) > 1"]}, "aggregates"),
         ({"where": [""]}, "--where ''"),
-        ({"api": ["fetc"]}, "no API is called fetc. Did you mean Fetch?"),
-        ({"api": ["9999"]}, "no API is called 9999"),
+        ({"api": ["fetc"]}, "--api: no API is called fetc. Did you mean Fetch?"),
+        ({"api": ["9999"]}, "--api: no API is called 9999"),
         ({"since": "yesterday"}, "--since 'yesterday' is not a time; use ISO 8601"),
         ({"until": "2026-13-01"}, "--until '2026-13-01' is not a time in ISO 8601"),
         ({"until": "24:00"}, "'24:00' is not a time of day"),
+        (
+            {"since": "2026-11-21T00:00:01", "until": "2026-11-21T01:00:01+01:00"},
+            "--until 2026-11-21T01:00:01+01:00 is not after --since 2026-11-21T00:00:01",
+        ),
+        ({"since": "20", "until": "0.5s", "start": 0}, "--until 0.5s is not after --since 20"),
     ],
 )
 def test_a_wrong_option_is_named(options: dict[str, Any], message: str) -> None:
