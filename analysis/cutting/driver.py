@@ -99,7 +99,7 @@ def cut(
         files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options, output
     )
     first = cutter.write(overwrite=overwrite)
-    gaps = set(first.lost) - encrypted
+    gaps = set(first.lost) - encrypted - first.fragmented
     if not gaps or context is not None:
         return cutter.result(first)
     closed = cutter.write(gaps, overwrite=True)
@@ -125,6 +125,8 @@ class _Written:
     """The connections whose gaps are closed."""
     lost: Counter[int]
     """The number of exchanges that cannot be read in it, by connection."""
+    fragmented: set[int]
+    """The connections with IP fragments, which are written unchanged."""
 
 
 @value
@@ -159,7 +161,8 @@ class _Cutter:
             for block in packet_blocks(source, choice, count):
                 sink.write(block)
         written = dissector.open_capture(self.output, ports=self.options["ports"], keylog=keylog)
-        return _Written(count, len(keys), closed, _unreadable(self.exchanges, written))
+        lost = _unreadable(self.exchanges, written)
+        return _Written(count, len(keys), closed, lost, choice.fragmented)
 
     def result(self, written: _Written) -> CutResult:
         ends, count = self.messages.ends, written.packets

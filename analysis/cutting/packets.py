@@ -8,6 +8,7 @@
   Without it, the message would be readable earlier than in the capture.
 - The handshake of each connection, and its FIN and RST.
 - With a context: all packets of the connection that are near a message in time, unchanged.
+- If a packet was fragmented, all its fragments, unchanged.
 - Of an encrypted connection: all packets up to the last message, because TLS records can be
   decrypted only in order.
 """
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 from analysis.cutting.gaps import ClosedGaps
 from analysis.cutting.messages import Messages, Ranges, keys
 from dissector.arrays import value
-from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, Place
 from dissector.packets.trimming import Segment
 from dissector.streams.declared import endpoint
 from dissector.streams.flows import Assignment
@@ -39,8 +40,6 @@ PART_BYTES: Final = 60_000
 AWAITED: Final = "a selected message waited for this segment"
 """The comment on a segment of other messages."""
 
-Place = tuple[int, int]
-"""Index of the file of a packet, and its number there."""
 _HELLO: Final = (22, 1)
 """A TLS record with a handshake, and a ClientHello in it (RFC 8446, sections 4 and 5.1)."""
 _RANDOM: Final = slice(11, 43)
@@ -76,6 +75,8 @@ class PacketChoice:
         """
         self.places: list[Int64] = []
         """Files and numbers of the chosen packets, shape (2, n), block by block."""
+        self.fragmented: set[int] = set()
+        """The connections with fragments among the chosen packets."""
         self.parts: dict[Place, Part] = {}
         self.comments: defaultdict[Place, list[tuple[int, str]]] = defaultdict(list)
         """Sequence number of the first byte of each message that begins in a packet, and its
@@ -148,9 +149,10 @@ class PacketChoice:
         place = np.stack([block.capture[packet].astype(np.int64), block.number[packet]])
         self._comment(ranges, start, length, place, times, is_encrypted, block.seq[packet])
         self._comment_encrypted(stream, place, is_encrypted & chosen & ~is_empty)
-        is_cut = (count > 0) & ~is_whole & chosen
+        is_joined = self._is_joined(block, packet)
+        is_cut = (count > 0) & ~is_whole & chosen & ~is_joined
         is_cut &= ~_covers(joined, first, count, start, start + length)
-        is_closed = np.isin(row, self._closed) & chosen
+        is_closed = np.isin(row, self._closed) & chosen & ~is_joined
         for each in np.flatnonzero(is_cut | is_closed).tolist():
             at = int(first[each])
             positions = _positions(
@@ -165,10 +167,12 @@ class PacketChoice:
         awaited = others[self._is_awaited(around, stream[others], times[others], begin[others])]
         for each in awaited.tolist():
             where = int(place[0, each]), int(place[1, each])
-            self.parts[where] = self._part(block, int(packet[each]), [(0, 1)])
+            if not is_joined[each]:
+                self.parts[where] = self._part(block, int(packet[each]), [(0, 1)])
             self.comments[where].append((int(block.seq[packet[each]]), AWAITED))
         chosen[awaited] = True
         self.places.append(place[:, chosen])
+        self._add_fragments(block, row[chosen & is_joined], place[:, chosen & is_joined])
         for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
             self._add_random(block, int(packet[each]))
 
@@ -178,6 +182,19 @@ class PacketChoice:
         same &= block.src_high[packet] == self._high[index]
         same &= block.src_low[packet] == self._low[index]
         return same.astype(np.int64)
+
+    def _is_joined(self, block: PacketBlock, packet: Int64) -> NDArray[np.bool_]:
+        """Whether each packet was reassembled from fragments."""
+        if not block.fragments:
+            return np.zeros(len(packet), np.bool_)
+        places = zip(block.capture[packet].tolist(), block.number[packet].tolist(), strict=True)
+        return np.fromiter((each in block.fragments for each in places), np.bool_, len(packet))
+
+    def _add_fragments(self, block: PacketBlock, row: Int64, place: Int64) -> None:
+        """Choose all fragments of packets."""
+        self.fragmented.update(row.tolist())
+        for file, number in place.T.tolist():
+            self.places.append(np.array(block.fragments[file, number], np.int64).T)
 
     def _is_near(self, row: Int64, times: Int64) -> NDArray[np.bool_]:
         """Whether a message of the connection is near each time."""

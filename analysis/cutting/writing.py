@@ -12,8 +12,8 @@ from typing import Final
 
 import numpy as np
 
-from analysis.cutting.packets import PacketChoice, Part, Place
-from dissector.packets.block import Int64
+from analysis.cutting.packets import PacketChoice, Part
+from dissector.packets.block import Int64, Place
 from dissector.packets.capture_reader import Interface, PacketRecords
 from dissector.packets.files import FileSource
 from dissector.packets.pcapng import COMMENT

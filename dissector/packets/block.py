@@ -34,6 +34,9 @@ UInt16: TypeAlias = NDArray[np.uint16]
 Int8: TypeAlias = NDArray[np.int8]
 UInt8: TypeAlias = NDArray[np.uint8]
 
+Place: TypeAlias = tuple[int, int]
+"""Index of the file of a packet, and its number there."""
+
 MAPPED = 0xFFFF << 32
 """High part of the low 64 bits of an IPv4-mapped IPv6 address."""
 
@@ -84,6 +87,8 @@ class PacketBlock:
     bytes_read: int
     """Bytes of input read for this block, for progress."""
     problems: list[Problem] = field(default_factory=list)
+    fragments: dict[Place, list[Place]] = field(default_factory=dict)
+    """All fragments of each packet that was reassembled; its place is that of the last one."""
     until: int | None = None
     """ns since 1970: the time at the end of the block, by the clock of a live capture or by the
     last packets; None: that of the latest packet."""

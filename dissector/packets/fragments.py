@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 
 from dissector.arrays import mutable
-from dissector.packets.block import PAD, Int32
+from dissector.packets.block import PAD, Int32, Place
 from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
 from dissector.problems import Problem, packets_are
@@ -45,6 +45,8 @@ class _Fragment:
     length: int
     """Bytes on the wire."""
     protocol: int
+    places: list[Place]
+    """Its packet; several if the fragment was itself in a fragmented packet."""
 
 
 @mutable
@@ -97,6 +99,7 @@ class Fragments:
         self._waiting: dict[_Key, _Datagram] = {}  # oldest first
         self._bytes = 0
         self._lost: list[_Datagram] = []
+        self._joined: dict[Place, list[Place]] = {}
 
     @property
     def is_waiting(self) -> bool:
@@ -107,6 +110,8 @@ class Fragments:
         """Add to the packet numbers of all fragments, which were counted from a later packet."""
         for datagram in self._waiting.values():
             datagram.number += packets
+            for piece in (*datagram.pieces.values(), *datagram.duplicates.values()):
+                piece.places = [(file, number + packets) for file, number in piece.places]
 
     def join(self, packets: Packets, records: PacketRecords, capture: Int32, names: Names) -> bool:
         """Take all fragments among `packets`. Returns whether packets were completed.
@@ -118,8 +123,8 @@ class Fragments:
         end = len(appended[0])
         has_joined = False
         for row in np.flatnonzero(is_fragment).tolist():
-            place = names[int(capture[row])], int(records.number[row])
-            pieces = self._take(packets, row, int(records.columns.time[row]), place)
+            place = int(capture[row]), int(records.number[row])
+            pieces = self._take(packets, row, int(records.columns.time[row]), place, names)
             packets.kind[row] = Kind.OTHER
             packets.at[row] = packets.end[row]
             if pieces is None:
@@ -132,6 +137,8 @@ class Fragments:
             packets.kind[row] = PROTOCOLS[pieces.pieces[0].protocol]
             packets.at[row], packets.end[row] = end, end + len(data)
             packets.wire_end[row] = end + pieces.size
+            parts = pieces.pieces.values()
+            self._joined[place] = [each for piece in parts for each in piece.places]
             appended.append(np.frombuffer(data, np.uint8))
             end += len(data)
             has_joined = True
@@ -140,21 +147,19 @@ class Fragments:
         return has_joined
 
     def _take(
-        self, packets: Packets, row: int, time: int, place: tuple[str, int]
+        self, packets: Packets, row: int, time: int, place: Place, names: Names
     ) -> _Datagram | None:
-        """Add one fragment to its packet. Returns the packet if it is complete.
-
-        `place`: the file of the fragment, and its number there.
-        """
+        """Add one fragment to its packet. Returns the packet if it is complete."""
         key, offset, is_last, begin, protocol = _header(packets, row)
         end, wire_end = int(packets.end[row]), int(packets.wire_end[row])
-        piece = _Fragment(packets.data[begin:end].tobytes(), wire_end - begin, protocol)
+        places = self._joined.get(place, [place])
+        piece = _Fragment(packets.data[begin:end].tobytes(), wire_end - begin, protocol, places)
         pieces = self._waiting.get(key)
         if pieces is not None and abs(time - pieces.time) > TIMEOUT:
             self._discard(key)
             pieces = None
         if pieces is None:
-            pieces = self._waiting[key] = _Datagram(time, *place)
+            pieces = self._waiting[key] = _Datagram(time, names[place[0]], place[1])
         before = pieces.pieces.setdefault(offset, piece)
         if before is not piece:
             if before.length != piece.length:
@@ -201,6 +206,11 @@ class Fragments:
 
     def _discard(self, key: _Key) -> None:
         self._lost.append(self._drop(key))
+
+    def joined(self) -> dict[Place, list[Place]]:
+        """All fragments of each packet that was completed since the last call, by the last one."""
+        joined, self._joined = self._joined, {}
+        return joined
 
     def discarded(self) -> list[Problem]:
         """Fragments dropped since the last call, as a row for each file."""

@@ -116,6 +116,7 @@ def parse_packets(
         packets_seen=len(packets.kind),
         bytes_read=records.bytes_read,
         problems=records.problems + fragments.discarded() + problems,
+        fragments=fragments.joined(),
         **{name: column[rows] for name, column in packets.tcp.items()},
     )
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scapy.layers.inet import IP, TCP
+from scapy.layers.inet import IP, TCP, fragment
 from scapy.layers.l2 import Ether
 from scapy.packet import Raw
 from scapy.utils import PcapReader, PcapWriter
@@ -158,6 +158,30 @@ def test_any_choice_of_pipelined_messages(tmp_path_factory, data: st.DataObject)
         begins = {(isn + 1 + (each - 1) * len(asked(1))) % 2**32 for each in chosen}
         assert begins <= {p[TCP].seq + at & 0xFFFFFFFF for p in packets if p[TCP].dport == 9092
                           for at in range(max(len(p[TCP].payload), 1))}  # fmt: skip
+
+
+def test_all_fragments_of_a_packet_are_in_the_cut(tmp_path: Path) -> None:
+    """They arrive in reverse order, and are whole: the request before is in them, too."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(asked(1) + asked(2))
+    connection.broker(answered(1))
+    connection.broker(answered(2))
+    path = tmp_path / "a.pcap"
+    with PcapWriter(str(path), nano=True, linktype=1) as writer:
+        for number, packet in enumerate(dialogue.packets):
+            made = packet_of(packet)
+            made[IP].id = number
+            for each in reversed(fragment(made, fragsize=24)):
+                each.time = packet.time / 10**9
+                writer.write(each)
+    result, output = cut_ids(path, 2)
+    assert (result.unreadable, result.trimmed) == (0, 0)
+    assert sorted(ids_of(output)) == [1, 2]
+    with PcapReader(str(output)) as reader:
+        offsets = [packet[IP].frag * 8 for packet in reader]
+    # The handshake, the segment with both requests, and the response.
+    assert offsets == [0, 0, 0, 48, 24, 0, 24, 0]
 
 
 def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
