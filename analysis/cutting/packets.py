@@ -6,7 +6,8 @@
   updates do.
 - The first byte of a segment of other messages, if a chosen message had to wait for the segment.
   Without it, the message would be readable earlier than in the capture.
-- The handshake of each connection, and its FIN and RST.
+- The handshake of each connection, and its FIN and RST. If the client ends the handshake with a
+  segment of another message, its headers stay.
 - With a context: all packets of the connection that are near a message in time, unchanged.
 - If a packet was fragmented, all its fragments, unchanged.
 - Of an encrypted connection: all packets up to the last message, because TLS records can be
@@ -88,6 +89,8 @@ class PacketChoice:
         self._closed = np.array(sorted(closed), np.int64)
         self._gaps: dict[int, ClosedGaps] = {}
         """By stream."""
+        self._opened: dict[int, bool] = {}
+        """Whether the client has ended the handshake, by connection with a SYN."""
         self._arrival = np.full(len(messages), NEVER, np.int64)
         """Time of the packet with the first byte of each message; ns."""
         self._by_time = np.lexsort((messages.first_time, messages.connection))
@@ -144,25 +147,13 @@ class PacketChoice:
         acknowledged = keys(stream ^ 1, ack)
         chosen |= acknowledges & (_overlaps(joined, acknowledged, acknowledged)[1] > 0)
         isn = table.isn[row]
-        other = isn[np.arange(len(row)), 1 - end]
-        chosen |= acknowledges & (begin == isn[np.arange(len(row)), end] + 1) & (ack == other + 1)
+        is_first = begin == isn[np.arange(len(row)), end] + 1
+        chosen |= acknowledges & is_first & (ack == isn[np.arange(len(row)), 1 - end] + 1)
+        ends_handshake = self._ends_handshake(row, from_client == 1, flags, is_first)
         place = np.stack([block.capture[packet].astype(np.int64), block.number[packet]])
         self._comment(ranges, start, length, place, times, is_encrypted, block.seq[packet])
         self._comment_encrypted(stream, place, is_encrypted & chosen & ~is_empty)
         is_joined = self._is_joined(block, packet)
-        is_cut = (count > 0) & ~is_whole & chosen & ~is_joined
-        is_cut &= ~_covers(joined, first, count, start, start + length)
-        is_closed = np.isin(row, self._closed) & chosen & ~is_joined
-        for each in np.flatnonzero(is_cut | is_closed).tolist():
-            at = int(first[each])
-            positions = _positions(
-                joined, at, at + int(count[each]), int(start[each]), int(length[each])
-            )
-            part = self._part(block, int(packet[each]), positions)
-            if is_closed[each]:
-                own, opposite = isn[each, end[each]], isn[each, 1 - end[each]]
-                self._close(part, int(stream[each]), int(own), int(opposite))
-            self.parts[int(place[0, each]), int(place[1, each])] = part
         others = np.flatnonzero(~chosen & ~is_empty & ~is_encrypted & ~np.isin(row, self._closed))
         awaited = others[self._is_awaited(around, stream[others], times[others], begin[others])]
         for each in awaited.tolist():
@@ -170,11 +161,47 @@ class PacketChoice:
             if not is_joined[each]:
                 self.parts[where] = self._part(block, int(packet[each]), [(0, 1)])
             self.comments[where].append((int(block.seq[packet[each]]), AWAITED))
+        is_cut = (count > 0) & ~is_whole & chosen
+        is_cut &= ~_covers(joined, first, count, start, start + length)
+        is_closed = np.isin(row, self._closed) & chosen
         chosen[awaited] = True
+        is_bare = (ends_handshake | (flags & FIN != 0)) & ~chosen & ~is_joined
+        chosen |= is_bare
+        for each in np.flatnonzero((is_cut | is_closed | is_bare) & ~is_joined).tolist():
+            at, size = int(first[each]), int(length[each])
+            positions = _positions(joined, at, at + int(count[each]), int(start[each]), size)
+            if flags[each] & FIN and size not in [stop for _, stop in positions[-1:]]:
+                positions.append((size, size))
+            elif is_bare[each]:
+                positions.append((0, 0))
+            part = self._part(block, int(packet[each]), positions)
+            if np.isin(row[each], self._closed):
+                own, opposite = isn[each, end[each]], isn[each, 1 - end[each]]
+                self._close(part, int(stream[each]), int(own), int(opposite))
+            self.parts[int(place[0, each]), int(place[1, each])] = part
         self.places.append(place[:, chosen])
         self._add_fragments(block, row[chosen & is_joined], place[:, chosen & is_joined])
         for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
             self._add_random(block, int(packet[each]))
+
+    def _ends_handshake(
+        self, row: Int64, from_client: NDArray[np.bool_], flags: NDArray[np.uint8],
+        is_first: NDArray[np.bool_],
+    ) -> NDArray[np.bool_]:  # fmt: skip
+        """Whether each packet is the first ACK of its client behind the SYN.
+
+        `is_first`: whether it has the first sequence number behind a SYN.
+        """
+        kind = flags & (SYN | ACK | RST)
+        is_syn = from_client & (kind == SYN)
+        ends: NDArray[np.bool_] = np.zeros(len(row), np.bool_)
+        for each in np.flatnonzero(is_syn | (from_client & is_first & (kind == ACK))).tolist():
+            connection = int(row[each])
+            if is_syn[each]:
+                self._opened.setdefault(connection, False)
+            elif self._opened.get(connection) is False:
+                ends[each] = self._opened[connection] = True
+        return ends
 
     def _from_client(self, block: PacketBlock, packet: Int64, index: Int64) -> Int64:
         """1 for packets of the client."""

@@ -16,6 +16,7 @@ from scapy.utils import PcapReader, PcapWriter
 from analysis.cutting.driver import CutResult, cut
 from dissector.capture import open_capture
 from dissector.errors import CaptureError, DissectorError
+from dissector.packets.block import ACK, FIN
 from tests.dissector.packets.packet_bytes import (
     ng_block,
     ng_enhanced,
@@ -182,6 +183,32 @@ def test_all_fragments_of_a_packet_are_in_the_cut(tmp_path: Path) -> None:
         offsets = [packet[IP].frag * 8 for packet in reader]
     # The handshake, the segment with both requests, and the response.
     assert offsets == [0, 0, 0, 48, 24, 0, 24, 0]
+
+
+def test_the_handshake_and_the_end_may_be_in_segments_of_other_messages(tmp_path: Path) -> None:
+    """Their headers stay, so the round trip of the handshake and the end stay, too."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    del dialogue.packets[-1]  # the ACK without payload
+    connection.client(asked(1))
+    connection.broker(answered(1))
+    connection.client(asked(2))
+    connection.broker(answered(2))
+    connection.packet(0, asked(3), flags=FIN | ACK)
+    path = written(dialogue, tmp_path / "a.pcap")
+    _, output = cut_ids(path, 2)
+    assert ids_of(output) == [2]
+    size, back = len(asked(1)), len(answered(1))
+    assert numbers(output) == [
+        ("S", 1000, 0), ("SA", 5000, 1001), ("A", 1001, 5001),
+        ("A", 1001 + size, 5001 + back), ("A", 5001 + back, 1001 + 2 * size),
+        ("FA", 1001 + 3 * size, 5001 + 2 * back),
+    ]  # fmt: skip
+    names = ("opened", "closed", "first_time", "handshake_rtt_ms")
+    rows = [open_capture(each).tables("connections")["connections"].select(names).to_pylist()
+            for each in (path, output)]  # fmt: skip
+    assert rows[0] == rows[1]
+    assert (rows[0][0]["closed"], round(rows[0][0]["handshake_rtt_ms"])) == ("fin", 3)
 
 
 def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
