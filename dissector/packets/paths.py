@@ -60,13 +60,15 @@ def matches(path: str) -> list[str]:
 
 
 def _below(folder: str, also: Callable[[str], bool]) -> Iterator[str]:
-    """All captures in a folder and its subfolders, and unreadable files."""
-    for parent, folders, files in os.walk(Path(folder)):
+    """All captures in a folder and its subfolders, and unreadable files and folders."""
+    errors: list[OSError] = []
+    for parent, folders, files in os.walk(Path(folder), onerror=errors.append):
         folders.sort()
         for file in sorted(files):
             path = os.path.join(parent, file)  # noqa: PTH118 - pathlib takes longer than reading
             if os.path.isfile(path) and (_may_be_capture(path) or also(path)):  # noqa: PTH113
                 yield path
+    yield from (str(error.filename) for error in errors)
 
 
 def _may_be_capture(path: str) -> bool:

@@ -267,6 +267,22 @@ def test_one_bad_file_among_good_ones_is_a_problem(tmp_path):
         assert str(problem.capture) in problem.detail
 
 
+def test_a_folder_without_permission_is_a_problem(tmp_path, monkeypatch):
+    (tmp_path / "good").write_bytes(pcap(packets(0, 1)))
+    (tmp_path / "closed").mkdir()
+    scan = os.scandir
+
+    def refuse(folder):
+        if os.fspath(folder).endswith("closed"):
+            raise PermissionError(13, "Permission denied", folder)
+        return scan(folder)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    reading = read(tmp_path)
+    assert (reading.names, reading.kinds) == ([str(tmp_path / "good")], ["unreadable_file"])
+    assert reading.problems[0].capture == str(tmp_path / "closed")
+
+
 def test_problems_without_packets(tmp_path):
     (tmp_path / "zeros").write_bytes(pcap([]) + bytes(100))
     (tmp_path / "none").write_bytes(b"No capture.")
