@@ -134,8 +134,8 @@ def _measured(
         seconds = (before.seconds, after.seconds)
         old, new = (_value(g, measure, s) for g, s in zip(groups, seconds, strict=True))
         samples = [
-            logarithms(group, measure, each, length)
-            for group, each, length in zip(groups, drawn, seconds, strict=True)
+            logarithms(group, measure, drawn, length)
+            for group, length in zip(groups, seconds, strict=True)
         ]
         logs = [_log_of(g, measure, s) for g, s in zip(groups, seconds, strict=True)]
         center = logs[1] - logs[0]

@@ -214,14 +214,27 @@ def test_the_interval_of_a_poisson_rate() -> None:
     errors = []
     for _ in range(40):
         samples = []
-        for drawn in bootstrap.draws():
+        for _ in range(2):
             sums = {name: np.zeros(SLICES) for name in SUMS}
             sums["requests"] = generator.poisson(100, SLICES).astype(float)
             group = Group(sums, np.zeros((SLICES, BINS)), {})
-            samples.append(bootstrap.logarithms(group, MEASURES[4], drawn, 1.0))
+            samples.append(bootstrap.logarithms(group, MEASURES[4], bootstrap.draws(), 1.0))
         low, high = bootstrap.interval(0.0, (samples[0], samples[1]), 1.0)
         errors.append((high - low) / 2)
     assert np.mean(errors) == pytest.approx(np.sqrt(2 / (100 * SLICES)), rel=0.1)
+
+
+def test_swapped_captures_have_the_mirror_image_of_the_changes() -> None:
+    tables = [analysis.load(path, list(COMPARED_TABLES)) for path in (STEADY, QUOTA)]
+    changes, mirrored = compare(*tables), compare(*reversed(tables))
+    order = ["measure", "client_id", "api"]
+    changes, mirrored = (each.sort_values(order, ignore_index=True) for each in (changes, mirrored))
+    assert len(changes) == 7
+    assert changes[order].equals(mirrored[order])
+    assert changes["before"].equals(mirrored["after"])
+    # A factor of 5 is + 400 % or - 80 %.
+    products = (1 + changes["low_percent"] / 100) * (1 + mirrored["high_percent"] / 100)
+    assert products.dropna().tolist() == pytest.approx([1.0] * 6)
 
 
 @pytest.mark.parametrize(
