@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import click
 from click.core import ParameterSource
@@ -21,14 +21,11 @@ from analysis.commands.common import (
     words,
 )
 from analysis.commands.coverage import TABLE as COVERAGE
-from analysis.commands.coverage import Coverage
+from analysis.commands.coverage import coverage_of
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
-
-if TYPE_CHECKING:
-    import duckdb
 
 _DEFAULT: Final = ParameterSource.DEFAULT
 
@@ -103,7 +100,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         rows = pa.Table.from_pandas(function(sql), preserve_index=False)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            text = source.no_rows(answer.rows_with(given), _coverage(sql))
+            text = source.no_rows(answer.rows_with(given), coverage_of(sql))
             click.echo(NOTHING if empty and not source.filter else printable(text), err=True)
     if len(rows) or output.form != TABLE or output.file:
         # Columns that the user groups by are part of the answer.
@@ -112,11 +109,3 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
             rows = dated(rows, by)
         essential = (*by, *answer.essential)
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)
-
-
-def _coverage(sql: duckdb.DuckDBPyConnection) -> Coverage:
-    coverage = Coverage()
-    if (COVERAGE,) in sql.sql("show tables").fetchall():
-        for batch in sql.sql(f"from {COVERAGE}").to_arrow_reader():
-            coverage.add(batch)
-    return coverage

@@ -20,6 +20,7 @@ from analysis.commands.common import (
     on_output,
     words,
 )
+from analysis.commands.coverage import Coverage, coverage_of
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
@@ -104,18 +105,21 @@ def command(
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns(columns, output)
-    profiles = [_profile(replace(source, captures=(each,)), output, by) for each in source.captures]
+    if source.captures == ("-", "-"):
+        raise click.UsageError("standard input can be read only once; write it to a file first")
+    sides = [_profile(replace(source, captures=(each,)), output, by) for each in source.captures]
+    profiles, coverages = zip(*sides, strict=True)
     comparison = compared(
         *profiles, by=by, least_percent=threshold, confidence=confidence / 100, unchanged=unchanged
     )
-    _write(comparison, source, output, by)
+    _write(comparison, coverages, source, output, by)
     changes = comparison.changes[comparison.changes["change"] != "none"]
     is_bad = changes["is_worse"].fillna(False) if fail_on == "worse" else changes["change"] != ""
     if fail_on and is_bad.any():
         click.get_current_context().exit(FAILED)
 
 
-def _profile(source: Input, output: Output, by: tuple[str, ...]) -> Profile:
+def _profile(source: Input, output: Output, by: tuple[str, ...]) -> tuple[Profile, Coverage]:
     from analysis.comparison.profile import profile
     from analysis.comparison.run import COMPARED_TABLES
     from analysis.names.addresses import BROKER_COLUMNS
@@ -124,10 +128,13 @@ def _profile(source: Input, output: Output, by: tuple[str, ...]) -> Profile:
     with source.stored(
         COMPARED_TABLES, show_progress=not to_terminal(output), shows_brokers=shows_brokers
     ) as tables:
-        return profile(tables, by)
+        return profile(tables, by), coverage_of(tables)
 
 
-def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str, ...]) -> None:
+def _write(
+    comparison: Comparison, coverages: tuple[Coverage, ...], source: Input, output: Output,
+    by: tuple[str, ...],
+) -> None:  # fmt: skip
     import pyarrow as pa
 
     from analysis.display import terminal
@@ -142,7 +149,7 @@ def _write(comparison: Comparison, source: Input, output: Output, by: tuple[str,
         _write_json(comparison, rows, source, output)
         return
     if output.form == TABLE and output.file is None:
-        terminal.write(_heading(comparison, source.captures))
+        terminal.write(_heading(comparison, coverages, source.captures))
         if not len(rows):
             click.echo(_no_change(comparison))
             return
@@ -185,13 +192,16 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
         sink.write(f"{text}\n".encode())
 
 
-def _heading(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Text]:
+def _heading(
+    comparison: Comparison, coverages: tuple[Coverage, ...], names: tuple[str, ...]
+) -> Iterator[Text]:
     from rich.text import Text
 
     from analysis.display.terminal import counted, duration_text, printable, time_text, zone_name
 
     sides = (comparison.before, comparison.after)
-    for label, name, side in zip(("before", "after"), names, sides, strict=True):
+    labels = ("before", "after")
+    for label, name, side, coverage in zip(labels, names, sides, coverages, strict=True):
         start = (
             "" if side.first_time is None else f", {time_text(side.first_time, 3)} {zone_name()}"
         )
@@ -199,4 +209,9 @@ def _heading(comparison: Comparison, names: tuple[str, ...]) -> Iterator[Text]:
             f"{label:<6}  {printable(name)}{start}, {duration_text(round(side.seconds * 1e9))}, "
             f"{counted(side.requests, 'request')}"
         )
+        if coverage.read < coverage.payload:
+            yield Text(
+                f"        {coverage.read:,} of {counted(coverage.payload, 'connection')} could be "
+                "read"
+            )
     yield Text("")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from dissector.arrays import mutable
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
 TABLE: Final = "connections"
@@ -42,3 +43,12 @@ class Coverage:
     @property
     def is_without_kafka(self) -> bool:
         return self.kafka == 0 < self.payload
+
+
+def coverage_of(tables: duckdb.DuckDBPyConnection) -> Coverage:
+    """The coverage of a capture; zeros without its table."""
+    coverage = Coverage()
+    if (TABLE,) in tables.sql("show tables").fetchall():
+        for batch in tables.sql(f"from {TABLE}").to_arrow_reader():
+            coverage.add(batch)
+    return coverage

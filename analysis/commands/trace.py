@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import click
 
 from analysis.commands.choice import Integer
 from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
+from analysis.commands.coverage import TABLE as COVERAGE
+from analysis.commands.coverage import coverage_of
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.startup import allow_pandas
-
-NOTHING: Final = "No record in this capture matches the options."
 
 
 @named_command("trace")
@@ -44,6 +44,7 @@ def command(
     allow_pandas()
     import pyarrow as pa
 
+    from analysis.display.terminal import printable
     from analysis.sql.query import no_tables
     from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, trace
     from dissector.errors import DissectorError
@@ -56,11 +57,14 @@ def command(
         raise click.UsageError(str(error)) from error
     check_columns([*map(str, empty)], output)
     with source.stored(
-        TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE
-    ) as sql:
+        TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE,
+        also=(COVERAGE,),
+    ) as sql:  # fmt: skip
         events = trace(sql, **options, offset=offset, limit=limit)
+        coverage = coverage_of(sql)
     if not len(events):
-        click.echo(NOTHING, err=True)
+        text = source.no_rows("records that match the options", coverage)
+        click.echo(printable(text), err=True)
         return
     rows = pa.Table.from_pandas(events, preserve_index=False)
     write(rows.to_batches(), rows.schema, output, ESSENTIAL, USEFUL)

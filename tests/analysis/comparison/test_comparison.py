@@ -309,6 +309,14 @@ def test_intervals_are_those_of_the_zone(
     assert row["minute"] == "2026-11-22T20:44:00.000000000Z"
 
 
+def test_the_heading_counts_the_connections_that_could_be_read(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Their clients did not go: their connections are encrypted."""
+    assert main(["compare", STEADY, str(CAPTURES / "kafka-4-tls.pcap.zst")]) == 0
+    assert capsys.readouterr().out.splitlines()[2] == "        3 of 19 connections could be read"
+
+
 def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> None:
     old, new = (str(CAPTURES / f"kafka-3-java-{each}.pcap.zst") for each in ("2-4", "3-5"))
     assert main(["compare", old, new]) == 0
@@ -320,6 +328,7 @@ def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> Non
     ("arguments", "message"),
     [
         ([STEADY], "takes two captures, BEFORE and AFTER, not 1"),
+        (["-", "-"], "standard input can be read only once"),
         ([STEADY, QUOTA, "--by", "colour"], "no column colour to group by"),
         ([STEADY, QUOTA, "--columns", "colour"], "no column 'colour'"),
         ([STEADY, QUOTA, "--confidence", "100"], "--confidence"),

@@ -127,7 +127,11 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ]  # fmt: skip
     assert {row["offset"] for row in rows} == {10}
     assert main([*command[:-1], "100000"]) == 0
-    assert capsys.readouterr().err.endswith("No record in this capture matches the options.\n")
+    assert capsys.readouterr().err.endswith("No records that match the options in this capture.\n")
+    assert main(["trace", str(FOLLOWED.with_name("kafka-4-tls.pcap.zst")), "--key", "a"]) == 0
+    assert capsys.readouterr().err.startswith(
+        "No records that match the options in the 3 of 19 connections that could be read; "
+    )
 
 
 def test_errors(tables: dict[str, pd.DataFrame], capsys: pytest.CaptureFixture[str]) -> None:
