@@ -66,7 +66,7 @@ def text(name: str, given: Any) -> str:
     """The argument `name`, a text. Raises DissectorError for any other value."""
     if not isinstance(given, str):
         raise DissectorError(f"{name} must be a text, not {_shown(given)}")
-    return given
+    return _utf_8(name, given)
 
 
 def texts(name: str, given: Any) -> tuple[str, ...]:
@@ -76,7 +76,16 @@ def texts(name: str, given: Any) -> tuple[str, ...]:
     )
     if not all(isinstance(value, str) for value in values):
         raise DissectorError(f"{name} must be a text or several, not {_shown(given)}")
-    return values
+    return tuple(_utf_8(name, value) for value in values)
+
+
+def _utf_8(name: str, given: str) -> str:
+    """The argument `name`. Raises DissectorError if it has bytes that are not UTF-8."""
+    try:
+        given.encode()
+    except UnicodeEncodeError as error:  # a lone surrogate
+        raise DissectorError(f"{name} must be UTF-8, not {_shown(given)}") from error
+    return given
 
 
 def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:

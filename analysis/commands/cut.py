@@ -68,10 +68,10 @@ def command(
 
 
 def _report(file: Path, result: CutResult) -> str:
-    from analysis.display.terminal import counted
+    from analysis.display.terminal import counted, printable
 
     text = (
-        f"{file}: {counted(result.exchanges, 'exchange')} of "
+        f"{printable(str(file))}: {counted(result.exchanges, 'exchange')} of "
         f"{counted(result.connections, 'connection')}, {counted(result.packets, 'packet')}"
     )
     if result.trimmed:

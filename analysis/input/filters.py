@@ -276,5 +276,7 @@ _WILDCARD: Final = re.compile(r"[*?]")
 def _matches(column: str, text: str) -> str:
     """SQL: whether a column has a text, which may have wildcards."""
     if _WILDCARD.search(text):
-        return f"{column} glob {literal(text.replace('[', '[[]'))}"
+        # A backslash is an escape in a pattern, and a bracket begins a set.
+        pattern = text.replace("\\", "\\\\").replace("[", "[[]")
+        return f"{column} glob {literal(pattern)}"
     return f"{column} = {literal(text)}"

@@ -109,9 +109,8 @@ def _matches(column: str, text: str) -> str:
     """SQL: whether bytes are a text, in which ``*`` stands for any text."""
     if "*" not in text:
         return f"{column} = unhex('{text.encode().hex()}')"
-    # DuckDB shows bytes other than printable ASCII as \\x1f.
-    shown = "".join(chr(byte) if 32 <= byte < 127 else f"\\x{byte:02X}" for byte in text.encode())
-    return f"{column}::varchar glob {literal(shown.replace('[', '[[]').replace('?', '[?]'))}"
+    pattern = "(..)*".join(part.encode().hex().upper() for part in text.split("*"))
+    return f"regexp_full_match(hex({column}), '{pattern}')"
 
 
 _EXCHANGE: Final = f"""e.client_id, e.client_ip as client, {endpoint("broker")} as broker,

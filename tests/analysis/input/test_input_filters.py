@@ -186,6 +186,8 @@ def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
         ({"since": "yesterday"}, "--since 'yesterday' is not a time; use ISO 8601"),
         ({"until": "2026-13-01"}, "--until '2026-13-01' is not a time in ISO 8601"),
         ({"until": "24:00"}, "'24:00' is not a time of day"),
+        ({"client": ["\udcff*"]}, r"client must be UTF-8, not '\udcff*'"),
+        ({"since": "\udcff"}, r"since must be UTF-8, not '\udcff'"),
         (
             {"since": "2026-11-21T00:00:01", "until": "2026-11-21T01:00:01+01:00"},
             "--until 2026-11-21T01:00:01+01:00 is not after --since 2026-11-21T00:00:01",
@@ -279,6 +281,16 @@ def test_names_are_not_patterns_unless_they_have_wildcards() -> None:
     assert len(Filter(client=["it's"]).apply(rows)["exchanges"]) == 0
     by_address = len(Filter(client=["127.0.0.1"]).apply(rows)["exchanges"])
     assert by_address == len(rows["exchanges"])
+
+
+def test_a_backslash_is_a_character() -> None:
+    rows = dissector.open_capture(path_of("kafka-4-quotas")).tables(["exchanges"])
+    names = pa.array([r"DOM\app"] * len(rows["exchanges"]), pa.string())
+    place = rows["exchanges"].schema.get_field_index("client_id")
+    rows["exchanges"] = rows["exchanges"].set_column(place, "client_id", names)
+    for pattern in (r"DOM\*", r"*\app", r"DOM\app"):
+        assert len(Filter(client=[pattern]).apply(rows)["exchanges"]) == 137
+    assert len(Filter(client=[r"D\*"]).apply(rows)["exchanges"]) == 0
 
 
 @pytest.mark.parametrize("chosen", [*FILTERS, Filter()])

@@ -13,6 +13,8 @@ import analysis
 from analysis.cli import main
 from analysis.timeline.record import TABLES
 from dissector.errors import DissectorError
+from tests.analysis.answering import made
+from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import CAPTURES
 from tools.record.kafka.truth import read
 
@@ -118,6 +120,18 @@ def test_records_by_key_and_header(options: dict[str, str], keys: set[str]) -> N
     assert {(row if isinstance(row, bytes) else row.iloc[0]).decode() for row in rows} == keys
 
 
+@pytest.mark.parametrize(
+    ("key", "pattern"),
+    [('{"id": 7}', '{"id": 7*'), ("it's", "*'s"), (r"a\b", r"a\*"), ("a\tb", "a\t*"), ("né", "*é")],
+)
+def test_a_pattern_has_any_characters(key: str, pattern: str) -> None:
+    place = {"connection_id": 0, "correlation_id": 7, "topic": "t", "partition": 0, "offset": 4}
+    record = place | {"api": "Produce", "time": START, "key": key.encode()}
+    tables = made(records=[record], exchanges=[exchange(api="Produce")])
+    assert analysis.trace(tables, key=pattern)["event"].to_list() == ["produced"]
+    assert not len(analysis.trace(tables, key=f"{pattern}?"))
+
+
 def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     command = ["trace", str(FOLLOWED), "--topic", "work", "--partition", "0", "--offset", "10"]
     assert main([*command, "--format", "jsonl"]) == 0
@@ -132,6 +146,15 @@ def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert capsys.readouterr().err.startswith(
         "No records that match the options in the 3 of 19 connections that could be read; "
     )
+
+
+def test_a_pattern_matches_whole_bytes() -> None:
+    """The bytes `ab` are 6162 in hex, where 16 is not a byte."""
+    place = {"connection_id": 0, "correlation_id": 7, "topic": "t", "partition": 0, "offset": 4}
+    record = place | {"api": "Produce", "time": START, "key": b"ab"}
+    tables = made(records=[record], exchanges=[exchange(api="Produce")])
+    assert not len(analysis.trace(tables, key="*\x16*"))
+    assert len(analysis.trace(tables, key="*b*"))
 
 
 def test_errors(tables: dict[str, pd.DataFrame], capsys: pytest.CaptureFixture[str]) -> None:
