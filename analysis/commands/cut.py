@@ -64,10 +64,11 @@ def command(
             title=f"Cut from {names}: {chosen}", overwrite=overwrite,
             ports=options.get("ports"), keylog=source.keylog, memory=options["memory"],
         )  # fmt: skip
-    click.echo(_report(file, result))
+    remedy = "--context SECONDS" if context is None else "a longer --context"
+    click.echo(_report(file, result, remedy))
 
 
-def _report(file: Path, result: CutResult) -> str:
+def _report(file: Path, result: CutResult, remedy: str) -> str:
     from analysis.display.terminal import counted, printable
 
     text = (
@@ -91,6 +92,6 @@ def _report(file: Path, result: CutResult) -> str:
     if result.unreadable:
         text += (
             "\nNot the same as in the capture without the messages around them: "
-            f"{counted(result.unreadable, 'exchange')}; use --context SECONDS"
+            f"{counted(result.unreadable, 'exchange')}; use {remedy}"
         )
     return text
