@@ -64,7 +64,7 @@ PENDING_BYTES = 64 << 20
 """Limit for the bytes of responses that wait for their requests, and for the bytes of requests that
 wait for their responses. Beyond it, the oldest are evicted."""
 
-_MATCHED = ("key", "connection", "run", "acknowledged", "end_time", "ordinal", "end")
+_MATCHED = ("key", "connection", "run", "acknowledged", "end_time", "bytes", "ordinal", "end")
 """Columns of the request table that `repeated_ids.Requests` has."""
 
 
@@ -221,7 +221,7 @@ class Correlator:
         end_time = int_column(table, "end_time")
         is_late = responses.time < client_held_since[responses.connection]
         is_late = (is_late & (responses.time < now - RESPONSE_WAIT)) | last
-        answered, response = self._match(table, responses, is_late)
+        table, answered, response = self._match(table, responses, is_late, spaces)
         matched = responses[response]
         np.maximum.at(self._counts["last_response_time"], matched.connection, matched.end_time)
         ordinal = int_column(table, "ordinal")
@@ -263,21 +263,30 @@ class Correlator:
         )
 
     def _match(
-        self, table: pa.Table, responses: MessageHeaders, is_late: NDArray[np.bool_]
-    ) -> tuple[Int64, Int64]:
-        """Rows of requests, and the index of the response to each."""
-        key, connection, run, acknowledged, time, ordinal, end = (
+        self, table: pa.Table, responses: MessageHeaders, is_late: NDArray[np.bool_],
+        spaces: Sequence[ByteView],
+    ) -> tuple[pa.Table, Int64, Int64]:  # fmt: skip
+        """The table with its column `repeats`, rows of requests, and the index of the response to
+        each."""
+        key, connection, run, acknowledged, time, size, ordinal, end = (
             int_column(table, name) for name in _MATCHED
         )
-        requests = Requests(
-            key, connection, run, acknowledged, time, ordinal, end, bool_column(table, "repeats")
-        )
+        repeats = bool_column(table, "repeats")
+        requests = Requests(key, connection, run, acknowledged, time, size, ordinal, end, repeats)
         key = self._response_keys(responses, requests.key)
         candidates = Responses(
             key, responses.connection, responses.run, responses.acknowledged, responses.time,
-            responses.rank, responses.sequence, is_late,
+            responses.bytes, responses.rank, responses.sequence, is_late,
         )  # fmt: skip
-        return self._matcher.match(requests, candidates)
+
+        def decodes(request: Int64, response: Int64) -> NDArray[np.bool_]:
+            decoded = self._responses(responses[response], table, request, spaces)
+            return decoded.decoded | ~decoded.known
+
+        answered, response = self._matcher.match(requests, candidates, decodes)
+        if repeats.any():
+            table = with_column(table, "repeats", pa.array(repeats))
+        return table, answered, response
 
     def _requests(
         self, frames: FrameBlock, spaces: Sequence[ByteView]

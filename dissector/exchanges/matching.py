@@ -9,8 +9,10 @@ decide, since the two directions may have been captured with different clocks.
 - While no byte is missing, the response after a matched one belongs to the next request that
   expects a response. `Responses.rank` and `Requests.ordinal` count them; `run` changes at each gap.
 - After missing bytes, acknowledgement numbers limit the possible requests: the broker had received
-  the whole request, and the client cannot have acknowledged the response. The latest request within
-  these limits is taken. A response that acknowledges bytes after all known requests waits for them.
+  the whole request, and the client cannot have acknowledged the response. The responses up to the
+  next missing byte must fit the following requests: ids, limits, and bodies. If several requests
+  remain, the response waits for further ones. In the end, the number of missing bytes decides. A
+  response that acknowledges bytes after all known requests waits for them.
 - Only if no acknowledgement number is known (in decrypted streams), times decide.
 """
 
@@ -24,7 +26,14 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.arrays import mutable
 from dissector.exchanges.ordering import ordered
-from dissector.exchanges.repeated_ids import Anchor, Bools, ConnectionMatcher, Requests, Responses
+from dissector.exchanges.repeated_ids import (
+    Anchor,
+    Bools,
+    ConnectionMatcher,
+    Decodes,
+    Requests,
+    Responses,
+)
 from dissector.packets.block import Int64
 from dissector.streams.header_evidence import RESERVED
 
@@ -88,7 +97,9 @@ class Matcher:
         np.maximum.at(self._next.reshape(-1), place, number + 1)
         return repeats
 
-    def match(self, requests: Requests, responses: Responses) -> tuple[Int64, Int64]:
+    def match(
+        self, requests: Requests, responses: Responses, decodes: Decodes
+    ) -> tuple[Int64, Int64]:
         """Pairs of indices: requests and their responses, of equal length, by request."""
         if not (len(requests) and len(responses)):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -100,12 +111,13 @@ class Matcher:
         repeated = _repeated(sorted_keys, responses.key, requests.key[requests.repeats])
         is_ambiguous = np.zeros(len(responses), np.bool_)
         if len(repeated):
+            requests.repeats[np.isin(requests.key, repeated)] = True
             is_ambiguous = is_known & np.isin(responses.key, repeated)
         response = np.flatnonzero(is_known & ~is_ambiguous)
         request = by_request.take(first.take(response))
         if is_ambiguous.any():
             pairs = self._by_order(
-                requests, responses, request, response, np.flatnonzero(is_ambiguous)
+                requests, responses, request, response, np.flatnonzero(is_ambiguous), decodes
             )
             request = np.concatenate([request, pairs[0]])
             response = np.concatenate([response, pairs[1]])
@@ -133,6 +145,8 @@ class Matcher:
                 responses.rank[response],
                 requests.run[request],
                 responses.run[response],
+                requests.end[request],
+                responses.begin[response] + responses.size[response],
             ],
             axis=1,
         )
@@ -144,6 +158,7 @@ class Matcher:
         request: Int64,
         response: Int64,
         ambiguous: Int64,
+        decodes: Decodes,
     ) -> tuple[Int64, Int64]:
         """Pairs for the responses `ambiguous`, whose keys repeat. `request`, `response`: pairs."""
         request_of_response = np.full(len(responses), -1)
@@ -171,6 +186,7 @@ class Matcher:
                 is_ambiguous[response_rows],
                 anchor,
                 _ends(requests, request_rows, all_rows),
+                _of_rows(decodes, request_rows, response_rows),
             )
             request_of, response_of = matcher.pairs()
             pairs.append(np.stack([request_rows[request_of], response_rows[response_of]]))
@@ -183,6 +199,11 @@ def _repeated(requests: Int64, responses: Int64, known_repeats: Int64) -> Int64:
     responses = np.sort(responses, kind="stable")
     twice = [each[1:][each[1:] == each[:-1]] for each in (requests, responses)]
     return np.unique(np.concatenate([*twice, known_repeats]))
+
+
+def _of_rows(decodes: Decodes, requests: Int64, responses: Int64) -> Decodes:
+    """`decodes` for the messages of one connection."""
+    return lambda request, response: decodes(requests[request], responses[response])
 
 
 def _ends(requests: Requests, rows: Int64, all_rows: Int64) -> Int64:

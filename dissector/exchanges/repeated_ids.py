@@ -5,8 +5,9 @@ The columns of requests and responses that matching reads are declared here, too
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,11 +16,19 @@ from dissector.arrays import arrays
 from dissector.packets.block import Int64
 
 Bools = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Decodes: TypeAlias = Callable[[Int64, Int64], Bools]
+"""Whether responses have a valid body, given their requests. Indices of both; shape (n,)."""
 
 LOOKAHEAD = 64
 """Number of responses after missing bytes that are compared to find the first one's request.
 Clients keep fewer requests in flight (`max.in.flight.requests.per.connection` is 5, librdkafka
 limits it by bytes)."""
+
+DECODED = 8
+"""Number of responses after missing bytes whose bodies are compared, too."""
+
+NOTHING = np.zeros(0, np.int64)
 
 CHAIN = 32
 """Number of responses that are compared with requests at first. It doubles while all of them match,
@@ -38,6 +47,8 @@ class _Messages:
     """Acknowledgement number at the time of sending; -1 if not known."""
     time: Int64
     """ns, end of a request or start of a response."""
+    size: Int64
+    """Bytes, including the 4-byte length."""
 
     def __len__(self) -> int:
         return len(self.key)
@@ -73,6 +84,9 @@ class Anchor(NamedTuple):
     rank: int
     request_run: int
     response_run: int
+    request_end: int
+    """Sequence number after the request; likewise `response_end`."""
+    response_end: int
 
 
 class ConnectionMatcher:
@@ -89,11 +103,12 @@ class ConnectionMatcher:
         is_ambiguous: Bools,
         anchor: Anchor,
         ends: Int64,
+        decodes: Decodes,
     ) -> None:
-        """`requests`: requests that expect a response. `request_of_response`: the request of each
+        """`requests`: those that expect a response. `request_of_response`: the request of each
         matched response, else -1. `is_ambiguous`: the responses to match. `anchor`: the last match
         of earlier blocks. `ends`: sequence number after each request and after those that follow it
-        and expect no response."""
+        and expect no response. `decodes`: see `Decodes`."""
         self._requests, self._responses = requests, responses
         self._ambiguous = np.flatnonzero(is_ambiguous)
         self._matched = np.flatnonzero(request_of_response >= 0)
@@ -103,10 +118,10 @@ class ConnectionMatcher:
         self._first_anchor = self._last_anchor = anchor
         runs = responses.run[self._ambiguous]
         self._run_end = np.searchsorted(runs, runs, side="right")
-        self._by_key = np.argsort(requests.key, kind="stable")
-        self._keys = requests.key[self._by_key]
         self._ends = ends
         self._bounds: _Bounds | None = None
+        self._numbers: tuple[Floats, Floats] | None = None
+        self._decodes = decodes
 
     def pairs(self) -> tuple[Int64, Int64]:
         """Requests and their responses."""
@@ -116,11 +131,12 @@ class ConnectionMatcher:
             first = int(self._ambiguous[at])
             anchor = self._anchor_before(first)
             request = self._following(at, anchor)
-            if not len(request) and self._request_follows(first, anchor):
-                if not self._responses.is_late[first]:
+            if not len(request):
+                follows = self._request_follows(first, anchor)
+                request = request if follows else self._after_gap(at, anchor)
+                if (follows or len(request) > 1) and not self._responses.is_late[first]:
                     break
-            elif not len(request):
-                request = self._after_gap(at, anchor)
+                request = self._likeliest(request, first, anchor)
             if not len(request):
                 at += 1
                 continue
@@ -136,6 +152,7 @@ class ConnectionMatcher:
         return Anchor(
             int(requests.ordinal[request]), int(responses.rank[response]),
             int(requests.run[request]), int(responses.run[response]),
+            int(requests.end[request]), int(responses.begin[response] + responses.size[response]),
         )  # fmt: skip
 
     def _anchor_before(self, response: int) -> Anchor:
@@ -182,37 +199,62 @@ class ConnectionMatcher:
         return bool(self._known_bounds().is_beyond[response])
 
     def _after_gap(self, at: int, anchor: Anchor) -> Int64:
-        """The request of the response `ambiguous[at]`, before which bytes are missing in either
-        stream: the latest one that this response and the following ones allow. Empty if none."""
+        """The requests that the response `ambiguous[at]` may belong to, before which bytes are
+        missing in either stream."""
         requests, responses, bounds = self._requests, self._responses, self._known_bounds()
         first = int(self._ambiguous[at])
         rank = int(responses.rank[first])
-        low, high = 0, self._next_matched_request(first)
-        if anchor.rank < rank:
-            low = int(np.searchsorted(requests.ordinal, anchor.ordinal, side="right"))
-        else:
-            high = min(high, int(np.searchsorted(requests.ordinal, anchor.ordinal)))
-        latest = min(int(bounds.limit[first]), high) - 1
-        if latest < low or bounds.is_lost[first]:
-            return np.zeros(0, np.int64)
-        ahead = self._ambiguous[at : min(at + LOOKAHEAD, int(self._run_end[at]))]
-        limit = np.minimum(bounds.limit[ahead], high) - 1
-        same = (limit >= low) & ~bounds.is_lost[ahead]
-        same &= requests.run[limit] == requests.run[latest]
-        if same.any():
-            shift = int((requests.ordinal[limit] - responses.rank[ahead])[same].min())
-            allowed = int(np.searchsorted(requests.ordinal, rank + shift, side="right")) - 1
-            latest = min(latest, allowed) if allowed >= low else latest
-        return self._latest(int(responses.key[first]), low, latest)
+        if rank < anchor.rank or (not anchor.rank and bounds.is_lost[first]):
+            return NOTHING  # its request was missing when a later response matched, or is missing
+        low = int(np.searchsorted(requests.ordinal, anchor.ordinal, side="right"))
+        high = min(int(bounds.limit[first]), self._next_matched_request(first))
+        candidate = np.arange(max(low, high - LOOKAHEAD), high)
+        is_possible = self._free[candidate] & (requests.key[candidate] == responses.key[first])
+        if anchor.rank:
+            # If only responses are missing, the request is further behind the anchor than the
+            # response. If only requests are missing, it is nearer.
+            surplus = requests.ordinal[candidate] - rank - (anchor.ordinal - anchor.rank)
+            lacks_requests = requests.run[candidate] != anchor.request_run
+            if int(responses.run[first]) != anchor.response_run:
+                is_possible &= lacks_requests | (surplus > 0)
+            else:
+                is_possible &= ~lacks_requests | (surplus < 0)
+        candidate = candidate[is_possible]
+        return self._fitting(at, candidate) if len(candidate) else candidate
 
-    def _latest(self, key: int, low: int, high: int) -> Int64:
-        """The last request with this key from index `low` to `high`, if it is unanswered."""
-        begin, end = np.searchsorted(self._keys, [key, key + 1])
-        index = self._by_key[begin:end]
-        position = int(np.searchsorted(index, high, side="right")) - 1
-        if position < 0 or index[position] < low or not self._free[index[position]]:
-            return index[:0]
-        return index[position : position + 1]
+    def _fitting(self, at: int, candidate: Int64) -> Int64:
+        """The candidates for the response `ambiguous[at]` that fit the responses behind it, too: up
+        to the next missing byte, each response belongs to the next request."""
+        requests, responses, bounds = self._requests, self._responses, self._known_bounds()
+        ahead = self._ambiguous[at : min(at + LOOKAHEAD, int(self._run_end[at]))]
+        step = responses.rank[ahead] - responses.rank[ahead[0]]
+        end = np.searchsorted(requests.run, requests.run[candidate], side="right")[:, None]
+        index = np.searchsorted(requests.ordinal, requests.ordinal[candidate][:, None] + step)
+        index = np.minimum(index, end)
+        is_known = index < end
+        request = np.minimum(index, len(requests) - 1)
+        fits = (requests.key[request] == responses.key[ahead]) & self._free[request]
+        fits &= index < bounds.limit[ahead]
+        fits |= ~is_known & ((end < len(requests)) | bounds.is_beyond[ahead])
+        row, column = np.nonzero(is_known[:, :DECODED] & fits.all(axis=1)[:, None])
+        fits[row, column] = self._decodes(request[row, column], ahead[column])
+        chosen: Int64 = candidate[fits.all(axis=1)]
+        return chosen
+
+    def _likeliest(self, candidate: Int64, response: int, anchor: Anchor) -> Int64:
+        """The candidate that comes as many messages after the anchor as the response does, if
+        missing messages have the mean size of the others. Empty if that shows that its request is
+        missing. The latest candidate if no response has matched yet."""
+        if not len(candidate) or not anchor.rank:
+            return candidate[-1:]
+        asked, came = self._known_numbers()
+        distance = asked[candidate] - _number_at(self._requests.ordinal, asked, anchor.ordinal)
+        distance -= came[response] - _number_at(self._responses.rank, came, anchor.rank)
+        nearest = int(np.abs(distance).argmin())
+        request, off = int(candidate[nearest]), float(distance[nearest])
+        run = np.pad(self._requests.run, 1, mode="edge")[request : request + 3]
+        is_missing = (off > 0.5 and run[0] != run[1]) or (off < -0.5 and run[1] != run[2])
+        return NOTHING if is_missing else candidate[nearest : nearest + 1]
 
     def _next_matched_request(self, response: int) -> int:
         """Index of the request of the next matched response."""
@@ -220,6 +262,20 @@ class ConnectionMatcher:
         if position == len(self._matched):
             return len(self._requests)
         return int(self._request_of_matched[position])
+
+    def _known_numbers(self) -> tuple[Floats, Floats]:
+        if self._numbers is None:
+            requests, responses, anchor = self._requests, self._responses, self._first_anchor
+            asked = _numbers(
+                requests, requests.ordinal, requests.end - requests.size, self._ends,
+                (anchor.ordinal, anchor.request_end, anchor.request_run),
+            )  # fmt: skip
+            came = _numbers(
+                responses, responses.rank, responses.begin, responses.begin + responses.size,
+                (anchor.rank, anchor.response_end, anchor.response_run),
+            )  # fmt: skip
+            self._numbers = asked, came
+        return self._numbers
 
     def _known_bounds(self) -> _Bounds:
         if self._bounds is None:
@@ -258,6 +314,29 @@ def _bounds(requests: Requests, responses: Responses, ends: Int64) -> _Bounds:
         limit, np.searchsorted(seen, _positions(responses.begin, begin), side="right")
     )
     return _Bounds(limit, is_known & (received > behind[-1]), is_lost)
+
+
+def _numbers(
+    messages: _Messages, count: Int64, begin: Int64, behind: Int64, before: tuple[int, int, int]
+) -> Floats:
+    """Estimated numbers of messages in their stream: `count`, and the missing ones before it.
+
+    `begin`, `behind`: sequence numbers of the messages and of those after them. `before`: count,
+    `behind` and run of an earlier message.
+    """
+    counts, ends, runs = (
+        np.append(*each) for each in zip(before, (count, behind, messages.run), strict=True)
+    )
+    missing = (begin - ends[:-1]) % (1 << 32) / messages.size.mean() - np.diff(counts) + 1
+    numbers: Floats = count + np.cumsum(np.maximum(missing, 1) * (np.diff(runs) != 0))
+    return numbers
+
+
+def _number_at(count: Int64, numbers: Floats, wanted: int) -> float:
+    """The number of the message with this count; of one in an earlier block, the count."""
+    index = int(np.searchsorted(count, wanted))
+    is_here = index < len(count) and int(count[index]) == wanted
+    return float(numbers[index]) if is_here else wanted
 
 
 def _positions(number: Int64, base: int) -> Int64:

@@ -234,9 +234,15 @@ def _counters(states: States) -> tuple[Int64, Int64, Int64]:
     return sent, columns["frame_count"][row, ends], columns["gap_count"][row, ends]
 
 
+def _of_anchors(sent: Int64, frames: Int64, gaps: Int64) -> Int64:
+    """Counters of n connections, for the columns of `Anchor`; 0 for its sequence numbers."""
+    zero = np.zeros_like(sent)
+    return np.stack([sent, frames[:, 1], gaps[:, 0], gaps[:, 1], zero, zero], axis=1)
+
+
 def _relative_anchors(states: States) -> Int64:
     sent, frames, gaps = _counters(states)
-    now = np.stack([sent, frames[:, 1], gaps[:, 0], gaps[:, 1]], axis=1)
+    now = _of_anchors(sent, frames, gaps)
     relative: Int64 = now - states.exchanges.matching[0]
     return relative
 
@@ -309,7 +315,7 @@ def _join_exchanges(left: States, border: States, right: States, index: Int64) -
     states = right.exchanges
     for name in ("sent", "last_answered"):
         states.counts[name][index] += sent
-    states.matching[0][index] += np.stack([sent, frames[:, 1], gaps[:, 0], gaps[:, 1]], axis=1)
+    states.matching[0][index] += _of_anchors(sent, frames, gaps)
     following = states.matching[1]
     unused = following[index, 1] == border.exchanges.matching[1][:, 1]
     following[index, 1] = np.where(unused, left.exchanges.matching[1][:, 1], following[index, 1])

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.exchanges.matching import Matcher, in_flight, keys
-from dissector.exchanges.repeated_ids import Requests, Responses
+from dissector.exchanges.repeated_ids import Bools, Decodes, Requests, Responses
 from dissector.packets.block import Int64
 
 
@@ -30,30 +31,41 @@ SIZE = 10
 """Bytes of each message."""
 
 
+def any_body(request: Int64, response: Int64) -> Bools:
+    """All responses have a valid body."""
+    return np.ones(len(request), np.bool_)
+
+
 def pairs(
     requests: Sequence[Message], responses: Sequence[Message], matcher: Matcher | None = None,
-    ordinals: Sequence[int] | None = None,
+    ordinals: Sequence[int] | None = None, decodes: Decodes = any_body,
 ) -> list[tuple[int, int]]:  # fmt: skip
     """Pairs among messages of several connections, whose first bytes are captured.
 
     A key is `connection << 32 | correlation id`. Nothing waits. `ordinals`: see `Requests`.
     """
     matcher = matcher or Matcher()
+    columns = asked_and_came(requests, responses, matcher, ordinals)
+    request, response = matcher.match(*columns, decodes)
+    return list(zip(request.tolist(), response.tolist(), strict=True))
+
+
+def asked_and_came(
+    requests: Sequence[Message], responses: Sequence[Message], matcher: Matcher,
+    ordinals: Sequence[int] | None = None, *, late: bool = True,
+) -> tuple[Requests, Responses]:  # fmt: skip
+    """The columns of these messages. `late`: the responses do not wait."""
     matcher.grow(4)
     asked, came = _columns(requests), _columns(responses)
     connection, correlation = asked["key"] >> 32, asked["key"] & 0xFFFFFFFF
-    request, response = matcher.match(
-        Requests(
-            asked["key"], connection, asked["run"], asked["received"], asked["time"],
-            asked["rank"] if ordinals is None else np.array(ordinals), asked["begin"] + SIZE,
-            matcher.repeats(connection, correlation),
-        ),
-        Responses(
-            came["key"], came["key"] >> 32, came["run"], came["received"], came["time"],
-            came["rank"], came["begin"], np.ones(len(responses), np.bool_),
-        ),
+    return Requests(
+        asked["key"], connection, asked["run"], asked["received"], asked["time"], asked["size"],
+        asked["rank"] if ordinals is None else np.array(ordinals), asked["begin"] + SIZE,
+        matcher.repeats(connection, correlation),
+    ), Responses(
+        came["key"], came["key"] >> 32, came["run"], came["received"], came["time"],
+        came["size"], came["rank"], came["begin"], np.full(len(responses), late),
     )  # fmt: skip
-    return list(zip(request.tolist(), response.tolist(), strict=True))
 
 
 def _columns(messages: Sequence[Message]) -> dict[str, Int64]:
@@ -62,10 +74,11 @@ def _columns(messages: Sequence[Message]) -> dict[str, Int64]:
     for each in messages:
         rank, place, run = count.get(each.key >> 32, (0, 0, 0))
         rank, place, run = rank + 1, place + each.lost, run + (each.lost > 0)
-        rows.append((each.key, each.time, each.received, rank, place * SIZE, run))
+        rows.append((each.key, each.time, each.received, SIZE, rank, place * SIZE, run))
         count[each.key >> 32] = rank, place + 1, run
-    table = np.array(rows, np.int64).reshape(-1, 6)
-    return dict(zip(("key", "time", "received", "rank", "begin", "run"), table.T, strict=True))
+    table = np.array(rows, np.int64).reshape(-1, 7)
+    names = ("key", "time", "received", "size", "rank", "begin", "run")
+    return dict(zip(names, table.T, strict=True))
 
 
 BOTH = np.ones(2, np.bool_)
@@ -129,8 +142,11 @@ def test_the_order_of_the_streams_goes_on_in_the_next_block() -> None:
     # The second request and a third, the second response: numbers go on.
     matcher.grow(4)
     request, response = matcher.match(
-        Requests(*ints([0, 0], [0, 0], [0, 0], [-1, -1], [2, 3], [2, 3], [20, 30]), BOTH),
-        Responses(*ints([0], [0], [0], [-1], [1], [2], [10]), BOTH[:1]),
+        Requests(
+            *ints([0, 0], [0, 0], [0, 0], [-1, -1], [2, 3], [SIZE] * 2, [2, 3], [20, 30]), BOTH
+        ),
+        Responses(*ints([0], [0], [0], [-1], [1], [SIZE], [2], [10]), BOTH[:1]),
+        any_body,
     )
     assert (request.tolist(), response.tolist()) == ([0], [0])
 
@@ -140,14 +156,18 @@ def test_a_response_that_waits_for_its_request_matches_no_other() -> None:
     matcher = Matcher()
     matcher.grow(1)
     nobody = np.zeros(1, np.bool_)
-    asked = Requests(*ints([0, 0], [0, 0], [0, 0], [-1, -1], [1, 2], [1, 2], [10, 20]), BOTH)
-    early = Responses(*ints([0], [0], [1], [30], [9], [2], [20]), nobody)
-    assert matcher.match(asked, early)[0].tolist() == []
+    asked = Requests(
+        *ints([0, 0], [0, 0], [0, 0], [-1, -1], [1, 2], [SIZE] * 2, [1, 2], [10, 20]), BOTH
+    )
+    early = Responses(*ints([0], [0], [1], [30], [9], [SIZE], [2], [20]), nobody)
+    assert matcher.match(asked, early, any_body)[0].tolist() == []
     requests = Requests(
-        *ints([0] * 3, [0] * 3, [0] * 3, [-1] * 3, [1, 2, 3], [1, 2, 3], [10, 20, 30]),
+        *ints([0] * 3, [0] * 3, [0] * 3, [-1] * 3, [1, 2, 3], [SIZE] * 3, [1, 2, 3], [10, 20, 30]),
         np.ones(3, np.bool_),
     )
-    assert matcher.match(requests, early)[0].tolist() == [2]
+    late = replace(early, is_late=~nobody)
+    assert matcher.match(requests, early, any_body)[0].tolist() == []  # more responses may show it
+    assert matcher.match(requests, late, any_body)[0].tolist() == [2]
 
 
 def test_acknowledgement_numbers_decide_after_missing_bytes() -> None:
@@ -200,13 +220,63 @@ def test_responses_of_one_run_match_requests_of_one_run() -> None:
     assert pairs(asked, came) == [(1, 0), (2, 1), (3, 2), (4, 3)]
 
 
+def test_bodies_decide_among_pipelined_requests() -> None:
+    """All requests arrive before the first response. The second and third response are lost."""
+    asked = messages_of(*((0, 1) for _ in range(8)))
+    came = [Message(0, 9, 80), *(Message(0, 9, 80, lost=2 * (index == 0)) for index in range(4))]
+    truth = [(0, 0), (3, 1), (4, 2), (5, 3), (6, 4)]
+    kinds = [0, 1, 0, 0, 1, 1, 0, 1]  # APIs of the requests
+    answered = {response: kinds[request] for request, response in truth}
+
+    def decodes(request: Int64, response: Int64) -> Bools:
+        pairs = zip(request.tolist(), response.tolist(), strict=True)
+        return np.array([kinds[index] == answered[number] for index, number in pairs], np.bool_)
+
+    assert pairs(asked, came, decodes=decodes) == truth
+
+
+@pytest.mark.parametrize("lost", [1, 2, 3])
+def test_missing_bytes_show_how_many_responses_are_lost(lost: int) -> None:
+    """All requests arrive before the first response, and no body decides."""
+    asked = messages_of(*((0, 1) for _ in range(9)))
+    came = [Message(0, 9, 90), *(Message(0, 9, 90, lost=lost * (index == 0)) for index in range(4))]
+    after = [(index + lost, index) for index in range(1, 5)]
+    assert pairs(asked, came) == [(0, 0), *after]
+
+
+def test_a_response_to_one_of_several_lost_requests_matches_no_other() -> None:
+    """Of eight pipelined requests the third to fifth are lost, but no response."""
+    asked = messages_of(*((0, 1) for _ in range(2))) + [
+        Message(0, 1, lost=3 * (index == 0)) for index in range(3)
+    ]
+    came = [Message(0, 9, 80) for _ in range(8)]
+    assert pairs(asked, came) == [(0, 0), (1, 1), (2, 5), (3, 6), (4, 7)]
+
+
+def test_an_early_response_matches_no_request_of_a_later_block() -> None:
+    """Its request is lost, and a later response matched. Then one request is unanswered."""
+    matcher = Matcher()
+    asked = [Message(0, 1), Message(0, 2, lost=1), Message(0, 3)]
+    came = [Message(0, 4, 10), Message(0, 5, 20), Message(0, 6, 30)]
+    requests, responses = asked_and_came(asked, came, matcher, late=False)
+    pair = matcher.match(requests, responses, any_body)
+    assert [each.tolist() for each in pair] == [[0, 1], [0, 2]]
+    last = np.array([2])
+    pair = matcher.match(requests[last], responses[np.array([1])], any_body)
+    assert pair[0].tolist() == []
+
+
 def test_sequence_numbers_wrap() -> None:
     top = 1 << 32
-    asked = Requests(*ints([0] * 2, [0] * 2, [1] * 2, [-1] * 2, [1, 2], [1, 2], [top - 4, 6]), BOTH)
-    came = Responses(*ints([0] * 2, [0] * 2, [1, 2], [top - 4, 6], [0, 0], [1, 2], [5, 9]), BOTH)
+    asked = Requests(
+        *ints([0] * 2, [0] * 2, [1, 2], [-1] * 2, [1, 2], [SIZE] * 2, [1, 2], [top - 4, 6]), BOTH
+    )
+    came = Responses(
+        *ints([0] * 2, [0] * 2, [1, 2], [top - 4, 6], [0, 0], [SIZE] * 2, [1, 2], [5, 9]), BOTH
+    )
     matcher = Matcher()
     matcher.grow(1)
-    request, response = matcher.match(asked, came)
+    request, response = matcher.match(asked, came, any_body)
     assert (request.tolist(), response.tolist()) == ([0, 1], [0, 1])
 
 
