@@ -32,6 +32,9 @@ from dissector.streams.table import (
     StreamTable,
 )
 
+NOWHERE = -(1 << 62)
+"""Position of a packet that is not a segment."""
+
 
 @arrays
 class Positions:
@@ -154,7 +157,20 @@ class OriginFinder:
         if len(packet):
             behind = block.seq[packet] + block.length[packet].astype(np.uint32)
             stream = assignment.streams[assignment.slot[packet]]
-            self._streams.fin[stream] = self._streams.positions(stream, behind)
+            is_acknowledged = self._streams.receiver_ack[stream] == behind + np.uint32(1)
+            # The last assignment wins: a FIN that the receiver acknowledged.
+            for chosen in (~is_acknowledged & ~self._is_closed(stream), is_acknowledged):
+                position = self._streams.positions(stream[chosen], behind[chosen])
+                self._streams.fin[stream[chosen]] = position
+
+    def _is_closed(self, stream: Int64) -> Bools:
+        """Whether the receiver acknowledged the FIN of each stream, behind data. A FIN that it did
+        not acknowledge may be damaged, and one before all data may be a damaged SYN."""
+        streams, fin = self._streams, self._streams.fin[stream]
+        behind = sequence.numbers(fin + 1, streams.origin[stream])
+        is_closed: Bools = (fin > 0) & (fin != LAST_TIME)
+        is_closed &= streams.receiver_ack[stream] == behind
+        return is_closed
 
     def positions(self, block: PacketBlock, assignment: Assignment) -> Positions:
         """The positions of the payloads of a block."""
@@ -177,8 +193,21 @@ class OriginFinder:
         )  # fmt: skip
         self._table.cut.reshape(-1)[stream_ids] += cut
         self._table.retransmitted.reshape(-1)[stream_ids] += repeated
-        ends = (end, highest, latest) if in_order and not strays else None
-        return Positions(at, count, lowest, stray[:strays], ends)
+        behind = self._behind_fins(block, assignment, at)
+        beyond = np.concatenate([stray[:strays], np.stack([behind, at[behind]], axis=1)])
+        at[behind] = NOWHERE
+        count -= np.bincount(assignment.slot[behind], minlength=len(count))
+        ends = (end, highest, latest) if in_order and not len(beyond) else None
+        return Positions(at, count, lowest, beyond, ends)
+
+    def _behind_fins(self, block: PacketBlock, assignment: Assignment, at: Int64) -> Int64:
+        """The packets whose payload, at these positions, is behind the FIN of a closed stream: the
+        receiver ignores them (RFC 9293, section 3.10.7.4)."""
+        is_closed = self._is_closed(assignment.streams)
+        if not is_closed.any():
+            return np.zeros(0, np.int64)
+        fin, slot = self._streams.fin[assignment.streams], assignment.slot
+        return np.flatnonzero(is_closed[slot] & (at >= fin[slot]) & (block.length > 0))
 
     def begin(self, stream_ids: Int64, lowest: Int64, is_due: Bools) -> None:
         """Start streams whose first byte is known, and those that are due: no earlier byte can

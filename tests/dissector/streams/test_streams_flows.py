@@ -130,6 +130,31 @@ def test_bytes_behind_a_fin_show_that_it_was_damaged():
         assert not out.problems
 
 
+@pytest.mark.parametrize("distance", [-1, 0, 5])
+@pytest.mark.parametrize("has_other_fin", [False, True])
+def test_bytes_behind_an_acknowledged_fin_are_ignored(distance: int, has_other_fin: bool):
+    """RFC 9293, section 3.10.7.4: the receiver ignores them, too. Another FIN may have any
+    number. The peer may go on."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(3, 1, 1))
+    connection.packet(0, flags=FIN | ACK)
+    connection.packet(1)
+    end = connection.seq[0]
+    connection.seq[0] += distance
+    connection.client(request(3, 1, 2))
+    if has_other_fin:
+        connection.packet(0, flags=FIN | ACK)
+    connection.seq[0] = end
+    connection.broker(response(1))
+    for cuts in ([], range(len(dialogue.packets))):
+        out = dissect(dialogue.packets, cuts=cuts)
+        assert [len(each) for each in out.messages()] == [1, 1]
+        assert [(each.kind, each.bytes) for each in out.problems] == [
+            ("stray", len(request(3, 1, 2)))
+        ]
+
+
 def test_connection_numbers_do_not_depend_on_blocks():
     dialogue = Dialogue()
     for number in range(4):
