@@ -11,7 +11,7 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.streams.segments import NO_SEGMENTS, Segments
-from dissector.streams.table import FIRST_TIME, ConnectionTable, StreamTable
+from dissector.streams.table import FIRST_TIME, NEVER, ConnectionTable, StreamTable
 
 
 class BlockProblems:
@@ -52,7 +52,13 @@ class BlockProblems:
         )  # fmt: skip
 
     def add_skipped(self, stream: int, offset: int, size: int) -> None:
-        """Report bytes without frames. The time is that of the frame behind them."""
+        """Report bytes without frames. The time is that of the frame behind them.
+
+        A capture that starts in a connection may begin with a keep-alive: one byte before the next
+        one (RFC 9293, section 3.8.4), which is not data.
+        """
+        if size == 1 and offset <= 0 and self._table.isn.reshape(-1)[stream] == NEVER:
+            return
         self.add(
             "frames", "resync", "no frame was recognised in these bytes", stream, offset, size,
             seen_at=offset + size,

@@ -38,6 +38,26 @@ def test_a_capture_that_begins_in_the_middle_of_a_frame():
     assert [each.bytes for each in skipped] == [700, 700]
 
 
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+def test_a_capture_that_begins_with_keep_alives(end: int, packets_per_block: int):
+    """A keep-alive has one byte before the next sequence number, which is not data."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    for _ in range(3):
+        connection.seq[end] -= 1
+        connection.packet(end, b"\0")
+        connection.packet(1 - end)
+        dialogue.wait(5000)
+    for number in range(10, 15):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, bytes(40)))
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    assert [len(each) for each in out.messages()] == [5, 5]
+    assert not out.problems
+
+
 def test_a_large_response_behind_the_first_request_of_a_late_capture():
     """The stream of the client begins 64 packets after its first one, because an earlier one may
     follow. The response has more bytes than are kept where no request waits."""
