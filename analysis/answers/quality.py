@@ -89,8 +89,10 @@ _CONNECTIONS: Final = """(
     coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) as lost
   from connections)"""
 _NOT_DECRYPTED: Final = """coalesce(
-  (select case kind when 'tls_no_keys' then 'the key log has no secrets for them' else detail end
-   from problems where kind in ('tls_no_keys', 'tls_unsupported') order by nth limit 1),
+  (select case kind when 'tls_no_keys' then 'the key log has no secrets for them'
+          when 'tls_wrong_keys' then 'the secrets in the key log do not fit' else detail end
+   from problems where kind in ('tls_no_keys', 'tls_wrong_keys', 'tls_unsupported')
+   order by nth limit 1),
   'a key log decrypts them')"""
 """SQL: why connections are encrypted. Problems have the reason if there is a key log."""
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"

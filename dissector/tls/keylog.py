@@ -11,10 +11,10 @@ import re
 _BOM = rb"^(?:\xef\xbb\xbf)?"
 """Begin of a line; editors on Windows put a byte order mark before the first one."""
 _LINE = re.compile(
-    _BOM + rb"([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{32}){2,3})\s*$", re.M
+    _BOM + rb"([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{32}){2,3})[\s\0]*$", re.M
 )
-"""The secret has 48 bytes, or those of a hash: 32 or 48."""
-_ANY_LINE = re.compile(_BOM + rb"[A-Z][A-Z0-9_]* [0-9a-fA-F]+ [0-9a-fA-F]+\s*$", re.M)
+"""The secret has 48 bytes, or those of a hash: 32 or 48. Secrets in a pcapng may end with NUL."""
+_ANY_LINE = re.compile(_BOM + rb"[A-Z][A-Z0-9_]* [0-9a-fA-F]+ [0-9a-fA-F]+[\s\0]*$", re.M)
 """Also with a label that is not used for decryption."""
 
 

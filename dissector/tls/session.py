@@ -92,6 +92,8 @@ class _Side:
     position: int = 0
     """Position of the next plaintext."""
     rejects: int = 0
+    is_misfit: bool = False
+    """Whether no record of an epoch opens, nor the first one, before which no byte is missing."""
     is_given_up: bool = False
     passes_early: bool = False
     """Whether it may begin with early data that must be skipped."""
@@ -285,6 +287,7 @@ class TlsSession:
         if opened is None:
             self._not_opened(side, record)
             return
+        side.is_misfit = False
         self._report_lost(side, record.at)
         side.reader.accept(record)
         content, data = opened
@@ -340,14 +343,17 @@ class TlsSession:
                 self._add_problem("tls_early_data", detail, side, record.at)
             side.reader.accept(record)
             return
+        is_first = not (side.rejects or side.sequence) and side.reader.lost_at is None
+        side.is_misfit |= is_first and side.epoch <= 2  # later secrets are not in the key log
         side.reader.reject(record)
         side.rejects += 1
         if side.rejects > REJECTS:
             size = side.reader.size
-            self._add_problem(
-                "tls_given_up", "too many records do not decrypt: the remaining bytes were skipped",
-                side, side.reader.lost_at or 0, size,
-            )  # fmt: skip
+            if side.is_misfit:
+                self._report_lost(side, side.reader.at + size)
+            else:
+                detail = "too many records do not decrypt: the remaining bytes were skipped"
+                self._add_problem("tls_given_up", detail, side, side.reader.lost_at or 0, size)
             side.reader.clear()
             side.is_given_up = True
             self.is_over = all(each.is_given_up for each in self._sides)
@@ -359,9 +365,12 @@ class TlsSession:
     def _report_lost(self, side: _Side, until: int) -> None:
         """Report the bytes skipped before position `until`."""
         since = side.reader.lost_at
-        if since is not None and until > since:
-            detail = "TLS records were lost, or do not decrypt"
-            self._add_problem("tls_lost_records", detail, side, since, until - since)
+        if since is None or until <= since:
+            return
+        kind, detail = "tls_lost_records", "TLS records were lost, or do not decrypt"
+        if side.is_misfit:
+            kind, detail = "tls_wrong_keys", "not decrypted: its secret in the key log does not fit"
+        self._add_problem(kind, detail, side, since, until - since)
 
     def _report_cut(self, side: _Side) -> None:
         """Report the undecrypted bytes at the end."""

@@ -22,7 +22,8 @@ def line(random: bytes = RANDOM, secret: bytes = SECRET, label: str = "CLIENT_RA
 @pytest.mark.parametrize(
     "text",
     [line(), line() + b"\n", line() + b"\r\n", b"\xef\xbb\xbf" + line() + b"\n",
-     b"# a comment\n\n" + line(OTHER) + b"\n" + line(), line().upper()],
+     b"# a comment\n\n" + line(OTHER) + b"\n" + line(), line().upper(), line() + b"\0",
+     line() + b"\n\0\0"],
 )  # fmt: skip
 def test_a_line_may_have_any_end(text):
     assert KeyLog(text).find("CLIENT_RANDOM", RANDOM, 48) == SECRET

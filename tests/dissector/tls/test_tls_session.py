@@ -346,6 +346,9 @@ def test_why_nothing_is_read(made, folder):
 
     other = KeyLog(b"CLIENT_RANDOM " + b"ab" * 32 + b" " + b"cd" * 48 + b"\n")
     assert kinds(parts, other) == ["tls_no_keys"]
+    fields = [each.split() for each in made.keys.splitlines() if not each.startswith(b"#")]
+    wrong = b"\n".join(b" ".join([*each[:2], each[2][::-1]]) for each in fields)
+    assert kinds(parts, KeyLog(wrong)) == ["tls_wrong_keys"] * 2
     assert kinds(parts[6:], KeyLog(made.keys)) == ["tls_no_handshake"]
     assert kinds(parts, KeyLog()) == []  # only asked for with secrets
 
