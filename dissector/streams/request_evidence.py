@@ -113,7 +113,8 @@ class RequestScorer:
         if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
             begins = begins[:1]
         if begins.any():
-            return RESPONSE_BITS
+            # Zeros are frequent. Only the first request of a client is expected to have the id 0.
+            return RESPONSE_BITS if correlation or is_head else 0
         return NO_RESPONSE_BITS if is_head and len(number) and not is_response[0] else 0
 
     @staticmethod
