@@ -39,10 +39,10 @@ _RANGES: Final = f"""(
   with offsets as (
     select *, coalesce(last_offset, "offset") as ends,
       -- A ShareFetch has no offset: it gets records that the group has not seen.
-      coalesce("offset", ends - record_count + 1) as begins
+      coalesce("offset", try(ends - record_count + 1)) as begins
     from {RECORD_FLOW} where bytes > 0 and coalesce(error_code, 0) = 0),
   reached as (
-    select *, begins <= 1 + max(ends) over (
+    select *, try(begins - 1) <= max(ends) over (
       partition by {", ".join(_KEY)} order by begins, nth
       rows between unbounded preceding and 1 preceding) as follows
     from offsets)

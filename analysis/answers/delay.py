@@ -97,7 +97,7 @@ _PAIRS: Final = f"""(
   with successful as (from partitions where error_code = 0 and topic is not null),
   fetches as (
     select topic, partition, coalesce(client_id, '') as reader, response_time as fetch_time,
-      last_offset, coalesce("offset", last_offset - record_count + 1, 0) as first_offset
+      last_offset, coalesce("offset", try(last_offset - record_count + 1), 0) as first_offset
     from successful
     where api in ('Fetch', 'ShareFetch') and replica_id is null and last_offset is not null
       and response_time is not null

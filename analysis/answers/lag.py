@@ -110,14 +110,14 @@ def lag(tables: Tables, *, show: str = "last", by: By = ()) -> pd.DataFrame:
 
 
 def _behind(offset: str, end: str = "end_offset") -> str:
-    return not_negative(f"{end} - {offset}")
+    return not_negative(f"try({end} - {offset})")
 
 
 def _lag(end: str = "end_offset") -> str:
     """SQL for the lag. At least 0 in a share group: done records may be known before the end is."""
     return (
-        f"case when done_count is null then {end} - committed_offset "
-        f"else greatest({end} - committed_offset - done_count, 0) end"
+        f"case when done_count is null then try({end} - committed_offset) "
+        f"else greatest(try({end} - committed_offset - done_count), 0) end"
     )
 
 
@@ -131,8 +131,8 @@ ENDS: Final = f"""(
   from (
     select *, coalesce(high_watermark,
       case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
-      case when api in ('Produce', 'ShareFetch') then last_offset + 1 end,
-      "offset" + told_lag) as known_end
+      case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
+      try("offset" + told_lag)) as known_end
     from all_partitions where {_IN_RESPONSES})
   where known_end is not null and partition is not null)"""
 """SQL: each response with the end of a partition, and the largest end so far. The end does not
@@ -164,7 +164,7 @@ _SHARED: Final = f"""(
   select * from state
   union all by name
   select described.* replace (
-      greatest(end_offset - "offset" - told_lag, 0) as done_count)
+      greatest(try(end_offset - "offset" - told_lag), 0) as done_count)
   from described asof left join {ENDS} as ends
     on described.topic = ends.topic and described.partition = ends.partition
       and response_time >= ends.time)"""
@@ -197,7 +197,7 @@ _EVENTS: Final = f"""(
   union all
   -- A fetch session (KIP-227) omits unchanged partitions.
   select reads_for, topic, partition, response_time, client_id, null, null,
-    coalesce(last_offset + 1, "offset") as position, null, 2, nth, since
+    coalesce(try(last_offset + 1), "offset") as position, null, 2, nth, since
   from successful left join readers using (connection_id, topic, partition)
   where api = 'Fetch' and replica_id is null and position is not null)"""
 """SQL: each event that shows the committed offset of a group, or the position of a reader with the

@@ -127,7 +127,7 @@ _CONFIRMED: Final = f"""(
         and pairs.replica_id = confirmations.replica_id
         and pairs.last_offset < confirmations."offset")
   select later.*, {ms_between("time", "later.confirmed_time")} as delay_ms,
-    last_offset + 1 - confirmations."offset" as behind,
+    try(last_offset + 1 - confirmations."offset") as behind,
     coalesce(acks = -1 and (later.confirmed_time is null or later.confirmed_time > response_time),
       false) as is_without
   from later asof left join confirmations

@@ -135,7 +135,7 @@ _MOVED: Final = f"""(
 """SQL: produced and fetched bytes, without those of followers."""
 
 _COUNTS: Final = """(
-  select topic, greatest(max(known), max(partition) + 1) as partition_count from (
+  select topic, greatest(max(known), max(partition)::bigint + 1) as partition_count from (
     select topic, partition, null as known from partitions
     union all by name
     select topic, null as partition, count(distinct partition) as known from topics group by topic)

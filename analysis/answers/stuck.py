@@ -165,7 +165,7 @@ _HELD: Final = f"""(
     where api in ('EndTxn', 'WriteTxnMarkers') and error_code = 0 and producer_id is not null
       and response_time is not null),
   placed as (
-    select stops.*, highest - "offset" as held, producer_id, producer_epoch,
+    select stops.*, try(highest - "offset") as held, producer_id, producer_epoch,
       least(first_seen, written) as start_time, end_time as seen_end
     from stops join ends using (topic, partition, "offset")
       left join writes using (topic, partition, "offset")
@@ -187,8 +187,8 @@ _LAG: Final = f"""
     from seen group by all)
   select last.* exclude (lag), levels.isolation_level, last_stable_offset,
     coalesce(committed_offset, position) as "offset",
-    greatest(last_stable_offset - "offset", 0) as stable_lag,
-    greatest(end_offset - "offset", 0) as lag
+    greatest(try(last_stable_offset - "offset"), 0) as stable_lag,
+    greatest(try(end_offset - "offset"), 0) as lag
   from ({LAST}) as last left join stable_offsets using (topic, partition)
     left join levels using (client_id, topic)
   where "offset" is not null

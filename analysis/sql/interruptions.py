@@ -92,7 +92,7 @@ def interruptions(rebalances: Iterable[Rebalance]) -> str:
           as gaps asof left join ends
           on gaps.topic = ends.topic and gaps.partition = ends.partition and gap_start >= end_time),
       grown as (
-        select begun.*, end_offset - first_end as growth
+        select begun.*, try(end_offset - first_end) as growth
         from begun asof left join ends
           on begun.topic = ends.topic and begun.partition = ends.partition and gap_end >= end_time)
       select number, count(distinct (topic, partition)) as partitions,

@@ -15,7 +15,7 @@ from analysis.sql.query import no_rows, no_tables
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import exchange
+from tests.analysis.made_rows import connection, exchange
 
 ROOT = Path(__file__).parents[3]
 
@@ -132,3 +132,28 @@ def test_the_registry_imports_nothing_heavy() -> None:
         "sys.exit(' '.join({'numpy', 'pyarrow', 'pandas'} & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-c", check], check=True, cwd=ROOT)
+
+
+@ALL
+def test_numbers_at_the_limits_of_64_bits_have_an_answer(answer: Answer) -> None:
+    """A message may have any number."""
+    limits = (2**63 - 1, -(2**63))
+    offsets = ("offset", "high_watermark", "last_stable_offset", "last_offset", "told_lag")
+    partitions = [
+        {
+            "connection_id": 0, "correlation_id": n, "time": n, "response_time": n + 1, "api": api,
+            "client_id": "app", "group_id": "g", "topic": "t", "partition": 2**31 - 1, "bytes": 9,
+            "error_code": 0, "record_count": 2, "asked_timestamp": -1, "replica_id": replica,
+        } | dict.fromkeys(offsets, limit)
+        for n, (api, replica, limit) in enumerate(
+            (api, replica, limit)
+            for api in ("Fetch", "Produce", "OffsetCommit", "ListOffsets", "ShareFetch")
+            for replica in (None, 2)
+            for limit in limits
+        )
+    ]  # fmt: skip
+    tables = made(partitions=partitions, connections=[connection()])
+    for options in ({}, *({v.option: v.value} for v in answer.variants if v.option == "show")):
+        answer.function(tables, **options)
+    if answer.name == "lag":
+        assert answer.function(tables)["lag"].dropna().empty
