@@ -111,29 +111,40 @@ def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pd.Da
 
 _SEEN: Final = """(
   with isolation as (
-    select connection_id, correlation_id, request_time as time, isolation_level from exchanges
-    where api = 'Fetch'),
+    select connection_id, correlation_id, request_time as time, isolation_level, partition_count
+    from exchanges where api = 'Fetch'),
   sessions as (
     select connection_id, max(response_time) as session_end from exchanges
     where api = 'Fetch' group by all having bool_or(coalesce(partition_count, 0) = 0)),
+  requested as (
+    select connection_id, correlation_id, time, count("offset") as named, count(*) as listed
+    from partitions where api = 'Fetch' group by all),
+  -- More partitions than the request reads: the others leave the session.
+  removals as (
+    select connection_id, time as removal from isolation left join requested
+      using (connection_id, correlation_id, time)
+    where partition_count > case when named > 0 then named else coalesce(listed, 0) end),
   named as (
     select *, max(response_time) over (partition by connection_id, topic, partition) as last_named
     from partitions
     -- A session's request may name a partition that the response omits.
     where api = 'Fetch' and (error_code != 0 or high_watermark is not null))
   select topic, partition, response_time, high_watermark, client_id, isolation_level, replica_id,
-    case when response_time = last_named then session_end end as same_until,
+    case when response_time = last_named and session_end is not null
+      then least(session_end, removal) end as same_until,
     named.nth, max(last_stable_offset) over (
       partition by topic, partition order by response_time, named.nth
       rows unbounded preceding) as stable
   from named left join isolation using (connection_id, correlation_id, time)
-    left join sessions using (connection_id)
+    left join sessions using (connection_id) asof left join removals
+      on named.connection_id = removals.connection_id and last_named < removal
   where error_code = 0 and topic is not null and response_time is not null
     and last_stable_offset is not null and high_watermark is not null)"""
 """SQL: Fetch responses with the largest last stable offset so far: a follower may have an older.
 
 A fetch session (KIP-227) omits a partition while its high watermark stays the same. So its offsets
-are the same until `same_until`, the last Fetch of the connection.
+are the same until `same_until`: the last Fetch of the connection, or the first that removes
+partitions from the session.
 """
 
 _HELD: Final = f"""(

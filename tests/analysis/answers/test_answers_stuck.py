@@ -105,22 +105,31 @@ def test_an_older_offset_of_a_follower_is_not_a_new_stop() -> None:
     ]
 
 
-@pytest.mark.parametrize(("named_in_last", "expected"), [(0, [(5, 4, 8990, True)]), (1, [])])
+EMPTY_FETCH, REMOVAL = (3, 9000, 0), (4, 5000, 1)
+"""Correlation id, time in ms, and the number of partitions that the request names."""
+
+
+@pytest.mark.parametrize(
+    ("later", "expected"),
+    [
+        ([EMPTY_FETCH], [(5, 4, 8990, True)]),
+        ([EMPTY_FETCH, REMOVAL], [(5, 4, 4989, True)]),
+        ([(3, 9000, 1)], []),  # without a session, the partition is not read any more
+    ],
+)
 def test_a_fetch_session_omits_a_partition_that_does_not_change(
-    named_in_last: int, expected: list[tuple[int, int, int, bool]]
+    later: list[tuple[int, int, int]], expected: list[tuple[int, int, int, bool]]
 ) -> None:
-    """Without a session, a Fetch that does not name the partition does not read it."""
-    of_exchange = {"api": "Fetch", "connection_id": 0}
     rows = [fetched(10, 5, 9, connection_id=0, correlation_id=1)]
     # The next request of the session names the new position, and the response omits the partition.
     asked = {"last_stable_offset": None, "high_watermark": None, "offset": 9, "correlation_id": 2}
-    rows.append(rows[0] | asked | {"time": 11 * MS, "response_time": 20 * MS})
+    rows.append(rows[0] | asked | {"time": 19 * MS, "response_time": 20 * MS})
     exchanges = [
         {
-            "correlation_id": n, "request_time": (at - 1) * MS, "response_time": at * MS,
-            "partition_count": count,
-        } | of_exchange
-        for n, at, count in ((1, 10, 1), (2, 20, 1), (3, 9000, named_in_last))
+            "api": "Fetch", "connection_id": 0, "correlation_id": n, "request_time": (at - 1) * MS,
+            "response_time": at * MS, "partition_count": count,
+        }
+        for n, at, count in ((1, 10, 1), (2, 20, 1), *later)
     ]  # fmt: skip
     stuck = analysis.stuck(made(partitions=rows, exchanges=exchanges)).to_dict("records")
     keys = ("offset", "held", "duration_ms", "is_open")
