@@ -53,7 +53,9 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
             "acknowledges late because it has no CPU",
             side=NETWORK,
             change="Compare with a capture at the other end to find the side of the loss. Look at "
-            "the error and drop counters of interfaces (ip -s link) on the path.",
+            "the error and drop counters of interfaces (ip -s link) on the path. If the capture "
+            "was taken on several interfaces (-i any), it may contain packets twice: capture on "
+            "one.",
             reference="RFC 9293, section 3.8.1",
             command="network --by client_id,broker",
             requests=row["requests"],
