@@ -15,6 +15,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
 from importlib import import_module
 from io import BufferedIOBase, StringIO, TextIOWrapper
 from pathlib import Path
@@ -142,8 +143,18 @@ def _with_statuses() -> Iterator[None]:
         raise click.exceptions.Exit(PIPE_CLOSED) from None
     except OSError as error:
         _discard_unwritable()
-        where = f"{error.filename}: " if error.filename else ""
-        raise click.ClickException(f"{where}{error.strerror or error}") from error
+        raise click.ClickException(_reason(error)) from error
+
+
+def _reason(error: OSError) -> str:
+    """The file and the reason. Temporary files have no names in errors."""
+    if error.filename is None and error.errno in (ENOSPC, EDQUOT):
+        from tempfile import gettempdir
+
+        reason = f"{os.strerror(error.errno)}; set TMPDIR to another folder"
+        return f"temporary files in {gettempdir()}: {reason}"
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
 
 
 def _status(error: BaseException) -> int:

@@ -47,6 +47,7 @@ def command(
     from analysis.cutting.driver import check_output, cut
     from analysis.display.terminal import shell_words
     from analysis.input.passes import check_files
+    from dissector.arguments import name_text
     from dissector.pipeline import collected
 
     with source.options() as options:
@@ -57,7 +58,7 @@ def command(
     if not len(exchanges):
         raise click.ClickException("no exchange is selected; nothing was written")
     chosen = shell_words(source.filter.options) if source.filter else "all exchanges"
-    names = ", ".join(Path(each).name for each in source.captures)
+    names = ", ".join(name_text(Path(each).name) for each in source.captures)
     with source.options(show_progress=False) as options:
         result = cut(
             source.captures, exchanges, file, context=context, secrets=secrets,

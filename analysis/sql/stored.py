@@ -171,6 +171,7 @@ class TableFiles:
 
     def __init__(self, files: Mapping[str, Path], schemas: Mapping[str, pa.Schema]) -> None:
         """`files`: a path for each table; batches are cast to `schemas`."""
+        self._files = files
         self._pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
         self._writers = {
             name: pa.parquet.ParquetWriter(file, schemas[name], **parquet_options(schemas[name]))
@@ -188,8 +189,9 @@ class TableFiles:
         try:
             for name in self._writers:
                 self._write_group(name)
-            for writer in self._writers.values():
-                writer.close()
+            for name, writer in self._writers.items():
+                with self._named_errors(name):
+                    writer.close()
         except OSError:
             self._abandon()
             raise
@@ -204,8 +206,18 @@ class TableFiles:
         """Write the pending rows, if any, as a row group."""
         if self._pending[name]:
             table = pa.Table.from_batches(self._pending[name])
-            self._writers[name].write_table(table.cast(self._writers[name].schema))
+            with self._named_errors(name):
+                self._writers[name].write_table(table.cast(self._writers[name].schema))
             self._pending[name].clear()
+
+    @contextmanager
+    def _named_errors(self, name: str) -> Iterator[None]:
+        """A context whose errors name the file; those of Arrow do not."""
+        try:
+            yield
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise OSError(error.errno, reason, str(self._files[name])) from error
 
     def _abandon(self) -> None:
         for writer in self._writers.values():

@@ -433,7 +433,7 @@ def test_names_of_files_may_have_any_bytes(
     written = [] if output is None else ["-o", str(tmp_path / output)]
     assert main([*arguments, str(path), *written]) == 0
     assert output is None or (tmp_path / output).stat().st_size > 99
-    capsys.readouterr()
+    assert "udcff" not in capsys.readouterr().out
 
 
 def test_a_name_that_is_no_utf_8_is_escaped(
@@ -480,3 +480,17 @@ def test_standard_streams_may_be_closed(
     assert done.returncode == status
     assert sentence in done.stderr.decode()
     assert b"Traceback" not in done.stderr
+
+
+def test_a_full_disk_of_temporary_files_names_their_folder(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
+
+    monkeypatch.setattr("pyarrow.ipc.new_file", full)
+    monkeypatch.setattr("tempfile.tempdir", "/tmp")
+    assert main(["sql", PLAIN, "from exchanges"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "Error: temporary files in /tmp: No space left on device; set TMPDIR to another folder"
+    )
