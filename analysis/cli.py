@@ -35,6 +35,7 @@ from analysis.startup import (
     end_on_signals,
     end_quickly,
     hide_pandas,
+    raise_interruption,
 )
 
 _LINE: Final = 200
@@ -134,6 +135,9 @@ def _with_statuses() -> Iterator[None]:
             yield
         except click.exceptions.Exit:  # the end of --help
             sys.stdout.flush()
+            raise
+        except Exception:
+            raise_interruption()
             raise
         sys.stdout.flush()
     except KeyboardInterrupt as error:

@@ -21,7 +21,9 @@ which a command calls a few dozens. So they are made when they are first used: `
 recording takes 0.04 s less.
 
 `end_on_signals`: SIGTERM, which `timeout`, systemd and Kubernetes send, and SIGHUP, which arrives
-when a terminal is closed, end a command as Ctrl-C does: files are closed or removed.
+when a terminal is closed, end a command as Ctrl-C does: files are closed or removed. A signal may
+arrive while code in C runs, which may lose its exception. So it is raised again at the next block
+of input; see `raise_interruption`.
 
 The finders here are of no base class: `importlib.abc` imports `tempfile`, `shutil` and `lzma`.
 
@@ -74,16 +76,37 @@ class Terminated(KeyboardInterrupt):
         self.number = number
 
 
+_received: list[int] = []
+"""The number of the latest signal. Not its exception, which would keep all frames alive."""
+
+
 def end_on_signals() -> None:
-    """Let SIGTERM and SIGHUP raise `Terminated`, unless the process ignores them."""
-    for name in ("SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
+    """Let Ctrl-C raise KeyboardInterrupt, and SIGTERM and SIGHUP raise `Terminated`, unless the
+    process ignores them."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _terminate)
+            signal.signal(number, _interrupt)
 
 
-def _terminate(number: int, frame: FrameType | None) -> None:
-    raise Terminated(number)
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _received[:] = [number]
+    raise_interruption()
+
+
+def raise_interruption() -> None:
+    """Raise the exception of the latest signal, if any, again.
+
+    Code in C may lose it, as some imports do, or raise another one instead, as DuckDB does.
+    """
+    if _received:
+        (number,) = _received
+        raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+def forget_interruption() -> None:
+    """The command goes on after Ctrl-C."""
+    _received.clear()
 
 
 class _HidePandas:

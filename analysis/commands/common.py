@@ -20,6 +20,7 @@ from analysis.commands import presentation
 from analysis.commands.choice import Choice, Integer
 from analysis.commands.coverage import Coverage
 from analysis.commands.sections import input_option, output_option
+from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from analysis.input.filters import Filter
     from analysis.input.open import Opened
+    from dissector.pipeline import Progress
     from dissector.problems import Problem
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -179,7 +181,7 @@ class Input:
         options |= {"memory": self.memory << 20}
         try:
             with progress(show_progress) as show:
-                yield options | {"progress": show}
+                yield options | {"progress": _interruptible(show)}
         except dissector.DissectorError as error:
             raise click.ClickException(str(error)) from error
 
@@ -218,6 +220,17 @@ class Input:
         """The captures, for a heading."""
         suffix = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
         return ", ".join(self.captures[:3]) + suffix
+
+
+def _interruptible(show: Progress | None) -> Progress:
+    """A function that also raises the exception of a signal again, if it was lost."""
+
+    def report(read: int, total: int | None) -> None:
+        raise_interruption()
+        if show is not None:
+            show(read, total)
+
+    return report
 
 
 def processors() -> int:

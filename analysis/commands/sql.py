@@ -25,7 +25,7 @@ from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.extras import needed
-from analysis.startup import Terminated, allow_pandas
+from analysis.startup import Terminated, allow_pandas, forget_interruption
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,6 +137,7 @@ def _run_prompt(session: Session, output: Output) -> None:
         except Terminated:
             raise
         except KeyboardInterrupt:
+            forget_interruption()
             click.echo("Interrupted.", err=True)
 
 

@@ -19,7 +19,7 @@ from pygments.lexers.sql import SqlLexer
 from analysis.answers import ANSWERS
 from analysis.sql.exchange_columns import COLUMNS
 from analysis.sql.views import name_of
-from analysis.startup import Terminated
+from analysis.startup import Terminated, forget_interruption
 from dissector.tables import TABLES
 
 WORDS: Final = (
@@ -52,6 +52,7 @@ def queries() -> Iterator[str]:
         except Terminated:
             raise
         except KeyboardInterrupt:  # cancels the line, not the prompt
+            forget_interruption()
             continue
         except EOFError:
             return

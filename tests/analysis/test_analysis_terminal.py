@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import dissector
+from analysis import startup
 from analysis.cli import app, main
 from analysis.commands.common import FORMAT_NAMES
 from dissector import tables
@@ -295,6 +296,30 @@ def test_sigterm_leaves_no_incomplete_files(command: str, tmp_path: Path) -> Non
     assert process.communicate(timeout=180) == (b"", b"")
     assert process.returncode == 143
     assert not list(tmp_path.iterdir())
+
+
+def test_a_signal_whose_exception_was_lost_ends_the_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Imports of modules in C may lose it. The next block of input ends the command."""
+    monkeypatch.setattr(startup, "_received", [signal.SIGTERM])
+    assert main(["export", CAPTURE]) == 143
+    assert capsys.readouterr() == ("", "")
+
+
+def test_an_error_after_a_signal_is_the_signal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """DuckDB raises RuntimeError after Ctrl-C."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        startup._received[:] = [signal.SIGINT]
+        raise RuntimeError("Query interrupted")
+
+    monkeypatch.setattr(startup, "_received", [])
+    monkeypatch.setattr("duckdb.connect", interrupted)
+    assert main(["latency", CAPTURE]) == 130
+    assert capsys.readouterr() == ("", "")
 
 
 def test_sigterm_ends_the_prompt_of_sql() -> None:
