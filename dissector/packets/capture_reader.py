@@ -27,6 +27,9 @@ from dissector.problems import Problem
 
 PACKET_LIMIT = 1 << 18
 """Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer passes."""
+WIRE_LIMIT = 1 << 20
+"""Bytes of one packet on the wire. Linux joins segments to packets of up to 524,280 bytes (BIG TCP,
+GSO_MAX_SIZE)."""
 SEARCH_BYTES = 1 << 24
 """How far to search for the next valid record before the file is abandoned."""
 SEARCH_WINDOW = 1 << 18

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt8, UInt64
-from dissector.packets.capture_reader import PACKET_LIMIT, Fields, PacketRecords, gather
+from dissector.packets.capture_reader import WIRE_LIMIT, Fields, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
 """Indices of packets, or slice(None) for all packets, which avoids a gather."""
@@ -285,7 +285,7 @@ class Packets:
         self.end: Int64 = columns.start + columns.captured
         """Position after the last captured byte."""
         # An impossible length on the wire is damage, so it is limited.
-        length = np.maximum(np.minimum(columns.length, PACKET_LIMIT), columns.captured)
+        length = np.maximum(np.minimum(columns.length, WIRE_LIMIT), columns.captured)
         self.wire_end: Int64 = columns.start + length
         """Position after the last byte on the wire, as if the whole packet had been captured."""
         self.src_high: UInt64 = np.zeros(count, np.uint64)
