@@ -22,8 +22,9 @@ gaps in sequence numbers.
 **How it is computed.** Copies of a batch have the same checksum, number of records, size and first
 timestamp, in the same partition. For an idempotent producer they also have the same sequence
 number: `evidence` is seen. Without it, `evidence` is inferred: a batch counts as sent again if the
-previous copy was on another connection, had an error, or had no response. Offsets of copies are
-those in Produce responses and of fetched batches.
+previous copy was on another connection, or had an error. Without a response, producers retry on a
+new connection; with acks=0 they do not retry. Offsets of copies are those in Produce responses and
+of fetched batches.
 
 **When it is wrong.** The application may send equal records itself: they are duplicates only if
 they are in equal batches that also look like a retry. A copy without a response that no consumer
@@ -135,7 +136,7 @@ _COPIES: Final = f"""(
   numbered as (
     -- Without idempotence, equal batches that do not look like a retry are different batches.
     select *, sum((number = 1 or (producer_id is null and previous_connection = connection_id
-        and coalesce(previous_error = 0, false)))::int) over (
+        and coalesce(previous_error, 0) = 0))::int) over (
       partition by {_CONTENT} order by time, nth rows unbounded preceding) as original
     from sent),
   originals as (select {_CONTENT}, max(original) as originals from numbered group by all),

@@ -81,6 +81,7 @@ def sent(at: int, connection_id: int = 0, **columns: Any) -> dict[str, Any]:
     [
         ({"connection_id": 1}, 1, 2),
         ({}, 0, 0),  # equal records, each acknowledged
+        ({"error_code": None, "base_offset": None}, 0, 0),
         ({"crc": 2, "connection_id": 1}, 0, 0),
         ({"connection_id": 1, "error_code": None, "base_offset": None}, 1, 0),
         ({"connection_id": 1, "error_code": 6, "base_offset": None}, 1, 0),
@@ -93,6 +94,15 @@ def test_two_copies(second: dict[str, Any], resent: int, duplicates: int) -> Non
     table = analysis.duplicates(made(batches=[sent(0, **first), sent(5, **second)]))
     assert table["resent"].sum() == resent
     assert table["duplicate_records"].sum() == duplicates
+
+
+@pytest.mark.parametrize(("error_code", "resent"), [(None, 0), (6, 1)])
+def test_a_producer_retries_on_the_same_connection_only_after_an_error(
+    error_code: int | None, resent: int
+) -> None:
+    """With acks=0 no response comes, and equal batches are equal records."""
+    batches = [sent(at, base_offset=None, error_code=error_code) for at in (0, 5)]
+    assert analysis.duplicates(made(batches=batches))["resent"].sum() == resent
 
 
 def test_a_fetch_shows_a_copy_without_a_response() -> None:
