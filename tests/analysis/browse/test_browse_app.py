@@ -11,7 +11,6 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 
-from analysis.browse import answers_pane, exchange_screen
 from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.connection_pane import ConnectionPane
@@ -55,13 +54,12 @@ def drive(
 
 async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
     """Wait until no job is left, and none begins after a pause of the cursor."""
-    pause = 1.2 * max(answers_pane.PAUSE, exchange_screen.PAUSE)
-    for _ in range(1000):
-        await pilot.pause(0.01)
-        if not app.jobs:
-            await pilot.pause(pause)
-            if not app.jobs:
-                return
+    quiet = 0
+    for _ in range(400):
+        await pilot.pause(0.02)
+        quiet = 0 if app.jobs else quiet + 1
+        if quiet == 6:
+            return
     pytest.fail(f"jobs that do not end: {app.jobs}")
 
 
