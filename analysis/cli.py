@@ -36,6 +36,7 @@ from analysis.startup import (
     end_quickly,
     hide_pandas,
     raise_interruption,
+    shorten_turns,
 )
 
 _LINE: Final = 200
@@ -76,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if arguments is None:
             end_on_signals()
             configure_libraries()
+            shorten_turns()
             end_quickly()
             sys.stdout = _buffered(sys.stdout)
             hide_pandas()

@@ -5,6 +5,9 @@ matrices to multiply. No command multiplies matrices: `export` of a small captur
 processor time with these threads, and 0.21 s without. PyArrow's own allocator keeps memory that
 NumPy could use: with that of the system, the peak of 800,000 packets is 270 MB instead of 310 MB.
 
+`shorten_turns`: while one thread runs Python, another waits up to 5 ms for its turn. A thread that
+reads or writes blocks needs many short turns: with 1 ms, `export` of 1 GB takes 3 % less time.
+
 `end_quickly`: at its end, Python looks several times for reference cycles among all objects. None
 of them holds data that must still be written: `export` of a small capture takes 0.02 s less.
 
@@ -56,6 +59,11 @@ def configure_libraries() -> None:
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+
+
+def shorten_turns() -> None:
+    """Let threads of this process wait at most 1 ms for another one that runs Python."""
+    sys.setswitchinterval(0.001)
 
 
 def end_quickly() -> None:
