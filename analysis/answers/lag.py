@@ -203,10 +203,7 @@ _EVENTS: Final = f"""(
 """SQL: each event that shows the committed offset of a group, or the position of a reader with the
 groups for which it reads."""
 
-STATES: Final = intermediate_table(
-    "lag_states",
-    lambda: (
-        f"""
+_STATES: Final = f"""
   with known as (
     select group_id, topic, partition, time,
       coalesce(
@@ -224,8 +221,7 @@ STATES: Final = intermediate_table(
     from known asof left join {ENDS} as ends
       on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
   select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR}"""
-    ),
-)
+STATES: Final = intermediate_table("lag_states", lambda: _STATES)
 """SQL: the state of each group, topic and partition after each event."""
 
 _EVENT: Final = ("time", "source", "nth", "since")

@@ -17,9 +17,8 @@ include the round trip from there to the broker. Each connection measures that b
 acknowledged at once (`dissector.streams.roundtrips`); without any, by the handshake, minus the
 round trip to the client. A receiver may delay acknowledgements, but never those of a handshake: a
 round trip that is 10 ms longer than two handshakes does not count as measured. The time of the
-broker is the net latency
-(`analysis.sql.latency_breakdown`) minus that round trip. The client waits longer by the round trip
-between it and the capture.
+broker is the net latency (`analysis.sql.latency_breakdown`) minus that round trip. The client waits
+longer by the round trip between it and the capture.
 
 **When it is wrong.** A proxy that ends TCP connections hides the network behind it. Packets that
 the capture lost look like a loss of the network: see `quality`. Packets that the capture contains
