@@ -67,6 +67,9 @@ if [ "$extra" = oldest ]; then
   pins=$venv/oldest.txt
   install --group dev
 fi
-PYTHONWARNINGS=ignore install --no-build-isolation -e '.[browse,live,report,schemas,sql,tls]'
+# `compat` adds a path; other modes add an import hook, which every command would load, unlike those
+# of an installed package.
+PYTHONWARNINGS=ignore install --no-build-isolation --config-settings editable_mode=compat \
+  -e '.[browse,live,report,schemas,sql,tls]'
 # As the installation of a package does; Python itself does not where it is told to write no bytecode.
 "$venv/bin/python" -m compileall -q dissector analysis kafka_dissector

@@ -31,10 +31,10 @@ from analysis.startup import (
     Terminated,
     configure_libraries,
     defer_functions,
-    defer_masked_arrays,
+    defer_modules,
     end_on_signals,
     end_quickly,
-    hide_pandas,
+    hide_modules,
     raise_interruption,
     shorten_turns,
 )
@@ -80,8 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             shorten_turns()
             end_quickly()
             sys.stdout = _buffered(sys.stdout)
-            hide_pandas()
-            defer_masked_arrays()
+            hide_modules()
+            defer_modules()
             defer_functions()
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:

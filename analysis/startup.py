@@ -11,13 +11,15 @@ reads or writes blocks needs many short turns: with 1 ms, `export` of 1 GB takes
 `end_quickly`: at its end, Python looks several times for reference cycles among all objects. None
 of them holds data that must still be written: `export` of a small capture takes 0.02 s less.
 
-`hide_pandas`: PyArrow imports pandas, if it is installed, at its first conversion, to recognize
+`hide_modules`: PyArrow imports pandas, if it is installed, at its first conversion, to recognize
 DataFrames. Few commands make DataFrames, and the import takes longer than all other work on a small
 capture: `export` of a recording took 1.87 s of processor time with pandas hidden, and 2.37 s
-without. Commands that need pandas call `allow_pandas` before they import PyArrow.
+without. Commands that need pandas call `allow_pandas` before they import PyArrow. PyArrow also
+imports the clients of stores such as S3, which no command uses: URLs are opened with fsspec.
 
-`defer_masked_arrays`: NumPy and PyArrow ask `numpy.ma` whether an array is masked. No array is, as
-long as nobody has made one. So the module is imported when another name of it is used.
+`defer_modules`: NumPy and PyArrow import modules of which most commands use nothing, or one
+function: masked arrays (no array is masked until one is made so), types for annotations, texts of
+documentation and a parser for them, TLS. `export` of a small capture takes 0.05 s less.
 
 `defer_functions`: at its import, `pyarrow.compute` makes 300 functions with their documentation, of
 which a command calls a few dozens. So they are made when they are first used: `export` of a
@@ -43,13 +45,15 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
-from types import FrameType, ModuleType
+from types import FrameType, GenericAlias, ModuleType
 from typing import Any
 
 COMPUTE = "pyarrow.compute"
-MASKED = "numpy.ma"
+hidden = {"pandas", *(f"pyarrow._{name}fs" for name in ("azure", "gcs", "s3")), "pyarrow._hdfs"}
+"""Modules that PyArrow imports if they are there."""
 
 
 def configure_libraries() -> None:
@@ -117,73 +121,85 @@ def forget_interruption() -> None:
     _received.clear()
 
 
-class _HidePandas:
-    """Reports pandas as not installed."""
+class _HideModules:
+    """Reports modules as not installed."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> None:
-        if fullname == "pandas":
+        if fullname in hidden:
             raise ModuleNotFoundError(fullname, name=fullname)
 
 
-def hide_pandas() -> None:
-    """Hide pandas from imports in this process."""
-    sys.meta_path.insert(0, _HidePandas())
+def hide_modules() -> None:
+    """Hide the modules in `hidden` from imports in this process."""
+    sys.meta_path.insert(0, _HideModules())
 
 
 def allow_pandas() -> None:
-    """Undo `hide_pandas`."""
-    sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _HidePandas)]
+    """Undo `hide_modules` for pandas."""
+    hidden.discard("pandas")
 
 
-class _MaskedArrays(ModuleType):
-    """`numpy.ma` before there is a masked array."""
+class _NoArray:
+    """`MaskedArray` before there is a masked array, and `NDArray`, which only annotates."""
 
-    class MaskedArray:
-        """Has no instances."""
-
-    @staticmethod
-    def isMaskedArray(value: object) -> bool:  # noqa: N802 - the name in NumPy
-        return False
-
-    is_masked = isMaskedArray
-
-    def __getattribute__(self, name: str) -> Any:
-        present = sys.modules.get(MASKED)
-        if present is self and name not in _KNOWN:
-            sys.meta_path[:] = [f for f in sys.meta_path if not isinstance(f, _DeferMaskedArrays)]
-            del sys.modules[MASKED]
-            present = import_module(MASKED)
-        if present is None or present is self:
-            return super().__getattribute__(name)
-        return getattr(present, name)
+    def __class_getitem__(cls, item: object) -> GenericAlias:
+        return GenericAlias(cls, item)
 
 
-_KNOWN = {"MaskedArray", "isMaskedArray", "is_masked", "__name__", "__spec__", "__dict__"}
-"""Attributes that do not import the module."""
+class _NoPaths:
+    """The files with certificates, for a process that uses no TLS."""
+
+    cafile = capath = None
 
 
-class _DeferMaskedArrays:
-    """Replaces the module by `_MaskedArrays`."""
+stand_ins: dict[str, dict[str, Any]] = {
+    "numpy.ma": {
+        "MaskedArray": _NoArray, "isMaskedArray": lambda value: False,
+        "is_masked": lambda value: False,
+    },
+    "numpy.typing": {"NDArray": _NoArray},
+    "numpy._typing": {"NDArray": _NoArray},
+    "numpy._core._add_newdocs": {},
+    "numpy._core._add_newdocs_scalars": {},
+    "pyarrow.vendored.docscrape": {"NumpyDocString": lambda text: {"Parameters": ()}},
+    "ssl": {"get_default_verify_paths": _NoPaths},
+}  # fmt: skip
+"""Modules that most commands only import, and the attributes that other packages use meanwhile."""
+
+
+class _DeferModules:
+    """Loads stand-ins for modules."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         loader: Any = self
-        return ModuleSpec(MASKED, loader) if fullname == MASKED else None
+        return ModuleSpec(fullname, loader) if fullname in stand_ins else None
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return _MaskedArrays(spec.name)
+        return ModuleType(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Everything is there."""
+        vars(module).update(stand_ins[module.__name__])
+        vars(module)["__getattr__"] = partial(_deferred_attribute, module)
 
 
-def defer_masked_arrays() -> None:
-    """Let `numpy.ma` be imported when a masked array is made, in this process."""
-    if MASKED not in sys.modules:
-        sys.meta_path.insert(0, _DeferMaskedArrays())
+def _deferred_attribute(stand_in: ModuleType, attribute: str) -> Any:
+    """An attribute of the module that the stand-in stands for, which is imported now."""
+    name = stand_in.__name__
+    if attribute in ("__path__", "__file__"):  # the import system asks for them
+        raise AttributeError(attribute)
+    if stand_ins.pop(name, None) is not None:
+        del sys.modules[name]
+        vars(stand_in).update(vars(import_module(name)))
+    return getattr(import_module(name), attribute)
+
+
+def defer_modules() -> None:
+    """Let the modules in `stand_ins` be imported when others of their attributes are used."""
+    sys.meta_path.insert(0, _DeferModules())
 
 
 class _DeferFunctions:

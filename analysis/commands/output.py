@@ -78,7 +78,6 @@ def write(
     """Write the rows to `output`; `essential` and `useful`: see `Answer`."""
     from analysis.export.files import output_file, partial
     from analysis.export.formats import FORMATS
-    from analysis.export.text import TerminalJson, names_without_controls, without_controls
 
     if output.columns:
         import pyarrow as pa
@@ -92,6 +91,8 @@ def write(
         return
     form = FORMATS[output.form]
     if output.file is None:
+        from analysis.export.text import TerminalJson, names_without_controls, without_controls
+
         sink: BinaryIO = sys.stdout.buffer
         if to_terminal(output) and output.form == "csv":
             batches = map(without_controls, batches)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -186,6 +185,8 @@ def _is_too_large(text: str, is_wide: bool) -> bool:
 
 def _paged(text: str, is_wide: bool) -> bool:
     """Show the text in the pager of PAGER, or less; False if there is no pager."""
+    import subprocess
+
     command = shlex.split(os.environ.get("PAGER", "less"))
     if not command or command == ["cat"] or os.environ.get("TERM", "dumb") == "dumb":
         return False

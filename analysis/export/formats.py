@@ -15,8 +15,6 @@ from typing import Any, BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 
-from analysis.export.text import TEXT, json_lines, plain_text, text_bytes
-
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Export: TypeAlias = Callable[[Batches, pa.Schema, BinaryIO], None]
 
@@ -30,6 +28,8 @@ GROUP_BYTES: Final = 32 << 20
 
 def jsonl(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
     """A JSON object per line."""
+    from analysis.export.text import json_lines, text_bytes
+
     for batch in batches:
         for piece in _pieces(batch):
             sink.write(text_bytes(json_lines(piece)))
@@ -39,6 +39,8 @@ def jsonl(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
     """Comma-separated values with a header line (RFC 4180, with the newline of Unix)."""
     from pyarrow.csv import CSVWriter
+
+    from analysis.export.text import TEXT, plain_text
 
     as_is = [_is_plain(field.type) for field in schema]
     fields = [f if plain else f.with_type(TEXT) for f, plain in zip(schema, as_is, strict=True)]

@@ -25,7 +25,7 @@ import re
 import shlex
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC, datetime, tzinfo
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -33,6 +33,7 @@ from analysis.input.times import SECOND, time_ns
 from analysis.names.addresses import Names
 from analysis.sql.expressions import literal
 from dissector import arguments
+from dissector.arrays import value
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ _OPTION: Final = re.compile(r"(?<!\S)--\w")
 _TIME: Final = "coalesce(request_time, response_time)"
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Filter:
     """Conditions on exchanges. Without any, it is false, and selects all exchanges.
 
@@ -118,8 +119,8 @@ class Filter:
         options = []
         for name in ("where", *SHORT_FORMS):
             given = getattr(self, name)
-            for value in filter(None, [given]) if isinstance(given, str) else given:
-                options += [f"--{name}", value]
+            for text in filter(None, [given]) if isinstance(given, str) else given:
+                options += [f"--{name}", text]
         return options
 
     @property

@@ -12,9 +12,10 @@ Recursion follows the definition, never the data, and every step reads at least 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
+from dissector.arrays import value
 from dissector.errors import DecodeError, TooManyElements
 from dissector.protocol.element_limits import most_elements
 from dissector.protocol.notation import Definition, Field
@@ -24,7 +25,7 @@ TAGS: Final = "_tagged_fields"
 """Name of a tagged section in paths, as in Kafka's protocol guide."""
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Explained:
     """One field, element or struct of a message.
 
@@ -49,7 +50,7 @@ class Explained:
     roles: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Explanation:
     """The fields of a message, up to the first error."""
 

@@ -17,10 +17,10 @@ Bytes after the last field are no error: see `dissector.protocol.surplus`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from dissector import arguments
+from dissector.arrays import value
 from dissector.protocol.explain import BodyReader, Explanation
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.registry import api_name, layout
@@ -43,7 +43,7 @@ _PREFIX: Final = "header."
 _INT16: Final = (-(2**15), 2**15 - 1)
 
 
-@dataclass(frozen=True, slots=True)
+@value
 class Message:
     """One request or response."""
 

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib import import_module
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from analysis.startup import COMPUTE, MASKED, _DeferFunctions, _DeferMaskedArrays
+from analysis.startup import COMPUTE, _DeferFunctions
 
 CAPTURE = Path(__file__).parents[2] / "captures" / "aiokafka-tansu.pcap"
 MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
@@ -48,20 +46,39 @@ def test_deferred_functions_work(deferred: ModuleType) -> None:
         deferred.none_such  # noqa: B018
 
 
-def test_masked_arrays_are_imported_when_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    masked = import_module(MASKED)
-    monkeypatch.setattr(sys, "meta_path", [_DeferMaskedArrays(), *sys.meta_path])
-    monkeypatch.setattr(np, "ma", masked)  # to have it again at the end
-    monkeypatch.delitem(sys.modules, MASKED)
-    deferred = import_module(MASKED)
-    assert np.ma is deferred
-    assert pa.array(np.arange(3)).to_pylist() == np.unique([2, 0, 1, 1]).tolist() == [0, 1, 2]
-    assert np.ma is sys.modules[MASKED] is deferred
-    array = deferred.masked_array([1, 2], [False, True])
-    assert np.ma is not deferred
-    assert isinstance(array, deferred.MaskedArray)
-    assert deferred.is_masked(array)
-    assert pa.array(array).to_pylist() == [1, None]
+DEFERRED = """
+import sys
+from analysis.cli import main
+sys.argv = ["kafka-dissector", "--version"]
+main()
+import numpy as np, pyarrow as pa, pyarrow.compute as pc, pyarrow.parquet
+assert pa.array(np.arange(3)).to_pylist() == np.unique([2, 0, 1, 1]).tolist() == [0, 1, 2]
+unused = {"numpy.ma.core", "numpy._typing._dtype_like", "pandas", "pydoc", "_ssl", "pyarrow._s3fs"}
+print(sorted(unused & {*sys.modules}))
+
+masked = np.ma
+array = masked.masked_array([1, 2], [False, True])
+assert isinstance(array, masked.MaskedArray) and isinstance(array, np.ma.MaskedArray)
+assert masked.is_masked(array) and not np.ma.is_masked(np.arange(3))
+assert pa.array(array).to_pylist() == [1, None]
+
+import ssl
+assert ssl.create_default_context().verify_mode == ssl.CERT_REQUIRED
+assert isinstance(ssl.get_default_verify_paths().openssl_cafile, str)
+
+from analysis.startup import allow_pandas
+from numpy.typing import ArrayLike
+allow_pandas()
+import pandas
+assert pandas.Series(array).isna().tolist() == [False, True]
+"""
+
+
+def test_modules_are_imported_when_they_are_used() -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", DEFERRED], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.splitlines()[1:] == ["[]"]
 
 
 COMMAND = """
