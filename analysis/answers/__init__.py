@@ -9,8 +9,9 @@ The result has the declared columns and dtypes for every capture. If the capture
 that the question is about, the result has no rows.
 
 Every module of this package is one answer. The decorator `answer` declares it: question, tables,
-options, columns; the function below it has the SQL. `ANSWERS`, the command, the view in SQL, the
-page in the documentation and the section of the report follow from the declaration.
+options, columns; the function below it has the SQL, and returns an Arrow table. `ANSWERS`, the
+command, the view in SQL, the page in the documentation and the section of the report follow from
+the declaration.
 
 The module of an answer imports nothing heavy at its top: ``--help`` imports all of them. NumPy,
 Arrow, pandas and DuckDB are imported when an answer is computed.
@@ -25,7 +26,7 @@ from importlib import import_module
 from inspect import signature
 from pkgutil import iter_modules
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, cast
 
 from analysis.columns import Column, resolved
 from analysis.sql.expressions import column_names
@@ -35,13 +36,14 @@ from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
     from dissector.tables import TableColumn
 
 __all__ = ["ANSWERS", "Answer", "Option", "Variant", "answer", "names", "select"]
 
-F = TypeVar("F", bound=Callable[..., "pd.DataFrame"])
+P = ParamSpec("P")
 Value: TypeAlias = tuple[str, ...] | int | float | str
 
 
@@ -106,7 +108,9 @@ class Answer:
     name: str
     """Name of the command, the function, and the module in this package."""
     function: Callable[..., pd.DataFrame] = field(repr=False)
-    """From tables and options to rows."""
+    """From tables and options to a DataFrame."""
+    arrow: Callable[..., pa.Table] = field(repr=False)
+    """From tables and options to an Arrow table; tables are none of Spark."""
     question: str
     place: int
     """Answers are listed in this order."""
@@ -179,7 +183,7 @@ def answer(
     variants: Sequence[Variant] = (),
     lists_problems: bool = False,
     former_names: Sequence[str] = (),
-) -> Callable[[F], F]:
+) -> Callable[[Callable[P, pa.Table]], Callable[P, pd.DataFrame]]:
     """Declare an answer; the parameters are the attributes of `Answer`.
 
     `essential` and `useful`: names, separated by spaces. The decorated function takes tables, which
@@ -187,36 +191,50 @@ def answer(
     declared columns, in their order.
     """
 
-    def declare(function: F) -> F:
+    def declare(function: Callable[P, pa.Table]) -> Callable[P, pd.DataFrame]:
         call = signature(function)
         _, *keywords = call.parameters.values()
         defaults = {keyword.name: keyword.default for keyword in keywords}
 
-        @wraps(function)
-        def answered(*arguments: Any, **options: Any) -> pd.DataFrame:
-            from analysis.sql.query import connected, shaped
-
-            bound = call.bind(*arguments, **options).arguments  # a wrong name is a TypeError
-            tables: Tables = bound.pop("tables")
+        def bound(*arguments: Any, **options: Any) -> tuple[Tables, dict[str, Any]]:
+            """The tables, and the checked options."""
+            given = call.bind(*arguments, **options).arguments  # a wrong name is a TypeError
+            tables: Tables = given.pop("tables")
             named = {option.name: option for option in declared.options}
-            options = {name: named[name].checked(value) for name, value in bound.items()}
+            options = {name: named[name].checked(value) for name, value in given.items()}
             if fault := declared.without_effect(options):
                 raise DissectorError(fault)
-            given = declared.with_defaults(options)
-            if isinstance(tables, Mapping) and _are_on_spark(tables):
-                from analysis.spark.answers import answer as answer_on_spark
+            return tables, options
 
-                return cast("pd.DataFrame", answer_on_spark(declared, tables, **options))
+        def arrow(*arguments: Any, **options: Any) -> pa.Table:
+            from analysis.sql.query import connected, shaped
+
+            tables, options = bound(*arguments, **options)
             with connected(tables, declared.tables_for(options)) as connection:
-                rows = function(connection, **options)
+                rows = cast(Any, function)(connection, **options)
+            given = declared.with_defaults(options)
             for variant in declared.variants:
                 if variant.is_selected(given):
                     return shaped(rows, resolved(variant.columns))
             return shaped(rows, declared.columns, given.get("by", ()))
 
+        @wraps(function)
+        def answered(*arguments: P.args, **options: P.kwargs) -> pd.DataFrame:
+            from analysis.frames import frame
+
+            tables, given = bound(*arguments, **options)
+            if isinstance(tables, Mapping) and _are_on_spark(tables):
+                from analysis.spark.answers import answer as answer_on_spark
+
+                return cast("pd.DataFrame", answer_on_spark(declared, tables, **given))
+            return frame(arrow(tables, **given))
+
+        answered.__annotations__["return"] = "pd.DataFrame"
+
         declared = Answer(
             name=function.__name__,
             function=answered,
+            arrow=arrow,
             question=question,
             place=place,
             tables=tuple(tables),
@@ -230,12 +248,12 @@ def answer(
             former_names=tuple(former_names),
         )
         _DECLARED[declared.name] = declared
-        return cast(F, answered)
+        return answered
 
     return declare
 
 
-def select(tables: Tables, query: str) -> pd.DataFrame:
+def select(tables: Tables, query: str) -> pa.Table:
     """The rows of a query in SQL; for the functions of answers."""
     from analysis.sql.query import select
 

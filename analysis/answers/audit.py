@@ -29,7 +29,7 @@ from analysis.sql.expressions import grouped
 from analysis.sql.record_flow import RECORD_FLOW
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -76,7 +76,7 @@ _RANGES: Final = f"""(
     essential="topic partition action first_offset last_offset client_id",
     useful="records groups",
 )
-def audit(tables: Tables) -> pd.DataFrame:
+def audit(tables: Tables) -> pa.Table:
     """Ranges of offsets that one client wrote or read, in order of partition."""
     return select(
         tables,

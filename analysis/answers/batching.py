@@ -42,7 +42,7 @@ from analysis.sql.expressions import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
     essential="batches records_p50 bytes_p50 codecs",
     useful="ratio acks age_p50_ms",
 )
-def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> pd.DataFrame:
+def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> pa.Table:
     """Batches in Produce requests, in groups; the group with the most batches first."""
     columns = (*table_columns("decompressed_batches"), *_ENDS, "acks")
     return select(

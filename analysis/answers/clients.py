@@ -54,7 +54,7 @@ from analysis.sql.expressions import (
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -105,7 +105,7 @@ SETTING_COLUMNS: Final = (
     essential="client_id client software per_second net_p99_ms errors setting value evidence",
     useful="reconnects security requests throttled unanswered connections",
 )  # fmt: skip
-def clients(tables: Tables, *, show: str = "clients") -> pd.DataFrame:
+def clients(tables: Tables, *, show: str = "clients") -> pa.Table:
     """Clients, those with the most requests first; or a row for each of their settings."""
     if show == "settings":
         return select(tables, f"from {settings()} order by client_id, client, setting")

@@ -40,7 +40,7 @@ from analysis.sql.expressions import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -72,7 +72,7 @@ that of the produce request."""
     essential="p50_ms p99_ms max_ms",
     useful="produced fetched",
 )
-def delay(tables: Tables, *, by: By = ("topic", "partition")) -> pd.DataFrame:
+def delay(tables: Tables, *, by: By = ("topic", "partition")) -> pa.Table:
     """The delay, in groups; the longest median first."""
     has_readers = "reader" in column_names(by)
     columns = (*BY, "time") if has_readers else (*BY[:-1], "time")

@@ -41,7 +41,7 @@ from analysis.answers import Option, Variant, answer, select
 from analysis.columns import Column, columns_of
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -92,7 +92,7 @@ BATCH_COLUMNS: Final = (
     useful="idempotent duplicate_batches batches unacknowledged evidence first_time",
     lists_problems=True,
 )
-def duplicates(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
+def duplicates(tables: Tables, *, show: str = "producers") -> pa.Table:
     """Producers of a partition with batches sent again or out of order, most duplicates first.
 
     With ``show="batches"``, a row for each batch that was sent again, in order of time.

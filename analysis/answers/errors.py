@@ -57,7 +57,7 @@ from analysis.sql.expressions import (
 )
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -91,7 +91,7 @@ if TYPE_CHECKING:
     useful="normal first_time last_time retriable message",
     lists_problems=True,
 )
-def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -> pd.DataFrame:
+def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -> pa.Table:
     """Error codes other than 0, in groups; the most frequent first."""
     return select(
         tables,

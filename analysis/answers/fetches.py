@@ -42,13 +42,14 @@ from analysis.sql.expressions import (
     By,
     by_frequency,
     grouped,
+    quoted,
     table_columns,
     with_columns,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -104,7 +105,7 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
     essential="finding per_second empty small limited bytes_p50",
     useful="requests min_bytes max_wait_ms partition_max_bytes overhead_percent",
 )
-def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> pd.DataFrame:
+def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> pa.Table:
     """Responses to Fetch and ShareFetch, in groups; the group with the most requests first."""
     rows = with_columns(_responses(), (*table_columns("exchanges"), *_ADDED), by)
     groups = grouped(
@@ -131,7 +132,8 @@ def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> pd.DataFrame
         last_time="max(request_time)",
         nth="min(nth)",
     )
-    return select(tables, f"select *, {_FINDING} from ({groups}) order by requests desc, nth")
+    order = ", ".join(["requests desc", "nth", *quoted(by)])
+    return select(tables, f"select *, {_FINDING} from ({groups}) order by {order}")
 
 
 _FINDING: Final = f"""

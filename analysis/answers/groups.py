@@ -37,13 +37,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column
-from analysis.kafka.rebalances import Span, Step, of_classic_group, of_group_with_epochs
+from analysis.columns import Column, resolved
+from analysis.kafka.rebalances import Step, of_classic_group, of_group_with_epochs
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
-    from analysis.sql.query import Tables
+    from analysis.sql.query import Row, Tables
 
 _COLUMNS: Final = (
     Column("group_id", "string", "id of the group"),
@@ -89,46 +89,56 @@ COST_COLUMNS: Final = (
     ),
     useful="partitions member_count generation completed",
 )
-def groups(tables: Tables, *, show: str = "rebalances") -> pd.DataFrame:
+def groups(tables: Tables, *, show: str = "rebalances") -> pa.Table:
     """The rebalances of all groups, in order of time."""
+    from analysis.sql.query import table_of
+
     rebalances = _rebalances(tables)
-    return _costs(tables, rebalances) if show == "cost" else rebalances
+    if show == "cost":
+        return table_of(_costs(tables, rebalances), resolved(COST_COLUMNS))
+    return table_of(rebalances, resolved(_COLUMNS))
 
 
-def _costs(tables: Tables, rebalances: pd.DataFrame) -> pd.DataFrame:
+def _costs(tables: Tables, rebalances: list[Row]) -> list[Row]:
     """The rebalances with the columns of their cost."""
     from analysis.sql.interruptions import Rebalance, interruptions
+    from analysis.sql.query import row_dicts
 
-    known = rebalances.dropna(subset=["start_time", "end_time"])
-    times = (known[name].astype("int64") for name in ("start_time", "end_time"))
-    spans = map(Rebalance, known.index, known["group_id"], *times)
-    costs = select(tables, interruptions(spans)).set_index("number")
-    joined = rebalances.join(costs)
-    joined["partitions"] = joined["partitions"].astype("Int64").fillna(0)
-    return joined
+    spans = [
+        Rebalance(number, each["group_id"], each["start_time"], each["end_time"])
+        for number, each in enumerate(rebalances)
+        if each["start_time"] is not None and each["end_time"] is not None
+    ]
+    rows = row_dicts(select(tables, interruptions(spans)))
+    costs = {row["number"]: row for row in rows}
+    return [
+        each | {"partitions": 0} | costs.get(number, {}) for number, each in enumerate(rebalances)
+    ]
 
 
-def _rebalances(tables: Tables) -> pd.DataFrame:
-    import pandas as pd
+def _rebalances(tables: Tables) -> list[Row]:
+    from analysis.sql.query import row_dicts
 
-    rows, last = select(tables, _STEPS), select(tables, _LAST_SEEN)
-    last_seen = dict(zip(last["member_id"], last["time"], strict=True))
-    rebalances: list[Span] = []
-    for key, member_rows in rows.groupby(["group_id", "group_type"], sort=False):
-        group_id, group_type = key
-        steps = _steps(member_rows)
+    last_seen = {row["member_id"]: row["time"] for row in row_dicts(select(tables, _LAST_SEEN))}
+    groups: dict[tuple[str, str], list[Step]] = {}
+    for row in row_dicts(select(tables, _STEPS)):
+        step = Step(**{name: row[name] for name in Step._fields})
+        groups.setdefault((row["group_id"], row["group_type"]), []).append(step)
+    rebalances = []
+    for (group_id, group_type), steps in groups.items():
         spans = (
             of_classic_group(steps)
             if group_type == "classic"
             else of_group_with_epochs(steps, last_seen)
         )
-        rebalances += [{"group_id": group_id, "group_type": group_type, **span} for span in spans]
-    table = pd.DataFrame(rebalances, columns=[column.name for column in _COLUMNS])
-    for name in ("start_time", "end_time"):  # as integers: a float cannot hold these ns
-        times = pd.array([span.get(name) for span in rebalances], "Int64")
-        table[name] = pd.to_datetime(pd.Series(times), utc=True)
-    table["duration_ms"] = (table["end_time"] - table["start_time"]).dt.total_seconds() * 1000
-    return table.sort_values("start_time", kind="stable", ignore_index=True)
+        for span in spans:
+            start, end = span.get("start_time"), span.get("end_time")
+            rebalances.append({
+                "group_id": group_id, "group_type": group_type, **span,
+                "start_time": start, "end_time": end,
+                "duration_ms": None if start is None or end is None else (end - start) / 1e6,
+            })  # fmt: skip
+    return sorted(rebalances, key=lambda row: (row["start_time"] is None, row["start_time"] or 0))
 
 
 _STEPS: Final = """
@@ -147,9 +157,3 @@ _LAST_SEEN: Final = """
   select coalesce(member_id, '') as member_id, max(epoch_ns(time)) as time
   from memberships where group_id is not null group by all"""
 """Time of the last request of each member."""
-
-
-def _steps(rows: pd.DataFrame) -> list[Step]:
-    plain = rows[list(Step._fields)].astype("object")
-    plain = plain.where(plain.notna(), None)
-    return [Step(*row) for row in plain.itertuples(index=False, name=None)]

@@ -46,7 +46,7 @@ from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -98,7 +98,7 @@ _SO_FAR: Final = f"""(
     essential="group_id topic partition lag",
     useful="time committed_offset end_offset position_lag client_id",
 )
-def lag(tables: Tables, *, show: str = "last", by: By = ()) -> pd.DataFrame:
+def lag(tables: Tables, *, show: str = "last", by: By = ()) -> pa.Table:
     """The lag of each group, topic and partition at the end of the capture, the largest first.
 
     With ``show="all"``, a row for each commit and fetch, in order of time. With ``by="minute"``, or

@@ -40,7 +40,7 @@ from analysis.sql.expressions import (
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -90,7 +90,7 @@ SLOWEST_COLUMNS: Final = (
     "latency_ms",
     useful="p50_ms p99_ms poll_ms queue_ms request_packet broker",
 )
-def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> pd.DataFrame:
+def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> pa.Table:
     """Quantiles of the latency, in groups; the largest `net_total_ms` first."""
     answered = f"(from {exchanges_with_parts()} where latency_ms is not null)"
     rows = with_columns(answered, (*table_columns("exchanges"), *PART_NAMES), by)

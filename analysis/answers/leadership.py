@@ -30,7 +30,7 @@ from analysis.columns import Column
 from analysis.sql.expressions import literals, ms_between
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -97,7 +97,7 @@ _CLIENT: Final = "client_id, client_ip"
     ),
     useful="errors_ms error clients coordinator_errors metadata_busiest",
 )
-def leadership(tables: Tables, *, show: str = "moves") -> pd.DataFrame:
+def leadership(tables: Tables, *, show: str = "moves") -> pa.Table:
     """Partitions whose leader or leader epoch changed, in order of time.
 
     With ``show="clients"``, a row for each client; the most errors and reconnects first.

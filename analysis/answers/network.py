@@ -46,7 +46,7 @@ from analysis.sql.expressions import (
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -92,7 +92,7 @@ _SUMS: Final = (
     essential="broker_p50_ms network_percent rtt_ms",
     useful="requests latency_p50_ms retransmitted broker_p99_ms",
 )
-def network(tables: Tables, *, by: By = ("client_id", "broker")) -> pd.DataFrame:
+def network(tables: Tables, *, by: By = ("client_id", "broker")) -> pa.Table:
     """Kafka connections, in groups; the longest round trip first."""
     if measured := {column.name for column in _COLUMNS}.intersection(column_names(by)):
         from dissector.errors import DissectorError

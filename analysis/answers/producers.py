@@ -34,7 +34,7 @@ from analysis.columns import Column
 from analysis.sql.expressions import ms_between
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -125,7 +125,7 @@ _LOG: Final = f"{_ID}, topic, partition"
     ),
     useful="ended_by_broker missing records committed",
 )
-def producers(tables: Tables, *, show: str = "producers") -> pd.DataFrame:
+def producers(tables: Tables, *, show: str = "producers") -> pa.Table:
     """Idempotent and transactional producers; those with problems first.
 
     With ``show="transactions"`` or ``show="gaps"``, a row for each of them, in order of time.

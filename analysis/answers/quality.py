@@ -26,12 +26,21 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import answer, select
 from analysis.answers.unanswered import unanswered_requests
-from analysis.columns import Column
+from analysis.columns import Column, resolved
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
+
+
+_COLUMNS: Final = (
+    Column("flaw", "string", "kind of flaw"),
+    Column("count", "int64", "connections, exchanges or batches with this flaw"),
+    Column("total", "int64", "all connections, exchanges or batches; null for other problems"),
+    Column("bytes", "int64", "bytes affected, if known", "bytes"),
+    Column("detail", "string", "the worst or first case"),
+)
 
 
 @answer(
@@ -39,30 +48,26 @@ if TYPE_CHECKING:
     place=15,
     tables=("connections", "exchanges", "batches", "problems"),
     rows="flaws",
-    columns=(
-        Column("flaw", "string", "kind of flaw"),
-        Column("count", "int64", "connections, exchanges or batches with this flaw"),
-        Column("total", "int64", "all connections, exchanges or batches; null for other problems"),
-        Column("bytes", "int64", "bytes affected, if known", "bytes"),
-        Column("detail", "string", "the worst or first case"),
-    ),
+    columns=_COLUMNS,
     essential="flaw count total detail",
     useful="bytes",
     lists_problems=True,
     former_names=("trust",),
 )
-def quality(tables: Tables) -> pd.DataFrame:
+def quality(tables: Tables) -> pa.Table:
     """A row for each kind of flaw, also without any; then the kinds of problems.
 
     A capture without connections has only problems.
     """
-    import pandas as pd
+    import pyarrow as pa
 
-    flaws = [select(tables, flaw) for flaw in _flaws()]
-    problems = select(tables, _PROBLEMS)
-    if not flaws[0]["total"].iloc[0]:
+    from analysis.sql.query import shaped
+
+    queries = [*_flaws(), _PROBLEMS]
+    *flaws, problems = (shaped(select(tables, each), resolved(_COLUMNS)) for each in queries)
+    if not flaws[0]["total"][0].as_py():
         return problems
-    return pd.concat([*flaws, problems], ignore_index=True)
+    return pa.concat_tables([*flaws, problems])
 
 
 def _flaw(name: str, rows: str, condition: str, detail: str = "null", bytes: str = "null") -> str:

@@ -38,7 +38,7 @@ from analysis.columns import Column, columns_of
 from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -86,7 +86,7 @@ PRODUCER_COLUMNS: Final = (
     ),
     useful="pause_max_ms delay_p99_ms first_without follower_p50_ms latency_p50_ms confirmed",
 )
-def replication(tables: Tables, *, show: str = "followers") -> pd.DataFrame:
+def replication(tables: Tables, *, show: str = "followers") -> pa.Table:
     """Followers of partitions, the longest delay first; or the waits of producers."""
     return select(tables, _FOLLOWERS if show == "followers" else _PRODUCERS)
 

@@ -38,7 +38,7 @@ from analysis.columns import Column, columns_of
 from analysis.sql.expressions import SOFTWARE, by_frequency, literal
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -80,7 +80,7 @@ FINDINGS: Final = (
     useful="error protocol tls_version last_time message",
     lists_problems=True,
 )  # fmt: skip
-def security(tables: Tables) -> pd.DataFrame:
+def security(tables: Tables) -> pa.Table:
     """Findings about clients, the most serious first."""
     rank = f"list_position([{', '.join(map(literal, FINDINGS))}], finding)"
     return select(

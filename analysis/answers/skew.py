@@ -32,16 +32,17 @@ an error.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
 
 from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column, columns_of
+from analysis.columns import Column, columns_of, resolved
 from analysis.sql.expressions import endpoint
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
-    from analysis.sql.query import Tables
+    from analysis.sql.query import Row, Tables
 
 HOT: Final = 2
 """Ratio to the mean from which a partition or broker is hot."""
@@ -115,7 +116,7 @@ _RECORDS: Final = ("records",)
     essential="broker topic partition client_id key hot ratio share_percent misplaced records",
     useful="produced_bytes fetched_bytes partitions default_partition example_key",
 )
-def skew(tables: Tables, *, show: str = "partitions", top: int = 20) -> pd.DataFrame:
+def skew(tables: Tables, *, show: str = "partitions", top: int = 20) -> pa.Table:
     """Partitions with their share in the topic, the highest ratio first; or brokers, or keys."""
     if show == "partitions":
         return select(tables, _PARTITIONS)
@@ -185,43 +186,69 @@ _KEYS: Final = f"""
 """SQL: the number of records of each key in each partition, by client."""
 
 
-def _with_default(keys: pd.DataFrame) -> pd.DataFrame:
+def _with_default(keys: pa.Table) -> pa.Table:
     """The rows of `_KEYS` with the partition of the default partitioner."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from analysis.kafka.partitioner import default_partitions
 
-    counts = keys["partition_count"].to_numpy("int64")
-    default = default_partitions([bytes(key) for key in keys["key"]], counts)
-    text = [bytes(key).decode("utf-8", "backslashreplace") for key in keys["key"]]
-    return keys.assign(
-        default_partition=default, key=text,
-        misplaced=keys["records"].where(keys["partition"] != default, 0),
-    )  # fmt: skip
+    contents = keys["key"].to_pylist()
+    counts = keys["partition_count"].to_numpy().astype(np.int64)
+    default = pa.array(default_partitions(contents, counts))
+    text = pa.array([each.decode("utf-8", "backslashreplace") for each in contents], pa.string())
+    misplaced = pc.if_else(pc.not_equal(keys["partition"], default), keys["records"], 0)
+    keys = keys.set_column(keys.column_names.index("key"), "key", text)
+    return keys.append_column("default_partition", default).append_column("misplaced", misplaced)
 
 
-def _frequent(keys: pd.DataFrame, top: int) -> pd.DataFrame:
+def _frequent(keys: pa.Table, top: int) -> pa.Table:
     """The most frequent keys of each topic; all if `top` is 0."""
-    by = keys.groupby(["topic", "key"], sort=False)
-    rows = by.agg(
-        records=("records", "sum"),
-        partitions=("partition", lambda each: ", ".join(map(str, sorted(set(each))))),
-        default_partition=("default_partition", "first"),
-    ).reset_index()
-    total = rows.groupby("topic")["records"].transform("sum")
-    rows = rows.assign(share_percent=100 * rows["records"] / total)
-    rows = rows.sort_values("records", ascending=False, kind="stable")
-    return rows.groupby("topic").head(top) if top else rows
+    from analysis.sql.query import row_dicts, table_of
+
+    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    total: Counter[str] = Counter()
+    for row in row_dicts(keys):
+        groups[row["topic"], row["key"]].append(row)
+        total[row["topic"]] += row["records"]
+    rows = [
+        {
+            "topic": topic, "key": key, "records": (records := sum(row["records"] for row in each)),
+            "partitions": ", ".join(map(str, sorted({row["partition"] for row in each}))),
+            "default_partition": each[0]["default_partition"],
+            "share_percent": 100 * records / total[topic],
+        }
+        for (topic, key), each in groups.items()
+    ]  # fmt: skip
+    rows.sort(key=lambda row: -row["records"])
+    listed: Counter[str] = Counter()
+    frequent = []
+    for row in rows:
+        listed[row["topic"]] += 1
+        if not top or listed[row["topic"]] <= top:
+            frequent.append(row)
+    return table_of(frequent, resolved(KEY_COLUMNS))
 
 
-def _partitioners(keys: pd.DataFrame) -> pd.DataFrame:
+def _partitioners(keys: pa.Table) -> pa.Table:
     """Keyed records of each client and topic, and those in an unexpected partition."""
-    by = ["topic", "client_id"]
-    rows = keys.groupby(by, sort=False, dropna=False).agg(
-        misplaced=("misplaced", "sum"), records=("records", "sum"), keys=("key", "nunique")
-    )
-    wrong = keys[keys["misplaced"] > 0].drop_duplicates(by).set_index(by)
-    example = wrong[["key", "partition", "default_partition"]].rename(
-        columns={"key": "example_key"}
-    )
-    rows = rows.join(example).reset_index()
-    rows = rows.assign(misplaced_percent=100 * rows["misplaced"] / rows["records"])
-    return rows.sort_values("misplaced", ascending=False, kind="stable")
+    from analysis.sql.query import row_dicts, table_of
+
+    groups: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
+    for row in row_dicts(keys):
+        groups[row["topic"], row["client_id"]].append(row)
+    rows = []
+    for (topic, client_id), each in groups.items():
+        records = sum(row["records"] for row in each)
+        misplaced = sum(row["misplaced"] for row in each)
+        example = next((row for row in each if row["misplaced"]), {})
+        rows.append({
+            "topic": topic, "client_id": client_id, "records": records,
+            "keys": len({row["key"] for row in each}), "misplaced": misplaced,
+            "misplaced_percent": 100 * misplaced / records, "example_key": example.get("key"),
+            "partition": example.get("partition"),
+            "default_partition": example.get("default_partition"),
+        })  # fmt: skip
+    rows.sort(key=lambda row: -row["misplaced"])
+    return table_of(rows, resolved(PARTITIONER_COLUMNS))

@@ -43,7 +43,7 @@ from analysis.columns import Column, columns_of
 from analysis.sql.expressions import ms_between
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -95,7 +95,7 @@ LAG_COLUMNS: Final = (
     useful="offset client_id start_time readers isolation_level producer_id",
     lists_problems=True,
 )
-def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pd.DataFrame:
+def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pa.Table:
     """Last stable offsets that stood still; those that still do first, then the longest.
 
     With ``show="lag"``, a row for each reader of a partition, the largest lag first.

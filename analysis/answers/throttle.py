@@ -30,7 +30,7 @@ from analysis.columns import Column
 from analysis.sql.expressions import By, grouped, mapped, ms_between, table_columns, with_columns
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -68,7 +68,7 @@ TOLERANCE_MS: Final = 1
     useful="honoured early held last_time",
     lists_problems=True,
 )
-def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> pd.DataFrame:
+def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> pa.Table:
     """Responses with a throttle time, in groups; the longest total first."""
     return select(
         tables,

@@ -27,7 +27,7 @@ from analysis.sql.expressions import grouped
 from analysis.sql.record_flow import RECORD_FLOW
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -57,7 +57,7 @@ _KEY: Final = ("topic", "action", "client_id", "groups", "client", "software")
     essential="topic action client_id groups records",
     useful="bytes client requests",
 )
-def topology(tables: Tables) -> pd.DataFrame:
+def topology(tables: Tables) -> pa.Table:
     """A row for each topic, client and action, in order of topic and bytes."""
     return select(
         tables,

@@ -34,7 +34,7 @@ from analysis.sql.expressions import By, grouped, literals, ms_between, table_co
 from analysis.sql.latency_breakdown import group_barriers
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -67,9 +67,7 @@ TIMEOUT_MS: Final = 1000
     useful="first_packet first_time last_time",
     lists_problems=True,
 )
-def unanswered(
-    tables: Tables, *, by: By = ("reason", "api", "client_id", "broker")
-) -> pd.DataFrame:
+def unanswered(tables: Tables, *, by: By = ("reason", "api", "client_id", "broker")) -> pa.Table:
     """Requests without a response, in groups; the largest first."""
     columns = (*table_columns("exchanges"), "reason", "wait_ms")
     return select(

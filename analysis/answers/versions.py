@@ -27,7 +27,7 @@ from analysis.columns import Column, columns_of
 from analysis.sql.expressions import grouped, literals, mapped, table_columns, with_columns
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
     from dissector.protocol.notation import Api
@@ -55,7 +55,7 @@ _KEY: Final = ("client_id", "client", "software", "api", "api_version")
     useful="software requests client",
     lists_problems=True,
 )
-def versions(tables: Tables) -> pd.DataFrame:
+def versions(tables: Tables) -> pa.Table:
     """Requests in removed versions: a row for each client, API and version, in that order."""
     apis = removed_apis()
     effect = {api.name: api.removal.effect for api in apis if api.removal}

@@ -51,7 +51,7 @@ from dissector.arguments import path
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -135,7 +135,7 @@ def zones(
     by: By = ("client_zone", "broker_zone"),
     show: str = "pairs",
     zones: Zones = "",
-) -> pd.DataFrame:
+) -> pa.Table:
     """Traffic by zones, most bytes first; or consumers, most avoidable bytes first."""
     named = _zones_of_addresses(tables, zone_names(zones))
     if show == "consumers":
@@ -169,7 +169,7 @@ def _zones_of_addresses(tables: Tables, names: Names) -> Mapping[str, str]:
         """select client_ip as address from connections union select broker_ip from connections
         union select trim(host, '[]') from brokers""",
     )["address"]
-    zones = {address: names.name(address) for address in addresses.dropna()}
+    zones = {address: names.name(address) for address in addresses.drop_null().to_pylist()}
     return {address: zone for address, zone in zones.items() if zone}
 
 

@@ -125,11 +125,7 @@ class CaptureSource:
 
     def answer(self, name: str, chosen: Filter) -> pa.Table:
         """The rows of an answer about the selected exchanges. Raises as `rows`."""
-
-        def compute(tables: duckdb.DuckDBPyConnection) -> pa.Table:
-            return pa.Table.from_pandas(ANSWERS[name].function(tables), preserve_index=False)
-
-        return self._result(name, chosen, compute)
+        return self._result(name, chosen, lambda tables: ANSWERS[name].arrow(tables))
 
     def diagnosis(self, chosen: Filter) -> Diagnosis:
         """The findings about the selected exchanges. Raises as `rows`."""

@@ -14,10 +14,10 @@ from textual.widgets.option_list import Option
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.commands import Command
 from analysis.browse.jobs import JobApp
-from analysis.diagnosis.case import Row, plain
 from analysis.diagnosis.run import Diagnosis
 from analysis.display.diagnosis_screen import block, verdict
 from analysis.input.filters import Filter
+from analysis.sql.query import Row
 
 
 class FindingsPane(Vertical):
@@ -61,7 +61,7 @@ class FindingsPane(Vertical):
             return command(text, chosen) if command else ""
 
         def show(diagnosis: Diagnosis) -> None:
-            self._findings = plain(diagnosis.findings)
+            self._findings = diagnosis.findings
             self._commands = [line(finding["command"]) for finding in self._findings]
             # A block and the verdict begin with an empty line.
             self.query_one(Static).update(verdict(self._findings, diagnosis.rules)[1:])

@@ -25,7 +25,6 @@ from analysis.commands.coverage import coverage_of
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
-from analysis.startup import allow_pandas
 
 _DEFAULT: Final = ParameterSource.DEFAULT
 
@@ -73,9 +72,6 @@ def _defaults(names: tuple[str, ...]) -> str:
 
 def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:
     check(output, source)
-    allow_pandas()
-    import pyarrow as pa
-
     from analysis.display.row_table import dated
     from analysis.display.terminal import printable
     from analysis.names.addresses import BROKER_COLUMNS
@@ -86,10 +82,10 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     given = {n: v for n, v in options.items() if context.get_parameter_source(n) != _DEFAULT}
     if fault := answer.without_effect(given, as_flags=True):
         raise click.UsageError(fault)
-    function, names = partial(answer.function, **given), answer.tables_for(given)
+    function, names = partial(answer.arrow, **given), answer.tables_for(given)
     try:
         # Report a wrong option before reading a large capture.
-        columns = [str(name) for name in function(no_tables(names))]
+        columns = function(no_tables(names)).column_names
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns(columns, output)
@@ -97,7 +93,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     with source.stored(
         names, show_progress=not to_terminal(output), shows_brokers=shows_brokers, also=(COVERAGE,)
     ) as sql:
-        rows = pa.Table.from_pandas(function(sql), preserve_index=False)
+        rows = function(sql)
         if not len(rows):
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
             text = source.no_rows(answer.rows_with(given), coverage_of(sql))

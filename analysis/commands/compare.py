@@ -24,7 +24,6 @@ from analysis.commands.coverage import Coverage, coverage_of
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
-from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,15 +92,19 @@ def command(
             "or a pattern in quotes is one capture"
         )
     check(output, source)
-    allow_pandas()
-    from analysis.comparison.run import COMPARED_TABLES, compare, compared
-    from analysis.sql.query import no_tables
+    from analysis.comparison.profile import profile
+    from analysis.comparison.run import COMPARED_TABLES, compared
+    from analysis.sql.query import connected, no_tables
     from dissector.errors import DissectorError
 
-    empty = no_tables(COMPARED_TABLES)
+    compare = partial(
+        compared, by=by, least_percent=threshold, confidence=confidence / 100, unchanged=unchanged
+    )
     try:
         # Report a wrong option before reading a large capture.
-        columns = [str(name) for name in compare(empty, empty, by=by)]
+        with connected(no_tables(COMPARED_TABLES), COMPARED_TABLES) as tables:
+            empty = profile(tables, by)
+        columns = compare(empty, empty).changes.column_names
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns(columns, output)
@@ -109,14 +112,16 @@ def command(
         raise click.UsageError("standard input can be read only once; write it to a file first")
     sides = [_profile(replace(source, captures=(each,)), output, by) for each in source.captures]
     profiles, coverages = zip(*sides, strict=True)
-    comparison = compared(
-        *profiles, by=by, least_percent=threshold, confidence=confidence / 100, unchanged=unchanged
-    )
+    comparison = compare(*profiles)
     _write(comparison, coverages, source, output, by)
-    changes = comparison.changes[comparison.changes["change"] != "none"]
-    is_bad = changes["is_worse"].fillna(False) if fail_on == "worse" else changes["change"] != ""
-    if fail_on and is_bad.any():
+    if fail_on and _is_bad(comparison.changes, fail_on):
         click.get_current_context().exit(FAILED)
+
+
+def _is_bad(changes: pa.Table, fail_on: str) -> bool:
+    if fail_on == "worse":
+        return True in changes["is_worse"].to_pylist()
+    return bool({"changed", "new", "gone"} & {*changes["change"].to_pylist()})
 
 
 def _profile(source: Input, output: Output, by: tuple[str, ...]) -> tuple[Profile, Coverage]:
@@ -135,12 +140,10 @@ def _write(
     comparison: Comparison, coverages: tuple[Coverage, ...], source: Input, output: Output,
     by: tuple[str, ...],
 ) -> None:  # fmt: skip
-    import pyarrow as pa
-
     from analysis.display import terminal
     from analysis.display.row_table import dated
 
-    rows = pa.Table.from_pandas(comparison.changes, preserve_index=False)
+    rows = comparison.changes
     if output.form == TABLE and not output.columns:  # empty columns would only take room
         rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
     if output.form == TABLE:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -13,7 +13,6 @@ from analysis.commands.choice import Choice, Number
 from analysis.commands.common import NOTHING, Input, on_capture, on_pager
 from analysis.commands.filter_options import on_filter
 from analysis.commands.sections import named_command, output_option
-from analysis.startup import allow_pandas
 
 if TYPE_CHECKING:
     from analysis.diagnosis.run import Diagnosis
@@ -78,7 +77,6 @@ def command(
     no_pager: bool,
 ) -> None:  # fmt: skip
     """Find what is wrong, the worst first: evidence, cause, and what to change."""
-    allow_pandas()
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed, is_as_bad
 
     with source.stored(
@@ -95,16 +93,19 @@ def command(
             click.echo(NOTHING, err=True)
     else:
         _write_json(diagnosis, source, form)
-    if fail_on and is_as_bad(diagnosis.findings["severity"], fail_on):
+    if fail_on and is_as_bad((row["severity"] for row in diagnosis.findings), fail_on):
         click.get_current_context().exit(FAILED)
 
 
 def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
-    from analysis.diagnosis.case import plain
-
-    findings = [_json(row) for row in plain(diagnosis.findings)]
-    for finding in findings:
-        finding["command"] = source.again(finding["command"])
+    findings = [
+        finding | {
+            "first_time": _time(finding["first_time"]),
+            "last_time": _time(finding["last_time"]),
+            "command": source.again(finding["command"]),
+        }
+        for finding in diagnosis.findings
+    ]  # fmt: skip
     if form == "jsonl":
         for finding in findings:
             click.echo(json.dumps(finding))
@@ -115,19 +116,13 @@ def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
         "last_time": diagnosis.last_time,
         "requests": diagnosis.requests,
         "findings": findings,
-        "clients": _json(plain(diagnosis.clients)),
+        "clients": diagnosis.clients,
     }
     click.echo(json.dumps(whole, indent=2))
 
 
-def _json(value: Any) -> Any:
-    """A value, or the values in it, as JSON has them."""
-    import pandas as pd
+def _time(ns: int | None) -> str | None:
+    """A time as `export` writes it."""
+    from numpy import datetime64
 
-    if isinstance(value, dict):
-        return {name: _json(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_json(each) for each in value]
-    if isinstance(value, pd.Timestamp):
-        return value.tz_localize(None).isoformat(timespec="nanoseconds") + "Z"
-    return value.item() if hasattr(value, "item") else value
+    return None if ns is None else f"{datetime64(ns, 'ns')}Z"

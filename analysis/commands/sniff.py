@@ -396,10 +396,11 @@ def _shower() -> type[LiveScreen]:
     allow_pandas()
     with needed("live"):
         from analysis.browse.live_app import LiveScreen
-    from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
+    from analysis.diagnosis.catalog import limits
+    from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed
     from analysis.sql.query import no_tables
 
-    diagnose(no_tables(DIAGNOSIS_TABLES))
+    diagnosed(no_tables(DIAGNOSIS_TABLES), limits({}))
     return LiveScreen
 
 

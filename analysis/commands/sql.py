@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.answers import ANSWERS
 from analysis.commands.common import (
     FORMAT_NAMES,
     TABLE,
@@ -25,7 +23,7 @@ from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.extras import needed
-from analysis.startup import Terminated, allow_pandas, forget_interruption
+from analysis.startup import Terminated, forget_interruption
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,8 +80,6 @@ def command(source: Input, output: Output) -> None:
             "--output needs a query: pass it as the last argument or on standard input"
         )
     # The progress bar ends before the first row only if rows are buffered and the size is known.
-    if query is None or not ANSWERS.keys().isdisjoint(re.findall(r"\w+", query.lower())):
-        allow_pandas()  # answers need it; in a prompt, any query may name one
     shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
     with source.opened(show_progress=shows, show_secrets=output.show_secrets) as capture:
         from analysis.sql.session import Session

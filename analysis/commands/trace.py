@@ -12,7 +12,6 @@ from analysis.commands.coverage import TABLE as COVERAGE
 from analysis.commands.coverage import coverage_of
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
-from analysis.startup import allow_pandas
 
 
 @named_command("trace")
@@ -41,32 +40,28 @@ def command(
     Name the record by a header, its key, or its topic, partition and offset.
     """
     check(output, source)
-    allow_pandas()
-    import pyarrow as pa
-
     from analysis.display.terminal import printable
     from analysis.sql.query import no_tables
-    from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, trace
+    from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, events
     from dissector.errors import DissectorError
 
     options: dict[str, Any] = {"header": header, "key": key, "topic": topic, "partition": partition}
     try:
         # Report a wrong option before reading a large capture.
-        empty = trace(no_tables(TABLES), **options, offset=offset)
+        empty = events(no_tables(TABLES), **options, offset=offset)
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
-    check_columns([*map(str, empty)], output)
+    check_columns(empty.column_names, output)
     with source.stored(
         TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE,
         also=(COVERAGE,),
     ) as sql:  # fmt: skip
-        events = trace(sql, **options, offset=offset, limit=limit)
+        rows = events(sql, **options, offset=offset, limit=limit)
         coverage = coverage_of(sql)
-    if not len(events):
+    if not len(rows):
         text = source.no_rows("records that match the options", coverage)
         click.echo(printable(text), err=True)
         return
-    rows = pa.Table.from_pandas(events, preserve_index=False)
     write(rows.to_batches(), rows.schema, output, ESSENTIAL, USEFUL)
-    if events[["topic", "partition", "offset"]].drop_duplicates().shape[0] == limit:
+    if len(rows.group_by(["topic", "partition", "offset"]).aggregate([])) == limit:
         click.echo(f"Stopped after {limit:,} records; raise --limit for more.", err=True)

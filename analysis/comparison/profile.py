@@ -176,6 +176,6 @@ def _counts(tables: duckdb.DuckDBPyConnection, name: str, rows: str) -> dict[Key
 
 
 def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    from analysis.diagnosis.case import plain
+    from analysis.sql.query import row_dicts
 
-    return plain(select(tables, query))
+    return row_dicts(select(tables, query))

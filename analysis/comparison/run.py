@@ -1,4 +1,4 @@
-"""Compare two captures: from tables to a DataFrame of changes."""
+"""Compare two captures: from tables to changes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from dissector.arrays import value
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from analysis.comparison.profile import Group, Key, Profile
     from analysis.sql.query import Tables
@@ -52,7 +53,7 @@ COLUMNS: Final = (
 class Comparison:
     """Changes between two captures."""
 
-    changes: pd.DataFrame
+    changes: pa.Table
     before: Profile
     after: Profile
     measured: int
@@ -80,6 +81,7 @@ def compare(
     column.
     """
     from analysis.comparison.profile import profile
+    from analysis.frames import frame
     from analysis.sql.query import connected
 
     by = column_names(by)
@@ -90,9 +92,10 @@ def compare(
     for tables in (before, after):
         with connected(tables, COMPARED_TABLES) as connection:
             profiles.append(profile(connection, by))
-    return compared(
+    comparison = compared(
         *profiles, by=by, least_percent=least_percent, confidence=confidence, unchanged=unchanged
-    ).changes
+    )
+    return frame(comparison.changes)
 
 
 def compared(
@@ -100,10 +103,8 @@ def compared(
     unchanged: bool,
 ) -> Comparison:  # fmt: skip
     """The comparison of two profiles; the other parameters are those of `compare`."""
-    import pandas as pd
-
     from analysis.columns import resolved
-    from analysis.sql.query import no_rows, shaped
+    from analysis.sql.query import table_of
 
     names = column_names(by)
     measured = list(_measured(before, after, names, least_percent, confidence))
@@ -111,10 +112,9 @@ def compared(
     if not unchanged:
         rows = [row for row in rows if row["change"] != "none"]
     rows.sort(key=lambda row: (NAMES.index(row["measure"]), -row["size"]))
-    table = pd.DataFrame(rows, columns=[*names, *(column.name for column in COLUMNS)])
     # Rows of all kinds share a column to group by. So its values are texts, or else times.
-    by_columns = resolved(Column(name, "time" if is_time(name) else "string") for name in names)
-    changes = shaped(table.astype(no_rows(by_columns).dtypes), resolved(COLUMNS), names)
+    by_columns = [Column(name, "time" if is_time(name) else "string") for name in names]
+    changes = table_of(rows, resolved([*by_columns, *COLUMNS]))
     return Comparison(changes, before, after, len(measured))
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shlex
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from analysis.answers import ANSWERS, select
 from analysis.diagnosis.time import time_of_clients
+from analysis.sql.query import Row, row_dicts
 
 if TYPE_CHECKING:
     import duckdb
-    import pandas as pd
-
-Row = dict[str, Any]
+    import pyarrow as pa
 
 CLIENT_SPANS: Final = """
   select client_id, count(*) as requests,
@@ -31,15 +30,15 @@ SPAN: Final = """
 
 
 class Case:
-    """Tables of a capture, as the rules see them: rows are dicts, null is None."""
+    """Tables of a capture, as the rules see them: rows are dicts, with times in ns."""
 
     def __init__(self, tables: duckdb.DuckDBPyConnection) -> None:
         """`tables`: a connection of `analysis.sql.query.connected` with all tables of `TABLES`."""
         self._tables = tables
-        self._answers: dict[str, pd.DataFrame] = {}
+        self._answers: dict[str, pa.Table] = {}
         self._rows: dict[str, list[Row]] = {}
 
-    def table(self, command: str) -> pd.DataFrame:
+    def table(self, command: str) -> pa.Table:
         """The result of an answer: ``throttle --by client_id,api``, as on the command line."""
         if command not in self._answers:
             name, *given = shlex.split(command)
@@ -47,22 +46,22 @@ class Case:
             options: Row = dict(zip(names, given[1::2], strict=True))
             if "by" in options:
                 options["by"] = options["by"].split(",")
-            self._answers[command] = ANSWERS[name].function(self._tables, **options)
+            self._answers[command] = ANSWERS[name].arrow(self._tables, **options)
         return self._answers[command]
 
     def answer(self, command: str) -> list[Row]:
         """The rows of `table`."""
         if command not in self._rows:
-            self._rows[command] = plain(self.table(command))
+            self._rows[command] = row_dicts(self.table(command))
         return self._rows[command]
 
     def rows(self, query: str) -> list[Row]:
         """The rows of a query in SQL."""
-        return plain(select(self._tables, query))
+        return row_dicts(select(self._tables, query))
 
-    def time_of_clients(self) -> pd.DataFrame:
+    def time_of_clients(self) -> list[Row]:
         """Where the time of each client went: `analysis.diagnosis.time`."""
-        return time_of_clients(partial(select, self._tables))
+        return row_dicts(time_of_clients(partial(select, self._tables)))
 
     @cached_property
     def span(self) -> tuple[int | None, int | None]:
@@ -87,9 +86,3 @@ class Case:
         """Time from the first request of a client to its last packet, in ms."""
         row = self.clients.get(client_id)
         return float(row["span_ms"] or 0) if row else 0.0
-
-
-def plain(rows: pd.DataFrame) -> list[Row]:
-    """The rows as dicts, with None for missing values."""
-    objects = rows.astype(object)
-    return cast(list[Row], objects.where(rows.notna(), None).to_dict("records"))

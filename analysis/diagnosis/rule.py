@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.columns import Column
 from dissector.arrays import value
@@ -68,8 +68,9 @@ class Finding:
     requests: int = 0
     """Requests that the finding concerns."""
     first_packet: int | None = None
-    first_time: Any = None
-    last_time: Any = None
+    first_time: int | None = None
+    """In ns."""
+    last_time: int | None = None
 
 
 Function: TypeAlias = "Callable[[Case, Limits], Iterator[Finding]]"

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import RULES, limits
@@ -15,7 +14,7 @@ from dissector.arrays import value
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.sql.query import Tables
+    from analysis.sql.query import Row, Tables
 
 DIAGNOSIS_TABLES: Final = (
     "exchanges", "errors", "batches", "connections", "topics", "problems", "partitions",
@@ -28,8 +27,9 @@ DIAGNOSIS_TABLES: Final = (
 class Diagnosis:
     """The findings about a capture, and what they rest on."""
 
-    findings: pd.DataFrame
-    clients: pd.DataFrame
+    findings: list[Row]
+    """Values of `COLUMNS`, clients and numbers; times are in ns."""
+    clients: list[Row]
     """Where the time of each client went: `analysis.diagnosis.time`."""
     requests: int
     first_time: int | None
@@ -51,7 +51,17 @@ def diagnose(tables: Tables, *, thresholds: Mapping[str, float] | None = None) -
     Raises DissectorError if a table is missing, if there is no such threshold, or if its value is
     not a number of at least 0.
     """
-    return diagnosed(tables, limits(thresholds or {})).findings
+    import pandas as pd
+
+    from analysis.columns import resolved
+    from analysis.frames import frame
+    from analysis.sql.query import table_of
+
+    findings = diagnosed(tables, limits(thresholds or {})).findings
+    table = frame(table_of(findings, resolved(COLUMNS)))
+    for name in ("clients", "numbers"):
+        table[name] = pd.Series([row[name] for row in findings], dtype="object")
+    return table
 
 
 def diagnosed(tables: Tables, values: Mapping[str, Mapping[str, float]]) -> Diagnosis:
@@ -78,25 +88,17 @@ def diagnosis_of(case: Case, values: Mapping[str, Mapping[str, float]]) -> Diagn
     )
 
 
-def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> pd.DataFrame:
-    import pandas as pd
-
-    from analysis.columns import resolved
-    from analysis.sql.query import shaped
-
-    rows: list[dict[str, Any]] = [
-        asdict(finding) | {"rule": name, "share_percent": share(finding.requests, case.requests)}
-        for name, rule in RULES.items()
-        for finding in rule.function(case, values[name])
-    ]
-    rows.sort(key=lambda row: (SEVERITIES.index(row["severity"]), -row["share_percent"]))
-    columns = [column.name for column in COLUMNS]
-    table = pd.DataFrame(rows, columns=[*columns, "clients", "numbers"])
-    for name in ("first_time", "last_time"):
-        table[name] = pd.to_datetime(table[name], utc=True).astype("datetime64[ns, UTC]")
-    return shaped(table, resolved(COLUMNS)).assign(
-        clients=table["clients"], numbers=table["numbers"]
-    )
+def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> list[Row]:
+    names = [column.name for column in COLUMNS]
+    rows = []
+    for name, rule in RULES.items():
+        for finding in rule.function(case, values[name]):
+            added = {"rule": name, "share_percent": share(finding.requests, case.requests)}
+            rows.append({
+                each: added[each] if each in added else getattr(finding, each)
+                for each in (*names, "clients", "numbers")
+            })  # fmt: skip
+    return sorted(rows, key=lambda row: (SEVERITIES.index(row["severity"]), -row["share_percent"]))
 
 
 def counts(severities: Iterable[str]) -> dict[str, int]:

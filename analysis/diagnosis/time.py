@@ -20,7 +20,7 @@ from analysis.sql.expressions import ms_between, not_negative
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pyarrow as pa
 
 COLUMNS: Final = (
     Column("client_id", "string", "client id; null for requests without one"),
@@ -43,7 +43,7 @@ def waited_for_quota() -> str:
       group by client_id"""
 
 
-def time_of_clients(rows: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+def time_of_clients(rows: Callable[[str], pa.Table]) -> pa.Table:
     """A row for each client id, in `COLUMNS`; the longest net latency first.
 
     `rows`: runs a query on exchanges, batches and connections.

@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analysis.diagnosis.case import Row, plain
 from analysis.diagnosis.rule import CRITICAL, NOTE, WARNING
 from analysis.diagnosis.run import Diagnosis, counts
 from analysis.diagnosis.words import ms
@@ -24,6 +23,7 @@ from analysis.display.terminal import (
     span_text,
     zone_name,
 )
+from analysis.sql.query import Row
 
 STYLES: Final = {CRITICAL: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
 MOST_CLIENTS: Final = 10
@@ -40,7 +40,7 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
     yield from _span(diagnosis)
     if not diagnosis.requests:
         yield Text("\nThere is no request to diagnose.", "bold")
-    findings = plain(diagnosis.findings)
+    findings = diagnosis.findings
     if findings or diagnosis.requests:
         yield verdict(findings, diagnosis.rules)
     for finding in findings:
@@ -102,7 +102,7 @@ def sentence(text: str) -> str:
 
 
 def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
-    rows = plain(diagnosis.clients)
+    rows = diagnosis.clients
     if not rows:
         return
     yield Text("\nWhere the time of requests went, in total", "bold")

@@ -20,7 +20,7 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup, escape
 
-from analysis.diagnosis.case import Case, plain
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import Diagnosis, diagnosis_of
 from analysis.display.diagnosis_screen import sentence
@@ -149,7 +149,7 @@ def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[
             "reference": row["reference"],
             "command": printable(command_line(row["command"])),
         }
-        for row in plain(diagnosis.findings)
+        for row in diagnosis.findings
     ]
 
 

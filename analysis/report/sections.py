@@ -16,6 +16,7 @@ import pandas as pd
 from analysis.answers import ANSWERS, Answer
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.frames import frame
 from analysis.report import answer_charts, chart_data, charts
 from analysis.report.chart_elements import Chart, with_printable_names, with_time_range
 from analysis.report.topology_chart import topology_chart
@@ -115,7 +116,7 @@ def sections(
     without exchanges, gives no charts. `case`: has the answers that the diagnosis computed.
     """
     for answer in ANSWERS.values():
-        rows = case.table(answer.name)
+        rows = frame(case.table(answer.name))
         section_charts: list[tuple[str, dict[str, Any]]] = []
         if span is not None:
             chart_input = ChartInput(sql, span, rows)

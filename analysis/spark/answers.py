@@ -31,8 +31,6 @@ from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from dissector.capture import Names, Paths
 
 _PACKED: Final = "name string, rows binary"
@@ -71,8 +69,8 @@ def answer(declared: Answer, tables: Mapping[str, DataFrame], **options: Any) ->
 
 def columns(declared: Answer, options: Mapping[str, Any]) -> StructType:
     """The columns of an answer, which depend on the options alone. Raises DissectorError."""
-    empty = declared.function(no_tables(declared.tables_for(options)), **options)
-    return from_arrow_schema(_rows(empty).schema)
+    empty = declared.arrow(no_tables(declared.tables_for(options)), **options)
+    return from_arrow_schema(_with_nanoseconds(empty).schema)
 
 
 def pack(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -102,9 +100,9 @@ def answered(
 
     declared = ANSWERS[name]
     with stored(_unpacked(parts), declared.tables_for(options)) as connection:
-        rows = _rows(declared.function(connection, **options))
+        rows = _with_nanoseconds(declared.arrow(connection, **options))
     yield from rows.cast(schema).to_batches()
 
 
-def _rows(frame: pd.DataFrame) -> pa.Table:
-    return pa.table(with_nanoseconds(pa.Table.from_pandas(frame, preserve_index=False)))
+def _with_nanoseconds(rows: pa.Table) -> pa.Table:
+    return pa.table(with_nanoseconds(rows))

@@ -15,12 +15,12 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from analysis.frames import frame
 from analysis.input.open import open_input
 from analysis.reading import streamed
 from analysis.sql.context import create_context
@@ -42,6 +42,7 @@ Tables: TypeAlias = (
     "Paths | Capture | Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
 )
 """A capture, or what was made of it."""
+Row: TypeAlias = dict[str, Any]
 
 
 @contextmanager
@@ -73,33 +74,46 @@ def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBP
         yield connection
 
 
-def select(tables: Tables, query: str) -> pd.DataFrame:
-    """The rows of a query, in the dtypes of `analysis.load`; sums of integers are Int64.
+def select(tables: Tables, query: str) -> pa.Table:
+    """The rows of a query. Times have the type `TIME`, sums of integers are int64, NaN is null.
 
     `tables`: a connection of `connected`. Raises DissectorError if there is not enough memory.
     """
     if not isinstance(tables, duckdb.DuckDBPyConnection):
         raise TypeError(f"tables must be a connection of connected(), not {type(tables).__name__}")
     table = fetch(tables, query)
+    for index, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            table = table.set_column(index, field.name, _without_nan(table[index]))
     fields = [field.with_type(_type(field.type)) for field in table.schema]
-    return frame(table.cast(pa.schema(fields)))
+    return table.cast(pa.schema(fields))
 
 
-def no_rows(columns: Iterable[TableColumn]) -> pd.DataFrame:
-    """A DataFrame without rows, with these columns in the dtypes of `analysis.load`."""
-    return frame(pa.schema([(column.name, column.type) for column in columns]).empty_table())
+def row_dicts(table: pa.Table) -> list[Row]:
+    """The rows as dicts. Times are integers, in ns."""
+    for index, field in enumerate(table.schema):
+        if pa.types.is_timestamp(field.type):
+            table = table.set_column(index, field.name, table[index].cast(pa.int64()))
+    return cast("list[Row]", table.to_pylist())
+
+
+def table_of(rows: Iterable[Row], columns: Iterable[TableColumn]) -> pa.Table:
+    """The table of `row_dicts`; keys without a column are left out."""
+    schema = pa.schema([(column.name, column.type) for column in columns])
+    return pa.Table.from_pylist(list(rows), schema)
 
 
 def no_tables(names: Iterable[str]) -> Tables:
     """The tables of an empty capture."""
-    return {name: no_rows(TABLES[name].columns) for name in names}
+    return {name: TABLES[name].schema.empty_table() for name in names}
 
 
-def shaped(rows: pd.DataFrame, columns: Iterable[TableColumn], by: By = ()) -> pd.DataFrame:
-    """The columns of `by`, then the other declared columns, in their dtypes; with a new index."""
+def shaped(rows: pa.Table, columns: Iterable[TableColumn], by: By = ()) -> pa.Table:
+    """The columns of `by`, then the other declared columns, in their types."""
     by = column_names(by)
-    dtypes = no_rows(column for column in columns if column.name not in by).dtypes
-    return rows.reset_index(drop=True)[[*by, *dtypes.index]].astype(dtypes.to_dict())
+    declared = [(column.name, column.type) for column in columns if column.name not in by]
+    schema = pa.schema([*(rows.schema.field(name) for name in by), *declared])
+    return rows.select(schema.names).cast(schema)
 
 
 def _views(
@@ -180,6 +194,11 @@ def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
     """
     within_memory(connection, lambda: create_intermediate_tables(connection, query))
     return within_memory(connection, lambda: connection.sql(query).to_arrow_table())
+
+
+def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    is_nan = pc.is_nan(column)
+    return pc.if_else(is_nan, None, column) if pc.any(is_nan).as_py() else column
 
 
 def _type(type: pa.DataType) -> pa.DataType:

@@ -170,7 +170,7 @@ class CaptureTables:
     def answer(self, answer: Answer) -> pa.RecordBatchReader:
         """The rows of an answer with its default options."""
         with self._connected(answer.tables) as connection:
-            rows = pa.Table.from_pandas(answer.function(connection), preserve_index=False)
+            rows = answer.arrow(connection)
         return rows.cast(answer_schema(answer)).to_reader()
 
     def looked_up(self, lookup: Lookup, rows: pa.Array) -> pa.Array:

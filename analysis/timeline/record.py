@@ -26,6 +26,7 @@ from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
+    import pyarrow as pa
 
     from analysis.sql.query import Tables
 
@@ -63,6 +64,22 @@ def trace(
     DissectorError without a condition on the record, for a header without a value, and for another
     wrong value.
     """
+    from analysis.frames import frame
+
+    return frame(
+        events(
+            tables, header=header, key=key, topic=topic, partition=partition, offset=offset,
+            limit=limit,
+        )
+    )  # fmt: skip
+
+
+def events(
+    tables: Tables, *, header: str | None = None, key: str | None = None,
+    topic: str | None = None, partition: int | None = None, offset: int | None = None,
+    limit: int = LIMIT,
+) -> pa.Table:  # fmt: skip
+    """The Arrow table of `trace`."""
     from analysis.sql.query import connected, select, shaped
 
     limit = integer("limit", limit, 1)

@@ -58,7 +58,7 @@ def latency_parts(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The parts of the latency of each of the `exchanges`, with the same index."""
     query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
     with connected(tables, ("exchanges", "batches")) as connection:
-        rows = select(connection, query)
+        rows = frame(select(connection, query))
         exchanges = arrow_table("exchanges", tables["exchanges"])
         numbers = row_numbers(connection, "exchanges", exchanges)
     return rows.take(numbers.to_numpy()).set_axis(tables["exchanges"].index)

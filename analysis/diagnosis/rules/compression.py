@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known
 from analysis.display.terminal import counted, size_text
+from analysis.sql.query import Row
 
 
 @rule(

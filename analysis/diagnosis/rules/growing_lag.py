@@ -13,10 +13,11 @@ from itertools import pairwise
 from typing import Final
 
 from analysis.answers.lag import STATES
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import known, percent, share, verb
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 QUARTERS: Final = f"""
   with states as (select *, epoch_ns(time) as moment from {STATES} where lag is not null),

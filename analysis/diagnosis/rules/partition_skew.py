@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import known, listed, percent
+from analysis.sql.query import Row
 
 PRODUCERS: Final = """
   select topic, partition, count(*) as requests,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits, rule
 from analysis.diagnosis.words import capital, clients, known
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 
 @rule(

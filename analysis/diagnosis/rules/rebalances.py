@@ -13,10 +13,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, known, listed, ms, percent, share
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 RETURNS: Final = """
   with events as (
@@ -101,7 +102,7 @@ def _finding(case: Case, group: str, rows: list[Row], returned: int, critical: f
     reasons = list(dict.fromkeys(row["reason"].rstrip(".") for row in causes if row["reason"]))
     spent = sum(row["duration_ms"] or 0 for row in rows)
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
-    part = share(spent, (last - first).total_seconds() * 1000)
+    part = share(spent, (last - first) / 1e6)
     cause = _cause(triggers, rows, returned)
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
     names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")

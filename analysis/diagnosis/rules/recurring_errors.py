@@ -11,12 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.error_advice import advice
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import clients, known, ms, percent, share
 from analysis.display.terminal import counted
 from analysis.kafka.normal import is_normal
+from analysis.sql.query import Row
 
 ELSEWHERE: Final = ("THROTTLING_QUOTA_EXCEEDED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 """Errors of the rules throttling and fenced_producers."""
@@ -66,7 +67,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _lasts_ms(row: Row) -> float:
-    return float((row["last_time"] - row["first_time"]).total_seconds() * 1000)
+    return float((row["last_time"] - row["first_time"]) / 1e6)
 
 
 def _recurs(row: Row, limits: Limits) -> bool:

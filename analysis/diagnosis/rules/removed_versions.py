@@ -10,10 +10,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, rule
 from analysis.diagnosis.words import clients, known, listed
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 
 @rule(

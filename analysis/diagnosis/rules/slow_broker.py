@@ -14,11 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import ms
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal
+from analysis.sql.query import Row
 from dissector.protocol.structures import METADATA_TOPIC
 
 _CONTROLLERS: Final = f"""

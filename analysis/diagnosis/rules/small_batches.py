@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, percent, share
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 FOLLOWING: Final = """
   with batches as (

@@ -11,10 +11,11 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from analysis.diagnosis.case import Case, Row
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import client, known, ms
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 END: Final = "select epoch_ns(max(coalesce(response_time, request_time))) as time from exchanges"
 ABORTED: Final = "aborted by the broker"
@@ -48,7 +49,7 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     if any(row["outcome"] == "open" for row in rows):
         (end,) = case.rows(END)
         for row in rows:
-            age = (end["time"] - row["start_time"].value) / 1e6
+            age = (end["time"] - row["start_time"]) / 1e6
             if row["outcome"] == "open" and age >= limits["open_ms"]:
                 yield _open(row, age)
     for row in case.answer("stuck"):

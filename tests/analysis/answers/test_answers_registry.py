@@ -11,7 +11,8 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS, Answer
-from analysis.sql.query import no_rows, no_tables
+from analysis.frames import frame
+from analysis.sql.query import no_tables, table_of
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 from tests.analysis.answering import capture, made
@@ -30,7 +31,7 @@ def grouped_by(answer: Answer) -> list[str]:
 def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
     empty = answer.function(no_tables(answer.tables))
     assert len(empty) == 0 or answer.name == "quality"
-    expected = no_rows(answer.columns).dtypes
+    expected = frame(table_of([], answer.columns)).dtypes
     assert empty.dtypes[expected.index].equals(expected)
     by = grouped_by(answer)
     assert list(empty.columns) == by + [name for name in expected.index if name not in by]

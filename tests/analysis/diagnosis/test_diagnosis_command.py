@@ -82,7 +82,7 @@ def test_the_screen_fits_the_terminal(width: int) -> None:
     lines = captured.get().splitlines()
     # A command is in one piece, so that it can be copied.
     commands = [line[13:].rstrip() for line in lines if line.startswith("  more  ")]
-    assert commands == list(diagnosis.findings["command"])
+    assert commands == [row["command"] for row in diagnosis.findings]
     assert max(len(line.rstrip()) for line in lines if not line.startswith("  more  ")) <= width
     first = next(line for line in lines if "[" in line)
     assert first.startswith("critical[stuck_transactions]: A transaction of client")

@@ -234,6 +234,6 @@ def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> N
     )  # fmt: skip
     link = connection() | {"client_rtt_ms": 0.5, "broker_rtt_ms": 0.0}
     rows = made(exchanges=[exchange(throttle_time_ms=500), waiting], connections=[link])
-    (client,) = diagnosed(rows, limits({})).clients.to_dict("records")
+    (client,) = diagnosed(rows, limits({})).clients
     assert client["broker_ms"] == pytest.approx(2 + 5)
     assert client["queue_ms"] == pytest.approx(1)

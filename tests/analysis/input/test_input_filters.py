@@ -16,6 +16,7 @@ import analysis
 import dissector
 from analysis.answers import ANSWERS
 from analysis.cli import main
+from analysis.frames import frame
 from analysis.input.filtered import FilteredCapture
 from analysis.input.filters import Filter
 from analysis.input.open import with_context
@@ -67,7 +68,7 @@ def parts(capture: Capture | FilteredCapture) -> pd.DataFrame:
     """Waits and net latencies of exchanges, as a command computes them."""
     names = with_context(capture, ("exchanges", "batches"))
     with stored(capture.stream(names), names) as connection:
-        rows = select(connection, f"from {exchanges_with_parts()} order by nth")
+        rows = frame(select(connection, f"from {exchanges_with_parts()} order by nth"))
     return rows.set_index(["connection_id", "correlation_id", "request_time"])[[*PART_NAMES]]
 
 

@@ -32,6 +32,6 @@ def test_the_first_query_creates_the_table(monkeypatch: pytest.MonkeyPatch) -> N
 def test_answers_share_the_parts_of_latencies() -> None:
     with connected(made(exchanges=[exchange(latency_ms=3.0)]), ("exchanges", "batches")) as tables:
         query = f"select net_ms from {exchanges_with_parts()}"
-        assert select(tables, query)["net_ms"].tolist() == [3.0]
+        assert select(tables, query)["net_ms"].to_pylist() == [3.0]
         tables.execute('update "intermediate latency_parts" set net_ms = 4')
-        assert select(tables, query)["net_ms"].tolist() == [4.0]
+        assert select(tables, query)["net_ms"].to_pylist() == [4.0]
