@@ -36,6 +36,8 @@ MEMORY: Final = 256 << 20
 """Memory budget of DuckDB in bytes; beyond it, DuckDB spills to disk."""
 THREADS: Final = 4
 """Most threads of DuckDB; each has buffers of its own."""
+SMALL: Final = 1 << 18
+"""A smaller file is read into memory: the plan of each query would read its footer."""
 GROUP_ROWS: Final = 1 << 15
 """Approximate rows of a row group."""
 _STEP: Final = 1 << 20
@@ -49,10 +51,10 @@ Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 
 @contextmanager
 def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection to DuckDB with a view for each of the tables `names`, while the context lasts.
+    """A connection to DuckDB with the tables `names`, as views or tables, while the context lasts.
 
     `rows`: those of `Capture.stream`, whose errors are passed on. `names` may include a context
-    (see `analysis.sql.context`). A view has the columns of `analysis.sql.views.schema`, and those
+    (see `analysis.sql.context`). Each has the columns of `analysis.sql.views.schema`, and those
     that answers need (see `analysis.sql.query`). Raises OSError when the folder of temporary files
     is full, DissectorError when memory does not suffice.
     """
@@ -65,14 +67,14 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
         # DuckDB's threads start after reading: a process with threads must not be forked.
         with connect(folder) as connection:
             for name, file in files.items():
-                within_memory(connection, partial(_create_view, connection, name, file))
+                within_memory(connection, partial(_create_table, connection, name, file))
             create_context(connection, files)
             create_function(connection)
             yield connection
 
 
-def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:
-    """Give queries the rows of the file of a table, with the column `NTH`.
+def _create_table(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:
+    """Give queries the rows of the file of a table, with the column `NTH`: a view, or a table.
 
     Rows are stored almost in order: an exchange is late if its response is. So the number of a row
     is its place in the file, times `_STEP`. A late row has a number after that of the row before it
@@ -84,7 +86,8 @@ def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -
     numbers = _late_numbers(connection)
     connection.execute(f"drop table {RANKS}")
     if numbers is None:
-        _open_file(connection, stored, _ordered(connection, name, file))
+        file = _ordered(connection, name, file)
+        _open_file(connection, stored, file)
     if not numbers:
         query = f"select * exclude (row), row * {_STEP} as {NTH} from {stored}"
     else:
@@ -94,7 +97,8 @@ def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -
         query = f"""
           select {stored}.* exclude (row), coalesce({NTH}, row * {_STEP}) as {NTH}
           from {stored} left join {late} using (row)"""
-    connection.execute(f"create temp view {name} as {query}")
+    kind = "table" if file.stat().st_size < SMALL else "view"
+    connection.execute(f"create temp {kind} {name} as {query}")
 
 
 def _late_numbers(connection: duckdb.DuckDBPyConnection) -> pa.Table | None:
