@@ -32,17 +32,17 @@ an error.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column, columns_of, resolved
+from analysis.columns import Column, columns_of
 from analysis.sql.expressions import endpoint
 
 if TYPE_CHECKING:
+    import duckdb
     import pyarrow as pa
 
-    from analysis.sql.query import Row, Tables
+    from analysis.sql.query import Tables
 
 HOT: Final = 2
 """Ratio to the mean from which a partition or broker is hot."""
@@ -122,8 +122,7 @@ def skew(tables: Tables, *, show: str = "partitions", top: int = 20) -> pa.Table
         return select(tables, _PARTITIONS)
     if show == "brokers":
         return select(tables, _BROKERS)
-    keys = _with_default(select(tables, _KEYS))
-    return _frequent(keys, top) if show == "keys" else _partitioners(keys)
+    return _of_keys(cast("duckdb.DuckDBPyConnection", tables), show, top)
 
 
 _MOVED: Final = f"""(
@@ -186,6 +185,15 @@ _KEYS: Final = f"""
 """SQL: the number of records of each key in each partition, by client."""
 
 
+def _of_keys(connection: duckdb.DuckDBPyConnection, show: str, top: int) -> pa.Table:
+    """The most frequent keys of each topic, all if `top` is 0; or partitioners of clients."""
+    connection.register(_PLACED, _with_default(select(connection, _KEYS)))
+    try:
+        return select(connection, _frequent(top) if show == "keys" else _PARTITIONERS)
+    finally:
+        connection.unregister(_PLACED)
+
+
 def _with_default(keys: pa.Table) -> pa.Table:
     """The rows of `_KEYS` with the partition of the default partitioner."""
     import numpy as np
@@ -203,52 +211,26 @@ def _with_default(keys: pa.Table) -> pa.Table:
     return keys.append_column("default_partition", default).append_column("misplaced", misplaced)
 
 
-def _frequent(keys: pa.Table, top: int) -> pa.Table:
-    """The most frequent keys of each topic; all if `top` is 0."""
-    from analysis.sql.query import row_dicts, table_of
-
-    groups: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    total: Counter[str] = Counter()
-    for row in row_dicts(keys):
-        groups[row["topic"], row["key"]].append(row)
-        total[row["topic"]] += row["records"]
-    rows = [
-        {
-            "topic": topic, "key": key, "records": (records := sum(row["records"] for row in each)),
-            "partitions": ", ".join(map(str, sorted({row["partition"] for row in each}))),
-            "default_partition": each[0]["default_partition"],
-            "share_percent": 100 * records / total[topic],
-        }
-        for (topic, key), each in groups.items()
-    ]  # fmt: skip
-    rows.sort(key=lambda row: -row["records"])
-    listed: Counter[str] = Counter()
-    frequent = []
-    for row in rows:
-        listed[row["topic"]] += 1
-        if not top or listed[row["topic"]] <= top:
-            frequent.append(row)
-    return table_of(frequent, resolved(KEY_COLUMNS))
+_PLACED: Final = "keys_with_default_partition"
 
 
-def _partitioners(keys: pa.Table) -> pa.Table:
-    """Keyed records of each client and topic, and those in an unexpected partition."""
-    from analysis.sql.query import row_dicts, table_of
+def _frequent(top: int) -> str:
+    limit = f"qualify row_number() over (partition by topic order by records desc, nth) <= {top}"
+    return f"""
+      with grouped as (
+        select topic, key, sum(records) as records, min(nth) as nth,
+          array_to_string(list_sort(list_distinct(list(partition))), ', ') as partitions,
+          arg_min(default_partition, nth) as default_partition
+        from {_PLACED} group by topic, key)
+      select *, 100 * records / sum(records) over (partition by topic) as share_percent
+      from grouped {limit if top else ""} order by records desc, nth"""
 
-    groups: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
-    for row in row_dicts(keys):
-        groups[row["topic"], row["client_id"]].append(row)
-    rows = []
-    for (topic, client_id), each in groups.items():
-        records = sum(row["records"] for row in each)
-        misplaced = sum(row["misplaced"] for row in each)
-        example = next((row for row in each if row["misplaced"]), {})
-        rows.append({
-            "topic": topic, "client_id": client_id, "records": records,
-            "keys": len({row["key"] for row in each}), "misplaced": misplaced,
-            "misplaced_percent": 100 * misplaced / records, "example_key": example.get("key"),
-            "partition": example.get("partition"),
-            "default_partition": example.get("default_partition"),
-        })  # fmt: skip
-    rows.sort(key=lambda row: -row["misplaced"])
-    return table_of(rows, resolved(PARTITIONER_COLUMNS))
+
+_PARTITIONERS: Final = f"""
+  select topic, client_id, sum(misplaced) as misplaced, sum(records) as records,
+    100 * sum(misplaced) / sum(records) as misplaced_percent, count(distinct key) as keys,
+    arg_min(key, nth) filter (misplaced > 0) as example_key,
+    arg_min(partition, nth) filter (misplaced > 0) as partition,
+    arg_min(default_partition, nth) filter (misplaced > 0) as default_partition
+  from {_PLACED} group by topic, client_id order by sum(misplaced) desc, min(nth)"""
+"""SQL: keyed records of each client and topic, and those in an unexpected partition."""
