@@ -17,7 +17,8 @@ from typing import Any, Final
 
 import duckdb
 import jinja2
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from markupsafe import Markup, escape
 
 from analysis.diagnosis.case import Case
@@ -160,14 +161,14 @@ def _marked(text: str) -> Markup:
 
 def _count(section: Section) -> int:
     """The number of findings in a section."""
-    if "count" in section.rows:  # the count of a kind of problem may be 0
-        return int((section.rows["count"] > 0).sum())
+    if "count" in section.rows.column_names:  # the count of a kind of problem may be 0
+        return sum(count > 0 for count in section.rows["count"].to_pylist())
     return len(section.rows)
 
 
 def _is_alert(section: Section) -> bool:
     if section.answer.name == "errors":
-        return bool((section.rows["count"] > section.rows["normal"]).any())
+        return bool(pc.any(pc.greater(section.rows["count"], section.rows["normal"])).as_py())
     return section.answer.lists_problems and _count(section) > 0
 
 
@@ -205,16 +206,17 @@ def _note(totals: Mapping[str, Any]) -> str:
     return ""
 
 
-def _table(section: Section, rows: pd.DataFrame) -> dict[str, Any]:
+def _table(section: Section, rows: pa.Table) -> dict[str, Any]:
     """Columns, the first `ROWS` rows, and the number of all rows."""
     variants = section.answer.other_columns.values()
     declared = [*section.answer.columns, *(column for each in variants for column in each)]
     meanings = {column.name: column.meaning for column in declared}
-    first = rows.head(ROWS)
+    first = rows.slice(0, ROWS)
     columns, values = [], []
-    for name, column in first.items():
-        kind = _kind(str(name), column)
-        columns.append({"name": name, "meaning": meanings.get(str(name), ""), "kind": kind})
+    for name in first.column_names:
+        column = first[name]
+        kind = _kind(name, column)
+        columns.append({"name": name, "meaning": meanings.get(name, ""), "kind": kind})
         shown = _values(column, kind)
         if name in ADDRESSES:
             shown = [None if value is None else names().shown(value) for value in shown]
@@ -226,25 +228,27 @@ def _table(section: Section, rows: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _kind(name: str, column: pd.Series[Any]) -> str:
-    if isinstance(column.dtype, pd.DatetimeTZDtype):
+def _kind(name: str, column: pa.ChunkedArray) -> str:
+    if pa.types.is_timestamp(column.type):
         return "time"
-    if pd.api.types.is_bool_dtype(column.dtype):
+    if pa.types.is_boolean(column.type):
         return "flag"
-    if pd.api.types.is_integer_dtype(column.dtype):
+    if pa.types.is_integer(column.type):
         return "integer"
-    if pd.api.types.is_float_dtype(column.dtype) and not name.endswith("_ms"):
-        # A quantile of whole numbers, such as bytes of batches, is a whole number in most cases.
-        known = column.dropna()
-        return "integer" if len(known) and (known % 1 == 0).all() else "number"
-    return "number" if pd.api.types.is_numeric_dtype(column.dtype) else "text"
+    if not pa.types.is_floating(column.type):
+        return "text"
+    known = column.drop_null()
+    # A quantile of whole numbers, such as bytes of batches, is a whole number in most cases.
+    is_whole = len(known) and pc.all(pc.equal(pc.floor(known), known)).as_py()
+    return "integer" if is_whole and not name.endswith("_ms") else "number"
 
 
-def _values(column: pd.Series[Any], kind: str) -> list[Any]:
+def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
     """Values for JSON; times in µs since 1970."""
     if kind == "time":
-        column = (column.astype("int64") // 1000).where(column.notna())
-    values = column.astype("object").where(column.notna(), None).tolist()
+        times = column.cast(pa.int64()).to_pylist()
+        return [None if value is None else value // 1000 for value in times]
+    values = column.to_pylist()
     if kind == "text":
         return [None if value is None else printable(str(value)) for value in values]
     return [round(value, 6) if isinstance(value, float) else value for value in values]

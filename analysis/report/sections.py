@@ -11,7 +11,7 @@ from dataclasses import field
 from typing import Any, Final, TypeAlias
 
 import duckdb
-import pandas as pd
+import pyarrow as pa
 
 from analysis.answers import ANSWERS, Answer
 from analysis.diagnosis.case import Case
@@ -38,7 +38,7 @@ class ChartInput:
 
     sql: duckdb.DuckDBPyConnection
     span: chart_data.Span
-    answer: pd.DataFrame
+    answer: pa.Table
 
 
 Draw: TypeAlias = Callable[[ChartInput], Chart | None]
@@ -74,23 +74,25 @@ CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw]]]] = {
             lambda e: charts.unanswered(chart_data.unanswered(e.sql, e.span)),
         ),
     ),
-    "topology": (("Producers, topics, consumers", lambda e: topology_chart(e.answer)),),
-    "groups": (("Rebalances", lambda e: answer_charts.rebalances(e.answer)),),
+    "topology": (("Producers, topics, consumers", lambda e: topology_chart(frame(e.answer))),),
+    "groups": (("Rebalances", lambda e: answer_charts.rebalances(frame(e.answer))),),
     "lag": (
         ("Lag over time", lambda e: charts.lag(chart_data.lag(e.sql, e.span))),
     ),
-    "delay": (("Delay from produce to first fetch", lambda e: answer_charts.delay(e.answer)),),
+    "delay": (
+        ("Delay from produce to first fetch", lambda e: answer_charts.delay(frame(e.answer))),
+    ),
     "producers": (
         ("Transactions", lambda e: answer_charts.transactions(chart_data.transactions(e.sql))),
     ),
     "network": (
-        ("Median latency by client and broker", lambda e: answer_charts.network(e.answer)),
+        ("Median latency by client and broker", lambda e: answer_charts.network(frame(e.answer))),
     ),
-    "leadership": (("Leader changes", lambda e: answer_charts.moves(e.answer)),),
+    "leadership": (("Leader changes", lambda e: answer_charts.moves(frame(e.answer))),),
     "batching": (
         ("Sizes of produced batches", lambda e: charts.batch_sizes(chart_data.batch_sizes(e.sql))),
     ),
-    "audit": (("Offsets written and read", lambda e: answer_charts.offsets(e.answer)),),
+    "audit": (("Offsets written and read", lambda e: answer_charts.offsets(frame(e.answer))),),
 }  # fmt: skip
 """By answer: titles and functions of its charts."""
 
@@ -100,10 +102,10 @@ class Section:
     """One answer with its charts."""
 
     answer: Answer
-    rows: pd.DataFrame
+    rows: pa.Table
     charts: Sequence[tuple[str, dict[str, Any]]]
     """Titles and Vega-Lite of the charts that have data."""
-    lists: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+    lists: Mapping[str, pa.Table] = field(default_factory=dict)
     """Further tables, by their title."""
 
 
@@ -116,7 +118,7 @@ def sections(
     without exchanges, gives no charts. `case`: has the answers that the diagnosis computed.
     """
     for answer in ANSWERS.values():
-        rows = frame(case.table(answer.name))
+        rows = case.table(answer.name)
         section_charts: list[tuple[str, dict[str, Any]]] = []
         if span is not None:
             chart_input = ChartInput(sql, span, rows)
@@ -128,5 +130,5 @@ def sections(
             ]
         lists = {}
         if answer.name == "latency" and len(rows):
-            lists["The slowest requests, excluding waits"] = answer.function(sql, slowest=SLOWEST)
+            lists["The slowest requests, excluding waits"] = answer.arrow(sql, slowest=SLOWEST)
         yield Section(answer, rows, section_charts, lists)
