@@ -98,14 +98,13 @@ def command(
 
 
 def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
-    findings = [
-        finding | {
-            "first_time": _time(finding["first_time"]),
-            "last_time": _time(finding["last_time"]),
-            "command": source.again(finding["command"]),
-        }
-        for finding in diagnosis.findings
-    ]  # fmt: skip
+    from analysis.display.terminal import utc_text
+
+    findings = [dict(finding) for finding in diagnosis.findings]
+    for finding in findings:
+        for name in ("first_time", "last_time"):
+            finding[name] = None if finding[name] is None else utc_text(finding[name])
+        finding["command"] = source.again(finding["command"])
     if form == "jsonl":
         for finding in findings:
             click.echo(json.dumps(finding))
@@ -119,10 +118,3 @@ def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
         "clients": diagnosis.clients,
     }
     click.echo(json.dumps(whole, indent=2))
-
-
-def _time(ns: int | None) -> str | None:
-    """A time as `export` writes it."""
-    from numpy import datetime64
-
-    return None if ns is None else f"{datetime64(ns, 'ns')}Z"

@@ -12,7 +12,7 @@ from dataclasses import fields
 from typing import Any, Final
 
 from analysis.display.exchange_tree import display_filter
-from analysis.display.terminal import time_text
+from analysis.display.terminal import utc_text
 from analysis.timeline.exchange import Event
 from dissector.embedded import ERROR, TEXT
 from dissector.embedded.records import Decode
@@ -36,7 +36,7 @@ def as_json(
         value = getattr(exchange, each.name)
         if each.name not in _MESSAGES:
             is_time = each.name.endswith("_time") and value is not None
-            row[each.name] = _time(value) if is_time else value
+            row[each.name] = utc_text(value) if is_time else value
     row["display_filter"] = display_filter(exchange)
     for direction in Direction:
         row[direction.name.lower()] = _message(exchange, direction, secrets, decode)
@@ -47,14 +47,10 @@ def timeline_json(event: Event) -> dict[str, Any]:
     """A packet of a timeline."""
     packet = event.packet
     return {
-        "time": _time(packet.time), "capture": packet.capture, "packet": packet.number,
+        "time": utc_text(packet.time), "capture": packet.capture, "packet": packet.number,
         "sender": "client" if packet.is_from_client else "broker", "content": event.text,
         "is_problem": event.is_problem,
     }  # fmt: skip
-
-
-def _time(ns: int) -> str:
-    return f"{time_text(ns).replace(' ', 'T')}Z"
 
 
 def _message(

@@ -16,7 +16,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import UTC, date, datetime, tzinfo
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.display import presentation
@@ -88,9 +88,18 @@ def excerpt(text: str, longest: int = EXCERPT) -> str:
 
 def time_text(ns: int, digits: int = 9) -> str:
     """A time, in ns since 1970, as ``2026-11-21 03:10:11.123456789``, in `zone_name`."""
+    return _text(ns, presentation.zone())[: 20 + digits]
+
+
+def utc_text(ns: int) -> str:
+    """A time, in ns since 1970, as `export` writes it: ``2026-11-21T03:10:11.123456789Z``."""
+    return f"{_text(ns, UTC).replace(' ', 'T')}Z"
+
+
+def _text(ns: int, zone: tzinfo) -> str:
     second, fraction = divmod(ns, 10**9)
-    whole = datetime.fromtimestamp(second, presentation.zone()).strftime("%Y-%m-%d %H:%M:%S")
-    return f"{whole}.{fraction:09d}"[: 20 + digits]
+    whole = datetime.fromtimestamp(second, zone).strftime("%Y-%m-%d %H:%M:%S")
+    return f"{whole}.{fraction:09d}"
 
 
 def local_date(ns: int) -> date:

@@ -181,6 +181,8 @@ def test_times_in_a_zone(run: Run) -> None:
     rows = run("errors", QUOTAS, "--tz", "Asia/Tokyo", "--since", "13:18:20", "--format", "csv")
     assert "2026-11-21T04:18:27" in rows
     assert "2026-11-21T04:18:11" not in rows
+    shown = run("show", QUOTAS, "--tz", "Asia/Tokyo", "--limit", "1", "--format", "json")
+    assert '"request_time": "2026-11-21T04:17:35.080075399Z"' in shown
     assert "Did you mean Europe/Berlin?" in run("summary", QUOTAS, "--tz", "Berlin", status=2)
 
 
