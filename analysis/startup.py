@@ -18,8 +18,8 @@ without. Commands that need pandas call `allow_pandas` before they import PyArro
 imports the clients of stores such as S3, which no command uses: URLs are opened with fsspec.
 
 `defer_modules`: NumPy and PyArrow import modules of which most commands use nothing, or one
-function: masked arrays (no array is masked until one is made so), types for annotations, texts of
-documentation and a parser for them, TLS. `export` of a small capture takes 0.05 s less.
+function: masked arrays, types for annotations, documentation and its parser, TLS. `export` of a
+small capture takes 0.05 s less.
 
 `defer_functions`: at its import, `pyarrow.compute` makes 300 functions with their documentation, of
 which a command calls a few dozens. So they are made when they are first used: `export` of a

@@ -110,7 +110,7 @@ class Answer:
     function: Callable[..., pd.DataFrame] = field(repr=False)
     """From tables and options to a DataFrame."""
     arrow: Callable[..., pa.Table] = field(repr=False)
-    """From tables and options to an Arrow table; tables are none of Spark."""
+    """From tables, except DataFrames of Spark, and options to an Arrow table."""
     question: str
     place: int
     """Answers are listed in this order."""
@@ -206,10 +206,9 @@ def answer(
                 raise DissectorError(fault)
             return tables, options
 
-        def arrow(*arguments: Any, **options: Any) -> pa.Table:
+        def rows_of(tables: Tables, options: dict[str, Any]) -> pa.Table:
             from analysis.sql.query import connected, shaped
 
-            tables, options = bound(*arguments, **options)
             with connected(tables, declared.tables_for(options)) as connection:
                 rows = cast(Any, function)(connection, **options)
             given = declared.with_defaults(options)
@@ -217,6 +216,9 @@ def answer(
                 if variant.is_selected(given):
                     return shaped(rows, resolved(variant.columns))
             return shaped(rows, declared.columns, given.get("by", ()))
+
+        def arrow(*arguments: Any, **options: Any) -> pa.Table:
+            return rows_of(*bound(*arguments, **options))
 
         @wraps(function)
         def answered(*arguments: P.args, **options: P.kwargs) -> pd.DataFrame:
@@ -227,7 +229,7 @@ def answer(
                 from analysis.spark.answers import answer as answer_on_spark
 
                 return cast("pd.DataFrame", answer_on_spark(declared, tables, **given))
-            return frame(arrow(tables, **given))
+            return frame(rows_of(tables, given))
 
         answered.__annotations__["return"] = "pd.DataFrame"
 

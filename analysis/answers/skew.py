@@ -212,6 +212,7 @@ def _with_default(keys: pa.Table) -> pa.Table:
 
 
 _PLACED: Final = "keys_with_default_partition"
+"""Name of the rows of `_with_default` in queries."""
 
 
 def _frequent(top: int) -> str:

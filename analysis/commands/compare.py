@@ -121,7 +121,7 @@ def command(
 def _is_bad(changes: pa.Table, fail_on: str) -> bool:
     if fail_on == "worse":
         return True in changes["is_worse"].to_pylist()
-    return bool({"changed", "new", "gone"} & {*changes["change"].to_pylist()})
+    return any(change != "none" for change in changes["change"].to_pylist())
 
 
 def _profile(source: Input, output: Output, by: tuple[str, ...]) -> tuple[Profile, Coverage]:

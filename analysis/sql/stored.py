@@ -37,7 +37,7 @@ MEMORY: Final = 256 << 20
 THREADS: Final = 4
 """Most threads of DuckDB; each has buffers of its own."""
 SMALL: Final = 1 << 18
-"""A smaller file is read into memory: the plan of each query would read its footer."""
+"""Bytes. A smaller file is read into memory: the plan of each query would read its footer."""
 GROUP_ROWS: Final = 1 << 15
 """Approximate rows of a row group."""
 _STEP: Final = 1 << 20
