@@ -15,6 +15,7 @@ import pytest
 import dissector
 from analysis.answers import ANSWERS, Answer
 from analysis.sql import query as sql_query
+from analysis.sql import stored as module
 from analysis.sql.stored import stored
 from tests.analysis.answering import CAPTURES, capture
 
@@ -24,8 +25,13 @@ NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-static", "libr
 
 
 @pytest.mark.sampled(4)
+@pytest.mark.parametrize("small", [0, module.SMALL])
 @pytest.mark.parametrize("name", NAMES)
-def test_tables_on_disk_have_the_same_answers(name: str) -> None:
+def test_stored_tables_have_the_same_answers(
+    name: str, small: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are on disk, or in memory if they are small."""
+    monkeypatch.setattr(module, "SMALL", small)
     names = {table for answer in ANSWERS.values() for table in answer.tables}
     path = next(CAPTURES.glob(f"{name}.pcap*"))
     with stored(dissector.open_capture(path).stream(names), names) as tables:

@@ -207,9 +207,9 @@ def test_gssapi_tokens_of_another_protocol():
         assert out.kinds() == []
 
 
-DCE_RPC = bytes.fromhex(
-    "ffffffffff" "00080000" "00000006" "00000000" "0006" "463034752e56" "24001803010f160000300010"
-    "0b0d002800000000000a00000000000a5375622f4469726563741e0018030300"
+LIKE_PRODUCE = (
+    b"\xff" * 5 + bytes.fromhex("00080000" "0000" "0006" "00000000" "0006") + b"client"
+    + bytes.fromhex("2400") + b"\x18\x03" * 21
 )  # fmt: skip
 """Like a Produce 6 with correlation id 0, but for the records."""
 
@@ -218,8 +218,8 @@ DCE_RPC = bytes.fromhex(
 def test_zeros_are_not_the_response_to_a_request_with_the_id_0(zeros):
     dialogue = Dialogue()
     connection = dialogue.connect(handshake=False, broker=(1, 7777))
-    for at in range(len(DCE_RPC)):
-        connection.client(DCE_RPC[at : at + 1])
+    for at in range(len(LIKE_PRODUCE)):
+        connection.client(LIKE_PRODUCE[at : at + 1])
     connection.broker(framed(bytes(zeros) + b"\1" * 16))
     streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
     assert dissect(dialogue.packets, streams=streams).frames == []
