@@ -6,11 +6,12 @@ number or a time is never broken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -65,9 +66,36 @@ class Listing:
         self._is_wide = is_wide
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
         widths = self._widths()
         shown = self._shown(widths, options.max_width)
+        if sum(widths[index] + GAP for index in shown) - GAP <= options.max_width:
+            yield from self._lines(shown, widths, console)
+        else:
+            yield self._folded(shown, widths)
+        hidden = [column.name for i, column in enumerate(self._columns) if i not in shown]
+        if hidden:
+            yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}; {self._hint}", "dim")
+
+    def _lines(
+        self, shown: Sequence[int], widths: Sequence[int], console: Console
+    ) -> Iterator[Segment]:
+        """A line for each row. A table of rich takes a hundred times as long."""
+        heads = [Text(column.name, "dim") for column in self._columns]
+        places = [(index, widths[index], self._columns[index].number) for index in shown]
+        for row in (heads, *self._rows):
+            gap = ""
+            for index, width, is_number in places:
+                cell = row[index]
+                padding = " " * (width - cell.cell_len)
+                style = console.get_style(cell.style) if cell.style else None
+                text = padding + cell.plain if is_number else cell.plain + padding
+                yield Segment(gap + text, style)
+                gap = " " * GAP
+            yield Segment.line()
+
+    def _folded(self, shown: Sequence[int], widths: Sequence[int]) -> Table:
+        """A table with texts on several lines."""
+        table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
         for index in shown:
             column, width = self._columns[index], widths[index]
             is_whole = self._is_wide or not self._is_text(index)
@@ -80,10 +108,7 @@ class Listing:
             )
         for row in self._rows:
             table.add_row(*(row[index] for index in shown))
-        yield table
-        hidden = [column.name for i, column in enumerate(self._columns) if i not in shown]
-        if hidden:
-            yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}; {self._hint}", "dim")
+        return table
 
     def _widths(self) -> list[int]:
         heads = [Text(column.name) for column in self._columns]

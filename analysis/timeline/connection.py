@@ -11,26 +11,21 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-import numpy as np
-
 from analysis.input.passes import check_files, open_pass
 from analysis.timeline.exchange import (
     MARGIN,
+    ConnectionPackets,
     Event,
     Packet,
     Side,
     acknowledges,
     meaning,
-    packet_of,
     part_text,
     span,
 )
 from dissector.arrays import value
 from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
-from dissector.packets.block import PacketBlock
-from dissector.streams.flows import Assignment
-from dissector.streams.table import ConnectionTable
 
 MOST_PACKETS: Final = 50_000
 """Most packets of a conversation; the first ones."""
@@ -92,28 +87,6 @@ class _End(Side):
         return [message for message in self.messages[first:last] if message.end > low]
 
 
-@dataclass(slots=True)
-class _Packets:
-    """Collects the packets of a connection; `observe` is a `PacketObserver` of `Pipeline`."""
-
-    exchange: Exchange
-    captures: Sequence[str]
-    first: int
-    last: int
-    packets: list[Packet] = field(default_factory=list)
-
-    def observe(
-        self, block: PacketBlock, assignment: Assignment, connections: ConnectionTable
-    ) -> None:
-        if not len(block):
-            return
-        row = assignment.rows[assignment.slot >> 1]
-        is_chosen = (row == self.exchange.connection_id) & (block.time >= self.first)
-        index = np.flatnonzero(is_chosen & (block.time <= self.last))
-        for each in index[: MOST_PACKETS - len(self.packets)].tolist():
-            self.packets.append(packet_of(block, each, self.exchange, self.captures))
-
-
 def conversation(paths: Paths, exchanges: Sequence[Exchange], **options: Any) -> list[Event]:
     """The packets around exchanges of one connection. `options`: of `open_pass`.
 
@@ -121,10 +94,12 @@ def conversation(paths: Paths, exchanges: Sequence[Exchange], **options: Any) ->
     """
     files = check_files(paths)
     times = [time for exchange in exchanges for time in span(exchange)]
-    collected = _Packets(exchanges[0], files, min(times) - MARGIN, max(times) + MARGIN)
+    connection = exchanges[0].connection_id
+    spans = {connection: [(min(times) - MARGIN, max(times) + MARGIN)]}
+    collected = ConnectionPackets(exchanges[:1], files, spans, MOST_PACKETS)
     pipeline = open_pass(files, **options)
     pipeline.observe_packets(collected.observe)
-    return _events(exchanges, collected.packets, pipeline.encrypted_connections)
+    return _events(exchanges, collected.packets[connection], pipeline.encrypted_connections)
 
 
 def _events(

@@ -6,7 +6,8 @@ connection between the first byte of the request and the acknowledgement of the 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -122,18 +123,24 @@ def part_text(begin: int, end: int, size: int) -> str:
     return f"all {size:,} bytes" if whole else f"bytes {begin + 1:,} to {end:,}"
 
 
-@dataclass(slots=True)
-class Timelines:
-    """Collects the packets of exchanges; `observe` is a `PacketObserver` of `Pipeline`."""
+class ConnectionPackets:
+    """Collects packets of connections; `observe` is a `PacketObserver` of `Pipeline`."""
 
-    exchanges: Sequence[Exchange]
-    captures: Sequence[str]
-    """Names of the files."""
-    packets: list[list[Packet]] = field(init=False)
-    """Those of each exchange, in the order of the capture."""
-
-    def __post_init__(self) -> None:
-        self.packets = [[] for _ in self.exchanges]
+    def __init__(
+        self, exchanges: Sequence[Exchange], captures: Sequence[str],
+        spans: Mapping[int, Sequence[tuple[int, int]]], most: int = sys.maxsize,
+    ) -> None:  # fmt: skip
+        """`exchanges`: at least one of each connection. `captures`: names of the files. `spans`: by
+        connection, times between which its packets are collected: ns, ascending, without overlaps.
+        `most`: packets of a connection to collect."""
+        self.packets: dict[int, list[Packet]] = {connection: [] for connection in spans}
+        """By connection, in the order of the capture."""
+        self._clients = {
+            each.connection_id: endpoint(each.client_ip, each.client_port) for each in exchanges
+        }
+        self._captures = captures
+        self._spans = {each: np.array(times, np.int64) for each, times in spans.items()}
+        self._most = most
 
     def observe(
         self, block: PacketBlock, assignment: Assignment, connections: ConnectionTable
@@ -142,42 +149,61 @@ class Timelines:
         if not len(block):
             return
         row = assignment.rows[assignment.slot >> 1]
-        for exchange, packets in zip(self.exchanges, self.packets, strict=True):
-            first, last = span(exchange)
-            near = (block.time >= first - MARGIN) & (block.time <= last + MARGIN)
-            for index in np.flatnonzero(near & (row == exchange.connection_id)).tolist():
-                packets.append(packet_of(block, index, exchange, self.captures))
+        ids = np.array([*self._spans], np.int64)
+        index = np.flatnonzero(np.isin(row, ids))
+        index = index[np.argsort(row[index], kind="stable")]
+        begin, end = np.searchsorted(row[index], [ids, ids + 1])
+        for connection, first, last in zip(ids.tolist(), begin.tolist(), end.tolist(), strict=True):
+            packets, spans = self.packets[connection], self._spans[connection]
+            chosen = index[first:last]
+            time = block.time[chosen]
+            span = spans[:, 0].searchsorted(time, side="right") - 1
+            chosen = chosen[(span >= 0) & (time <= spans[span, 1])]
+            for each in chosen[: self._most - len(packets)].tolist():
+                packets.append(self._packet(block, each, connection))
 
-    def events(self, encrypted: Collection[int]) -> list[list[Event]]:
-        """The timeline of each exchange. `encrypted`: the connection_id of TLS connections."""
-        return [
-            list(_events(exchange, packets, exchange.connection_id in encrypted))
-            for exchange, packets in zip(self.exchanges, self.packets, strict=True)
-        ]
-
-
-def packet_of(
-    block: PacketBlock, index: int, exchange: Exchange, captures: Sequence[str]
-) -> Packet:
-    """A packet of a block. `exchange`: one of its connection; `captures`: names of the files."""
-    source = (block.src_high[index], block.src_low[index], block.src_port[index])
-    flags = int(block.flags[index])
-    return Packet(
-        int(block.time[index]), captures[int(block.capture[index])], int(block.number[index]),
-        tuple(map(int, source)) == endpoint(exchange.client_ip, exchange.client_port),
-        int(block.seq[index]) + (flags & SYN != 0),
-        int(block.ack[index]) if flags & ACK else None,
-        int(block.length[index]), flags, int(block.window[index]),
-    )  # fmt: skip
+    def _packet(self, block: PacketBlock, index: int, connection: int) -> Packet:
+        source = (block.src_high[index], block.src_low[index], block.src_port[index])
+        flags = int(block.flags[index])
+        return Packet(
+            int(block.time[index]), self._captures[int(block.capture[index])],
+            int(block.number[index]), tuple(map(int, source)) == self._clients[connection],
+            int(block.seq[index]) + (flags & SYN != 0),
+            int(block.ack[index]) if flags & ACK else None,
+            int(block.length[index]), flags, int(block.window[index]),
+        )  # fmt: skip
 
 
 def timelines(paths: Paths, exchanges: Sequence[Exchange], **options: Any) -> list[list[Event]]:
     """The timeline of each exchange. `options`: of `open_pass`. Raises CaptureError."""
     files = check_files(paths)
-    collected = Timelines(exchanges, files)
+    collected = ConnectionPackets(exchanges, files, _near(exchanges))
     pipeline = open_pass(files, **options)
     pipeline.observe_packets(collected.observe)
-    return collected.events(pipeline.encrypted_connections)
+    times = {
+        connection: np.array([packet.time for packet in packets], np.int64)
+        for connection, packets in collected.packets.items()
+    }
+    events = []
+    for exchange in exchanges:
+        connection = exchange.connection_id
+        first, last = span(exchange)
+        is_near = (times[connection] >= first - MARGIN) & (times[connection] <= last + MARGIN)
+        packets = [collected.packets[connection][each] for each in np.flatnonzero(is_near)]
+        events.append([*_events(exchange, packets, connection in pipeline.encrypted_connections)])
+    return events
+
+
+def _near(exchanges: Sequence[Exchange]) -> dict[int, list[tuple[int, int]]]:
+    """The times around the exchanges of each connection, as `ConnectionPackets` takes them."""
+    near: dict[int, list[tuple[int, int]]] = {}
+    for exchange in sorted(exchanges, key=span):
+        first, last = span(exchange)
+        spans = near.setdefault(exchange.connection_id, [])
+        if spans and first - MARGIN <= spans[-1][1]:
+            first, last = spans[-1][0] + MARGIN, max(spans.pop()[1] - MARGIN, last)
+        spans.append((first - MARGIN, last + MARGIN))
+    return near
 
 
 def span(exchange: Exchange) -> tuple[int, int]:
