@@ -27,7 +27,9 @@ def intermediate_table(name: str, query: Callable[[], str]) -> str:
 
 
 def create_intermediate_tables(connection: duckdb.DuckDBPyConnection, query: str) -> None:
-    """Create the tables that a query names, unless the connection has them."""
+    """Create the tables that a query names, directly or by others, unless the connection has
+    them."""
     for name, rows in _QUERIES.items():
         if name in query:
+            create_intermediate_tables(connection, rows())
             connection.execute(f"create temp table if not exists {name} as {rows()}")

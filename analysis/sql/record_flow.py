@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.sql.expressions import SOFTWARE, literals, mapped
+from analysis.sql.intermediate import intermediate_table
 
 ACTIONS: Final = {"Produce": "produces", "Fetch": "consumes", "ShareFetch": "consumes"}
 REPLICATES: Final = "replicates"
@@ -25,7 +26,7 @@ MEMBERSHIP: Final = (
 """Requests of a member to its coordinator. Other group requests may come from non-members."""
 
 
-GROUPS_OF_READERS: Final = f"""(
+_GROUPS_OF_READERS: Final = f"""
   with spans as (
     select connection_id, client_ip, client_id, min(time) as since, max(time) as until
     from partitions join (
@@ -65,7 +66,8 @@ GROUPS_OF_READERS: Final = f"""(
   select connection_id, topic, partition, group_id, min(nth) as nth from (
     from candidates
     qualify rank = min(rank) over (partition by connection_id, topic, partition))
-  group by all)"""
+  group by all"""
+GROUPS_OF_READERS: Final = intermediate_table("groups_of_readers", lambda: _GROUPS_OF_READERS)
 """SQL: the groups for which each connection reads each partition.
 
 Needs `partitions` and `exchanges`.
