@@ -80,12 +80,8 @@ def _merged(topology: pd.DataFrame) -> pd.DataFrame:
     """One row per topic, action and client id (with its groups), by descending bytes."""
     named = topology.assign(client_id=topology["client_id"].fillna(NO_CLIENT_ID))
     by_id = named.groupby(["topic", "action", "client_id", "groups"], dropna=False, sort=False)
-    merged = by_id.agg(
-        addresses=("client", "nunique"),
-        requests=("requests", "sum"),
-        records=("records", lambda counts: counts.sum(min_count=1)),
-        bytes=("bytes", "sum"),
-    )
+    sums = by_id[["requests", "records", "bytes"]].sum(min_count=1)
+    merged = sums.assign(addresses=by_id["client"].nunique())
     sorted_ = merged.reset_index().sort_values("bytes", ascending=False, kind="stable")
     return sorted_.reset_index(drop=True)
 
