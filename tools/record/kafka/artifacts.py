@@ -19,21 +19,14 @@ CACHE = (
 )
 
 KAFKA_4 = "4.4.0"
-KAFKA_STREAMS = "4.3.1"
-"""Kafka Streams 4.4.0 is not on Maven Central, nor are its tools."""
 KAFKA_3 = "3.9.2"
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>recorder</groupId><artifactId>x</artifactId><version>1</version>
 <dependencies>{dependencies}</dependencies></project>
 """
-# kafka-tools-api 4.4.0 is named by kafka_2.13's pom but is not on Maven Central; the broker runs
-# without it.
 DEPENDENCY = """<dependency>
-<groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
-<exclusions><exclusion>
-<groupId>org.apache.kafka</groupId><artifactId>kafka-tools-api</artifactId>
-</exclusion></exclusions></dependency>
+<groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>
 """
 COPY_ONE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 COPY = f"{COPY_ONE}-dependencies"
@@ -128,12 +121,12 @@ def plugin(classpath: str, program: str) -> str:
 
 def streams() -> str:
     """Class path of Kafka Streams."""
-    return maven(f"org.apache.kafka:kafka-streams:{KAFKA_STREAMS}", "org.slf4j:slf4j-nop:1.7.36")
+    return maven(f"org.apache.kafka:kafka-streams:{KAFKA_4}", "org.slf4j:slf4j-nop:1.7.36")
 
 
 def tools() -> str:
     """Class path of the tools that an administrator has."""
-    return maven(f"org.apache.kafka:kafka-tools:{KAFKA_STREAMS}", "org.slf4j:slf4j-nop:1.7.36")
+    return maven(f"org.apache.kafka:kafka-tools:{KAFKA_4}", "org.slf4j:slf4j-nop:1.7.36")
 
 
 def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:

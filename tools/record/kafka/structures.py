@@ -18,9 +18,8 @@ from tools.record.kafka import artifacts
 
 VECTORS = Path(__file__).parents[3] / "tests" / "data" / "structure_vectors.jsonl.gz"
 SEED = "4"
-STREAMS = "org.apache.kafka:kafka-streams:4.3.1"
-# The newest that is on Maven Central.
-CONNECT = "org.apache.kafka:connect-runtime:3.9.2"
+STREAMS = f"org.apache.kafka:kafka-streams:{artifacts.KAFKA_4}"
+CONNECT = f"org.apache.kafka:connect-runtime:{artifacts.KAFKA_4}"
 
 
 def lines(class_path: str, program: str, *arguments: str) -> str:

@@ -49,9 +49,16 @@ KINDS = {
 
 
 @contextmanager
-def orders(recording: Recording, java: str, topics: str = "orders:6:1") -> Iterator[Cluster]:
-    """One node, and a topic of six partitions with records in it."""
-    with Cluster(recording, KAFKA_4, artifacts.broker(KAFKA_4), settings=SOON) as cluster:
+def orders(
+    recording: Recording, java: str, topics: str = "orders:6:1", plugin: str | None = None
+) -> Iterator[Cluster]:
+    """One node, and a topic of six partitions with records in it. `plugin`: of the broker, which
+    keeps topologies."""
+    broker, settings = artifacts.broker(KAFKA_4), SOON
+    if plugin is not None:
+        broker = artifacts.plugin(broker, plugin)
+        settings = SOON | {"group.streams.topology.description.plugin.class": plugin}
+    with Cluster(recording, KAFKA_4, broker, settings=settings) as cluster:
         clients.java(recording, java, "Topics", cluster.bootstrap, *topics.split())
         clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "60", "40")
         yield cluster
@@ -141,12 +148,13 @@ def kafka_4_group_streams() -> None:
     java = artifacts.client(KAFKA_4)
     artifacts.broker(KAFKA_4)
     about = (
-        f"a streams group (KIP-1071) of Kafka Streams {artifacts.KAFKA_STREAMS}: a member killed"
+        f"a streams group (KIP-1071) of Kafka Streams {KAFKA_4}: a member killed; the broker asks "
+        "for the topology"
     )
     command, _ = clients.in_java(streams, "WordCount")
     with (
         Recording("kafka-4-group-streams", about) as recording,
-        orders(recording, java, "orders:2:1 counted:1:1") as cluster,
+        orders(recording, java, "orders:2:1 counted:1:1", "Topologies") as cluster,
     ):
         given = [*command, cluster.bootstrap, "orders", "counter"]
         recording.start("w1", [*given, "16", str(recording.work / "w1")])
