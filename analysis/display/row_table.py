@@ -81,9 +81,13 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
     names = [printable(name) for name in rows.column_names]
     width = max(map(len, names))
     for index, row in enumerate(zip(*columns, strict=True)):
-        yield Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
-        for name, value in zip(names, row, strict=True):
-            yield Text.assemble((f"  {name:<{width}}  ", "dim"), value)
+        head = Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
+        lines = [
+            Text.assemble((f"  {name:<{width}}  ", "dim"), value)
+            for name, value in zip(names, row, strict=True)
+        ]
+        # To print a text takes longer than to make it.
+        yield Text("\n").join([head, *lines])
 
 
 def dated(rows: pa.Table, by: Sequence[str]) -> pa.Table:
