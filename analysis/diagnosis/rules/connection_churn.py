@@ -48,7 +48,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             sentence=f"{capital(client(name))} opened {row['connections']:,} connections in "
             f"{case.span_ms(name) / 1000:,.0f} s",
             evidence=f"Reconnects: {row['reconnects']:,}. Connections that ended with a reset: "
-            f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:.1f} for "
+            f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:,.1f} for "
             "each connection.",
             numbers={n: row[n] for n in names},
             cause="the application creates a client object for each operation, restarts all the "

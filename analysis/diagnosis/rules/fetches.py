@@ -75,7 +75,7 @@ def _finding(
         severity=severity,
         subject=client(name),
         clients=known([name]),
-        sentence=f"{capital(client(name))} {does}: {row['per_second']:.0f} requests a second",
+        sentence=f"{capital(client(name))} {does}: {row['per_second']:,.0f} requests a second",
         evidence=f"{counted(row['requests'], 'Fetch')}. {detail}",
         numbers={n: row[n] for n in names},
         cause=cause,

@@ -62,7 +62,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
             subject=f"broker {row['broker']}",
             sentence=f"Broker {row['broker']} leads {percent(part)} of the partitions",
             evidence=f"It leads {row['leads']:,} of {row['partitions']:,} partitions in Metadata, "
-            f"{times:.1f} times the mean of {row['brokers']:,} brokers.",
+            f"{times:,.1f} times the mean of {row['brokers']:,} brokers.",
             numbers={name: row[name] for name in ("broker", "leads")},
             cause="brokers restarted and did not get their leaders back, or replicas are assigned "
             "unevenly",

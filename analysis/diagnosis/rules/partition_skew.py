@@ -66,7 +66,7 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         sentence=f"Partition {row['partition']} carries {percent(row['share_percent'])} of topic "
         f"`{topic}`",
         evidence=f"The partition has {row['produced_records'] or 0:,} of {records:,} produced "
-        f"records, and {row['ratio']:.1f} times the mean bytes of {row['partition_count']:,} "
+        f"records, and {row['ratio']:,.1f} times the mean bytes of {row['partition_count']:,} "
         f"partitions. Producers: {listed(clients)}.",
         numbers={name: row[name] for name in names},
         cause="most records have the same key, or the producer names the partition",
