@@ -82,6 +82,7 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
             if writing:
                 writing.result()
             writing = encoder.submit(_encode, writer, schema, group)
+            del group  # so that its memory is free once it is encoded
         if writing:
             writing.result()
 
