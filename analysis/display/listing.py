@@ -79,7 +79,7 @@ class Listing:
     def _lines(
         self, shown: Sequence[int], widths: Sequence[int], console: Console
     ) -> Iterator[Segment]:
-        """A line for each row. A table of rich takes a hundred times as long."""
+        """A line for each row. A table of rich takes more than ten times as long."""
         heads = [Text(column.name, "dim") for column in self._columns]
         places = [(index, widths[index], self._columns[index].number) for index in shown]
         for row in (heads, *self._rows):
