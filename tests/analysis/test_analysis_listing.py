@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pytest
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from analysis.answers import ANSWERS
@@ -161,3 +162,24 @@ def test_a_number_is_never_cut(width: int, numbers: int) -> None:
     assert head.startswith("API")
     cells = first.split()[1:]
     assert cells == [each.plain for each in row[1:]][:numbers]
+
+
+def test_lines_are_those_of_a_table_of_rich() -> None:
+    columns = [Column("name"), Column("数", number=True), Column("time", is_whole=True)]
+    rows = [
+        [Text("日本語"), Text("1"), Text("03:10:11")],
+        [Text("e\u0301 and a space"), Text("1,234.5"), Text("-", "dim")],
+        [Text(""), Text("-", "bold red"), Text("x")],
+    ]
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for column in columns:
+        table.add_column(column.name, justify="right" if column.number else "left")
+    for row in rows:
+        table.add_row(*row)
+    printed = []
+    for shown in (table, Listing(columns, rows)):
+        console = Console(width=60, color_system=None)
+        with console.capture() as captured:
+            console.print(shown)
+        printed.append([line.rstrip() for line in captured.get().splitlines()])
+    assert printed[0] == printed[1]

@@ -29,6 +29,15 @@ def test_the_first_query_creates_the_table(monkeypatch: pytest.MonkeyPatch) -> N
         assert connection.sql(f"from {name}").fetchall() == [(6,)]
 
 
+def test_a_table_may_read_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_QUERIES", {})
+    sums = intermediate_table("sums", lambda: f"select sum(x) as x from {fives}")
+    fives = intermediate_table("fives", lambda: "select 5 as x")
+    with duckdb.connect() as connection:
+        create_intermediate_tables(connection, f"from {sums}")
+        assert connection.sql(f"from {sums}").fetchall() == [(5,)]
+
+
 def test_answers_share_the_parts_of_latencies() -> None:
     with connected(made(exchanges=[exchange(latency_ms=3.0)]), ("exchanges", "batches")) as tables:
         query = f"select net_ms from {exchanges_with_parts()}"

@@ -33,6 +33,17 @@ def texts(events: list[Event]) -> list[tuple[int, str, str]]:
     ]
 
 
+def test_many_exchanges_have_the_timelines_that_each_has_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("analysis.timeline.exchange.MARGIN", 10**8)
+    path = CAPTURES / "kafka-4-net-loss.pcap.zst"
+    exchanges = [*open_capture(path).exchanges()][::17]
+    together = timelines(path, exchanges)
+    assert all(together)
+    assert together == [timelines(path, [exchange])[0] for exchange in exchanges]
+
+
 def test_segments_acknowledgements_and_retransmissions(tmp_path: Path) -> None:
     dialogue = Dialogue()
     connection = dialogue.connect()
