@@ -16,6 +16,7 @@ import argparse
 import hashlib
 import json
 import math
+import os
 import shutil
 from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
@@ -98,6 +99,7 @@ def ready(specification: Input) -> Content:
     DATA.mkdir(exist_ok=True)
     content = make(specification, digest)
     note.write_text(json.dumps(asdict(content), indent=1))
+    os.sync()  # else the disk writes while programs are measured
     return content
 
 
