@@ -92,6 +92,8 @@ threads = Path("/proc/self/task")
 print(len([*threads.iterdir()]) if threads.exists() else 1)
 import pyarrow
 print(pyarrow.default_memory_pool().backend_name)
+from numpy._core._multiarray_umath import _get_madvise_hugepage
+print(_get_madvise_hugepage())
 """
 
 
@@ -101,14 +103,14 @@ print(pyarrow.default_memory_pool().backend_name)
 def test_a_command_configures_libraries(
     monkeypatch: pytest.MonkeyPatch, chosen: dict[str, str], expected: str
 ) -> None:
-    for name in ("OPENBLAS_NUM_THREADS", MEMORY_POOL):
+    for name in ("NUMPY_MADVISE_HUGEPAGE", "OPENBLAS_NUM_THREADS", MEMORY_POOL):
         monkeypatch.delenv(name, raising=False)
     for name, value in chosen.items():
         monkeypatch.setenv(name, value)
     result = subprocess.run(
         [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
     )
-    assert result.stdout.splitlines()[1:] == ["1", expected]
+    assert result.stdout.splitlines()[1:] == ["1", expected, "False"]
 
 
 @pytest.mark.parametrize("command", [["export"], ["sql", "FROM brokers"], ["summary"]])
