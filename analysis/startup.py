@@ -4,9 +4,9 @@
 matrices to multiply. No command multiplies matrices: `export` of a small capture took 0.32 s of
 processor time with these threads, and 0.21 s without. PyArrow's own allocator keeps memory that
 NumPy could use: with that of the system, the peak of 800,000 packets is 270 MB instead of 310 MB.
-NumPy asks for huge pages (2 MB) for large arrays; if memory is fragmented, Linux moves other pages
-before it can give them. Behind a program with 1.5 GB, `export` of 1 GB took 0.70 s with huge pages
-and 0.51 s without them; the peak was 230 and 213 MB.
+NumPy asks for huge pages (2 MB) for large arrays. On a virtual machine, right after a program with
+1.5 GB, `export` of 1 GB took 0.70 s with huge pages and 0.51 s without them; the peak was 230 and
+213 MB.
 
 `shorten_turns`: while one thread runs Python, another waits up to 5 ms for its turn. A thread that
 reads or writes blocks needs many short turns: with 1 ms, `export` of 1 GB takes 3 % less time.

@@ -157,8 +157,8 @@ class ConnectionPackets:
             packets, spans = self.packets[connection], self._spans[connection]
             chosen = index[first:last]
             time = block.time[chosen]
-            span = spans[:, 0].searchsorted(time, side="right") - 1
-            chosen = chosen[(span >= 0) & (time <= spans[span, 1])]
+            latest = spans[:, 0].searchsorted(time, side="right") - 1
+            chosen = chosen[(latest >= 0) & (time <= spans[latest, 1])]
             for each in chosen[: self._most - len(packets)].tolist():
                 packets.append(self._packet(block, each, connection))
 
@@ -199,10 +199,11 @@ def _near(exchanges: Sequence[Exchange]) -> dict[int, list[tuple[int, int]]]:
     near: dict[int, list[tuple[int, int]]] = {}
     for exchange in sorted(exchanges, key=span):
         first, last = span(exchange)
+        begin, end = first - MARGIN, last + MARGIN
         spans = near.setdefault(exchange.connection_id, [])
-        if spans and first - MARGIN <= spans[-1][1]:
-            first, last = spans[-1][0] + MARGIN, max(spans.pop()[1] - MARGIN, last)
-        spans.append((first - MARGIN, last + MARGIN))
+        if spans and begin <= spans[-1][1]:
+            begin, end = spans[-1][0], max(spans.pop()[1], end)
+        spans.append((begin, end))
     return near
 
 
