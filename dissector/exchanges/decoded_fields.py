@@ -25,12 +25,12 @@ from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
 from dissector.exchanges.columns import dictionary_codes, masked, take_rows
 from dissector.exchanges.ordering import ordered
-from dissector.packets.block import Int64
+from dissector.packets.block import Bytes, Int64
 from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Direction
-from dissector.streams.byteview import ByteView, ContiguousBytes
+from dissector.streams.byteview import ByteView, ContiguousBytes, copy_ranges
 
 Bools = NDArray[np.bool_]
 Values: TypeAlias = "Int64 | slice"
@@ -278,33 +278,53 @@ def texts(spaces: Sequence[ByteView], space: Int64, at: Int64, length: Int64) ->
     UTF-8 are shown as ``\\xNN``.
     """
     codes = np.zeros(len(at), np.int32)
-    number: dict[bytes, int] = {}
+    distinct: list[Bytes] = []
+    sizes: list[Int64] = []
     size = np.maximum(length, 0)
     for index, each in enumerate(spaces):
         is_here = space == index
         if not is_here.any():
             continue
         members = slice(None) if is_here.all() else np.flatnonzero(is_here)
-        code, distinct = _words(each, at[members], size[members])
-        numbers = [number.setdefault(word, len(number)) for word in distinct]
-        codes[members] = np.array(numbers, np.int32).take(code)
-    words = [word.decode("utf-8", "backslashreplace") for word in number]
-    codes_or_null = masked(codes, length < 0)
-    return pa.DictionaryArray.from_arrays(codes_or_null, pa.array(words, pa.string()), safe=False)
+        code, words, word_size = _words(each, at[members], size[members])
+        codes[members] = code + sum(map(len, sizes))
+        distinct.append(words)
+        sizes.append(word_size)
+    words = np.concatenate([np.zeros(0, np.uint8), *distinct])
+    word_size = np.concatenate([np.zeros(0, np.int64), *sizes])
+    if len(distinct) > 1:  # two spaces may have the same words
+        start = np.cumsum(word_size) - word_size
+        code, words, word_size = _words(ContiguousBytes(words), start, word_size)
+        codes = code.take(codes)
+    strings = _strings(words, word_size)
+    return pa.DictionaryArray.from_arrays(masked(codes, length < 0), strings, safe=False)
 
 
-def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32], list[bytes]]:
-    """A code for the bytes of each of n ranges, and the bytes of each code."""
+def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32], Bytes, Int64]:
+    """A code for the bytes of each of n ranges; the bytes of all codes, one after the other, and
+    their lengths."""
     if isinstance(space, ContiguousBytes):
         data, at, length = space.data, np.ascontiguousarray(at), np.ascontiguousarray(length)
     else:
         data, offsets = space.take(at, length)
         at = offsets[:-1]
     code, first = np.empty(len(at), np.int32), np.empty(len(at), np.int64)
-    count = _native.number_words(data, at, length, _native.HASH_KEY, code, first)
-    first = first[:count]
-    ranges = zip(at[first].tolist(), length[first].tolist(), strict=True)
-    return code, [data[begin : begin + size].tobytes() for begin, size in ranges]
+    first = first[: _native.number_words(data, at, length, _native.HASH_KEY, code, first)]
+    size = length[first]
+    words = np.empty(int(size.sum()), np.uint8)
+    copy_ranges(data, at[first], size, words)
+    return code, words, size
+
+
+def _strings(data: Bytes, length: Int64) -> pa.Array:
+    """The texts in `data`, one after the other."""
+    offsets = np.zeros(len(length) + 1, np.int32)
+    np.cumsum(length, out=offsets[1:])
+    if len(data) and data.max() >= 0x80:
+        ranges = pairwise(offsets.tolist())
+        words = [data[begin:end].tobytes() for begin, end in ranges]
+        return pa.array([word.decode("utf-8", "backslashreplace") for word in words], pa.string())
+    return pa.StringArray.from_buffers(len(length), pa.py_buffer(offsets), pa.py_buffer(data))
 
 
 def _uuids(space: ByteView, at: Int64, known: Bools) -> pa.Array:

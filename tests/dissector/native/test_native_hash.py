@@ -96,9 +96,10 @@ def test_codes_do_not_depend_on_the_key(monkeypatch: pytest.MonkeyPatch) -> None
     at = np.cumsum(length) - length
     for key in (1, 2, 3):
         monkeypatch.setattr(_native, "HASH_KEY", np.full(2, key, np.uint64))
-        codes, distinct = decoded_fields._words(ContiguousBytes(data), at, length)
-        assert distinct == list(dict.fromkeys(words))
-        assert [distinct[code] for code in codes.tolist()] == words
+        result = decoded_fields.texts([ContiguousBytes(data)], np.zeros_like(at), at, length)
+        text = [word.decode("utf-8", "backslashreplace") for word in words]
+        assert result.dictionary.to_pylist() == list(dict.fromkeys(text))
+        assert result.to_pylist() == text
 
 
 def test_the_key_is_another_one_in_each_process() -> None:
