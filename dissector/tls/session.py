@@ -11,9 +11,10 @@ EncryptedExtensions, which state whether the server accepts it. If not, it is di
 client sends the data again.
 
 A record authenticates with its number in the epoch. After lost records, the next numbers are tried,
-and those of the next epoch: the number that opens the record gives the number of lost records. The
-length of their plaintext is unknown, so the plaintext after them is marked as a new beginning. An
-end is abandoned if too many of its records do not open.
+as many as records fit into the lost bytes, and those of the next epoch: the number that opens the
+record gives the number of lost records. The length of their plaintext is unknown, so the plaintext
+after them is marked as a new beginning. An end is abandoned if too many records in a row do not
+open.
 """
 
 from __future__ import annotations
@@ -51,9 +52,13 @@ if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
 NUMBERS = 64
-"""Consecutive records that may be lost."""
+"""Numbers that are tried for any record. Each record that opens allows as many later attempts."""
+ATTEMPTS = 1 << 17
+"""Attempts beyond these, of an end: about a second if all of them fail, as behind crafted holes."""
+SMALLEST = 22
+"""Bytes of a record with one byte of data (RFC 8446, section 5.2), except with CCM_8."""
 REJECTS = 64
-"""Positions without a valid record before an end is abandoned."""
+"""Consecutive positions without a valid record before an end is abandoned."""
 WAITING_LIMIT = 1 << 18
 """Bytes that may be buffered, of both ends, for the peer's handshake or for the key log."""
 MESSAGE_LIMIT = 1 << 18
@@ -91,6 +96,8 @@ class _Side:
     """Number of the next record in its epoch."""
     position: int = 0
     """Position of the next plaintext."""
+    attempts: int = ATTEMPTS
+    """Remaining attempts beyond `NUMBERS` for a record."""
     rejects: int = 0
     is_misfit: bool = False
     """Whether no record of an epoch opens, nor the first one, before which no byte is missing."""
@@ -287,7 +294,8 @@ class TlsSession:
         if opened is None:
             self._not_opened(side, record)
             return
-        side.is_misfit = False
+        side.is_misfit, side.rejects = False, 0
+        side.attempts = min(side.attempts + NUMBERS, ATTEMPTS)
         self._report_lost(side, record.at)
         side.reader.accept(record)
         content, data = opened
@@ -309,24 +317,35 @@ class TlsSession:
             return opened
         if self._may_be_early(side):
             return None
-        for sequence in range(side.sequence + 1, side.sequence + NUMBERS):
-            opened = side.opener.open(record, sequence)
-            if opened is not None:
-                self._missed(side)
-                side.sequence = sequence + 1
-                return opened
+        sequence, opened = self._attempt(side, record, side.opener, side.sequence + 1)
+        if opened is not None:
+            self._missed(side)
+            side.sequence = sequence + 1
+            return opened
         following = self._following(side)
         if following is None:
             return None
-        for sequence in range(NUMBERS):
-            opened = following[0].open(record, sequence)
+        sequence, opened = self._attempt(side, record, following[0], 0)
+        if opened is not None:
+            if sequence or side.epoch != 1:
+                self._missed(side)
+            self._advance(side)
+            side.sequence = sequence + 1
+        return opened
+
+    def _attempt(
+        self, side: _Side, record: TlsRecord, opener: Opener, first: int
+    ) -> tuple[int, tuple[int, bytes] | None]:
+        """The number, from `first` on, that opens a record; and content type and plaintext."""
+        lost_at = side.reader.lost_at
+        lost = 0 if lost_at is None else record.at - lost_at
+        count = NUMBERS + min(lost // SMALLEST, side.attempts)
+        for sequence in range(first, first + count):
+            opened = opener.open(record, sequence)
             if opened is not None:
-                if sequence or side.epoch != 1:
-                    self._missed(side)
-                self._advance(side)
-                side.sequence = sequence + 1
-                return opened
-        return None
+                break
+        side.attempts -= max(sequence - first - NUMBERS, 0)
+        return sequence, opened
 
     def _missed(self, side: _Side) -> None:
         """Note lost records: their plaintext, and the remainder of a message, are unknown."""

@@ -306,6 +306,61 @@ def test_many_pieces_lost(made):
         assert_right_or_absent(made, session, texts)
 
 
+@pytest.fixture(scope="module", params=["TLSv1_2", "TLSv1_3"])
+def long(request, folder) -> Dialogue:
+    """A record of 50 bytes for each of many messages of the client."""
+    rng = random.Random(11)
+    messages = [(CLIENT, rng.randbytes(50)) for _ in range(700)]
+    return talk(folder, contexts(folder, request.param), messages)
+
+
+def records_of(made: Dialogue, end: int) -> list[Part]:
+    """The records of one end, behind its handshake."""
+    parts = [part for part in placed(made.wire) if part[0] == end]
+    return parts[-len(made.plain[end]) // 50 :]
+
+
+def test_more_lost_records_than_are_always_tried(long):
+    lost = records_of(long, CLIENT)[100:600]
+    parts = [part for part in placed(long.wire) if part not in lost]
+    session, texts = decrypted(parts, KeyLog(long.keys))
+    assert texts[CLIENT] == [long.plain[CLIENT][:5000], long.plain[CLIENT][30000:]]
+    assert [problem.kind for problem in session.problems] == ["tls_lost_records"]
+
+
+def test_damage_now_and_then_does_not_add_up(long):
+    damaged = records_of(long, CLIENT)[::8]
+    parts = [
+        (end, at, data[:-1] + bytes([data[-1] ^ 1]) if (end, at, data) in damaged else data)
+        for end, at, data in placed(long.wire)
+    ]
+    session, texts = decrypted(parts, KeyLog(long.keys))
+    assert sum(map(len, texts[CLIENT])) == 50 * (700 - len(damaged))
+    assert {problem.kind for problem in session.problems} == {"tls_lost_records"}
+    assert len(session.problems) == len(damaged)
+
+
+def test_a_damaged_length_takes_no_other_record_with_it(long):
+    target = records_of(long, CLIENT)[300]
+    parts = [
+        (end, at, data[:3] + b"\x10" + data[4:] if (end, at, data) == target else data)
+        for end, at, data in placed(long.wire)
+    ]
+    _, texts = decrypted(parts, KeyLog(long.keys))
+    assert texts[CLIENT] == [long.plain[CLIENT][:15000], long.plain[CLIENT][15050:]]
+
+
+def test_records_behind_a_hole_that_begin_inside_segments(long):
+    begin, end = (records_of(long, CLIENT)[at][1] for at in (100, 110))
+    stream = b"".join(data for side, data in long.wire if side == CLIENT)
+    server = [part for part in placed(long.wire) if part[0] == SERVER]
+    segments = [(CLIENT, at, stream[at : at + 1448]) for at in range(end - 20, len(stream), 1448)]
+    parts = [*server, (CLIENT, 0, stream[: begin + 20]), *segments]
+    session, texts = decrypted(parts, KeyLog(long.keys))
+    assert texts[CLIENT] == [long.plain[CLIENT][:5000], long.plain[CLIENT][5500:]]
+    assert [problem.kind for problem in session.problems] == ["tls_lost_records"]
+
+
 def test_flipped_bytes_never_give_wrong_ones(made):
     rng = random.Random(5)
     parts = placed(made.wire, 1448)
