@@ -75,17 +75,25 @@ class BlockProblems:
                 stream, at, size, time=self._last_time(stream),
             )  # fmt: skip
 
+    def behind_hole(self, stream: int, position: int) -> int:
+        """A position, or that of the next byte if it is missing."""
+        index = self._segment(stream, position)
+        return position if index is None else max(position, int(self._segments.at[index]))
+
     def _time(self, stream: int, position: int | None) -> int:
         """When the byte at a position, or the next byte that is not missing, became readable."""
-        segments = self._segments
-        if position is None:
-            return self._last_time(stream)
+        index = None if position is None else self._segment(stream, position)
+        return self._last_time(stream) if index is None else int(self._segments.time[index])
+
+    def _segment(self, stream: int, position: int) -> int | None:
+        """Index of the segment with the byte at a position, or with the next byte; None if there
+        is none."""
         slot = int(self._stream_ids.searchsorted(stream))
         if slot == len(self._stream_ids):
-            return self._last_time(stream)
+            return None
         first, end = self._first[slot], self._first[slot + 1]
         index = first + int(self._behind[first:end].searchsorted(position, "right"))
-        return int(segments.time[index]) if index < end else self._last_time(stream)
+        return index if index < end else None
 
     def _last_time(self, stream: int) -> int:
         """When the latest byte of the stream that is in order became readable, ns."""

@@ -27,9 +27,7 @@ from dissector.streams.table import (
     streams_at,
 )
 
-BEGUN, JOINED, HEAD_LOST, IS_KAFKA, IS_TLS, IS_OTHER, FOUND, ALIGNED, BROKEN, RESTARTED, CLOSED = (
-    range(11)
-)
+BEGUN, JOINED, HEAD_LOST, IS_KAFKA, IS_TLS, IS_OTHER, FOUND, ALIGNED, BROKEN, CLOSED = range(10)
 """Events.
 
 BEGUN      the position of the first byte is known: it follows the SYN
@@ -39,7 +37,6 @@ IS_KAFKA   the connection carries Kafka; IS_TLS, IS_OTHER: TLS, another protocol
 FOUND      a search found a message
 ALIGNED    a message ends where a segment ends
 BROKEN     a size is lost or impossible
-RESTARTED  decrypted bytes are missing
 CLOSED     no more bytes will be decrypted
 """
 
@@ -56,7 +53,6 @@ TRANSITIONS: Final = {
     FOUND:     (STAY,      STAY,      RESUMED,   RESUMED,   STAY,      STAY,      STAY),
     ALIGNED:   (STAY,      STAY,      STAY,      STAY,      FRAMED,    STAY,      STAY),
     BROKEN:    (STAY,      STAY,      STAY,      SEARCHING, SEARCHING, STAY,      STAY),
-    RESTARTED: (SEARCHING, SEARCHING, STAY,      SEARCHING, SEARCHING, STAY,      STAY),
     CLOSED:    (STAY,      STAY,      STAY,      STAY,      STAY,      IGNORED,   STAY),
 }  # fmt: skip
 """The state after each event, by the state before it."""

@@ -325,7 +325,7 @@ class Streams:
         segments = self._framer.load(block.data, segments)
         segments = replace(segments, stream=stream_ids[segments.stream])
         tls_streams = self._tls_streams
-        self.decrypted = list(tls_streams.feed(block.data, segments, self._now, last=last))
+        self.decrypted = tls_streams.feed(block.data, segments, self._now, last=last)
         closed, tls_streams.closed = np.array(tls_streams.closed, np.int64), []
         self._set.states.advance(streams_at(closed), CLOSED)
 

@@ -3,14 +3,14 @@
 The ordered segments of TLS connections go to the package `tls`, which returns the plaintext of each
 TLS record. The plaintext forms streams of its own, of the same connections, whose positions count
 application bytes. A record is a segment of them, with the arrival of its last byte. The size of a
-missing record is unknown: the bytes behind it form a stream that is joined midway.
+missing record is unknown: it is a hole that no message spans.
 
 A connection is TLS until its plaintext decides the protocol. It stays TLS if it is never decrypted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -24,17 +24,17 @@ from dissector.streams.framing import Framer
 from dissector.streams.limits import GRACE
 from dissector.streams.rows import TlsState, chosen
 from dissector.streams.segments import BLOCK, Segments
-from dissector.streams.state import RESTARTED
 from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     FIRST_TIME,
     KAFKA,
     NEW,
     OPEN,
+    SEARCHING,
     UNDECIDED,
     streams_at,
 )
-from dissector.tls import KeyLog, Plaintext, TlsFacts
+from dissector.tls import HOLE, KeyLog, Plaintext, TlsFacts
 
 if TYPE_CHECKING:
     from dissector.tls import TlsSession
@@ -103,33 +103,14 @@ class TlsStreams:
             if is_reported:
                 self.reported.add(row)
 
-    def feed(
-        self, data: Bytes, segments: Segments, now: int, *, last: bool
-    ) -> Iterator[FrameBlock]:
-        """The frames that these segments complete. `segments.stream` is the stream, not a slot.
-
-        A missing record ends a stream, so that a stream may restart within a block. Each round has
-        at most one restart of each stream.
-        """
+    def feed(self, data: Bytes, segments: Segments, now: int, *, last: bool) -> list[FrameBlock]:
+        """The frames that these segments complete. `segments.stream` is the stream, not a slot."""
         if not len(segments) and not self._sessions:
-            return
+            return []
         records, problems = self._decrypted(data, segments, now, last)
-        rounds: list[list[tuple[int, Plaintext]]] = [[]]
-        restarts: dict[int, int] = {}
-        for stream, plain in records:
-            number = restarts.get(stream, 0) + (not plain.follows)
-            restarts[stream] = number
-            if number == len(rounds):
-                rounds.append([])
-            rounds[number].append((stream, plain))
-        carry = self._framer.carry
-        for number, part in enumerate(rounds):
-            following = rounds[number + 1] if number + 1 < len(rounds) else []
-            ends = {stream for stream, plain in following if not plain.follows}
-            is_last = last and not following
-            if part or carry.bytes or problems:
-                yield self._frames(part, ends, now, problems, last=is_last)
-                problems = []
+        if not (records or problems or self._framer.carry.bytes):
+            return []
+        return [self._frames(records, problems, last=last)]
 
     def _decrypted(
         self, data: Bytes, segments: Segments, now: int, last: bool
@@ -207,10 +188,9 @@ class TlsStreams:
         return problems
 
     def _frames(
-        self, records: list[tuple[int, Plaintext]], ends: set[int], now: int,
-        problems: list[Problem], *, last: bool,
-    ) -> FrameBlock:  # fmt: skip
-        """The frames in the plaintext of records. `ends`: streams that end with it."""
+        self, records: list[tuple[int, Plaintext]], problems: list[Problem], *, last: bool
+    ) -> FrameBlock:
+        """The frames in the plaintext of records."""
         streams, carry = self._streams, self._framer.carry
         streams.add(self._table.count - streams.count)
         data = self._joined(records)
@@ -222,9 +202,9 @@ class TlsStreams:
         segments = replace(segments, stream=np.searchsorted(stream_ids, segments.stream))
         segments = segments[np.argsort(segments.stream, kind="stable")]
         evicted = carry.oldest(self.size - self._budget)
-        finished = np.isin(stream_ids, [*ends, *evicted[0].tolist()])
+        finished = np.isin(stream_ids, evicted[0])
         finished |= last | ~np.isin(stream_ids >> 1, list(self._sessions))
-        block_problems = BlockProblems(self._table, streams)
+        block_problems = _DecryptedProblems(self._table, streams)
         block_problems.set_segments(stream_ids, segments)
         block_problems.problems += problems
         block_problems.add_memory(*evicted)
@@ -232,6 +212,9 @@ class TlsStreams:
         waits = np.zeros(len(stream_ids), np.bool_)
         frames, left = self._framer.walk(data, stream_ids, due, finished, waits, block_problems)
         self._framer.hold(data, stream_ids, left + undue)
+        for stream in stream_ids[streams.state[stream_ids] == SEARCHING].tolist():
+            since = int(streams.search_from[stream])
+            streams.search_from[stream] = block_problems.behind_hole(stream, since)
         self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 
@@ -242,19 +225,15 @@ class TlsStreams:
         return np.frombuffer(bytearray(joined), np.uint8)
 
     def _begin(self, records: list[tuple[int, Plaintext]]) -> None:
-        """Start streams, or restart them behind missing records."""
+        """Start new streams, and set where streams end."""
         streams = self._streams
         for stream, plain in records:
-            is_new = streams.state[stream] == NEW
-            if is_new or not plain.follows:
+            if streams.state[stream] == NEW:
+                is_head = plain.at == 0
                 streams.boundary[stream] = streams.search_from[stream] = plain.at
                 streams.frame_end[stream] = -1
-                streams.framed_until[stream] = plain.at if plain.follows else FIRST_TIME
-                stream_array = np.array([stream])
-                if is_new:
-                    self._set.states.begin(stream_array, np.array([plain.follows]))
-                else:
-                    self._set.states.advance(stream_array, RESTARTED)
+                streams.framed_until[stream] = 0 if is_head else FIRST_TIME
+                self._set.states.begin(np.array([stream]), np.array([is_head]))
             streams.next_position[stream] = plain.at + len(plain.data)
             streams.readable_time[stream] = plain.arrival[0]
 
@@ -266,6 +245,23 @@ class TlsStreams:
                 self._undecided.discard(row)
             if protocol not in (UNDECIDED, KAFKA):
                 self._close(row)
+
+
+class _DecryptedProblems(BlockProblems):
+    """Problems of plaintext: holes count neither in positions nor in sizes."""
+
+    def add(
+        self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int,
+        *, time: int | None = None, seen_at: int | None = None,
+    ) -> None:  # fmt: skip
+        if offset is None:
+            super().add(stage, kind, detail, stream, offset, size, time=time)
+            return
+        if time is None:
+            time = self._time(stream, offset if seen_at is None else seen_at)
+        begin = self.behind_hole(stream, offset)
+        if left := (offset + size - begin) % HOLE:
+            super().add(stage, kind, detail, stream, begin % HOLE, left, time=time)
 
 
 def _segments(records: list[tuple[int, Plaintext]], begin: int) -> Segments:

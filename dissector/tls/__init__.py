@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from dissector.tls.events import Plaintext, TlsFacts, TlsProblem
+from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem
 from dissector.tls.keylog import KeyLog
 
 if TYPE_CHECKING:
     from dissector.tls.session import TlsSession
 
-__all__ = ["KeyLog", "Plaintext", "TlsFacts", "TlsProblem", "TlsSession"]
+__all__ = ["HOLE", "KeyLog", "Plaintext", "TlsFacts", "TlsProblem", "TlsSession"]
 
 if not TYPE_CHECKING:  # type checkers would take every name for an attribute
 

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from dissector.tls.record_layer import Arrival
 
 
+HOLE = 1 << 32
+"""Positions that lost plaintext takes, as its length is unknown: more than a message may have, so
+that none continues behind it."""
+
+
 @mutable
 class TlsFacts:
     """Facts of the handshake. None if they are encrypted, or not in the capture."""
@@ -33,9 +38,7 @@ class Plaintext:
     end: int
     """Index of the end that sent it."""
     at: int
-    """Position in the decrypted plaintext of this end."""
-    follows: bool
-    """Whether no plaintext is missing before this one."""
+    """Position in the plaintext of this end; it grows by `HOLE` where plaintext is missing."""
     data: bytes
     arrival: Arrival
     """Arrival of the last byte of the TLS record."""

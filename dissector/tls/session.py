@@ -12,9 +12,8 @@ client sends the data again.
 
 A record authenticates with its number in the epoch. After lost records, the next numbers are tried,
 as many as records fit into the lost bytes, and those of the next epoch: the number that opens the
-record gives the number of lost records. The length of their plaintext is unknown, so the plaintext
-after them is marked as a new beginning. An end is abandoned if too many records in a row do not
-open.
+record gives the number of lost records. The length of their plaintext is unknown, so positions
+jump by `HOLE`. An end is abandoned if too many records in a row do not open.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from typing import TYPE_CHECKING
 from dissector.arrays import mutable
 from dissector.errors import DecodeError
 from dissector.tls.certificates import subject
-from dissector.tls.events import Plaintext, TlsFacts, TlsProblem
+from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem
 from dissector.tls.hellos import (
     ClientHello,
     ServerHello,
@@ -300,11 +299,10 @@ class TlsSession:
         side.reader.accept(record)
         content, data = opened
         if content == APPLICATION_DATA and data:
-            plaintext.append(
-                Plaintext(side.end, side.position, not side.missed, data, record.arrival)
-            )
-            side.position += len(data)
+            side.position += HOLE if side.missed else 0
             side.missed = False
+            plaintext.append(Plaintext(side.end, side.position, data, record.arrival))
+            side.position += len(data)
         elif content == HANDSHAKE:
             self._read_messages(side, data)
 

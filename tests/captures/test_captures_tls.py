@@ -14,6 +14,8 @@ import pytest
 
 from dissector import CaptureError, DissectorError
 from dissector.capture import open_capture
+from dissector.frame_reader import FrameReader
+from dissector.packets import open_packets
 from tests.captures.recorded import CAPTURES
 from tests.robustness.robustness_damage import recording
 from tests.tshark import needs_tshark, tshark
@@ -174,6 +176,22 @@ def test_what_is_lost_takes_nothing_else_with_it(tmp_path: Path) -> None:
         assert {tuple(row[name] for name in names) for row in rows} <= whole
         if len(tls_rows(tables)) < 49:
             assert tables["problems"]
+        # Missing plaintext, whose length is unknown, counts neither in offsets nor in sizes.
+        assert all(row["offset"] + row["bytes"] < 69_300 for row in tables["problems"])
+
+
+def test_lost_records_do_not_divide_a_block(tmp_path: Path) -> None:
+    header, records = packets()
+    path = tmp_path / "capture.pcap"
+    lossy = [packet for number, packet in enumerate(records) if number % 9 or number < 40]
+    path.write_bytes(header + b"".join(lossy))
+    reader = FrameReader(open_packets([path]), ports=[9092], keylog=KEYS, memory=1 << 28)
+
+    batches = [[*batch.frames] for batch in reader.batches()]
+    problems = [each.kind for blocks in batches for block in blocks for each in block.problems]
+
+    assert problems.count("tls_lost_records") > 10
+    assert max(map(len, batches)) == 2  # a block of decrypted frames, and one of the others
 
 
 def test_flipped_bytes_give_fewer_rows_and_problems(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from dissector.streams.state import (
     IS_OTHER,
     IS_TLS,
     JOINED,
-    RESTARTED,
     TRANSITIONS,
     States,
 )
@@ -64,7 +63,6 @@ def tables() -> tuple[ConnectionTable, StreamTable, States]:
         ([JOINED, FOUND, ALIGNED], FRAMED),
         ([JOINED, FOUND, BROKEN, FOUND], RESUMED),
         ([BEGUN, IS_KAFKA, BROKEN, FOUND, ALIGNED, FOUND], RESUMED),
-        ([BEGUN, IS_KAFKA, RESTARTED], SEARCHING),
         ([JOINED, IS_TLS], ENCRYPTED),
     ],
 )
