@@ -22,7 +22,7 @@ import json
 import pickle
 import shutil
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -166,7 +166,7 @@ def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBat
     """The rows of the packets up to an offset, in Spark's schema."""
     (name,), source = request.tables, state.source
     source.take(end, file_offsets.files(request.paths))
-    source.secrets += [text for text in plan.keylog(request) if text not in source.secrets]
+    source.secrets += _new_lines(source.secrets, plan.keylog(request))
     pipeline = state.pipeline = state.pipeline or _pipeline(request, state)
     pending, state.pending = state.pending, []
     for table, rows in pipeline.raw_rows([name], goes_on=not end["ended"]):
@@ -190,6 +190,14 @@ def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBat
     if end["ended"]:
         state.names, state.brokers = names, pipeline.brokers
         state.connections, state.pipeline = pipeline.connections, None
+
+
+def _new_lines(secrets: Sequence[bytes], texts: Iterable[bytes]) -> list[bytes]:
+    """The lines of a key log that are not among the secrets of earlier batches."""
+    known = {line for text in secrets for line in text.splitlines()}
+    lines = (line for text in texts for line in text.splitlines(keepends=True))
+    new = b"".join(line for line in lines if line.rstrip(b"\r\n") not in known)
+    return [new] if new else []
 
 
 def _pipeline(request: Request, state: _State) -> Pipeline:

@@ -75,11 +75,6 @@ class BlockProblems:
                 stream, at, size, time=self._last_time(stream),
             )  # fmt: skip
 
-    def behind_hole(self, stream: int, position: int) -> int:
-        """A position, or that of the next byte if it is missing."""
-        index = self._segment(stream, position)
-        return position if index is None else max(position, int(self._segments.at[index]))
-
     def _time(self, stream: int, position: int | None) -> int:
         """When the byte at a position, or the next byte that is not missing, became readable."""
         index = None if position is None else self._segment(stream, position)

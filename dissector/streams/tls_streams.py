@@ -250,6 +250,12 @@ class TlsStreams:
 class _DecryptedProblems(BlockProblems):
     """Problems of plaintext: holes count neither in positions nor in sizes."""
 
+    def behind_hole(self, stream: int, position: int) -> int:
+        """The position behind the hole that a message ends in; other positions as they are."""
+        index = self._segment(stream, position)
+        missing = 0 if index is None else (int(self._segments.at[index]) - position) % HOLE
+        return position + missing if missing > HOLE // 2 else position
+
     def add(
         self, stage: str, kind: str, detail: str, stream: int, offset: int | None, size: int,
         *, time: int | None = None, seen_at: int | None = None,

@@ -100,13 +100,22 @@ def _mixed(iv: bytes, sequence: int) -> bytes:
     return (int.from_bytes(iv, "big") ^ sequence).to_bytes(12, "big")
 
 
-class _Aead13:
-    """RFC 8446, section 5.2: the content type is the last byte that is not padding."""
+class _Aead:
+    """A cipher that authenticates."""
 
     def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
+        self._arguments = suite, key, iv
         self._cipher = _cipher(suite, key)
         self._tag = _tag_bytes(suite)
         self._iv = iv
+
+    def __reduce__(self) -> tuple[type[_Aead], tuple[Suite, bytes, bytes]]:
+        """Ciphers of `cryptography` cannot be pickled, but a session can; see `Pipeline`."""
+        return type(self), self._arguments
+
+
+class _Aead13(_Aead):
+    """RFC 8446, section 5.2: the content type is the last byte that is not padding."""
 
     def open(self, record: TlsRecord, sequence: int) -> tuple[int, bytes] | None:
         if len(record.body) < self._tag + 1:
@@ -120,13 +129,8 @@ class _Aead13:
         return (content[-1], content[:-1]) if content else None
 
 
-class _Aead12:
+class _Aead12(_Aead):
     """RFC 5288, 6655 and 7905: part of the nonce is in the record, except for ChaCha20."""
-
-    def __init__(self, suite: Suite, key: bytes, iv: bytes) -> None:
-        self._cipher = _cipher(suite, key)
-        self._tag = _tag_bytes(suite)
-        self._iv = iv
 
     def open(self, record: TlsRecord, sequence: int) -> tuple[int, bytes] | None:
         explicit = 12 - len(self._iv)

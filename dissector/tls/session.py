@@ -406,7 +406,7 @@ class TlsSession:
                     break
         except DecodeError as error:
             side.messages.clear()
-            if side.epoch == 0:  # otherwise records before it were lost
+            if side.epoch == 0 and self._chosen is None:  # later messages are not needed
                 self._stop("tls_malformed", error.detail, side)
 
     def _read_message(self, side: _Side, kind: int, body: bytes) -> None:

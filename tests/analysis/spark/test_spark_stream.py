@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import pickle
 import shutil
 import time
 from collections.abc import Sequence
@@ -128,8 +129,9 @@ class ManualStream:
     """A stream of one table, batch by batch, without a Spark query."""
 
     def __init__(
-        self, spark: SparkSession, work: Path, table: str, watermark: int = WATERMARK
-    ) -> None:
+        self, spark: SparkSession, work: Path, table: str, watermark: int = WATERMARK,
+        **options: str,
+    ) -> None:  # fmt: skip
         self.folder = work / "in"
         self.folder.mkdir(exist_ok=True)
         self._spark = spark
@@ -139,6 +141,7 @@ class ManualStream:
                 "table": table,
                 "state": str(work / f"state of {table}"),
                 "watermark": str(watermark),
+                **options,
             }
         )
         self._offset = file_offsets.START
@@ -175,9 +178,9 @@ def without_names(rows: pa.Table) -> list[pa.RecordBatch]:
     return rows.drop_columns({"capture", *abandoned} & {*rows.column_names}).to_batches()
 
 
-def rows_of_one_process(parts: Sequence[str], table: str) -> list[str]:
+def rows_of_one_process(parts: Sequence[str], table: str, keylog: Path | None = None) -> list[str]:
     """The rows of one process."""
-    batches = open_capture(parts).tables([table])[table].to_batches()
+    batches = open_capture(parts, keylog=keylog).tables([table])[table].to_batches()
     return texts(without_names(pa.Table.from_batches([to_spark(table, each) for each in batches])))
 
 
@@ -196,6 +199,25 @@ def test_all_kinds_of_tables(
     assert manual.rows() == rows_of_one_process(parts, table)
     assert len(manual.rows()) > minimum
     assert len(manual.batches[0]) or table == "connections"
+
+
+def test_decrypted_connections_go_on_in_later_batches(
+    registered: SparkSession, tmp_path: Path
+) -> None:
+    """The key log grows, too, and is stored once."""
+    parts = split_capture(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 4)
+    keys, keylog = CAPTURES / "kafka-4-tls.keys.log", tmp_path / "keys.log"
+    lines = keys.read_bytes().splitlines(keepends=True)
+    manual = ManualStream(registered, tmp_path, "exchanges", keylog=str(keylog))
+    for number, part in enumerate(parts, 1):
+        keylog.write_bytes(b"".join(lines[: len(lines) * number // 2]))
+        manual.take([part])
+    manual.end()
+    assert manual.rows() == rows_of_one_process(parts, "exchanges", keys)
+    assert len(manual.rows()) == 61
+    (state, *_) = sorted((tmp_path / "state of exchanges").rglob("state"), reverse=True)
+    secrets = pickle.loads(zstandard.decompress(state.read_bytes())).source.secrets
+    assert b"".join(secrets) == keys.read_bytes()
 
 
 def test_a_topic_name_in_a_later_batch(registered: SparkSession, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """Data that OpenSSL sent, decrypted with its key log: bytes are right, or missing and a problem."""
 
+import pickle
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -266,6 +268,35 @@ def test_keys_that_are_logged_late(made):
         session.feed(end, at, data, (0, 0, 0))
         take(session.read(), texts)
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+
+
+@pytest.mark.parametrize(
+    ("version", "cipher"),
+    [
+        ("TLSv1_3", ""),
+        ("TLSv1_2", "ECDHE-RSA-CHACHA20-POLY1305"),
+        ("TLSv1_2", "AES128-CCM8"),
+        ("TLSv1_2", "ECDHE-RSA-AES128-SHA256"),
+    ],
+)
+def test_a_session_can_be_pickled_at_any_time(folder, version, cipher):
+    made = talk(folder, contexts(folder, version, cipher), MESSAGES[:4])
+    session = TlsSession(KeyLog(made.keys))
+    texts: list[list] = [[bytearray()], [bytearray()]]
+    for end, at, data in placed(made.wire, 200):
+        session.feed(end, at, data, (0, 0, 0))
+        take(session.read(), texts)
+        session = pickle.loads(pickle.dumps(session))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+
+
+def test_a_damaged_certificate_is_not_needed(folder):
+    made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
+    at, (end, data) = next(each for each in enumerate(made.wire) if each[1][0] == SERVER)
+    record = re.search(rb"\x16\x03\x03..\x0b", data, re.DOTALL)  # it begins with the message
+    assert record is not None
+    made.wire[at] = end, data[: record.end()] + b"\xff" + data[record.end() + 1 :]
+    assert_all_said(made)
 
 
 def assert_right_or_absent(
