@@ -112,8 +112,7 @@ def _repair(tail: ContiguousBytes, proven: list[Link]) -> tuple[list[Link], list
             links.append(known[at])
             at = links[-1].end
             continue
-        behind = bisect_right(addresses, at)
-        goal = addresses[behind] if behind < len(addresses) else tail.size
+        goal = _end_before_next(tail, at, proven[bisect_right(addresses, at) :])
         stated = _link(tail, at)
         follows = stated is not None and (
             stated.end == tail.size or _begins(tail, stated.end, known)
@@ -140,6 +139,35 @@ def _repair(tail: ContiguousBytes, proven: list[Link]) -> tuple[list[Link], list
             problems.append(no_batch(tail, at, goal))
         at = goal
     return links, problems
+
+
+def _end_before_next(tail: ContiguousBytes, at: int, later: list[Link]) -> int:
+    """Address of the first of the `later` proven batches, or the end of the field.
+
+    A codec may store incompressible bytes as they are. So proven messages may be inside a
+    compressed message: they have its magic, and no larger offset, because it has the offset of its
+    last message (KIP-31). So may the next messages of a produce request: the checksum separates
+    them.
+    """
+    if not later:
+        return tail.size
+    magic, attributes = tail.data[at + 16 : at + 18].tolist()
+    is_compressed = magic < 2 and attributes & 7 != 0 and _looks_like_header(tail, at)
+    last_offset, checksum = _offset(tail, at), int.from_bytes(tail.bytes(at + 12, 4))
+    computed, end = 0, at + COVERED_FROM[0]
+    for link in later:
+        may_be_inside = link.magic == magic and _offset(tail, link.address) <= last_offset
+        if not is_compressed or not may_be_inside:
+            return link.address
+        computed = crc32(tail.data[end : link.address].data, computed)
+        if computed == checksum:
+            return link.address
+        end = link.address
+    return tail.size
+
+
+def _offset(tail: ContiguousBytes, at: int) -> int:
+    return int.from_bytes(tail.bytes(at, 8), signed=True)
 
 
 def _begins(tail: ContiguousBytes, at: int, known: dict[int, Link]) -> bool:

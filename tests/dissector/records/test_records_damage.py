@@ -130,6 +130,26 @@ def test_a_batch_inside_a_value_is_no_batch() -> None:
         )
 
 
+@pytest.mark.parametrize("codec", [1, 2, 3])
+@pytest.mark.parametrize("magic", [0, 1])
+def test_stored_messages_inside_a_cut_message_are_no_batches(magic: int, codec: int) -> None:
+    values = [os.urandom(600) for _ in range(3)]  # codecs store them as they are
+    inner = [message(magic, value, offset=n) for n, value in enumerate(values)]
+    outer = message(magic, compressed(codec, b"".join(inner)), attributes=codec, offset=2)
+    before = message(magic, b"before")
+    for length in range(30, len(outer), 7):
+        batches = decode_records(before + outer[:length])
+        assert [(each.position, each.truncated, each.problem) for each in batches] == [
+            (0, False, None),
+            (len(before), True, None),
+        ]
+    damaged = bytearray(outer)
+    damaged[-700] ^= 1
+    batches = decode_records(before + bytes(damaged) + message(magic, b"after", offset=3))
+    ends = [0, len(before), len(before) + len(outer)]
+    assert [each.position for each in batches] == ends
+
+
 def test_what_is_no_batch_names_its_place() -> None:
     good = batch(record(), 1)
     unknown = good[:16] + b"\x03" + good[17:]
