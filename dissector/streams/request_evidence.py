@@ -108,20 +108,22 @@ class RequestScorer:
     ) -> int:
         """Bits for the opposite stream: whether a segment of it begins the response. The first
         request must have the first response."""
-        number, is_response = _responses(chains, index)
-        begins = is_response & (number == correlation)
+        number, fits = _responses(chains, index)
+        begins = fits & (number == correlation)
         if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
             begins = begins[:1]
         if begins.any():
             # Zeros are frequent. Only the first request of a client is expected to have the id 0.
             return RESPONSE_BITS if correlation or is_head else 0
-        return NO_RESPONSE_BITS if is_head and len(number) and not is_response[0] else 0
+        # A counter becomes negative after 2^31 requests; other protocols have any number here.
+        is_other = is_head and len(number) and not (fits[0] and number[0] >= 0)
+        return NO_RESPONSE_BITS if is_other else 0
 
     @staticmethod
     def answers(chains: FrameChains, index: int) -> Int64:
         """The correlation ids with which segments of the opposite stream may begin responses."""
-        number, is_response = _responses(chains, index)
-        return number[is_response]
+        number, fits = _responses(chains, index)
+        return number[fits]
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
         """Bits for the two endpoints: their other connections, and their port numbers."""
@@ -174,8 +176,8 @@ def _border_bits(chains: FrameChains, address: Int64) -> int:
 
 def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
-    whether it may begin a response. Segments of less than four bytes are left out, since a size has
-    four, apart from the first one, which may be the head of the stream."""
+    whether its size may be that of a response. Segments of less than four bytes are left out, since
+    a size has four, apart from the first one, which may be the head of the stream."""
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:
@@ -186,4 +188,4 @@ def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     is_whole[:1] = True
     at = at[(at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]) & is_whole]
     size, number = chains.space.number(at, "i4"), chains.space.number(at + 4, "i4")
-    return number, (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT) & (number >= 0)
+    return number, (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT)

@@ -449,3 +449,15 @@ def test_a_response_has_any_id_that_its_client_has_sent():
     out = dissect(dialogue.packets, cuts=range(1, len(dialogue.packets)))
     assert out.messages()[1] == [outer[4:], inner[4:]]
     assert not out.problems
+
+
+@pytest.mark.parametrize("handshake", [True, False])
+@pytest.mark.parametrize("number", [-1, -(2**31)])
+def test_a_negative_correlation_id_confirms_the_first_request(number, handshake):
+    """The Java client counts the requests of all its connections with one counter."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=handshake)
+    connection.client(request(3, 1, number, bytes(4), ""))
+    connection.broker(response(number, NO_ERROR))
+    streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
+    assert [len(each) for each in dissect(dialogue.packets, streams=streams).messages()] == [1, 1]
