@@ -7,6 +7,7 @@ keylog         secrets by client random (NSS key log format)
 keylog_source  reads secrets from a key log file and from captures
 suites         cipher suites and their parts
 hellos         parses ClientHello and ServerHello
+alerts         names of alerts
 certificates   the subject of a certificate
 events         results: handshake facts, plaintext, problems
 record_layer   TLS records from the bytes of one end, across holes

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from dissector.arrays import mutable
 from dissector.errors import DecodeError
+from dissector.tls.alerts import alert_name
 from dissector.tls.certificates import subject
 from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem
 from dissector.tls.hellos import (
@@ -67,6 +68,7 @@ VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS
 
 _CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
+_FATAL = 2
 _EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 that end an epoch; epoch 2 stands for all later ones."""
 
@@ -100,6 +102,8 @@ class _Side:
     rejects: int = 0
     is_misfit: bool = False
     """Whether no record of an epoch opens, nor the first one, before which no byte is missing."""
+    is_ending: bool = False
+    """Whether its last record ended an epoch, and the key log lacks the secret of the next one."""
     is_given_up: bool = False
     passes_early: bool = False
     """Whether it may begin with early data that must be skipped."""
@@ -125,6 +129,7 @@ class TlsSession:
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
         self._schedule: Schedule | None = None
+        self._has_failed = False
         self._reads_early: bool | None = None  # whether the server does; None if unknown
         self._time = 0  # of a problem that is reported now
 
@@ -177,7 +182,9 @@ class TlsSession:
     def _end_waiting(self, waiting: int) -> None:
         """Drop the buffered bytes, and report the reason."""
         side = self._begin_end()
-        if waiting and (self._hello is None or self._chosen is None):
+        if self._has_failed and not any(each.position for each in self._sides):
+            self.is_over = True  # the handshake failed, so that no data follows
+        elif waiting and (self._hello is None or self._chosen is None):
             self._stop_without_hello(side)
         elif (
             waiting
@@ -186,6 +193,8 @@ class TlsSession:
         ):
             random = self._hello.random.hex()
             self._stop("tls_no_keys", f"the key log has no secret for client random {random}", side)
+        elif any(each.is_ending and each.reader.size for each in self._sides):
+            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side)
         else:
             for each in self._sides:
                 self._report_cut(each)
@@ -211,18 +220,20 @@ class TlsSession:
             if record.content == CHANGE_CIPHER_SPEC:
                 side.reader.accept(record)
                 return True
+        if side.is_ending and not self._advance(side):
+            return False
         self._open(side, record, plaintext)
         return True
 
     def _finds_client(self, side: _Side, record: TlsRecord) -> bool:
         """Whether this end is the client; a server's first records wait for the client's."""
-        kind = record.body[0] if record.content == HANDSHAKE else None
-        if kind == _CLIENT_HELLO:
+        if _begins_with(record, _CLIENT_HELLO):
             self.client = side.end
-            return True
         if side.end == self.client:
             return True
-        if kind != _SERVER_HELLO and self.client is None:
+        other = self._sides[1 - side.end].reader.peek()
+        is_late = _begins_with(record, _SERVER_HELLO) or _begins_with(other, _CLIENT_HELLO)
+        if self.client is None and not is_late:
             self._stop_without_hello(side)
         return False
 
@@ -245,6 +256,8 @@ class TlsSession:
             if was_lost:
                 side.messages.clear()
             self._read_messages(side, record.body)
+        elif record.content == ALERT:
+            self._read_alert(side, record.body)
 
     def _begin(self, side: _Side) -> bool:
         """Enter early data or the first epoch; False if the record must stay buffered."""
@@ -274,6 +287,7 @@ class TlsSession:
         side.opener, side.secret = following
         side.epoch += 1
         side.sequence = 0
+        side.is_ending = False
         side.messages.clear()
         return True
 
@@ -288,6 +302,8 @@ class TlsSession:
         """Decrypt and read a record."""
         if self._is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
             side.reader.accept(record)  # unencrypted, and without a number
+            if record.content == ALERT:
+                self._read_alert(side, record.body)
             return
         opened = self._try(side, record)
         if opened is None:
@@ -305,6 +321,8 @@ class TlsSession:
             side.position += len(data)
         elif content == HANDSHAKE:
             self._read_messages(side, data)
+        elif content == ALERT:
+            self._read_alert(side, data)
 
     def _try(self, side: _Side, record: TlsRecord) -> tuple[int, bytes] | None:
         """Content type and plaintext, by the first key and number that open the record."""
@@ -422,12 +440,18 @@ class TlsSession:
         elif kind == _CERTIFICATE and not is_client and side.epoch == 0:
             with suppress(DecodeError):  # the certificate is damaged, and not needed
                 self.facts.subject = subject(body)
-            self.is_over = not self._keys.is_given
         elif self._is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
             extensions = encrypted_extensions(body)
             self.facts.alpn, self._reads_early = extensions.alpn, extensions.early_data
-        elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS and not self._advance(side):
-            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side)
+        elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS:
+            side.is_ending = not self._advance(side)
+
+    def _read_alert(self, side: _Side, body: bytes) -> None:
+        """A fatal alert ends the connection (RFC 8446, section 6); often, the handshake failed."""
+        if len(body) == 2 and body[0] == _FATAL:
+            detail = f"TLS failed: alert {alert_name(body[1])}"
+            self._add_problem("tls_alert", detail, side, side.reader.at)
+            self._has_failed = True
 
     def _choose(self, side: _Side, hello: ServerHello) -> None:
         """Store the server's choice, and check that it can be decrypted."""
@@ -438,7 +462,7 @@ class TlsSession:
         self.facts.cipher = name_of(hello.cipher)
         self.facts.alpn = hello.alpn
         if not self._keys.is_given:
-            self.is_over = hello.version >= TLS_1_3  # otherwise a certificate may follow
+            self.is_over = hello.version >= TLS_1_3  # otherwise, certificate and alerts are clear
             return
         parts = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
@@ -467,8 +491,13 @@ class TlsSession:
     def _add_problem(
         self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
     ) -> None:
-        if self._keys.is_given:
+        if self._keys.is_given or kind == "tls_alert":
             self.problems.append(TlsProblem(kind, detail, side.end, offset, size, self._time))
+
+
+def _begins_with(record: TlsRecord | None, kind: int) -> bool:
+    """Whether a record begins with an unencrypted handshake message of this kind."""
+    return record is not None and record.content == HANDSHAKE and record.body[0] == kind
 
 
 def _messages(pending: bytearray, data: bytes) -> Iterator[tuple[int, bytes]]:

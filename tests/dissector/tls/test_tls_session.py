@@ -1,9 +1,11 @@
 """Data that OpenSSL sent, decrypted with its key log: bytes are right, or missing and a problem."""
 
+import contextlib
 import pickle
 import random
 import re
 import shutil
+import ssl
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ from tests.dissector.tls.tls_made import (
     CLIENT,
     NO_ENCRYPT_THEN_MAC,
     SERVER,
+    Contexts,
     Dialogue,
     by_command_line,
     contexts,
@@ -406,6 +409,61 @@ def test_flipped_bytes_never_give_wrong_ones(made):
             damaged.append((end, at, bytes(changed)))
         session, texts = decrypted(damaged, KeyLog(made.keys))
         assert_right_or_absent(made, session, texts)
+
+
+def failed(folder: Path, both: Contexts) -> Dialogue:
+    """The handshake of a client that trusts no server, or does not have the server's version."""
+    made = Dialogue()
+    pipes = [(ssl.MemoryBIO(), ssl.MemoryBIO()) for _ in range(2)]
+    ends = both[0].wrap_bio(*pipes[0]), both[1].wrap_bio(*pipes[1], server_side=True)
+    for end in (CLIENT, SERVER) * 3:
+        with contextlib.suppress(ssl.SSLError):
+            ends[end].do_handshake()
+        if data := pipes[end][1].read():
+            made.wire.append((end, data))
+            pipes[1 - end][0].write(data)
+    made.keys = (folder / "keys.log").read_bytes()
+    return made
+
+
+@pytest.mark.parametrize("order", [(CLIENT, SERVER), (SERVER, CLIENT)])
+@pytest.mark.parametrize(
+    ("versions", "alert", "is_clear"),
+    [
+        (("TLSv1_2", "TLSv1_3"), "protocol_version", True),
+        (("TLSv1_2", "TLSv1_2"), "unknown_ca", True),
+        (("TLSv1_3", "TLSv1_3"), "unknown_ca", False),
+    ],
+)
+def test_a_failed_handshake_is_a_problem_with_its_alert(folder, versions, alert, is_clear, order):
+    client, server = (contexts(folder, version)[end] for end, version in enumerate(versions))
+    client.verify_mode = ssl.CERT_REQUIRED
+    made = failed(folder, (client, server))
+    parts = sorted(placed(made.wire), key=lambda part: part[0] == CLIENT)  # of one block
+    parts = [(order[end], at, data) for end, at, data in parts]
+    for keys, is_reported in ((made.keys, True), (b"", is_clear)):
+        session = TlsSession(KeyLog(keys))
+        for end, at, data in parts:
+            session.feed(end, at, data, (0, 0, 0))
+        session.read(last=True)
+        details = [(problem.kind, problem.detail) for problem in session.problems]
+        assert details == [("tls_alert", f"TLS failed: alert {alert}")] * is_reported
+
+
+def test_traffic_secrets_that_are_logged_after_those_of_the_handshake(folder):
+    made = talk(folder, contexts(folder, "TLSv1_3"), MESSAGES[:4])
+    early, late = KeyLog(), made.keys.splitlines(keepends=True)
+    for line in late:
+        if b"HANDSHAKE" in line:
+            early.add(line)
+    session, texts = TlsSession(early), [[bytearray()], [bytearray()]]
+    for end, at, data in placed(made.wire):
+        session.feed(end, at, data, (0, 0, 0))
+        take(session.read(), texts)
+    early.add(b"".join(late))
+    take(session.read(last=True), texts)
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+    assert session.problems == []
 
 
 def test_random_bytes_are_no_exception():
