@@ -11,8 +11,10 @@ SCRAM, HMACs of delegation tokens), and fields that may be secret:
 - Records of `__cluster_metadata`, which contain SCRAM credentials and configurations (KIP-631).
 
 Undecoded bytes are secret if they may contain one of these. That includes the bodies of all APIs
-and versions that are not in the definitions. Outputs show `REDACTED` in place of a secret. The
-`decode_*` functions and `Exchange` return the captured bytes.
+and versions that are not in the definitions, and unknown tagged fields. If a message contradicts
+its definition, its fields may be misaligned: then each of its values may contain a secret. Outputs
+show `REDACTED` in place of a secret. The `decode_*` functions and `Exchange` return the captured
+bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from functools import cache
 from typing import Any, Final
 
 from dissector.protocol import registry
-from dissector.protocol.explain import EnclosingFields, Explained
+from dissector.protocol.explain import UNKNOWN_TAG, EnclosingFields, Explained
 from dissector.protocol.notation import Direction, Field
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
 
@@ -31,6 +33,8 @@ REDACTED: Final = "[redacted]"
 _ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
 SECRET_ROLES: Final = _ALWAYS | {"config_value"}
 """Roles of fields that are, or may be, secret."""
+
+_METADATA: Final = frozenset({METADATA_TOPIC, METADATA_TOPIC_ID})
 
 _NOTHING: Final = (None, b"")
 """Values without content: a broker's response to a token is often empty."""
@@ -43,17 +47,36 @@ LARGEST_VERSION: Final = 0x1F
 is read as the version, and no printable character is below 32."""
 
 
-def hidden(events: Sequence[Explained]) -> frozenset[str]:
-    """Paths of the secret fields of a message."""
+def hidden(
+    events: Sequence[Explained],
+    api_key: int | None = None,
+    direction: Direction = Direction.REQUEST,
+    *,
+    is_malformed: bool = False,
+) -> frozenset[str]:
+    """Paths of the secret fields of a message.
+
+    `is_malformed`: all bytes of the message are there, and contradict its definition.
+    """
     beside = EnclosingFields(events)
+    has_secrets = api_key is not None and _has_secrets(api_key, direction)
+
+    def is_secret(event: Explained) -> bool:
+        if has_secrets and (UNKNOWN_TAG in event.roles or (is_malformed and event.is_body_value)):
+            return True
+        return _is_secret(event, beside)
+
     return frozenset(
-        event.path for event in events if event.value not in _NOTHING and _is_secret(event, beside)
+        event.path for event in events if event.value not in _NOTHING and is_secret(event)
     )
 
 
 def _is_secret(event: Explained, beside: EnclosingFields) -> bool:
     if not _ALWAYS.isdisjoint(event.roles):
         return True
+    if "records" in event.roles:
+        topics = (beside.of(event.path, role) for role in ("topic", "topic_id"))
+        return not _METADATA.isdisjoint(topics)
     if "config_value" not in event.roles:
         return False
     sensitive = beside.of(event.path, "is_sensitive")
@@ -107,7 +130,7 @@ def may_be_secret(
         return True
     topics = {each.value for each in events if {"topic", "topic_id"} & set(each.roles)}
     return _has_role(api_key, direction, "records") and (
-        not topics or not topics.isdisjoint((METADATA_TOPIC, METADATA_TOPIC_ID))
+        not topics or not topics.isdisjoint(_METADATA)
     )
 
 

@@ -18,14 +18,14 @@ from textual.widgets import Static
 
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.field_view import FieldView, TreeLine
-from analysis.display.exchange_tree import INDENT, OFFSET, Line, tree_lines
+from analysis.display.exchange_tree import INDENT, OFFSET, Line, concealed, tree_lines
 from analysis.display.terminal import counted, printable
 from dissector.embedded import NOWHERE
 from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained
 from dissector.protocol.notation import Direction
-from dissector.secrets import REDACTED, hidden, may_be_secret
+from dissector.secrets import REDACTED, may_be_secret
 
 HEX_LINES: Final = 512
 """Most lines of bytes."""
@@ -165,10 +165,11 @@ def _secret_ranges(
     unfolded = exchange.unfold(direction)
     if whole is None or unfolded is None:
         is_secret = may_be_secret(exchange.api_key, exchange.api_version, direction, [])
-        return ([(0, len(frame))] if is_secret else []), hidden(unfolded.events if unfolded else ())
-    outer = hidden(whole.events)
+        paths = concealed(exchange, direction, unfolded) if unfolded else frozenset()
+        return ([(0, len(frame))] if is_secret else []), paths
+    outer = concealed(exchange, direction, whole)
     ranges = [(e.offset, e.offset + e.length) for e in whole.events if e.path in outer]
-    paths = hidden(unfolded.events)
+    paths = concealed(exchange, direction, unfolded)
     around: list[Explained] = []
     for event in unfolded.events:
         while around and around[-1].depth >= event.depth:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from analysis.display.exchange_tree import display_filter
+from analysis.display.exchange_tree import concealed, display_filter
 from analysis.display.terminal import utc_text
 from analysis.timeline.exchange import Event
 from dissector.embedded import ERROR, TEXT
@@ -19,7 +19,7 @@ from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
-from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
+from dissector.secrets import REDACTED, may_be_secret, redacted_bytes
 
 _MESSAGES: Final = frozenset({"request_frame", "response_frame", "topic_names"})
 
@@ -60,7 +60,8 @@ def _message(
     if frame is None:
         return None
     explanation = exchange.unfold(direction, decode=decode) or Explanation()
-    message: dict[str, Any] = {"fields": _struct(explanation, secrets, exchange.topic_names)}
+    hides = frozenset() if secrets else concealed(exchange, direction, explanation)
+    message: dict[str, Any] = {"fields": _struct(explanation, hides, exchange.topic_names)}
     if explanation.error is not None:
         message["error"] = str(explanation.error)
     unread = frame[explanation.end :]
@@ -73,14 +74,13 @@ def _message(
     return message
 
 
-def _struct(explanation: Explanation, secrets: bool, topics: Mapping[str, str]) -> Any:
+def _struct(explanation: Explanation, hides: frozenset[str], topics: Mapping[str, str]) -> Any:
     events = [event for event in explanation.events if event.type != "tags" or event.value]
-    concealed = frozenset() if secrets else hidden(events)
     result: dict[str, Any] = {}
     for group in _groups(events):
         is_header = group[0].path.startswith("header.")
         part = result.setdefault("header", {}) if is_header else result
-        _set(part, group[0].name, _value(group, concealed, topics))
+        _set(part, group[0].name, _value(group, hides, topics))
     return result
 
 
@@ -91,9 +91,9 @@ def _groups(events: Sequence[Explained]) -> Iterator[Sequence[Explained]]:
         yield events[start:end]
 
 
-def _value(group: Sequence[Explained], concealed: frozenset[str], topics: Mapping[str, str]) -> Any:
+def _value(group: Sequence[Explained], hides: frozenset[str], topics: Mapping[str, str]) -> Any:
     event, inside = group[0], group[1:]
-    if event.path in concealed:
+    if event.path in hides:
         return REDACTED
     if not inside:
         if event.type.startswith("[]") or event.type == "{}":
@@ -102,7 +102,7 @@ def _value(group: Sequence[Explained], concealed: frozenset[str], topics: Mappin
         if "topic_id" in event.roles and value in topics:
             return {"id": value, "name": topics[value]}
         return value.hex() if isinstance(value, bytes) else value
-    children = [(each[0], _value(each, concealed, topics)) for each in _groups(inside)]
+    children = [(each[0], _value(each, hides, topics)) for each in _groups(inside)]
     if all(child.name.startswith("[") for child, _ in children):
         elements = [value for _, value in children]
         if event.type != TEXT:

@@ -105,6 +105,15 @@ def _head(exchange: Exchange) -> Iterator[Text]:
         yield Text(f"error {printable(error)}{others}", "red")
 
 
+def concealed(exchange: Exchange, direction: Direction, explanation: Explanation) -> frozenset[str]:
+    """Paths of the secret fields of a message. `explanation`: of this message, also unfolded."""
+    frames = (exchange.request_frame, exchange.response_frame)
+    sizes = (exchange.request_bytes, exchange.response_bytes)
+    is_whole = len(frames[direction] or b"") + 4 >= (sizes[direction] or 0)
+    is_malformed = explanation.error is not None and is_whole
+    return hidden(explanation.events, exchange.api_key, direction, is_malformed=is_malformed)
+
+
 def display_filter(exchange: Exchange) -> str:
     """The display filter of Wireshark for the first packets of both messages.
 
@@ -156,7 +165,8 @@ def _message(
     )
     yield Line(heading, direction)
     explanation = exchange.unfold(direction, decode=decode) or Explanation()
-    for text, event in _fields(explanation, secrets, exchange.topic_names):
+    hides = frozenset() if secrets else concealed(exchange, direction, explanation)
+    for text, event in _fields(explanation, hides, exchange.topic_names):
         yield Line(text, direction, event)
     for text in _undecoded(explanation, exchange, direction, frame, secrets):
         yield Line(text, direction)
@@ -178,25 +188,24 @@ def _undecoded(
 
 
 def _fields(
-    explanation: Explanation, secrets: bool, topics: Mapping[str, str]
+    explanation: Explanation, hides: frozenset[str], topics: Mapping[str, str]
 ) -> Iterator[tuple[Text, Explained | None]]:
-    """A line for each field, and for the error that ends the message."""
+    """A line for each field, and for the error that ends the message. `hides`: paths."""
     events = [event for event in explanation.events if event.type != "tags" or event.value]
-    concealed = frozenset() if secrets else hidden(events)
     width = max((INDENT * event.depth + len(_name(event)) for event in events), default=0)
     for event in events:
         if event.type == ERROR:
             text = f"{' ' * INDENT * event.depth}! {printable(event.value)}"
             yield _line(event.offset, text, "bold red"), event
             continue
-        value = REDACTED if event.path in concealed else _value(event)
+        value = REDACTED if event.path in hides else _value(event)
         if "topic_id" in event.roles and event.value in topics:
             value = f"{value} {excerpt(topics[event.value])}"
         label = f"{' ' * INDENT * event.depth}{_name(event)}"
         line = Text.assemble(
             (_offset(event.offset), "dim"),
             f"{label:<{width}}  " if value else label,
-            (value, _style(event, event.path in concealed)),
+            (value, _style(event, event.path in hides)),
             no_wrap=True,
         )
         yield line, event

@@ -159,6 +159,11 @@ def _in_message(outer: Explained, inside: Contents) -> list[Explained]:
 
     events = [*map(place, inside.events)]
     if inside.error is not None:
+        # The fields may be misaligned: see `dissector.secrets`.
+        events = [
+            replace(each, roles=(*each.roles, "secret")) if each.is_body_value else each
+            for each in events
+        ]
         left = outer.value[inside.end :]
         wrong = Explained("!", "!", ERROR, str(inside.error), inside.error.offset, 0, 0)
         remainder = Explained("rest", "rest", "bytes", left, inside.end, len(left), 0, ("secret",))

@@ -56,7 +56,7 @@ def token(data: bytes, mechanism: str | None) -> Contents | None:
 
 def _plain(data: bytes, mechanism: str) -> Contents | None:
     parts = data.split(b"\0")
-    if len(parts) != 3:
+    if len(parts) != 3 or not all(parts[1:]):  # user and password are not empty
         return None
     events, at = [], 0
     for name, part in zip(("authzid", "user", "password"), parts, strict=True):

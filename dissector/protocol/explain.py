@@ -24,6 +24,9 @@ from dissector.protocol.wire import Reader, count, present, scalar, unsigned_var
 TAGS: Final = "_tagged_fields"
 """Name of a tagged section in paths, as in Kafka's protocol guide."""
 
+UNKNOWN_TAG: Final = "unknown_tag"
+"""Role of a tagged field that the version does not know."""
+
 
 @value
 class Explained:
@@ -48,6 +51,12 @@ class Explained:
     """Number of bytes; if there is an error inside, up to the error."""
     depth: int
     roles: tuple[str, ...] = ()
+
+    @property
+    def is_body_value(self) -> bool:
+        """Whether it is a value of a body: not a field of a header, a struct, or an array."""
+        is_container = self.type in ("{}", "tags") or self.type.startswith("[")
+        return not is_container and ".header." not in f".{self.path}"
 
 
 @value
@@ -159,7 +168,8 @@ class BodyReader:
                     raise DecodeError(detail, offset=self.at, path=path_of_tag)
             else:
                 value, self.at = self.data[self.at : end], end
-                self._event(f"{prefix}tag {tag}", f"tag {tag}", "bytes", value, start, depth)
+                name, roles = f"tag {tag}", (UNKNOWN_TAG,)
+                self._event(prefix + name, name, "bytes", value, start, depth, roles)
 
     @property
     def left(self) -> int:

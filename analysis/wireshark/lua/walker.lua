@@ -214,9 +214,14 @@ do
                         size .. " bytes and takes " .. (size + at - stop))
                 end
             elseif tree then
-                local shown = add(message, tree, fields.unknown_tag, at, stop)
+                local first = kafkad.prefs.show_secrets and at or stop  -- it may be secret
+                local shown = add(message, tree, fields.unknown_tag, first, stop)
                 if shown then
                     shown:prepend_text("tag " .. tag .. " ")
+                end
+                if shown and first > at then
+                    message.masked = message.masked + 1
+                    shown:append_text(" " .. size .. " bytes " .. MASK)
                 end
             end
             at = stop

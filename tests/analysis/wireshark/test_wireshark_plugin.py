@@ -6,6 +6,7 @@ import random
 import re
 import shlex
 import shutil
+import struct
 import subprocess
 import textwrap
 import xml.etree.ElementTree as ET
@@ -29,6 +30,8 @@ from dissector.protocol.notation import Direction, FieldLine
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
 from dissector.secrets import REDACTED, hidden
 from tests.captures.recorded import CAPTURES, RECORDINGS
+from tests.dissector.packets import packet_bytes
+from tests.kafka_bytes import request
 from tests.robustness.robustness_damage import recording
 
 PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
@@ -306,6 +309,21 @@ def test_no_password_is_shown(script: Path, name: str) -> None:
     assert b"alice-secret".hex() in tshark(
         script, CAPTURES / "kafka-4-sasl.pcap.zst", *options, "-o", "kafkad.show_secrets:TRUE"
     )
+
+
+def test_unknown_tagged_fields_are_not_shown(script: Path, tmp_path: Path) -> None:
+    """A later release may have secrets in them."""
+    secret = b"hunter2"
+    body = b"\0\2t\1\x4d" + bytes([len(secret)]) + secret
+    sent = request(36, 2, body)
+    path = tmp_path / "tagged.pcap"
+    path.write_bytes(packet_bytes.pcap([packet_bytes.frame(struct.pack(">i", len(sent)) + sent)]))
+    options = ("-Y", "kafkad.unknown_tag", "-T", "pdml", "-J", "kafkad")
+    text = tshark(script, path, *options)
+    assert "tag 77" in text
+    assert "7 bytes [redacted]" in text
+    assert secret.hex() not in text
+    assert secret.hex() in tshark(script, path, *options, "-o", "kafkad.show_secrets:TRUE")
 
 
 def test_filters_for_all_apis(script: Path) -> None:

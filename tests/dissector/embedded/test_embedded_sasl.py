@@ -55,6 +55,13 @@ def test_plain() -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("data", [b"part\0\0of a password", b"\0part of\0"])
+@pytest.mark.parametrize("mechanism", ["PLAIN", None])
+def test_parts_of_other_bytes_are_not_a_user(data: bytes, mechanism: str | None) -> None:
+    """RFC 4616: user and password have at least one character."""
+    assert shown(data, mechanism) == [("token", "[redacted]")]
+
+
 def test_scram() -> None:
     name = "SCRAM-SHA-256"
     assert shown(CLIENT_FIRST, name) == [

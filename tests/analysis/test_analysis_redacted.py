@@ -1,0 +1,121 @@
+"""Secrets in bytes that are not decoded, or misread: in trees, JSON, and browsed bytes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from analysis.browse.message_pane import MessageContent
+from analysis.display.exchange_json import as_json
+from analysis.display.exchange_tree import tree
+from dissector.exchanges.exchange import Exchange
+from tests.analysis.made_rows import exchange
+from tests.kafka_bytes import request, text
+
+SECRET = b"hunter2-and-more-of-it"
+TAGGED = b"\1\x4d" + bytes([len(SECRET)]) + SECRET
+"""A tagged section with a field of a later release."""
+CONFIG = text("ssl.key.password") + b"\0" + text(SECRET)
+
+SASL_AUTHENTICATE = {"api_key": 36, "api": "SaslAuthenticate", "api_version": 2}
+ALTER_CONFIGS = {"api_key": 44, "api": "IncrementalAlterConfigs", "api_version": 0}
+ENVELOPE = {"api_key": 58, "api": "Envelope", "api_version": 0}
+
+
+def made(**columns: Any) -> Exchange:
+    """An exchange; sizes follow from the frames."""
+    for name in ("request", "response"):
+        frame = columns.setdefault(f"{name}_frame", None)
+        columns.setdefault(f"{name}_bytes", None if frame is None else len(frame) + 4)
+    return Exchange(**exchange(**columns))
+
+
+def lines(row: Exchange) -> list[str]:
+    return [line.plain for line in tree(row)]
+
+
+def leaks(row: Exchange) -> bool:
+    content = MessageContent.of(row, secrets=False)
+    details = [line.plain for n in range(len(content.lines)) for line in content.details(n, 4096)]
+    printed = "\n".join((*lines(row), json.dumps(as_json(row)), *details))
+    return any(form in printed for form in (SECRET.decode(), SECRET.hex(), SECRET.hex(" ")))
+
+
+def forwarded(inside: bytes) -> bytes:
+    return request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
+
+
+@pytest.mark.parametrize("mechanism", [None, "GSSAPI"])
+def test_an_unknown_tagged_field_of_an_api_with_secrets(mechanism: str | None) -> None:
+    """Also beside a token of GSSAPI, of which no field is a secret."""
+    frame = request(36, 2, b"\0\2t" + TAGGED)
+    assert not leaks(made(**SASL_AUTHENTICATE, request_frame=frame, sasl_mechanism=mechanism))
+
+
+def test_an_unknown_tagged_field_of_an_api_without_secrets_is_shown() -> None:
+    frame = request(3, 9, b"\0\1\1\0\0" + TAGGED)
+    assert leaks(made(api_key=3, api="Metadata", api_version=9, request_frame=frame))
+
+
+def test_an_unknown_tagged_field_of_a_forwarded_request() -> None:
+    inside = request(39, 2, b"\0\2h" + bytes(8) + TAGGED)
+    assert not leaks(made(**ENVELOPE, request_frame=forwarded(inside)))
+
+
+@pytest.mark.parametrize("columns", [ALTER_CONFIGS, ENVELOPE], ids=["sent", "forwarded"])
+def test_a_message_that_contradicts_its_definition(columns: dict[str, Any]) -> None:
+    """Its fields are misaligned: the password is where the name of a resource is expected."""
+    wrong = struct.pack(">ib", 2, 4) + text("") + bytes(4) + b"\4" + text(SECRET) + b"\0\0"
+    frame = request(44, 0, wrong)
+    row = made(**columns, request_frame=forwarded(frame) if columns is ENVELOPE else frame)
+    assert not leaks(row)
+    shown = lines(row)
+    assert any("! " in line for line in shown)
+    assert any("header.client_id" in line and '"app"' in line for line in shown)
+
+
+def test_a_message_that_the_snap_length_cut_is_not_misaligned() -> None:
+    body = struct.pack(">ib", 1, 4) + text("1") + struct.pack(">i", 1) + CONFIG + b"\0"
+    frame = request(44, 0, body)
+    row = made(**ALTER_CONFIGS, request_frame=frame[:-8], request_bytes=len(frame) + 4)
+    assert not leaks(row)
+    assert any('"ssl.key.password"' in line for line in lines(row))
+
+
+FETCH = (
+    {"api_key": 1, "api": "Fetch", "api_version": 11},
+    struct.pack(">iihii", 7, 0, 0, 0, 1),
+    struct.pack(">iihqqqii", 1, 0, 0, 5, 5, 0, -1, -1),
+    ">i",
+    b"",
+)
+SNAPSHOT = (
+    {"api_key": 59, "api": "FetchSnapshot", "api_version": 0},
+    struct.pack(">ixihB", 7, 0, 0, 2),
+    struct.pack(">Bihqixqq", 2, 0, 0, 5, 1, 99, 40),
+    "B",
+    bytes(3),
+)
+
+
+@pytest.mark.parametrize(
+    ("columns", "head", "partition", "size", "end"), [FETCH, SNAPSHOT], ids=["fetch", "snapshot"]
+)
+def test_bytes_of_kraft_metadata_that_are_not_decoded(
+    columns: dict[str, Any], head: bytes, partition: bytes, size: str, end: bytes
+) -> None:
+    """A batch that the broker cut, and a piece of a snapshot, which may start inside a batch."""
+    records = struct.pack(">qi", 7, 500) + SECRET
+    is_compact = size == "B"
+    name = b"__cluster_metadata"
+    topic = bytes([len(name) + 1]) + name if is_compact else text(name)
+    field = struct.pack(size, len(records) + is_compact) + records
+    frame = head + topic + partition + field + end
+    row = made(**columns, response_frame=frame)
+    assert row.explain("response").error is None
+    assert not leaks(row)
+    other = frame.replace(name, b"_my-own-topic-here")
+    assert leaks(made(**columns, response_frame=other))
