@@ -104,10 +104,12 @@ def _replace_closed_streams() -> None:
 def _show(error: click.ClickException) -> int:
     """Print an error, and return the exit status. Names in it may have any characters."""
     from analysis.display.terminal import printable
+    from dissector.redaction import without_credentials
 
     shown = StringIO()
     error.show(shown)
-    click.echo("\n".join(map(printable, shown.getvalue().split("\n"))), err=True, nl=False)
+    lines = without_credentials(shown.getvalue()).split("\n")
+    click.echo("\n".join(map(printable, lines)), err=True, nl=False)
     _discard_unwritable()
     return error.exit_code
 

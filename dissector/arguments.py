@@ -11,6 +11,7 @@ from textwrap import shorten
 from typing import Any, Final
 
 from dissector.errors import DissectorError, did_you_mean
+from dissector.redaction import without_credentials
 
 LARGEST: Final = 2**63 - 1
 """The largest integer of Arrow and SQL."""
@@ -116,8 +117,12 @@ def local_path(path: str) -> str:
 
 
 def name_text(path: str) -> str:
-    """The path as text, with the bytes escaped that are not UTF-8: ``\\xff``."""
-    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    """The path as text, with the bytes escaped that are not UTF-8: ``\\xff``.
+
+    Credentials in a URL are redacted.
+    """
+    text = path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return without_credentials(text)
 
 
 def path(name: str, given: Any) -> str | os.PathLike[str]:

@@ -6,13 +6,20 @@ raise an exception: it becomes a row of the table `problems`, and reading contin
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from errno import ENOENT
 from functools import partial
 from typing import Any
 
+from dissector.redaction import without_credentials
+
 
 class DissectorError(Exception):
-    """Root of all exceptions of this project."""
+    """Root of all exceptions of this project. Credentials in URLs are redacted in the message."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(without_credentials(str(message)))
 
 
 class CaptureError(DissectorError):
@@ -65,3 +72,10 @@ def did_you_mean(name: object, names: Iterable[str]) -> str:
 
     similar = get_close_matches(str(name), names, 1)
     return f". Did you mean {similar[0]}?" if similar else ""
+
+
+def reason(error: OSError) -> str:
+    """The reason of an error, without the file's name, which is all that fsspec may report."""
+    if isinstance(error, FileNotFoundError):
+        return os.strerror(ENOENT)
+    return error.strerror or str(error)

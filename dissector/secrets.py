@@ -27,8 +27,7 @@ from dissector.protocol import registry
 from dissector.protocol.explain import UNKNOWN_TAG, EnclosingFields, Explained
 from dissector.protocol.notation import Direction, Field
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
-
-REDACTED: Final = "[redacted]"
+from dissector.redaction import REDACTED
 
 _ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
 SECRET_ROLES: Final = _ALWAYS | {"config_value"}

@@ -25,7 +25,8 @@ from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained
 from dissector.protocol.notation import Direction
-from dissector.secrets import REDACTED, may_be_secret
+from dissector.redaction import REDACTED
+from dissector.secrets import may_be_secret
 
 HEX_LINES: Final = 512
 """Most lines of bytes."""

@@ -23,6 +23,7 @@ from analysis.commands.sections import input_option, output_option
 from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value
+from dissector.redaction import without_credentials
 
 if TYPE_CHECKING:
     import duckdb
@@ -219,7 +220,7 @@ class Input:
     def name(self) -> str:
         """The captures, for a heading."""
         suffix = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
-        return ", ".join(self.captures[:3]) + suffix
+        return without_credentials(", ".join(self.captures[:3])) + suffix
 
 
 def _interruptible(show: Progress | None) -> Progress:

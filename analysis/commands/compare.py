@@ -175,14 +175,15 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
 
     from analysis.export.files import output_file
     from analysis.export.text import json_lines
+    from dissector.redaction import without_credentials
 
     if output.columns:
         rows = rows.select(output.columns)
     sides = (comparison.before, comparison.after)
     whole: dict[str, Any] = {
         label: {
-            "capture": name, "first_time": side.first_time, "seconds": side.seconds,
-            "requests": side.requests,
+            "capture": without_credentials(name), "first_time": side.first_time,
+            "seconds": side.seconds, "requests": side.requests,
         }
         for label, name, side in zip(("before", "after"), source.captures, sides, strict=True)
     }  # fmt: skip
@@ -201,6 +202,7 @@ def _heading(
     from rich.text import Text
 
     from analysis.display.terminal import counted, duration_text, printable, time_text, zone_name
+    from dissector.redaction import without_credentials
 
     sides = (comparison.before, comparison.after)
     labels = ("before", "after")
@@ -209,8 +211,8 @@ def _heading(
             "" if side.first_time is None else f", {time_text(side.first_time, 3)} {zone_name()}"
         )
         yield Text(
-            f"{label:<6}  {printable(name)}{start}, {duration_text(round(side.seconds * 1e9))}, "
-            f"{counted(side.requests, 'request')}"
+            f"{label:<6}  {printable(without_credentials(name))}{start}, "
+            f"{duration_text(round(side.seconds * 1e9))}, {counted(side.requests, 'request')}"
         )
         if coverage.read < coverage.payload:
             yield Text(

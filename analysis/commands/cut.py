@@ -41,7 +41,8 @@ def command(
 
     FILE has the segments of their messages, with retransmissions, acknowledgements, and the
     handshakes of their connections. Other messages are removed from these segments. Each message
-    has a packet comment, which Wireshark shows.
+    has a packet comment, which Wireshark shows. Nothing is redacted: FILE has the records and
+    credentials in these messages.
     """
     check(Output("pcapng", file, overwrite), source)
     from analysis.cutting.driver import check_output, cut
@@ -58,7 +59,7 @@ def command(
     if not len(exchanges):
         raise click.ClickException("no exchange is selected; nothing was written")
     chosen = shell_words(source.filter.options) if source.filter else "all exchanges"
-    names = ", ".join(name_text(Path(each).name) for each in source.captures)
+    names = ", ".join(Path(name_text(each)).name for each in source.captures)
     with source.options(show_progress=False) as options:
         result = cut(
             source.captures, exchanges, file, context=context, secrets=secrets,

@@ -14,6 +14,7 @@ from analysis.commands.output import check
 from analysis.commands.sections import named_command, output_option
 from analysis.extras import needed
 from analysis.startup import allow_pandas
+from dissector.redaction import without_credentials
 
 
 @named_command("report")
@@ -44,7 +45,7 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     # Pages are passed on: no folder of this machine is in them.
     shown = replace(
         source,
-        captures=tuple(Path(name).name or name for name in source.captures),
+        captures=tuple(Path(without_credentials(each)).name or each for each in source.captures),
         keylog=source.keylog and Path(source.keylog.name),
         names_file=source.names_file and Path(source.names_file.name),
     )

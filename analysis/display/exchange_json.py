@@ -19,7 +19,8 @@ from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
-from dissector.secrets import REDACTED, may_be_secret, redacted_bytes
+from dissector.redaction import REDACTED
+from dissector.secrets import may_be_secret, redacted_bytes
 
 _MESSAGES: Final = frozenset({"request_frame", "response_frame", "topic_names"})
 

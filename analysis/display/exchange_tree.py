@@ -26,7 +26,8 @@ from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
-from dissector.secrets import REDACTED, hidden, may_be_secret, redacted_bytes
+from dissector.redaction import REDACTED
+from dissector.secrets import hidden, may_be_secret, redacted_bytes
 
 if TYPE_CHECKING:
     from analysis.timeline.exchange import Event

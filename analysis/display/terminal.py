@@ -20,6 +20,7 @@ from datetime import UTC, date, datetime, tzinfo
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.display import presentation
+from dissector.redaction import without_credentials
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -61,8 +62,10 @@ def shell_words(words: Iterable[str]) -> str:
 
 
 def shell_files(names: Iterable[str]) -> str:
-    """Names of files as part of a command line: none of them looks like an option."""
-    return shell_words(f"./{name}" if name.startswith("-") else name for name in names)
+    """Names of files as part of a command line: none of them looks like an option. Credentials in
+    URLs are redacted."""
+    shown = map(without_credentials, names)
+    return shell_words(f"./{name}" if name.startswith("-") else name for name in shown)
 
 
 def _shell_word(word: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from analysis.input.passes import check_files, open_pass
+from dissector.arguments import name_text
 from dissector.arrays import value
 from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
@@ -166,7 +167,7 @@ class ConnectionPackets:
         source = (block.src_high[index], block.src_low[index], block.src_port[index])
         flags = int(block.flags[index])
         return Packet(
-            int(block.time[index]), self._captures[int(block.capture[index])],
+            int(block.time[index]), name_text(self._captures[int(block.capture[index])]),
             int(block.number[index]), tuple(map(int, source)) == self._clients[connection],
             int(block.seq[index]) + (flags & SYN != 0),
             int(block.ack[index]) if flags & ACK else None,

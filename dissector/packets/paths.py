@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dissector.errors import CaptureError
+from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD, Int64
 from dissector.packets.byte_input import ByteInput
 from dissector.packets.capture_reader import CaptureReader, ReadState
@@ -96,7 +96,7 @@ def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
     except IsADirectoryError as error:
         raise CaptureError(f"{name}: there is no capture file") from error
     except OSError as error:
-        raise CaptureError(f"{name}: {error.strerror or error}") from error
+        raise CaptureError(f"{name}: {reason(error)}") from error
     try:
         return _recognise(path, source, secrets)
     except CaptureError as error:

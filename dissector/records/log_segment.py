@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from dissector.arrays import arrays
-from dissector.errors import CaptureError
+from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD
 from dissector.problems import Problem
 from dissector.records.batch_headers import FRONT, MIN_SIZE, OVERHEAD, Batches, take
@@ -68,7 +68,7 @@ def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlo
                 carried = data[final_end:size].tobytes()
                 position += final_end
     except OSError as error:
-        raise CaptureError(f"{path}: {error.strerror or error}") from error
+        raise CaptureError(f"{path}: {reason(error)}") from error
 
 
 def _final_end(batches: Batches, size: int) -> int:

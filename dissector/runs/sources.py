@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from dissector.arrays import mutable
-from dissector.errors import CaptureError
+from dissector.errors import CaptureError, reason
 from dissector.packets.block import PacketBlock
 from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.file_ranges import RangeSource, primed, start_of
@@ -154,4 +154,4 @@ def opened(
     try:
         return RunSource([*names], run, block_bytes, position, key_logs)
     except OSError as error:
-        raise CaptureError(f"{run.path}: {error.strerror or error}") from error
+        raise CaptureError(f"{run.path}: {reason(error)}") from error

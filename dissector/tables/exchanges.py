@@ -153,11 +153,14 @@ def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64, Int64]:
 
 
 def _names(captures: Sequence[str]) -> pa.Array:
-    """The names of files as texts: those that are not UTF-8 take a step per name."""
+    """The names of files as texts: URLs, and names that are not UTF-8, take a step per name."""
     try:
-        return pa.array(captures, pa.string())
+        names = pa.array(captures, pa.string())
     except UnicodeEncodeError:
         return pa.array(map(name_text, captures), pa.string())
+    if not pc.any(pc.match_substring(names, "://")).as_py():
+        return names
+    return pa.array(map(name_text, captures), pa.string())
 
 
 def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:

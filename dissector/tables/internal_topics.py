@@ -38,7 +38,8 @@ from dissector.protocol.structures import (
     decode_record,
     unfold_structures,
 )
-from dissector.secrets import REDACTED, SECRET_ROLES, redact
+from dissector.redaction import REDACTED
+from dissector.secrets import SECRET_ROLES, redact
 from dissector.tables.schema import RECORDS
 
 _INPUT_COLUMNS: Final = ("topic", "key", "value", "record_kind")

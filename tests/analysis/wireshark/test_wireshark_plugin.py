@@ -28,7 +28,8 @@ from dissector.protocol import registry
 from dissector.protocol.explain import EnclosingFields, Explained, Explanation
 from dissector.protocol.notation import Direction, FieldLine
 from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
-from dissector.secrets import REDACTED, hidden
+from dissector.redaction import REDACTED
+from dissector.secrets import hidden
 from tests.captures.recorded import CAPTURES, RECORDINGS
 from tests.dissector.packets import packet_bytes
 from tests.kafka_bytes import request
