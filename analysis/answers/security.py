@@ -7,7 +7,8 @@
 - clear password: PLAIN without TLS. The capture contains the password.
 - clear token: OAUTHBEARER without TLS. The capture contains the token.
 - failed login: a SASL authentication that the broker refused.
-- denied request: an authorization error; `resource` is the topic, group or transactional id.
+- denied request: an authorization error; `resource` is the topic, group or transactional id. Also
+  requests about delegation tokens of others, or from a login that may not send them.
 - offline attack: SCRAM without TLS. The capture is enough to try passwords (RFC 5802, section 9).
 - not encrypted: neither TLS nor SASL.
 - old TLS: TLS 1.1 or older.
@@ -26,7 +27,8 @@ in requests, so a client id stands for it. Connections between brokers count, to
 
 **When it is wrong.** Inside encrypted connections that were not decrypted, only the TLS version and
 cipher are visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
-before the capture shows no mechanism: it looks as if it had no SASL.
+before the capture shows no mechanism: it looks as if it had no SASL. Clients older than Kafka 1.0
+get no error if their login fails: the broker closes the connection.
 """
 
 from __future__ import annotations
@@ -42,8 +44,9 @@ if TYPE_CHECKING:
 
     from analysis.sql.query import Tables
 
-DENIED: Final = "(29, 30, 31, 53, 65)"
-"""TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID and DELEGATION_TOKEN_AUTHORIZATION_FAILED."""
+DENIED: Final = "(29, 30, 31, 53, 63, 64, 65)"
+"""TOPIC, GROUP, CLUSTER and TRANSACTIONAL_ID_AUTHORIZATION_FAILED; of delegation tokens
+OWNER_MISMATCH, REQUEST_NOT_ALLOWED and AUTHORIZATION_FAILED."""
 
 FAILED_LOGIN: Final = "(33, 34, 58)"
 """UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE, SASL_AUTHENTICATION_FAILED."""
@@ -110,6 +113,11 @@ _LINKS: Final = f"""
   where protocol in ('kafka', 'tls')"""
 """A query for connections, each with its client and security protocol."""
 
+_WITHOUT_TOKEN: Final = """
+  select connection_id from errors where api = 'SaslHandshake'
+  except select connection_id from exchanges where api in ('SaslAuthenticate', 'SaslToken')"""
+"""A query for connections whose SASL mechanism the broker refused, so that no token was sent."""
+
 _FINDINGS: Final = f"""
   with links as ({_LINKS}),
   refused as (
@@ -134,6 +142,7 @@ _FINDINGS: Final = f"""
         or contains(tls_cipher, '3DES') or contains(tls_cipher, 'RC4') then 'weak cipher'
     end as finding
   from links
+  where listener <> 'SASL_PLAINTEXT' or connection_id not in ({_WITHOUT_TOKEN})
   union all by name
   select links.* replace (listener as protocol), refused.time,
     case when kind = 'denied request' then api || coalesce(' ' || name, '') end as resource, error,

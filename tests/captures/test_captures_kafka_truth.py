@@ -35,6 +35,7 @@ SURPLUS = {
 PROBLEMS = {
     **{name: {"surplus_bytes"} for name in SURPLUS},
     "kafka-3-kafka-python.pcap.zst": {"cut_message"},
+    "kafka-3-logins.pcap.zst": {"cut_message"},
     "kafka-4-errors.pcap.zst": {"unknown_version", "malformed", "surplus_bytes", "cut_message"},
     "kafka-4-followed.pcap.zst": {"cut_message"},
     "kafka-4-quorum.pcap.zst": {"cut_message"},
@@ -42,7 +43,8 @@ PROBLEMS = {
     "kafka-4-unbalanced.pcap.zst": {"cut_message"},
 }
 
-ENVELOPE, API_VERSIONS, SASL = 58, 18, (17, 36)
+ENVELOPE, API_VERSIONS, SASL = 58, 18, (17, 36, None)
+"""SASL: SaslHandshake, SaslAuthenticate, and tokens without a header."""
 # The broker takes its time in ns and prints µs; the capture's clock is the kernel's.
 CLOCKS_MS = 0.1
 

@@ -37,10 +37,11 @@ from dissector.tables import TABLES
 from tests.captures.truth import ledger
 
 CAPTURES = {name: row.path for name, row in ledger().items()}
-WITH_SECRETS = ("kafka-4-sasl", "kafka-4-admin")
+WITH_SECRETS = ("kafka-4-sasl", "kafka-4-admin", "kafka-3-logins")
 PASSWORDS = (
     *(b"alice-secret", b"broker-secret", b"not-the-secret"),
-    *(b"made-for-the-recording", b"plugin-secret"),
+    *(b"made-for-the-recording", b"plugin-secret", b"bob-secret", b"keystore-secret"),
+    *(b"jaas-secret", b"topic-secret"),
 )
 SHORTEST = 8
 """Bytes of a secret that are not found by chance; and that fill a word."""
@@ -76,11 +77,13 @@ def secrets() -> frozenset[bytes]:
 
 def keys_of_records() -> Iterator[bytes]:
     """Salts and keys of the credentials that KRaft keeps."""
-    capture = open_capture(CAPTURES["kafka-4-admin"], show_secrets=True)
-    for row in capture.tables(["records"])["records"].to_pylist():
-        if row["record_kind"] == "UserScramCredentialRecord":
-            fields = json.loads(row["decoded"])
-            yield from (b64decode(fields[name]) for name in ("salt", "stored_key", "server_key"))
+    for name in ("kafka-4-admin", "kafka-3-logins"):
+        capture = open_capture(CAPTURES[name], show_secrets=True)
+        for row in capture.tables(["records"])["records"].to_pylist():
+            if row["record_kind"] == "UserScramCredentialRecord":
+                fields = json.loads(row["decoded"])
+                keys = ("salt", "stored_key", "server_key")
+                yield from (b64decode(fields[key]) for key in keys)
 
 
 @cache

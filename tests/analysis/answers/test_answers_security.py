@@ -119,3 +119,39 @@ def test_a_denied_group_is_the_one_with_the_error(tmp_path: Path) -> None:
     path.write_bytes(pcap(dialogue.packets))
     denied = analysis.security(path).query("finding == 'denied request'")
     assert denied["resource"].tolist() == ["DeleteGroups shut", "FindCoordinator shut"]
+
+
+LOGINS = "kafka-3-logins"
+
+
+def test_a_refused_mechanism_is_only_a_failed_login() -> None:
+    """The client sends no token then, so there is nothing to attack."""
+    by_client = rows(LOGINS).groupby("client_id")["finding"].agg(set)
+    assert by_client["with-other-mechanism"] == {"failed login"}
+    assert by_client["with-wrong-password"] == {"failed login", "offline attack"}
+
+
+def test_failed_logins_of_passwords_and_tokens_are_those_in_the_log() -> None:
+    """Clients without SaslAuthenticate get no error: the broker closes the connection."""
+    lines = Counter(
+        re.findall(r"\((Authentication failed.*|Unsupported SASL mechanism.*)\)", row["message"])[0]
+        for row in read(LOGINS)
+        if row["source"] == "security"
+    )
+    failed = rows(LOGINS).query("finding == 'failed login'")
+    seen = failed.assign(
+        message=failed["message"].fillna("Unsupported SASL mechanism " + failed["mechanism"])
+    )
+    counts = Counter(seen.groupby("message")["count"].sum().to_dict())
+    raw = capture(LOGINS, ("exchanges",))["exchanges"]
+    without_error = raw.query("api == 'SaslToken' and client_id.isna() and status != 'answered'")
+    assert sum((lines - counts).values()) == len(without_error) > 0
+    assert not counts - lines
+
+
+def test_requests_that_a_login_by_token_does_not_allow_are_denied() -> None:
+    (row,) = rows(LOGINS).query("finding == 'denied request'").to_dict("records")
+    assert (row["client_id"], row["error"]) == (
+        "with-token",
+        "DELEGATION_TOKEN_REQUEST_NOT_ALLOWED",
+    )

@@ -51,15 +51,17 @@ Value = str | int | float | bool
 Row = dict[str, Any]
 
 CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
+WHEN = r"(?P<when>[\d-]+[T ]\S+)"
+"""Time of a line of a node's log: since Kafka 4 with a T."""
 NODE_LINES = {
     "coordinator": re.compile(
-        r"(?P<when>\S+) \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
+        rf"{WHEN} \w+ (?P<message>.*(?:[Gg]roup|transactionalId).*) "
         r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
     ),
     "security": re.compile(
-        r"(?P<when>\S+) \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
+        rf"{WHEN} \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
     ),
-    "isr": re.compile(r"(?P<when>\S+) \w+ (?P<message>.*(?:Shrinking|Expanding) ISR.*) \(\S+\)"),
+    "isr": re.compile(rf"{WHEN} \w+ (?P<message>.*(?:Shrinking|Expanding) ISR.*) \(\S+\)"),
 }
 """Lines of a node's log, by their source."""
 SHARED = re.compile(

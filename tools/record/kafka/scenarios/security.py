@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
 from tools.record.kafka import artifacts, clients
-from tools.record.kafka.artifacts import KAFKA_4
-from tools.record.kafka.cluster import Cluster
+from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
+from tools.record.kafka.cluster import Cluster, Node
 from tools.record.kafka.recording import Recording
 from tools.record.kafka.scenarios import scenario
 
@@ -85,6 +86,50 @@ def kafka_4_sasl() -> None:
         named = [*secured("SCRAM-SHA-256", login), "client.id=java-token"]
         clients.java(recording, java, "Produce", *produce, *named)
         clients.python(recording, "sasl", cluster.bootstrap, "safe")
+
+
+@scenario
+def kafka_3_logins() -> None:
+    """Raw tokens of old clients; secrets that a broker forwards, and fetches in a snapshot."""
+    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
+    old = {release: artifacts.client(release) for release in ("0.10.2.2", "1.1.1")}
+    about = (
+        "logins of Java clients 0.10.2 (tokens without headers) and 1.1, with passwords and "
+        "delegation tokens, good and bad ones; secrets that a broker forwards, and fetches in a "
+        "snapshot"
+    )
+    settings = {
+        **SASL,
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "connections.max.reauth.ms": "0",
+        "connection.failed.authentication.delay.ms": "200",
+        "metadata.log.max.snapshot.interval.ms": "2000",
+        "metadata.max.retention.ms": "3000",
+        "metadata.log.segment.ms": "2000",
+        "replica.fetch.wait.max.ms": "2000",
+    }
+    nodes = [Node(1), Node(2, "broker")]
+    with (
+        Recording("kafka-3-logins", about) as recording,
+        Cluster(
+            recording, KAFKA_3, broker, nodes, settings, protocol="SASL_PLAINTEXT",
+            format_with=["--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]"],
+        ) as cluster,
+    ):  # fmt: skip
+        second = cluster.bootstrap.split(",")[1]
+        plain = secured("PLAIN", JAAS["PLAIN"])
+        clients.java(recording, java, "Logins", second, *plain)
+        # Java 17 and SCRAM of 0.10.2 do not fit: only PLAIN.
+        for release, classpath in old.items():
+            for login, password in (("good", "alice-secret"), ("wrong", "not-the-secret")):
+                jaas = JAAS["PLAIN"].replace("alice-secret", password)
+                named = [*secured("PLAIN", jaas), f"client.id={release}-{login}"]
+                given = [second, "safe", "2", "40", "max.block.ms=900"]
+                clients.java(recording, classpath, "Produce", *given, *named)
+        cluster.stop(2)
+        shutil.rmtree(recording.work / "node-2" / "data")
+        cluster.format(2)
+        cluster.start(2)
 
 
 def authority(work: Path) -> tuple[Path, Path]:
