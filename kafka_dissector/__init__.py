@@ -19,6 +19,7 @@ import dissector
 
 if TYPE_CHECKING:
     from analysis import *  # noqa: F403
+    from analysis.functions import *  # noqa: F403 - mypy ignores `__all__ +=`
     from dissector import *  # noqa: F403
 
 __all__: list[str] = []
