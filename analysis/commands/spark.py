@@ -82,12 +82,16 @@ def command(
     """
     properties = dict(map(_property, settings))
     allow_pandas()
+    from analysis.extras import needed
     from analysis.spark.options import request
     from analysis.spark.output import Output
     from analysis.spark.session import on_this_machine, session
     from dissector.errors import DissectorError
 
     try:
+        with needed("spark"):  # before the output folder, which fsspec finds
+            import fsspec  # noqa: F401
+            import pyspark  # noqa: F401
         options = request(
             source.captures, tables, ports=source.ports, apis=apis, since=since, until=until,
             keylog=source.keylog, show_secrets=show_secrets, memory=source.memory << 20,

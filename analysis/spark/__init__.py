@@ -26,6 +26,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from analysis.extras import needed
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -34,7 +36,8 @@ __all__ = ["load", "register"]
 
 def register(spark: SparkSession) -> None:
     """Register the format in a session; see `analysis.spark.source.register`."""
-    from analysis.spark import source
+    with needed("spark"):
+        from analysis.spark import source
 
     source.register(spark)
 
@@ -43,6 +46,7 @@ def __getattr__(name: str) -> Callable[..., Any]:
     """`load`, from `analysis.spark.answers`."""
     if name != "load":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from analysis.spark.answers import load
+    with needed("spark"):
+        from analysis.spark.answers import load
 
     return load

@@ -22,16 +22,21 @@ _GENERIC: Final = re.compile(r"An error occurred while calling|An exception was 
 
 def cause(error: BaseException) -> str:
     """The cause of an error of Spark, in one line."""
-    if isinstance(error, DissectorError):
-        return str(error)
-    text = str(error)
-    sentence = _of_python(text) or _of_java(text) or type(error).__name__
+    sentence = reason(error)
     if module := _MODULE.search(sentence):
         return (
             f"an executor's Python has no module {module[1]}: install kafka-dissector and its "
             f"dependencies on the executors; {DOCS}"
         )
     return sentence
+
+
+def reason(error: BaseException) -> str:
+    """What an error of Spark says about its cause, in one line, without a remedy."""
+    text = str(error)
+    if isinstance(error, DissectorError):
+        return text
+    return _of_python(text) or _of_java(text) or type(error).__name__
 
 
 def _of_python(text: str) -> str | None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from analysis.extras import needed
 from analysis.spark.causes import cause
 from dissector.errors import DissectorError
 
@@ -127,15 +128,11 @@ def session(
             "SPARK_REMOTE"
         )
     find_java()
-    try:
+    with needed("spark"):
         import pyspark
         from py4j.protocol import Py4JError
         from pyspark.errors import PySparkException
         from pyspark.sql import SparkSession
-    except ModuleNotFoundError as error:
-        raise DissectorError(
-            "Spark is not installed: pip install 'kafka-dissector[spark]'"
-        ) from error
     if tuple(map(int, pyspark.__version__.split(".")[:2])) < OLDEST_PYSPARK:
         minimum = ".".join(map(str, OLDEST_PYSPARK))
         raise DissectorError(

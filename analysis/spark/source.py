@@ -17,6 +17,7 @@ reuse filtered rows for a query without the filter.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +26,8 @@ from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
@@ -35,12 +38,14 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from analysis.spark import job, requirements
+from analysis.spark.causes import reason
 from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
 from analysis.spark.schemas import check_schema, selected
 from analysis.spark.session import SMALL_BATCHES
 from analysis.spark.stream import StreamReader
+from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"
 
@@ -51,7 +56,8 @@ _result_dirs: Final[dict[str, Path]] = {}
 def register(spark: SparkSession) -> None:
     """Register ``spark.read.format("kafka_capture")`` in a session.
 
-    `analysis.spark.options` lists the options. Raises DissectorError for Spark Connect.
+    `analysis.spark.options` lists the options. Raises DissectorError for Spark Connect, and if
+    Spark runs a Python that lacks this package.
     """
     requirements.refuse_connect(spark)
     for name, value in SMALL_BATCHES.items():
@@ -62,6 +68,25 @@ def register(spark: SparkSession) -> None:
         plan_client = server.plan_client
 
     spark.dataSource.register(KafkaCapture)
+    _check_python(spark)
+
+
+def _check_python(spark: SparkSession) -> None:
+    """Raises DissectorError if Spark's Python cannot make a data source.
+
+    Without PYSPARK_PYTHON, Spark runs the `python3` of PATH, which is that of the driver's virtual
+    environment only if this is activated.
+    """
+    python = spark.sparkContext.pythonExec
+    if Path(shutil.which(python) or python).parent == Path(sys.executable).parent:
+        return
+    try:
+        spark.read.format(FORMAT).load(".")
+    except (PySparkException, Py4JError) as error:
+        raise DissectorError(
+            f"Spark runs the Python {python}, which cannot be used: {reason(error)}. Before you "
+            f"create the session, set PYSPARK_PYTHON={sys.executable}"
+        ) from error
 
 
 def write_result(spark: SparkSession, request: Request, arguments: tuple[Any, ...]) -> str:

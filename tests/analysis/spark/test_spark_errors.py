@@ -45,17 +45,23 @@ def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
     assert "Traceback" not in after
 
 
+def _bare_python(folder: Path) -> tuple[Path, Path]:
+    """A Python without packages, and a script that runs it with those of Spark itself."""
+    venv.create(folder / "bare")
+    bare, python = folder / "bare" / "bin" / "python", folder / "python"
+    home = Path(pyspark.__file__).parent / "python"
+    packages = os.pathsep.join(map(str, [home, *home.glob("lib/*.zip")]))
+    command = f"cd '{folder}' && PYTHONPATH='{packages}' exec '{bare}' \"$@\""
+    python.write_text(f"#!/bin/sh\n{command}\n")
+    python.chmod(0o755)
+    return bare, python
+
+
 def test_missing_packages_of_executors_are_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    venv.create(tmp_path / "bare")
-    bare, python = tmp_path / "bare" / "bin" / "python", tmp_path / "python"
-    home = Path(pyspark.__file__).parent / "python"
-    packages = os.pathsep.join(map(str, [home, *home.glob("lib/*.zip")]))  # those of Spark itself
-    command = f"cd '{tmp_path}' && PYTHONPATH='{packages}' exec '{bare}' \"$@\""
-    python.write_text(f"#!/bin/sh\n{command}\n")
-    python.chmod(0o755)
+    bare, python = _bare_python(tmp_path)
     monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"]) == 1
@@ -64,6 +70,30 @@ def test_missing_packages_of_executors_are_named(
     assert f"{bare}, lacks numpy, pyarrow, pandas, zstandard, fsspec, dissector" in message
     assert message.endswith('see "Executors" in docs/spark.md')
     assert not (tmp_path / "tables").exists()
+
+
+def test_the_python_of_the_data_source_is_checked(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, python = _bare_python(tmp_path)
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    with pytest.raises(DissectorError) as raised:
+        analysis.spark.register(spark)
+    assert str(raised.value) == (
+        f"Spark runs the Python {python}, which cannot be used: ModuleNotFoundError: No module "
+        f"named 'analysis'. Before you create the session, set PYSPARK_PYTHON={sys.executable}"
+    )
+
+
+@pytest.mark.parametrize("package", ["pyspark", "fsspec"])
+def test_missing_packages_of_the_driver_are_named(
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables")]) == 1
+    advice = f"the package {package} is not installed: pip install 'kafka-dissector[spark]'"
+    assert capsys.readouterr().err == f"Error: {advice}\n"
 
 
 PYTHON = """An error occurred while calling o98.collectToPython.
