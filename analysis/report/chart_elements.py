@@ -102,8 +102,13 @@ def height(rows: Rows, name: str, row: int = ROW) -> int:
     return row * len({values[name] for values in rows})
 
 
-COLOURS: Final = 8
-"""Colours of names; a further one is for `OTHER`."""
+PALETTE: Final = (
+    *("#0072b2", "#d55e00", "#009e73", "#c0609a", "#56b4e9", "#e69f00", "#4a1486", "#4d4d4d"),
+    "#b4bbc6",
+)
+"""The colours of the style sheet in its light theme: `--c0`, `--c1` and so on."""
+COLOURS: Final = len(PALETTE) - 1
+"""Colours of names; the last one is for `OTHER`."""
 _FIXED: Final[Mapping[str, int]] = {
     "produces": 0, "consumes": 1, "replicates": 2, "network": 0, "broker": 1,
     "Produce": 0, "Fetch": 1, "Metadata": 2, "OffsetCommit": 3, "Heartbeat": 4, "ApiVersions": 5,
@@ -118,8 +123,20 @@ def colour(name: str, rows: Rows) -> alt.Color:
     names = sorted(texts - {OTHER, None})
     ends = [each for each in (None, OTHER) if each in texts]
     numbers = [*colour_numbers(names).values(), *(COLOURS for _ in ends)]
-    scale = alt.Scale(domain=[*names, *ends], range=[f"var(--c{number})" for number in numbers])
+    scale = alt.Scale(domain=[*names, *ends], range=[PALETTE[number] for number in numbers])
     return alt.Color(f"{name}:N", scale=scale).title(None).legend(orient="top", labelLimit=260)
+
+
+def with_theme(chart: dict[str, Any]) -> dict[str, Any]:
+    """A Vega-Lite chart with the colours of the page, which are those of its theme.
+
+    Elsewhere, as in notebooks, variables of a style sheet have no value: all marks would be black.
+    """
+    for part in (chart, *chart.get("layer", [])):
+        scale = part.get("encoding", {}).get("color", {}).get("scale", {})
+        if "range" in scale:
+            scale["range"] = [f"var(--c{PALETTE.index(each)})" for each in scale["range"]]
+    return chart
 
 
 def colour_numbers(names: Sequence[str]) -> dict[str, int]:

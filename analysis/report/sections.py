@@ -18,7 +18,12 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.frames import frame
 from analysis.report import answer_charts, chart_data, charts
-from analysis.report.chart_elements import Chart, with_printable_names, with_time_range
+from analysis.report.chart_elements import (
+    Chart,
+    with_printable_names,
+    with_theme,
+    with_time_range,
+)
 from analysis.report.topology_chart import topology_chart
 from dissector.arrays import value
 
@@ -124,7 +129,7 @@ def sections(
             chart_input = ChartInput(sql, span, rows)
             all_charts = ((title, draw(chart_input)) for title, draw in CHARTS.get(answer.name, ()))
             section_charts = [
-                (title, with_printable_names(with_time_range(chart.to_dict(), span.edges)))
+                (title, _for_page(chart, span.edges))
                 for title, chart in all_charts
                 if chart is not None
             ]
@@ -132,3 +137,8 @@ def sections(
         if answer.name == "latency" and len(rows):
             lists["The slowest requests, excluding waits"] = answer.arrow(sql, slowest=SLOWEST)
         yield Section(answer, rows, section_charts, lists)
+
+
+def _for_page(chart: Chart, edges: tuple[float, float]) -> dict[str, Any]:
+    """A chart as Vega-Lite, with the time range, the names and the colours of the page."""
+    return with_theme(with_printable_names(with_time_range(chart.to_dict(), edges)))

@@ -35,6 +35,11 @@ def charts(notebook: nbformat.NotebookNode) -> int:
     return sum("image/png" in output.get("data", {}) for output in outputs)
 
 
+def texts(notebook: nbformat.NotebookNode) -> list[str]:
+    outputs = [output for cell in code(notebook) for output in cell.outputs]
+    return [output.data["text/plain"] for output in outputs if "data" in output]
+
+
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[KernelManager]:
     """One kernel for all notebooks, because imports take most of the time."""
@@ -51,10 +56,11 @@ def test_a_notebook_runs(name: str, kernel: KernelManager) -> None:
         if shutil.which("java") is None:
             pytest.skip("Spark needs Java")
     notebook = read(name)
-    committed = charts(notebook)
+    committed = read(name)
     notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # clear variables
     NotebookClient(notebook, km=kernel, timeout=900).execute()  # raises the error of a cell
-    assert charts(notebook) == committed > 0
+    assert charts(notebook) == charts(committed) > 0
+    assert texts(notebook) == texts(committed)
 
 
 def test_the_list_of_notebooks() -> None:

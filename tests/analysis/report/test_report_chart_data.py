@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,16 @@ from typing import Any
 import duckdb
 import numpy as np
 import pytest
+import vl_convert
 from hypothesis import given
 from hypothesis import strategies as st
 
 import analysis
 import dissector
-from analysis.report import chart_data
-from analysis.report.chart_elements import COLOURS, colour_numbers
+from analysis.report import chart_data, charts
+from analysis.report.chart_elements import COLOURS, PALETTE, colour_numbers, with_theme
+from analysis.report.page import FOLDER
+from analysis.report.topology_chart import topology_chart
 from analysis.sql.views import CaptureTables, views
 from analysis.summary.counts import Summary
 
@@ -140,3 +144,23 @@ def test_a_name_has_its_colour_in_every_report(names: list[str]) -> None:
         alone = colour_numbers([name])[name]
         others = [number for each, number in numbers.items() if each != name]
         assert numbers[name] == alone or alone in others
+
+
+def test_charts_have_their_colours_in_notebooks_and_on_the_page() -> None:
+    connection = analysis.connect(CAPTURES / "kafka-4-quotas.pcap.zst")
+    span = chart_data.span(connection)
+    assert span is not None
+    throttle = charts.throttle(chart_data.throttle(connection, span))
+    topology = topology_chart(analysis.topology(connection))
+    assert throttle is not None
+    assert topology is not None
+    style = (FOLDER / "page.css").read_text()
+    for chart in (throttle, topology):
+        drawn = vl_convert.vegalite_to_svg(chart.to_dict())
+        used = [number for number, colour in enumerate(PALETTE) if colour in drawn]
+        assert len(used) > 1
+        assert "var(" not in drawn
+        themed = json.dumps(with_theme(chart.to_dict()))
+        assert all(f'"var(--c{number})"' in themed for number in used)
+    for number, colour in enumerate(PALETTE):
+        assert f"--c{number}: {colour};" in style
