@@ -83,7 +83,8 @@ class Workers:
 
         def give(until: int, spare: int = 0) -> None:
             while len(idle) > spare and waiting and waiting[0] < until:
-                idle.pop().send((waiting.popleft(), known()))
+                with self._failures_raised():
+                    idle.pop().send((waiting.popleft(), known()))
 
         def taken() -> Iterator[tuple[Result, pa.Buffer]]:
             results = dict[int, tuple[Result, pa.Buffer]]()
@@ -91,8 +92,9 @@ class Workers:
                 while number not in results:
                     give(number + ahead)
                     for ready in self.ready(channels):
-                        done, result = pickle.loads(ready.recv_bytes())
-                        results[done] = result, _mapped(reduction.recv_handle(ready))
+                        with self._failures_raised():
+                            done, result = pickle.loads(ready.recv_bytes())
+                            results[done] = result, _mapped(reduction.recv_handle(ready))
                         idle.append(ready)
                 yield results.pop(number)
 
@@ -104,6 +106,19 @@ class Workers:
         while not (ready := [channel for channel in channels if channel.poll()]):
             wait([*channels, *self._sentinels()])
         return ready
+
+    @contextmanager
+    def _failures_raised(self) -> Iterator[None]:
+        """A context for messages. Raises DissectorError if a worker failed.
+
+        A worker that ends closes its channel before it has an exit code.
+        """
+        try:
+            yield
+        except (EOFError, ConnectionError):
+            wait([*self._sentinels()], END_TIMEOUT)
+            list(self._sentinels())
+            raise
 
     def _sentinels(self) -> Iterator[int]:
         """Sentinels of all running workers; raises DissectorError if one has failed."""

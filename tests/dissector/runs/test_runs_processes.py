@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import errno
+import gc
 import multiprocessing
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import pyarrow.parquet as pq
 import pytest
@@ -130,6 +133,23 @@ def test_a_process_that_ends_before_its_time(work: Callable[[], None], message: 
         made.start(work, "reads")
         with pytest.raises(DissectorError, match=message):
             made.ready([channel])
+    assert not running()
+
+
+@pytest.mark.parametrize("number", range(1, 5))
+def test_an_error_of_work_is_raised(number: int) -> None:
+    """Also if the channel of the worker is closed before it has ended."""
+
+    def work(each: int, known: None) -> tuple[int, IO[bytes]]:
+        if each == number:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return each, tempfile.TemporaryFile()
+
+    with processes.Workers() as made:
+        results = made.map(work, range(1, 5), jobs=1, ahead=2, known=lambda: None)
+        gc.collect()  # the other ends of the channels
+        with pytest.raises(DissectorError, match="No space left on device"):
+            list(results)
     assert not running()
 
 
