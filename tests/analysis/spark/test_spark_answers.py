@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 import analysis.spark
 from analysis.answers import ANSWERS
+from analysis.cli import main
 from analysis.spark import answers
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
@@ -95,6 +97,25 @@ def test_an_answer_on_spark_is_that_of_one_machine(
     actual = function(on_spark, **options)
     assert isinstance(actual, DataFrame)
     pd.testing.assert_frame_equal(exact(actual.toArrow(), expected), expected)
+
+
+def test_spark_reads_exported_tables_with_times_as_longs(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    capture = CAPTURES / "kafka-4-transactions.pcap.zst"
+    declared = ANSWERS["errors"]
+    words = [word for name in declared.tables for word in ("--table", name)]
+    assert main(["export", str(capture), *words, "-o", str(tmp_path)]) == 0
+    spark.conf.set("spark.sql.legacy.parquet.nanosAsLong", "true")
+    try:
+        read = spark.read.parquet
+        tables = {name: read(str(tmp_path / f"{name}.parquet")) for name in declared.tables}
+        actual = declared.function(tables).toArrow()
+    finally:
+        spark.conf.unset("spark.sql.legacy.parquet.nanosAsLong")
+    expected = declared.function(capture)
+    assert len(expected) > 1
+    pd.testing.assert_frame_equal(exact(actual, expected), expected)
 
 
 def test_an_answer_of_tables_without_rows_has_its_columns(
