@@ -69,7 +69,7 @@ _BROKERS: Final = f"select distinct broker_id, host, port from {BROKERS} order b
 NOTHING: Final = (
     "No Kafka request or response was found. If brokers use a port other than 9092 and the "
     "connections began before the capture, use --port PORT. If the connections are encrypted, "
-    "use --keylog FILE."
+    "use --keylog FILE. If clients cannot connect, see summary."
 )
 
 WARNINGS: Final = 5

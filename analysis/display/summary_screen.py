@@ -49,19 +49,21 @@ def screen(
     """
     totals = summary.totals()
     files = list(_files(summary))
-    unread = [*files, *_coverage(totals, has_keylog=has_keylog)]
+    failed = summary.failed_connections()
+    unread = [*files, *_coverage(totals, _attempts(failed), has_keylog=has_keylog)]
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, packets)
     if note:
         yield Text(printable(note), "bold")
     if summary.exchanges:
-        wrong = list(_wrong(summary, totals, command)) or [_good(totals, is_whole=not files)]
+        wrong = [*_failed(failed, totals, command), *_wrong(summary, totals, command)]
+        wrong = wrong or [_good(totals, is_whole=not files)]
         yield from _section("What is wrong", [*unread, *wrong])
         yield from _section("Part of normal operation", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     elif not note:
-        yield from _nothing(totals, unread)
+        yield from _nothing(totals, [*unread, *_failed(failed, totals, command)])
     yield from _section("What could not be read", _unread(summary, command))
 
 
@@ -118,8 +120,11 @@ def _good(totals: Totals, *, is_whole: bool) -> Text:
     return Text(f"Nothing in the {totals.read:,} of {connections:,} connections read: {clean}")
 
 
-def _coverage(totals: Totals, *, has_keylog: bool) -> Iterator[RenderableType]:
-    """The part of the traffic that could be read, if not all, and how to read more."""
+def _coverage(totals: Totals, failed: int, *, has_keylog: bool) -> Iterator[RenderableType]:
+    """The part of the traffic that could be read, if not all, and how to read more.
+
+    `failed`: number of connections that were not established.
+    """
     if totals.unread:
         whole = counted(totals.read + totals.unread, "connection")
         only = "Only " if totals.read else ""
@@ -135,7 +140,7 @@ def _coverage(totals: Totals, *, has_keylog: bool) -> Iterator[RenderableType]:
                 f"{ports}: if a Kafka broker listens there, use --port PORT"
             )
         )
-    silent = totals.protocols.get("unknown", 0) - totals.unknown
+    silent = totals.protocols.get("unknown", 0) - totals.unknown - failed
     if silent and totals.read:
         yield Text(f"{counted(silent, 'connection')} without any payload", "dim")
     if totals.one_sided:
@@ -147,6 +152,42 @@ def _coverage(totals: Totals, *, has_keylog: bool) -> Iterator[RenderableType]:
 
 def _are(count: int) -> str:
     return "is" if count == 1 else "are"
+
+
+def _attempts(failed: Sequence[Mapping[str, Any]]) -> int:
+    return sum(row["refused"] + row["without_reply"] for row in failed)
+
+
+def _failed(
+    failed: Sequence[Mapping[str, Any]], totals: Totals, command: Command
+) -> Iterator[RenderableType]:
+    """Endpoints that refuse connections, or do not reply."""
+    if not failed:
+        return
+    yield _finding(counted(_attempts(failed), "connection"), "could not be established")
+    rows = _listed(
+        (
+            Column("broker"),
+            Column("refused (RST)", number=True),
+            Column("without a reply", number=True),
+            Column("from", rank=OPTIONAL),
+            Column("to", rank=OPTIONAL),
+        ),
+        failed,
+        lambda row: (
+            _text(names().shown(_endpoint(row))),
+            _number(row["refused"]),
+            _number(row["without_reply"]),
+            *_span_of(row, totals),
+        ),
+    )
+    yield from map(_indented, rows)
+    yield from _more(command("diagnose"))
+
+
+def _endpoint(row: Mapping[str, Any]) -> str:
+    ip, port = row["broker_ip"], row["broker_port"]
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:

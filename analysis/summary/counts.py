@@ -70,6 +70,10 @@ class Summary:
             lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
+        self._endpoints = Tally(
+            ("broker_ip", "broker_port"), known="sum", refused="sum", without_reply="sum",
+            first="min", last="max",
+        )  # fmt: skip
         self._ends: dict[int, End] = {}
         self._evicted_unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
         """Counts of evicted connections; likewise the next one."""
@@ -204,6 +208,23 @@ class Summary:
         """stage, kind, count, bytes, and the detail of the first; the most frequent first."""
         return sorted(self._problems.rows(), key=lambda row: -row["count"])
 
+    def failed_connections(self) -> list[dict[str, Any]]:
+        """broker_ip, broker_port, refused, without_reply, first and last (ns); the most first.
+
+        With the endpoints of `analysis.diagnosis.rules.failed_connections`, without those that only
+        a response names.
+        """
+        rows = self._endpoints.rows()
+        ports = {row["broker_port"] for row in rows if row["known"]}
+        lacks_replies = self.totals().one_sided
+        rows = [
+            {**row, "without_reply": 0 if lacks_replies else row["without_reply"]}
+            for row in rows
+            if row["broker_port"] in ports or not ports
+        ]
+        failed = [row for row in rows if row["refused"] + row["without_reply"]]
+        return sorted(failed, key=lambda row: -(row["refused"] + row["without_reply"]))
+
     def totals(self) -> Totals:
         """Totals of all connections."""
         table = self._protocols.total
@@ -291,6 +312,7 @@ class Summary:
         columns = ["packets", "bytes", "lost", "lossy", "with_payload", "one_sided"]
         self._protocols.add(rows.select(["protocol", "count", "first", "last", *columns]))
         self._note_ends(rows)
+        self._count_failed(rows)
         unknown = rows.filter(pc.equal(rows["protocol"], "unknown"))
         if len(unknown):
             self._unknown_ports.add(unknown.select(["broker_port", "bytes"]))
@@ -298,6 +320,29 @@ class Summary:
         if len(named):
             columns = ["connection_id", "software_name", "software_version"]
             self._named.append(named.select(columns).combine_chunks())
+
+    def _count_failed(self, rows: pa.Table) -> None:
+        """Count connections that the server reset, or never replied to, before a handshake."""
+        attempted = pc.and_(rows["opened"], rows["handshake_rtt_ms"].is_null())
+        attempted = pc.and_(attempted, pc.equal(rows["bytes"], 0))
+        has_reply = pc.greater(rows["broker_packets"], 0)
+        repeated = pc.and_(pc.invert(has_reply), pc.greater(rows["client_packets"], 1))
+        refused = pc.and_(
+            attempted, pc.and_(has_reply, pc.equal(pc.fill_null(rows["closed"], ""), "rst"))
+        )
+        without_reply = pc.and_(attempted, repeated)
+        failed = pc.fill_null(pc.or_(refused, without_reply), False)
+        is_kafka = pc.is_in(rows["protocol"], pa.array(["kafka", "tls"]))
+        for name, is_so in (
+            ("known", is_kafka), ("refused", refused), ("without_reply", without_reply),
+        ):  # fmt: skip
+            rows = rows.append_column(name, pc.fill_null(is_so, False).cast(pa.int64()))
+        for name in ("first", "last"):
+            index = rows.column_names.index(name)
+            times = pc.if_else(failed, rows["first_time"].cast(pa.int64()), None)
+            rows = rows.set_column(index, name, times)
+        names = (*self._endpoints.keys, "known", "refused", "without_reply", "first", "last")
+        self._endpoints.add(rows.filter(pc.or_(is_kafka, failed)).select(names))
 
     def _read_problems(self, rows: pa.Table) -> None:
         self._problems.add(rows.select(["stage", "kind", "count", "bytes", "detail"]))

@@ -4,11 +4,16 @@ The time of a group in a topic is divided into quarters. The lag of a partition 
 larger at the end of each quarter than at the end of the one before. The cause follows from the
 reader: whether it has fetched what it has not committed, and how much of the time it has a Fetch at
 the broker. A consumer that hardly fetches is busy with its records: it is the bottleneck.
+
+A group that fetches again and again from its committed offset does not get past a record there: the
+application fails at it, and reads it again after a restart or a seek.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -18,6 +23,7 @@ from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Th
 from analysis.diagnosis.words import known, percent, share, verb
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
+from analysis.sql.record_flow import GROUPS_OF_READERS
 
 QUARTERS: Final = f"""
   with states as (select *, epoch_ns(time) as moment from {STATES} where lag is not null),
@@ -34,6 +40,15 @@ FETCHING: Final = """
     (epoch_ns(max(response_time)) - epoch_ns(min(request_time))) / 1e6 as span_ms
   from exchanges where api = 'Fetch' and latency_ms is not null group by client_id"""
 
+REPEATED: Final = f"""
+  select readers.group_id, topic, partition, "offset", count(*) as fetches
+  from partitions join (
+    select distinct connection_id, topic, partition, group_id from {GROUPS_OF_READERS}) as readers
+    using (connection_id, topic, partition)
+  where api = 'Fetch' and replica_id is null and error_code = 0 and last_offset >= "offset"
+  group by all"""
+"""SQL: how often each group got records from an offset."""
+
 
 @rule(
     question="Does a group fall behind?",
@@ -46,6 +61,13 @@ FETCHING: Final = """
             "records",
             "Lag of a partition at the end of the capture. Less is the work "
             "of a moment, and changes with each batch.",
+        ),
+        Threshold(
+            "repeated",
+            3,
+            "fetches",
+            "Fetches with records from the committed offset at the end. A restart or a rebalance "
+            "repeats one of them.",
         ),
     ),
 )
@@ -61,18 +83,53 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         if key in growing and row["lag"] >= limits["lag"]:
             rows.setdefault((row["group_id"], row["topic"]), []).append(row)
     fetching = {row["client_id"]: row for row in case.rows(FETCHING)} if rows else {}
+    repeated = {
+        (row["group_id"], row["topic"], row["partition"], row["offset"]): row["fetches"]
+        for row in (case.rows(REPEATED) if rows else ())
+        if row["fetches"] >= limits["repeated"]
+    }
     for partitions in rows.values():
-        row = partitions[0]
+        row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
         quarters = lags[row["group_id"], row["topic"], row["partition"]]
-        yield _finding(case, partitions, quarters, fetching.get(row["client_id"]))
+        finding = _finding(case, row, len(partitions), quarters, fetching.get(row["client_id"]))
+        if fetches := repeated.get(_committed(row)):
+            finding = _stuck(finding, row, fetches)
+        yield finding
 
 
 def _grows(lags: list[int]) -> bool:
     return all(before < after for before, after in pairwise(lags))
 
 
-def _finding(case: Case, rows: list[Row], quarters: list[int], fetching: Row | None) -> Finding:
-    row = rows[0]
+def _committed(row: Row) -> tuple[str, str, int, int]:
+    return row["group_id"], row["topic"], row["partition"], row["committed_offset"]
+
+
+def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
+    """The finding for a group that does not get past its committed offset."""
+    offset = row["committed_offset"]
+    trace = (
+        f"kafka-dissector trace --topic {shlex.quote(row['topic'])} --partition {row['partition']} "
+        f"--offset {offset}"
+    )
+    return replace(
+        finding,
+        sentence=f"Group `{row['group_id']}` does not get past offset {offset:,} of partition "
+        f"{row['partition']} of topic `{row['topic']}`",
+        evidence=f"It fetched from this offset {fetches:,} times, and committed none after it. "
+        f"{finding.evidence}",
+        cause="the application fails at the record with this offset, or at one soon after it, and "
+        "reads it again after a restart or a seek",
+        setting=None,
+        side=CLIENT,
+        change=f"Look at the log of the application, and at the record: {trace}. Correct the "
+        "application, or let it skip such records or send them to another topic.",
+    )
+
+
+def _finding(
+    case: Case, row: Row, growing: int, quarters: list[int], fetching: Row | None
+) -> Finding:
     cause, side, setting, change = _cause(row, fetching)
     names = ("group_id", "topic", "partition", "client_id", "lag", "position_lag", "max_lag")
     busy = ""
@@ -88,7 +145,7 @@ def _finding(case: Case, rows: list[Row], quarters: list[int], fetching: Row | N
         evidence=f"Lag of partition {row['partition']} at the end of each quarter of its time: "
         f"{', '.join(f'{lag:,}' for lag in quarters)}; at the end {counted(row['lag'], 'record')}, "
         f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
-        f"{counted(len(rows), 'partition')}.{busy}",
+        f"{counted(growing, 'partition')}.{busy}",
         numbers={name: row[name] for name in names},
         cause=cause,
         side=side,

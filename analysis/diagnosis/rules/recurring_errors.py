@@ -1,8 +1,9 @@
 """Errors: a client gets the same error again and again.
 
 Clients retry after a retriable error, and report nothing until they give up. Errors that belong to
-the normal operation of Kafka (see the answer `errors`) count if they last. Quotas and fenced
-producers have rules of their own.
+the normal operation of Kafka (see the answer `errors`) count if they last. Quotas, fenced producers
+and rebalances have rules of their own; how often members join decides how often they get
+MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS.
 """
 
 from __future__ import annotations
@@ -19,8 +20,11 @@ from analysis.display.terminal import counted
 from analysis.kafka.normal import is_normal
 from analysis.sql.query import Row
 
-ELSEWHERE: Final = ("THROTTLING_QUOTA_EXCEEDED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
-"""Errors of the rules throttling and fenced_producers."""
+ELSEWHERE: Final = (
+    "THROTTLING_QUOTA_EXCEEDED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "MEMBER_ID_REQUIRED",
+    "REBALANCE_IN_PROGRESS",
+)  # fmt: skip
+"""Errors of the rules throttling, fenced_producers and rebalances."""
 
 COMMAND: Final = "errors --by client_id,api,error,topic"
 

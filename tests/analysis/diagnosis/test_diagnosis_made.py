@@ -237,3 +237,84 @@ def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> N
     (client,) = diagnosed(rows, limits({})).clients
     assert client["broker_ms"] == pytest.approx(2 + 5)
     assert client["queue_ms"] == pytest.approx(1)
+
+
+ATTEMPT = connection(
+    protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,
+    closed="rst", handshake_rtt_ms=None,
+)  # fmt: skip
+"""A SYN that a RST answered."""
+REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets": 0}
+
+
+def at(seconds: int, row: dict[str, Any] = ATTEMPT) -> dict[str, Any]:
+    return row | {"first_time": START + seconds * SECOND}
+
+
+REFUSED = "10.0.0.9:9092 refuses connections"
+NO_REPLY = "10.0.0.9:9092 does not reply to connection attempts"
+
+
+@pytest.mark.parametrize(
+    ("connections", "severity", "sentence"),
+    [
+        ([at(n) for n in range(3)], "critical", REFUSED),
+        ([at(n, REPEATED_SYN) for n in range(3)], "critical", NO_REPLY),
+        ([at(0, connection()), *(at(n) for n in (1, 2, 3))], "critical", REFUSED),
+        ([at(0, connection()), at(1), at(2)], None, None),
+        ([*(at(n) for n in (1, 2, 3)), at(4, connection())], None, None),
+        ([*(at(n) for n in (1, 5, 12)), at(13, connection())], "warning",
+         "10.0.0.9:9092 refused connections for 11.0 s"),
+        ([connection(), *(at(n) | {"broker_port": 80} for n in (1, 2, 3))], None, None),
+        ([connection(broker_packets=0), *(at(n, REPEATED_SYN) for n in (1, 2, 3))], None, None),
+    ],
+    ids=["refused", "no reply", "stopped", "two attempts", "started", "was down",
+         "another service", "one direction"],
+)  # fmt: skip
+def test_connections_that_fail(
+    connections: list[dict[str, Any]], severity: str | None, sentence: str | None
+) -> None:
+    findings = diagnose(made(exchanges=[], connections=connections))
+    failed = findings[findings["rule"] == "failed_connections"]
+    assert list(failed["severity"]) == [severity] * (severity is not None)
+    assert list(failed["sentence"]) == [sentence] * (sentence is not None)
+
+
+@pytest.mark.parametrize("again", [2, 3])
+def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
+    """A record is produced each second; the group fetches from its committed offset `again` times,
+    and then from the next ones."""
+    starts = [20] * again + [400 + n for n in range(20)]
+    rows = [
+        fetched(n, 0) | {"offset": start, "last_offset": start + 100, "high_watermark": 600 + n}
+        for n, start in enumerate(starts, 1)
+    ]
+    commit = fetched(0, 0) | {"api": "OffsetCommit", "group_id": "g", "offset": 20}
+    exchanges = [
+        exchange(
+            api="OffsetCommit", client_id="reader", group_id="g", topics=["t"],
+            request_time=START, response_time=START,
+        )
+    ]  # fmt: skip
+    made_rows = made(exchanges=exchanges, partitions=[commit, *rows])
+    (sentence,) = diagnose(made_rows).query("rule == 'growing_lag'")["sentence"]
+    if again == 3:
+        assert sentence == "Group `g` does not get past offset 20 of partition 0 of topic `t`"
+    else:
+        assert sentence == "Group `g` falls behind in topic `t`"
+
+
+@pytest.mark.parametrize(
+    ("error", "fires"), [("MEMBER_ID_REQUIRED", False), ("NOT_COORDINATOR", True)]
+)
+def test_members_that_join_often_have_no_recurring_error(error: str, fires: bool) -> None:
+    rows = [
+        exchange(api="JoinGroup", correlation_id=n, request_time=START + n * SECOND)
+        for n in range(30)
+    ]
+    errors = [
+        {"time": START + n * SECOND, "error_code": 79, "error": error, "correlation_id": n}
+        | {"connection_id": 0, "client_id": "app", "client_ip": "10.0.0.1", "api": "JoinGroup"}
+        for n in range(30)
+    ]
+    assert rules(exchanges=rows, errors=errors) == ["recurring_errors"] * fires

@@ -18,6 +18,7 @@ from tests.analysis.diagnosis.diagnosing import finding_of, findings, rows_of
 from tools.record.kafka.truth import read
 
 FIRES = {
+    "failed_connections": "kafka-4-unbalanced",
     "throttling": "kafka-4-quotas",
     "network_time": "kafka-4-net-delay",
     "retransmissions": "kafka-4-net-loss",
@@ -93,6 +94,17 @@ def test_throttle_times_are_those_of_the_broker(client: str) -> None:
     assert numbers["total_ms"] == throttled["throttle_time_ms"].sum()
     assert numbers["responses"] == len(throttled)
     assert numbers["longest_ms"] == throttled["throttle_time_ms"].max()
+
+
+def test_brokers_that_refuse_connections_are_those_that_were_stopped() -> None:
+    events = [row for row in read("kafka-4-unbalanced") if row["source"] == "recorder"]
+    stopped = {row["node"]: row["time"] for row in events if row["event"] == "stopped"}
+    rows = [row for row in findings("kafka-4-unbalanced") if row["rule"] == "failed_connections"]
+    ports = {row["numbers"]["broker_port"]: row for row in rows}
+    assert ports.keys() == {9091 + 2, 19091 + 1}  # clients of node 2, and the controller, node 1
+    assert {row["severity"] for row in rows} == {"critical"}
+    assert ports[9093]["first_time"].value > stopped[2]
+    assert "29 attempts came after the last connection that it accepted" in ports[9093]["evidence"]
 
 
 def test_a_throttled_producer_is_reported_once() -> None:

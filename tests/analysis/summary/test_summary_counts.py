@@ -242,6 +242,44 @@ def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint:
     assert hint in text
 
 
+ATTEMPT = SILENT | {
+    "broker_port": 9092, "handshake_rtt_ms": None, "closed": "rst", "client_packets": 1,
+    "broker_packets": 1,
+}  # fmt: skip
+"""A SYN that a RST answered."""
+REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets": 0}
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        ([ATTEMPT] * 3, [(9092, 3, 0)]),
+        ([REPEATED_SYN], [(9092, 0, 1)]),
+        ([ATTEMPT, ATTEMPT | {"broker_port": 80}], [(9092, 1, 0)]),
+        ([REPEATED_SYN, ONE_SIDED], []),
+        ([REPEATED_SYN | {"client_packets": 1}], []),
+        ([ATTEMPT | {"opened": False}], []),
+        ([ATTEMPT | {"handshake_rtt_ms": 0.1}], []),
+    ],
+    ids=["refused", "no reply", "another service", "one direction", "one SYN", "RST only", "probe"],
+)
+def test_connections_that_could_not_be_established(
+    others: Rows, expected: list[tuple[int, int, int]]
+) -> None:
+    summary = summed(exchanges=[exchange()], connections=[connection(), *others])
+    rows = summary.failed_connections()
+    names = ("broker_port", "refused", "without_reply")
+    assert [tuple(row[name] for name in names) for row in rows] == expected
+    assert ("could not be established" in printed(summary)) == bool(expected)
+    assert ("Nothing" in printed(summary)) == (not expected)
+
+
+def test_a_capture_of_refused_connections_only() -> None:
+    text = printed(summed(connections=[ATTEMPT] * 5))
+    assert "No Kafka request or response was found." in text
+    assert "5 connections could not be established" in text
+
+
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [

@@ -1,0 +1,117 @@
+"""Connections: an endpoint refuses them, or does not reply.
+
+A host without a listener on the port resets a connection attempt: the broker is down, or the client
+has a wrong address. Without any reply, the host is down or a firewall drops the packets. Clients
+repeat both without an error for their user until a timeout.
+
+Endpoints are those with a port that a Kafka connection of the capture uses, or an endpoint in
+`brokers`; all endpoints if the capture has no Kafka connection. If the capture lacks one direction,
+a missing reply proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import (
+    BROKER,
+    CRITICAL,
+    NETWORK,
+    WARNING,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
+from analysis.diagnosis.words import ms, sql
+from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint
+from analysis.sql.query import Row
+
+FAILED: Final = """
+  opened and handshake_rtt_ms is null and client_bytes + broker_bytes = 0
+    and case when broker_packets > 0 then closed = 'rst' else client_packets > 1 end"""
+"""SQL: whether a row of `connections` is a failed attempt: a reset, or a repeated SYN."""
+
+QUERY: Final = f"""
+  with attempts as (select *, coalesce({FAILED}, false) as failed from connections),
+  known as (from attempts where protocol in ('kafka', 'tls')),
+  accepted as (
+    select broker_ip, broker_port, max(first_time) as accepted_time from attempts where not failed
+    group by all)
+  select {endpoint("broker")} as broker, broker_ip, broker_port, broker_packets > 0 as refused,
+    count(*) as connections, count(distinct client_ip) as hosts, min(first_time) as first_time,
+    max(first_time) as last_time, any_value(accepted_time) as accepted_time,
+    count(*) filter (accepted_time is null or first_time > accepted_time) as since_accepted
+  from attempts left join accepted using (broker_ip, broker_port)
+  where failed
+    and (broker_port in (select broker_port from known) or not exists (from known)
+      or (broker_ip, broker_port) in (select (trim(host, '[]'), port) from brokers))
+    and (broker_packets > 0
+      or not exists (from known where client_packets = 0 or broker_packets = 0))
+  group by all order by connections desc, broker, refused"""
+"""SQL: endpoints with failed connections: how many, and how many since the last accepted one."""
+
+COMMAND: Final = sql(f"""
+  select broker_ip, broker_port, broker_packets > 0 as refused, count(*) as connections,
+    count(distinct client_ip) as hosts from connections where {FAILED} group by all""")
+
+
+@rule(
+    question="Do connections to a broker fail?",
+    place=0,
+    rests_on="connections brokers",
+    thresholds=(
+        Threshold("connections", 3, "connections", "Connections that failed since the endpoint "
+                  "last accepted one. One or two occur when a process stops."),
+        Threshold("recovered_ms", 10_000, "ms", "An endpoint that accepts connections again: the "
+                  "time from the first failure to the last. A broker starts in a few seconds."),
+    ),
+)  # fmt: skip
+def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Endpoints that refuse connections, or do not reply."""
+    for row in case.rows(QUERY):
+        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+        is_down = row["since_accepted"] >= limits["connections"]
+        has_recovered = not row["since_accepted"] and row["connections"] >= limits["connections"]
+        if is_down or (has_recovered and lasts_ms >= limits["recovered_ms"]):
+            yield _finding(row, lasts_ms, is_down=is_down)
+
+
+def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
+    names = ("broker_ip", "broker_port", "refused", "connections", "hosts")
+    broker, is_refused = row["broker"], row["refused"]
+    doing = "refuses connections" if is_refused else "does not reply to connection attempts"
+    after = "It accepted no connection in the capture."
+    if not is_down:
+        doing = f"{'refused connections' if is_refused else 'did not reply'} for {ms(lasts_ms)}"
+        after = "It accepts connections again."
+    elif row["accepted_time"] is not None:
+        count = counted(row["since_accepted"], "attempt")
+        after = f"{count} came after the last connection that it accepted."
+    return Finding(
+        severity=CRITICAL if is_down else WARNING,
+        subject=f"broker {broker}",
+        sentence=f"{broker} {doing}",
+        evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')} "
+        f"within {ms(lasts_ms)} ended "
+        + ("with a reset (RST) instead of a handshake. " if is_refused else "without any packet "
+           "of the other side. ") + after,
+        numbers={name: row[name] for name in names},
+        cause="no process listens on this port: the broker is down or restarts, or the address is "
+        "wrong" if is_refused
+        else "the host is down, or a firewall, security group or route drops the packets",
+        side=BROKER if is_refused else NETWORK,
+        setting="listeners" if is_refused else None,
+        change="Look at the broker's log, and start the broker. If it moved or was retired, "
+        "correct bootstrap.servers of the clients and advertised.listeners of the broker."
+        if is_refused
+        else "Check the host and the path to it from a client: nc -vz HOST PORT. If the broker "
+        "moved, correct bootstrap.servers of the clients and advertised.listeners of the broker.",
+        reference=f"RFC 9293, section {'3.5.2' if is_refused else '3.8.3'}",
+        command=COMMAND,
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )  # fmt: skip
