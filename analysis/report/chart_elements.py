@@ -74,15 +74,15 @@ def with_time_range(chart: dict[str, Any], edges: tuple[float, float]) -> dict[s
     if not any(param["name"] in ends for param in params):
         return chart
     parts = [chart, *chart.get("layer", [])]
-    for part in parts:
-        if "mark" in part:
-            part["mark"] = part["mark"] | {"clip": True}
     fields = {
         channel: encoding["field"]
         for part in parts
         for channel, encoding in part.get("encoding", {}).items()
         if channel in ("x", "x2")
     }
+    for part in parts:
+        if "mark" in part and "x2" in fields:  # other marks are between the edges: see `rows`
+            part["mark"] = part["mark"] | {"clip": True}
     end = fields.get("x2", fields["x"])
     rows = f"datum['{end}'] >= from && datum['{fields['x']}'] <= to"
     params = [

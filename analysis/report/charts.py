@@ -140,7 +140,8 @@ def lag(rows: Rows) -> Chart | None:
     if not rows:
         return None
     pick = legend("reader")
-    largest = max(1, *(row["lag"] for row in rows))
+    lags = [row["lag"] for row in rows]
+    largest = max(1, *lags)
     return (
         alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
         .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
@@ -148,7 +149,7 @@ def lag(rows: Rows) -> Chart | None:
             x=time(),
             y=alt.Y("lag:Q", axis=counts(largest))
             .title("records behind")
-            .scale(domain=[0, largest]),
+            .scale(domain=[min(0, *lags), largest]),
             color=colour("reader", rows),
             opacity=alt.when(pick).then(alt.value(1)).otherwise(alt.value(0.08)),
             tooltip=tooltips(rows, "time", "reader", "lag"),
