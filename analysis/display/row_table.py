@@ -19,7 +19,7 @@ from rich.text import Text
 
 from analysis.display import presentation
 from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
-from analysis.display.terminal import excerpt, local_date, printable, time_text, zone_name
+from analysis.display.terminal import EMPTY, excerpt, local_date, printable, time_text, zone_name
 from analysis.input.times import is_days
 from analysis.names.addresses import COLUMNS as ADDRESSES
 
@@ -124,12 +124,15 @@ def cells(
         text = presentation.names().brief if is_brief else presentation.names().shown
     elif pa.types.is_boolean(column.type):
         text = {True: "yes", False: "no"}.__getitem__
-    missing = Text("-", "dim")
+    missing, empty = Text("-", "dim"), Text(EMPTY, "dim")
+    is_text = _is_text(column.type)
     longest = LONGEST if is_brief else sys.maxsize
     return [
-        missing if value is None else Text(excerpt(text(value), longest))
+        missing if value is None
+        else empty if is_text and not value
+        else Text(excerpt(text(value), longest))
         for value in column.to_pylist()
-    ]
+    ]  # fmt: skip
 
 
 def _rank(column: pa.ChunkedArray, rank: int, last: int) -> int:

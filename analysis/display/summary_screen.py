@@ -12,6 +12,7 @@ from rich.text import Text
 from analysis.display.listing import OPTIONAL, Column, Listing
 from analysis.display.presentation import names
 from analysis.display.terminal import (
+    EMPTY,
     counted,
     duration_text,
     excerpt,
@@ -205,7 +206,11 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
         yield from _more(command("throttle"))
     if unanswered := summary.never_answered():
         count = sum(row["count"] for row in unanswered)
-        yield _finding(counted(count, "request"), "without a response")
+        incomplete = sum(row["incomplete"] for row in unanswered)
+        text = "without a response"
+        if incomplete:
+            text += f"; the capture may lack {counted(incomplete, 'response')}"
+        yield _finding(counted(count, "request"), text)
         yield from map(_indented, _unanswered(summary, totals))
         yield from _more(command("unanswered"))
     statuses = summary.statuses()
@@ -433,7 +438,9 @@ def _indented(part: RenderableType) -> RenderableType:
 
 def _text(value: str | None) -> Text:
     """A text of the capture, or a dash."""
-    return Text("-", "dim") if value is None else Text(excerpt(value))
+    if value:
+        return Text(excerpt(value))
+    return Text("-" if value is None else EMPTY, "dim")
 
 
 def _span_of(row: Mapping[str, Any], totals: Totals) -> tuple[Text, Text]:

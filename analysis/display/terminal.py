@@ -30,6 +30,8 @@ Progress: TypeAlias = Callable[[int, int | None], None]
 PIPE_WIDTH: Final = 10_000
 """Width of lines in a pipe; more than any line needs, so that none is broken."""
 
+EMPTY: Final = '""'
+"""An empty text in a table, such as the client id of a client that sets none."""
 EXCERPT: Final = 200
 """Most characters of a name. A client id may have 32,767."""
 

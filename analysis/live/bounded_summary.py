@@ -72,7 +72,7 @@ class BoundedSummary(Summary):
         never_answered, _ = self._split_unanswered()
         closed = pc.is_in(seen["connection_id"], connections)
         ids = set(connections.to_pylist())
-        names = [*self._evicted_unanswered.keys, "count", "first", "last"]
+        names = [*self._evicted_unanswered.keys, "count", "first", "last", "incomplete"]
         self._evicted_unanswered.add(seen.filter(closed).select(names))
         rows = [row for row in never_answered if row["connection_id"] in ids]
         self._evicted_never_answered.add(pa.Table.from_pylist(rows, seen.schema).select(names))

@@ -26,7 +26,14 @@ from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import Diagnosis, diagnosis_of
 from analysis.display.diagnosis_screen import sentence
 from analysis.display.presentation import names
-from analysis.display.terminal import counted, duration_text, printable, size_text, span_text
+from analysis.display.terminal import (
+    EMPTY,
+    counted,
+    duration_text,
+    printable,
+    size_text,
+    span_text,
+)
 from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
@@ -250,7 +257,7 @@ def _values(column: pa.ChunkedArray, kind: str) -> list[Any]:
         return [None if value is None else value // 1000 for value in times]
     values = column.to_pylist()
     if kind == "text":
-        return [None if value is None else printable(str(value)) for value in values]
+        return [None if value is None else printable(str(value)) or EMPTY for value in values]
     return [round(value, 6) if isinstance(value, float) else value for value in values]
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -59,7 +60,7 @@ class Summary:
         )
         self._unanswered = Tally(
             ("connection_id", "api", "client_id", "max_wait_ms"),
-            count="sum", first="min", last="max",
+            count="sum", first="min", last="max", incomplete="sum",
         )  # fmt: skip
         self._generations = Tally(
             ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
@@ -75,11 +76,12 @@ class Summary:
             first="min", last="max",
         )  # fmt: skip
         self._ends: dict[int, End] = {}
-        self._evicted_unanswered = Tally(("api", "client_id"), count="sum", first="min", last="max")
-        """Counts of evicted connections; likewise the next one."""
-        self._evicted_never_answered = Tally(
-            ("api", "client_id"), count="sum", first="min", last="max"
+        by_client = partial(
+            Tally, ("api", "client_id"), count="sum", first="min", last="max", incomplete="sum"
         )
+        self._evicted_unanswered = by_client()
+        """Counts of evicted connections; likewise the next one."""
+        self._evicted_never_answered = by_client()
         self._named: list[pa.Table] = []
         """Connections with a known client software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
@@ -148,7 +150,11 @@ class Summary:
         return self._by_client(self._unanswered.rows(), self._evicted_unanswered)
 
     def never_answered(self) -> list[dict[str, Any]]:
-        """`unanswered` without the requests in flight when the capture or connection ended."""
+        """`unanswered` without the requests in flight when the capture or connection ended.
+
+        `incomplete`: how many of them are of connections of which the capture lacks bytes or a
+        direction, and so perhaps the response.
+        """
         return self._by_client(self._split_unanswered()[0], self._evicted_never_answered)
 
     @property
@@ -160,7 +166,7 @@ class Summary:
         return count + gone
 
     def _by_client(self, rows: Sequence[Mapping[str, Any]], evicted: Tally) -> list[dict[str, Any]]:
-        by_client = Tally(evicted.keys, count="sum", first="min", last="max")
+        by_client = Tally(evicted.keys, count="sum", first="min", last="max", incomplete="sum")
         if rows and self._unanswered.total is not None:
             by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
         if evicted.total is not None:
@@ -175,6 +181,9 @@ class Summary:
             connection: replace(end, time=last) if end.is_open else end
             for connection, end in self._ends.items()
         }
+        for row in rows:
+            end = ends.get(row["connection_id"])
+            row["incomplete"] = 0 if end is None or end.is_whole else row["count"]
         is_in_flight = [_is_in_flight(row, ends) for row in rows]
         return (
             [row for row, is_so in zip(rows, is_in_flight, strict=True) if not is_so],
@@ -182,11 +191,13 @@ class Summary:
         )
 
     def _note_ends(self, rows: pa.Table) -> None:
-        """Note the ends of connections that have requests without a response."""
-        if self._unanswered.total is None:
-            return
-        wanted = self._unanswered.total["connection_id"].combine_chunks()
-        rows = rows.filter(pc.is_in(rows["connection_id"], wanted))
+        """Note the ends of connections that have requests without a response; some of these
+        requests are read later."""
+        wanted = pc.greater(known(rows["requests"]), known(rows["responses"]))
+        if (seen := self._unanswered.total) is not None:
+            ids = seen["connection_id"].combine_chunks()
+            wanted = pc.or_(wanted, pc.is_in(rows["connection_id"], ids))
+        rows = rows.filter(wanted)
         names = ("connection_id", "closed", "last", "broker_packets", "lost")
         for row in rows.select(names).to_pylist():
             is_whole = bool(row["broker_packets"]) and not row["lost"]
@@ -251,7 +262,8 @@ class Summary:
         if len(silent):
             silent = with_span(silent, "request_time")
             keys = ["connection_id", "api", "client_id", "max_wait_ms"]
-            self._unanswered.add(silent.select([*keys, "count", "first", "last"]))
+            silent = silent.append_column("incomplete", zeros(len(silent)))  # known at the end
+            self._unanswered.add(silent.select([*keys, "count", "first", "last", "incomplete"]))
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
         self._kinds.add(rows.select([*_KIND, "count", "throttled"]))
         counts = rows.select([*_CLIENT, "count"])

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from analysis.answers import ANSWERS
 from analysis.display.listing import Column, Listing
-from analysis.display.row_table import screen, vertical
+from analysis.display.row_table import cells, screen, vertical
 from tests.analysis.answering import capture
 
 NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
@@ -135,6 +135,11 @@ def test_numbers_of_a_column_have_the_decimals_that_it_needs(
         for part in screen(table):
             console.print(part)
     assert [line.split()[-1] for line in captured.get().splitlines()[1:]] == expected
+
+
+def test_an_empty_text_is_not_a_missing_one() -> None:
+    client_ids = pa.chunked_array([["", None]])
+    assert [cell.plain for cell in cells("client_id", client_ids)] == ['""', "-"]
 
 
 def test_columns_without_values_are_hidden_first() -> None:

@@ -109,8 +109,8 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
     """The finding for a group that does not get past its committed offset."""
     offset = row["committed_offset"]
     trace = (
-        f"kafka-dissector trace --topic {shlex.quote(row['topic'])} --partition {row['partition']} "
-        f"--offset {offset}"
+        f"kafka-dissector trace CAPTURE --topic {shlex.quote(row['topic'])} "
+        f"--partition {row['partition']} --offset {offset}"
     )
     return replace(
         finding,

@@ -274,6 +274,26 @@ def test_connections_that_could_not_be_established(
     assert ("Nothing" in printed(summary)) == (not expected)
 
 
+@pytest.mark.parametrize("is_first", [True, False], ids=["connection first", "request first"])
+@pytest.mark.parametrize(
+    ("lacks", "text"),
+    [
+        ({"broker_lost_bytes": 9}, "1 request without a response; the capture may lack 1 response"),
+        ({"broker_packets": 0}, "1 request without a response; the capture may lack 1 response"),
+        ({}, "1 request without a response\n"),
+    ],
+    ids=["lost bytes", "one direction", "whole"],
+)
+def test_responses_that_the_capture_may_lack(
+    lacks: dict[str, Any], text: str, is_first: bool
+) -> None:
+    silent = exchange(status="unanswered", response_time=None, latency_ms=None)
+    tables = {"exchanges": [silent], "connections": [connection(responses=0, **lacks)]}
+    summary = summed(**(dict(reversed(tables.items())) if is_first else tables))
+    lines = [line.strip() for line in printed(summary).splitlines()]
+    assert text.strip() in lines
+
+
 def test_a_capture_of_refused_connections_only() -> None:
     text = printed(summed(connections=[ATTEMPT] * 5))
     assert "No Kafka request or response was found." in text
