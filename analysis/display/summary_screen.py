@@ -57,14 +57,15 @@ def screen(
     if note:
         yield Text(printable(note), "bold")
     if summary.exchanges:
-        wrong = [*_failed(failed, totals, command), *_wrong(summary, totals, command)]
+        wrong = [*_failed(failed, totals), *_wrong(summary, totals, command)]
         wrong = wrong or [_good(totals, is_whole=not files)]
-        yield from _section("What is wrong", [*unread, *wrong])
+        yield from _section("What is wrong", _led([*unread, *wrong], command("diagnose")))
         yield from _section("Part of normal operation", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     elif not note:
-        yield from _nothing(totals, [*unread, *_failed(failed, totals, command)])
+        causes = _led(_failed(failed, totals), command("diagnose"))
+        yield from _nothing(totals, [*unread, *causes])
     yield from _section("What could not be read", _unread(summary, command))
 
 
@@ -159,9 +160,7 @@ def _attempts(failed: Sequence[Mapping[str, Any]]) -> int:
     return sum(row["refused"] + row["without_reply"] for row in failed)
 
 
-def _failed(
-    failed: Sequence[Mapping[str, Any]], totals: Totals, command: Command
-) -> Iterator[RenderableType]:
+def _failed(failed: Sequence[Mapping[str, Any]], totals: Totals) -> Iterator[RenderableType]:
     """Endpoints that refuse connections, or do not reply."""
     if not failed:
         return
@@ -183,7 +182,6 @@ def _failed(
         ),
     )
     yield from map(_indented, rows)
-    yield from _more(command("diagnose"))
 
 
 def _endpoint(row: Mapping[str, Any]) -> str:
