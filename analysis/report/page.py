@@ -131,7 +131,9 @@ def page(
         chosen=printable(chosen),
         note=_note(totals),
         tiles=_tiles(totals, {item["name"]: item for item in items}),
-        findings=_findings(diagnosis, command_line) if totals["exchanges"] else None,
+        findings=_findings(diagnosis, command_line)
+        if totals["exchanges"] or diagnosis.findings
+        else None,
         shown_findings=FINDINGS,
         rules=diagnosis.rules,
         sections=items,

@@ -122,7 +122,7 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
         "reads it again after a restart or a seek",
         setting=None,
         side=CLIENT,
-        change=f"Look at the log of the application, and at the record: {trace}. Correct the "
+        change=f"Look at the log of the application, and at the record: `{trace}`. Correct the "
         "application, or let it skip such records or send them to another topic.",
     )
 

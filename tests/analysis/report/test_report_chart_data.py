@@ -17,7 +17,13 @@ from hypothesis import strategies as st
 import analysis
 import dissector
 from analysis.report import chart_data, charts
-from analysis.report.chart_elements import COLOURS, PALETTE, colour_numbers, with_theme
+from analysis.report.chart_elements import (
+    COLOURS,
+    PALETTE,
+    colour_numbers,
+    with_theme,
+    with_time_range,
+)
 from analysis.report.page import FOLDER
 from analysis.report.topology_chart import topology_chart
 from analysis.sql.views import CaptureTables, views
@@ -164,3 +170,22 @@ def test_charts_have_their_colours_in_notebooks_and_on_the_page() -> None:
         assert all(f'"var(--c{number})"' in themed for number in used)
     for number, colour in enumerate(PALETTE):
         assert f"--c{number}: {colour};" in style
+
+
+def test_only_marks_that_extend_over_time_are_clipped() -> None:
+    """Points at an edge are whole: the rows of a chart are those between its edges."""
+    point = {"time": 1, "reader": "g / t 0", "lag": 5}
+    bar = {"time": 1, "until": 2, "error": "E", "count": 3}
+    for chart, is_clipped in ((charts.lag([point]), False), (charts.errors([bar]), True)):
+        assert chart is not None
+        drawn = with_time_range(chart.to_dict(), (1, 2))
+        assert drawn["transform"]
+        assert drawn["mark"].get("clip", False) == is_clipped
+
+
+@pytest.mark.parametrize(("lags", "domain"), [((-3, 5), [-3, 5]), ((2, 5), [0, 5])])
+def test_the_axis_of_the_lag_has_all_rows(lags: tuple[int, int], domain: list[int]) -> None:
+    rows = [{"time": n, "reader": "g / t 0", "lag": lag} for n, lag in enumerate(lags)]
+    chart = charts.lag(rows)
+    assert chart is not None
+    assert chart.to_dict()["encoding"]["y"]["scale"]["domain"] == domain

@@ -13,6 +13,7 @@ import pytest
 
 from analysis.answers import ANSWERS
 from analysis.cli import main
+from tests.analysis.made_rows import connection
 from tests.analysis.report.browser import CAPTURES, chromium, report
 
 Make = Callable[..., None]
@@ -44,6 +45,15 @@ def test_an_empty_capture(tmp_path: Path) -> None:
     assert chromium().console() == []
     assert chromium().run("return document.querySelectorAll('section').length") == len(ANSWERS)
     assert chromium().run("return document.querySelectorAll('.chart').length") == 0
+
+
+def test_findings_about_a_capture_of_refused_connections(made: Make, tmp_path: Path) -> None:
+    refused = connection(
+        protocol="unknown", client_bytes=0, broker_bytes=0, closed="rst", handshake_rtt_ms=None
+    )
+    made(exchanges=[], connections=[refused] * 3)
+    page = report(tmp_path / "x.html", "x.pcap").read_text()
+    assert "10.0.0.9:9092 refuses connections" in page
 
 
 @pytest.mark.parametrize(
