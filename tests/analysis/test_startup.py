@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 import pytest
 
 from analysis.startup import COMPUTE, _DeferFunctions
+from tests.programs import printed
 
 CAPTURE = Path(__file__).parents[2] / "captures" / "aiokafka-tansu.pcap"
 MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
@@ -75,10 +76,7 @@ assert pandas.Series(array).isna().tolist() == [False, True]
 
 
 def test_modules_are_imported_when_they_are_used() -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", DEFERRED], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.splitlines()[1:] == ["[]"]
+    assert printed(DEFERRED).splitlines()[1:] == ["[]"]
 
 
 COMMAND = """
@@ -107,10 +105,7 @@ def test_a_command_configures_libraries(
         monkeypatch.delenv(name, raising=False)
     for name, value in chosen.items():
         monkeypatch.setenv(name, value)
-    result = subprocess.run(
-        [sys.executable, "-c", COMMAND], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.splitlines()[1:] == ["1", expected, "False"]
+    assert printed(COMMAND).splitlines()[1:] == ["1", expected, "False"]
 
 
 @pytest.mark.parametrize("command", [["export"], ["sql", "FROM brokers"], ["summary"]])

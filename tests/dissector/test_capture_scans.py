@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import dissector
 from dissector.streams import parking
 from dissector.streams.parking import Parking
 from tests.dissector.test_work_guard import Counter
+from tests.programs import PRINT_PEAK, printed
 
-ROOT = Path(__file__).resolve().parents[2]
 SYN, RST, ACK = 2, 4, 16
 _PACKET = np.dtype(
     [
@@ -173,12 +172,7 @@ def test_the_peak_of_a_flood(tmp_path: Path) -> None:
         "summary = Summary()\n"
         "summary.read(dissector.open_capture(sys.argv[1]).stream(Summary.TABLES))\n"
         "print(summary.totals().protocols['unknown'])\n"
-        "print(int(open('/proc/self/status').read().split('VmHWM:')[1].split()[0]) >> 10)"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True,
-        cwd=ROOT,
-    )  # fmt: skip
-    count, megabytes = map(int, run.stdout.split())
+    count, peak = map(int, printed(code + PRINT_PEAK, path).split())
     assert count == 400_000
-    assert megabytes < 400, "a full row each would take more"
+    assert peak >> 10 < 400, "a full row each would take more"

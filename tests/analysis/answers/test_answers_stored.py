@@ -18,6 +18,7 @@ from analysis.sql import query as sql_query
 from analysis.sql import stored as module
 from analysis.sql.stored import stored
 from tests.analysis.answering import CAPTURES, capture
+from tests.programs import PRINT_PEAK, printed
 
 ROOT = Path(__file__).parents[3]
 ALL = pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
@@ -91,20 +92,15 @@ with module.stored(repeated(), names) as tables:
     print(*tables.sql("select count(*) from exchanges").fetchall()[0])
     for answer in ANSWERS.values():
         answer.function(tables)
-with open("/proc/self/status") as status:
-    print(*(line.split()[1] for line in status if line.startswith("VmHWM")))
 """
 
 
 def test_memory_does_not_grow_with_the_capture() -> None:
     """DataFrames of these exchanges, and what the answers made of them, took 1.6 kB of each."""
     capture = str(next(CAPTURES.glob("chatter-mock.pcap*")))
-    peaks = []
-    for times in (16, 40):
-        command = [sys.executable, "-c", PEAK, capture, str(times)]
-        run = subprocess.run(command, capture_output=True, check=True, cwd=ROOT, text=True)
-        peaks.append([int(each) for each in run.stdout.split()])
-    (few, low), (many, high) = peaks
+    (few, low), (many, high) = (
+        map(int, printed(PEAK + PRINT_PEAK, capture, times).split()) for times in (16, 40)
+    )
     assert 2 * many == 5 * few > 400_000
     assert (high - low) << 10 < 800 * (many - few)
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 from analysis.sql.databases import changed_setting, open_database
+from tests.programs import printed
 
 SETTING = "select value from duckdb_settings() where name = 'enable_progress_bar'"
 
@@ -17,8 +15,7 @@ def test_a_database_prints_no_progress_if_python_is_interactive() -> None:
         "for each in (duckdb.connect(), open_database()):\n"
         f'    print(*each.sql("{SETTING}").fetchall()[0])'
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.split() == ["true", "false"]
+    assert printed(code).split() == ["true", "false"]
 
 
 def test_settings() -> None:

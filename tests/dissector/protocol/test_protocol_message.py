@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from dissector import (
@@ -17,6 +14,7 @@ from dissector import (
 )
 from dissector.protocol.message import explain_request, explain_response, is_fallback
 from dissector.protocol.notation import Direction
+from tests.programs import printed
 
 HEARTBEAT_3 = bytes.fromhex(
     "000c 0003 00000007 0002 6d65"  # Heartbeat 3, correlation id 7, client id "me"
@@ -293,5 +291,4 @@ def test_a_null_struct_and_a_null_array() -> None:
 
 def test_reading_a_message_needs_no_numpy() -> None:
     code = "import sys, dissector.protocol.message; print('numpy' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert printed(code) == "False\n"

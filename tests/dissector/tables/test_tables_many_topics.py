@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 from dissector.capture import open_capture
 from dissector.tables.arrow import MOST_TEXT
 from tests.dissector.streams.dialogue import Dialogue, pcap, request, response, split
+from tests.programs import printed
 
-ROOT = Path(__file__).parents[3]
 READ = """
 import sys
 import pyarrow
@@ -40,11 +38,7 @@ def test_errors_of_many_topics_take_little_memory(tmp_path: Path) -> None:
     """No row of an error has all topics of its request."""
     path = tmp_path / "capture.pcap"
     _unknown_topics(path, 5_000)
-    run = subprocess.run(
-        [sys.executable, "-c", READ, str(path)], capture_output=True, text=True, check=True,
-        cwd=ROOT,
-    )  # fmt: skip
-    rows, peak = map(int, run.stdout.split())
+    rows, peak = map(int, printed(READ, path).split())
     assert rows == 5_000
     assert peak < 50_000_000, "a list of all topics in each row would take more"
 
