@@ -19,16 +19,14 @@ Arrow, pandas and DuckDB are imported when an answer is computed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, wraps
-from importlib import import_module
+from functools import wraps
 from inspect import signature
-from pkgutil import iter_modules
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, cast
 
 from analysis.columns import Column, resolved
+from analysis.declarations import Declarations
 from analysis.sql.expressions import column_names
 from dissector.arguments import choice, integer
 from dissector.arrays import value
@@ -267,32 +265,12 @@ def _are_on_spark(tables: Mapping[str, object]) -> bool:
     return any(type(table).__module__.startswith("pyspark.") for table in tables.values())
 
 
-class _Answers(Mapping[str, Answer]):
-    """The answers by name, in order of `Answer.place`; modules are imported when needed."""
-
-    def __getitem__(self, name: str) -> Answer:
-        if name not in names():
-            raise KeyError(name)
-        import_module(f"{__name__}.{name}")
-        return _DECLARED[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(names(), key=lambda name: self[name].place))
-
-    def __len__(self) -> int:
-        return len(names())
-
-    def __contains__(self, name: object) -> bool:
-        return name in names()
-
-
-@cache
 def names() -> frozenset[str]:
     """Names of all answers; imports none of them."""
-    return frozenset(module.name for module in iter_modules(__path__))
+    return ANSWERS.names
 
 
 _DECLARED: Final[dict[str, Answer]] = {}
 
-ANSWERS: Final[Mapping[str, Answer]] = MappingProxyType(_Answers())
+ANSWERS: Final = Declarations(__name__, __path__, _DECLARED)
 """Every answer by name."""

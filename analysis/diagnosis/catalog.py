@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import import_module
-from pkgutil import iter_modules
-from types import MappingProxyType
+from collections.abc import Mapping
 from typing import Final
 
+from analysis.declarations import Declarations
 from analysis.diagnosis import rules
-from analysis.diagnosis.rule import DECLARED, Rule
+from analysis.diagnosis.rule import DECLARED
 
-
-class _Rules(Mapping[str, Rule]):
-    """The rules by name, in order of `Rule.place`; modules are imported when needed."""
-
-    def __getitem__(self, name: str) -> Rule:
-        if name not in _names():
-            raise KeyError(name)
-        import_module(f"{rules.__name__}.{name}")
-        return DECLARED[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(_names(), key=lambda name: self[name].place))
-
-    def __len__(self) -> int:
-        return len(_names())
-
-
-@cache
-def _names() -> frozenset[str]:
-    return frozenset(module.name for module in iter_modules(rules.__path__))
-
-
-RULES: Final[Mapping[str, Rule]] = MappingProxyType(_Rules())
+RULES: Final = Declarations(rules.__name__, rules.__path__, DECLARED)
 """Every rule by name."""
 
 
