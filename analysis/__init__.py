@@ -26,6 +26,7 @@ _MODULES = {
     "DIAGNOSIS_TABLES": "analysis.diagnosis.run",
     "Filter": "analysis.input.filters",
     "compare": "analysis.comparison.run",
+    "connect": "analysis.sql.views",
     "cut": "analysis.cutting.driver",
     "diagnose": "analysis.diagnosis.run",
     "trace": "analysis.timeline.record",
@@ -33,7 +34,6 @@ _MODULES = {
 """Modules of names that are imported when they are first used."""
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
 
     from analysis import functions
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
     from analysis.functions import *  # noqa: F403
     from analysis.input.filters import Filter
+    from analysis.sql.views import connect
     from analysis.timeline.record import trace
     from dissector.capture import Names, OpenOptions, Paths
 
@@ -99,17 +100,3 @@ def load(
     wanted = known_tables(tables)
     rows = streamed(open_input(paths, chosen, **options), wanted)
     return {name: frame(table) for name, table in collected(rows, wanted).items()}
-
-
-def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
-    """A connection to DuckDB in which every table is a view: ``connect("x.pcap").sql("…").df()``.
-
-    `paths` and `options` are those of `load`. The capture is read when a query
-    names a table that was not read yet; the rows are then kept outside of memory. Times are
-    TIMESTAMP_NS, in UTC.
-
-    Raises CaptureError when nothing can be read. Errors in a query are raised by DuckDB.
-    """
-    from analysis.sql.views import connect as connected
-
-    return connected(paths, **options)

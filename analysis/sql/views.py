@@ -49,11 +49,14 @@ if TYPE_CHECKING:
 
 
 def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConnection:
-    """A connection to DuckDB with `views`; `options`: of `dissector.open_capture`.
+    """A connection to DuckDB in which every table is a view: ``connect("x.pcap").sql("…").df()``.
 
-    A query reads the tables that no earlier query has named, in one pass over the capture. It warns
-    as `analysis.load` does. Raises CaptureError if nothing can be read. Later errors are errors of
-    DuckDB, with the reason in their text.
+    `paths` and `options` are those of `load`. A query reads the tables that no earlier query has
+    named, in one pass over the capture, and warns as `load` does. The rows are then kept outside of
+    memory. Times are TIMESTAMP_NS, in UTC.
+
+    Raises CaptureError when nothing can be read. Errors in a query are raised by DuckDB, with the
+    reason in their text.
     """
     return views(CaptureTables(open_input(paths, **options), warns=True))
 
