@@ -21,7 +21,7 @@ from dissector.errors import CaptureError
 from dissector.packets import prefetch
 from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES, FileSource
-from dissector.packets.paths import STANDARD_INPUT, find
+from dissector.packets.paths import find, input_name
 from dissector.pipeline import (
     MEMORY_SHARE,
     Counts,
@@ -100,7 +100,7 @@ def open_capture(
     return Capture(
         files,
         partial(
-            _open_pipeline, files, ports=ports, hold=hold, show_secrets=show_secrets,
+            _open_pipeline, *_by_kind(files), ports=ports, hold=hold, show_secrets=show_secrets,
             keylog=keylog, jobs=jobs, memory=memory, progress=progress,
         ),
     )  # fmt: skip
@@ -142,13 +142,12 @@ def _empty_folders(given: Sequence[str | os.PathLike[str]], files: Sequence[str]
 
 
 def _open_pipeline(
-    paths: Sequence[str], *, jobs: int, memory: int, hold: bool,
+    captures: list[str], segments: list[str], *, jobs: int, memory: int, hold: bool,
     keylog: str | os.PathLike[str] | None, **options: Any,
 ) -> Pipeline:  # fmt: skip
-    """Open files for one pass."""
-    captures, logs = _by_kind(paths)
+    """Open captures and log segments for one pass."""
     block_bytes = min(BLOCK_BYTES, memory // MEMORY_SHARE)
-    source = FileSource(captures, block_bytes) if captures or not logs else None
+    source = FileSource(captures, block_bytes) if captures or not segments else None
     plan = None
     if jobs > 1 and hold and keylog is None:
         from dissector import runs
@@ -156,7 +155,7 @@ def _open_pipeline(
         limits = memory // STREAM_SHARE, memory // MEMORY_SHARE
         plan = runs.plan(source, jobs, limits)
     return Pipeline(
-        prefetch.ReadAhead(source) if plan is None and prefetch.helps(source) else source, logs,
+        prefetch.ReadAhead(source) if plan is None and prefetch.helps(source) else source, segments,
         plan=plan, memory=memory, hold=hold, keylog=keylog, **options,
     )  # fmt: skip
 
@@ -331,11 +330,8 @@ class Capture:
         self._check_open()
         pipeline, self._unread = self._unread, None
         if pipeline is None and self._streams:
-            name = self._streams[0]
-            raise CaptureError(
-                f"{'standard input' if name == STANDARD_INPUT else name} cannot be read again: "
-                "request all tables at once"
-            )
+            name = input_name(self._streams[0])
+            raise CaptureError(f"{name} cannot be read again: request all tables at once")
         return pipeline or self._open_pipeline()
 
     def _check_open(self) -> None:

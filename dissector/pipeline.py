@@ -278,13 +278,9 @@ class Pipeline:
             raise DissectorError("this input was already read and can be read only once")
         self._has_ended = not goes_on
         builder = self._builder = self._builder or self._new_builder(
-            wanted,
-            self.names,
-            self._connections,
-            keep_frames=keep_frames,
-            with_sequences=with_sequences,
-            dictionaries=dictionaries,
-        )
+            wanted, self.names, self._connections, self._reader.captures, keep_frames=keep_frames,
+            with_sequences=with_sequences, dictionaries=dictionaries,
+        )  # fmt: skip
         if self._plan is not None and not (keep_frames or with_sequences):
             make = partial(self.new_stages, wanted, self._reader.captures, dictionaries)
             yield from self._plan.rows(make, self._reader, builder, self._count)
@@ -306,15 +302,12 @@ class Pipeline:
         )  # fmt: skip
 
     def _new_builder(
-        self, wanted: Collection[str], names: TopicNames, connections: Connections, *,
-        keep_frames: bool = False, with_sequences: bool = False, dictionaries: bool = False,
-        captures: Sequence[str] | None = None,
+        self, wanted: Collection[str], names: TopicNames, connections: Connections,
+        captures: Sequence[str], **options: bool,
     ) -> TableBuilder:  # fmt: skip
-        files = self._reader.captures if captures is None else captures
         return TableBuilder(
-            wanted, names, connections, files, request_wait=self._request_wait,
-            keep_frames=keep_frames, with_sequences=with_sequences, dictionaries=dictionaries,
-            memory=self._memory // MEMORY_SHARE,
+            wanted, names, connections, captures, request_wait=self._request_wait,
+            memory=self._memory // MEMORY_SHARE, **options,
         )  # fmt: skip
 
     def new_stages(
@@ -331,7 +324,7 @@ class Pipeline:
             streams.round_trips = RoundTrips()
         connections = Connections(streams.connections, streams.tls)
         return reader, self._new_builder(
-            wanted, TopicNames(), connections, captures=captures, dictionaries=dictionaries
+            wanted, TopicNames(), connections, captures, dictionaries=dictionaries
         )
 
     def _forgotten(

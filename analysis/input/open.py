@@ -12,7 +12,7 @@ from analysis.sql.context import context_of
 from dissector import arguments
 from dissector.capture import Capture, OpenOptions, Paths
 from dissector.errors import DissectorError
-from dissector.packets.paths import STANDARD_INPUT
+from dissector.packets.paths import input_name
 from dissector.problems import UNREADABLE
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def file_warnings(problems: Sequence[Problem]) -> list[str]:
 def _warning(name: str | None, problem: Problem) -> str:
     if problem.kind == UNREADABLE:  # the detail begins with the name
         return f"{problem.detail}. The result does not include it."
-    name = "standard input" if name == STANDARD_INPUT else name
-    return f"{name}: {problem.detail}. The result is incomplete."
+    return f"{name and input_name(name)}: {problem.detail}. The result is incomplete."
 
 
 def filter_report(opened: Opened, chosen: Filter | None) -> str:

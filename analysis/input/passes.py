@@ -13,6 +13,7 @@ from dissector.errors import CaptureError
 from dissector.packets import open_packets
 from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES
+from dissector.packets.paths import input_name
 from dissector.pipeline import MEMORY_SHARE, Pipeline, Progress
 from dissector.streams.streaming import DEFAULT_MEMORY
 
@@ -30,8 +31,9 @@ def check_files(paths: Paths) -> list[str]:
     files, _ = captures_and_segments(named)
     for file in files:
         if is_stream(file):
-            name = "standard input" if file == "-" else file
-            raise CaptureError(f"{name} can be read only once; write it to a file first")
+            raise CaptureError(
+                f"{input_name(file)} can be read only once; write it to a file first"
+            )
     return files
 
 

@@ -13,6 +13,7 @@ from dissector.arrays import value
 from dissector.packets.af_packet import PacketRing
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.live_input import LiveInput
+from dissector.packets.paths import input_name
 from dissector.pipeline import Pipeline
 
 FORGET_AFTER: Final = 60 * 10**9
@@ -60,9 +61,7 @@ class Origin:
     @property
     def name(self) -> str:
         """The name of the source in headings."""
-        return ", ".join(self.interfaces) or (
-            "standard input" if self.pipe == "-" else self.pipe or ""
-        )
+        return ", ".join(self.interfaces) or input_name(self.pipe or "")
 
 
 def open_pipeline(

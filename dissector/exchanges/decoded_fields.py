@@ -31,8 +31,8 @@ from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView, ContiguousBytes, copy_ranges
+from dissector.streams.table import Bools
 
-Bools = NDArray[np.bool_]
 Values: TypeAlias = "Int64 | slice"
 """Indices of values of a column."""
 ALL = slice(None)

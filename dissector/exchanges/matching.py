@@ -28,7 +28,6 @@ from dissector.arrays import mutable
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.repeated_ids import (
     Anchor,
-    Bools,
     ConnectionMatcher,
     Decodes,
     Requests,
@@ -36,6 +35,7 @@ from dissector.exchanges.repeated_ids import (
 )
 from dissector.packets.block import Int64
 from dissector.streams.header_evidence import RESERVED
+from dissector.streams.table import Bools
 
 NO_KEY = np.iinfo(np.int64).min
 """The key of a frame that is too short for a correlation id: no request has it."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from dissector.arrays import arrays
 from dissector.packets.block import Int64
+from dissector.streams.table import Bools
 
-Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Decodes: TypeAlias = Callable[[Int64, Int64], Bools]
 """Whether responses have a valid body, given their requests. Indices of both; shape (n,)."""

@@ -50,9 +50,9 @@ BLOCK_BYTES = 48 << 20
 PACKETS = 64_000
 """Limits of a block: bytes, and approximate number of packets. Smaller blocks cost time in each
 later stage, larger blocks cost memory."""
-_PACKET_BYTES = 160.0
+PACKET_BYTES = 160.0
 """Assumed size of a packet before the first one was read."""
-_SMALLEST_BLOCK = 1 << 16
+SMALLEST_BLOCK = 1 << 16
 _EXPANSION = 4
 """Bytes of a block to allocate for each byte of a small file, which may be compressed."""
 _MOST_PARTS = 4096
@@ -198,7 +198,7 @@ class FileSource:
         """Memory for blocks of a single file; None: the memory of the file's reader."""
         self.block_bytes = block_bytes
         """Approximate size of a block in bytes."""
-        self._packet_bytes = _PACKET_BYTES
+        self._packet_bytes = PACKET_BYTES
         self._problems: list[Problem] = []  # not yet passed on
         self._lanes: list[Lane] = []
         self._formats: dict[int, CaptureFormat] = {}  # of all files that were opened
@@ -229,7 +229,7 @@ class FileSource:
     def _add(self, path: str) -> None:
         """Read the first packet of a file. A pipe stays open, since it can be read only once."""
         index = len(self.names)
-        if (plain := first_times(path, _SMALLEST_BLOCK)) is not None:
+        if (plain := first_times(path, SMALLEST_BLOCK)) is not None:
             size, times, is_whole = plain
             self.names.append(path)
         else:
@@ -239,7 +239,7 @@ class FileSource:
                 self.total_bytes = None
                 self._add_lane(index, reader, BEFORE_ALL)
                 return
-            records = reader.read(0, _SMALLEST_BLOCK)
+            records = reader.read(0, SMALLEST_BLOCK)
             is_whole = reader.has_ended and records is not None
             reader.close()
             self.comments += reader.form.comments
@@ -387,12 +387,12 @@ class FileSource:
 
     def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
         # Buffers of overlapping files have about the size of one block in all.
-        room = min(max(room // len(self._lanes), _SMALLEST_BLOCK), self.block_bytes)
+        room = min(max(room // len(self._lanes), SMALLEST_BLOCK), self.block_bytes)
         size = lane.reader.size
         if len(self.names) > 1 and size is not None and _EXPANSION * size < room:
             # It becomes a part of a block. To allocate megabytes takes longer than to read it.
-            has_rest = lane.index not in self.last_times  # behind `_SMALLEST_BLOCK`
-            return lane.reader.read(0, max(_EXPANSION * size * has_rest, _SMALLEST_BLOCK))
+            has_rest = lane.index not in self.last_times  # behind `SMALLEST_BLOCK`
+            return lane.reader.read(0, max(_EXPANSION * size * has_rest, SMALLEST_BLOCK))
         memory = self.memory if len(self._lanes) == 1 else None
         records = lane.reader.read(reserve, room, memory)
         if records is not None and len(records.number):

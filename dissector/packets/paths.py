@@ -26,6 +26,11 @@ from dissector.packets.pcapng import Pcapng
 STANDARD_INPUT = "-"
 
 
+def input_name(path: str) -> str:
+    """The name of an input in messages."""
+    return "standard input" if path == STANDARD_INPUT else path
+
+
 def find(
     paths: Sequence[str | os.PathLike[str]],
     also: Callable[[str], bool] = lambda path: False,
@@ -90,7 +95,7 @@ def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
 
     Raises CaptureError with the reason if it is not a readable capture.
     """
-    name = "standard input" if path == STANDARD_INPUT else path
+    name = input_name(path)
     try:
         source = ByteInput(path)
     except IsADirectoryError as error:

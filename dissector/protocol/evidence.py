@@ -15,9 +15,8 @@ from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.protocol.explain import BodyReader
 from dissector.protocol.message import client_id, request_header
 from dissector.protocol.wire import Prefix, Reader, scalar
+from dissector.streams.request_evidence import IMPOSSIBLE
 
-IMPOSSIBLE: Final = -128
-"""Bits: the bytes are not the beginning of a request."""
 UNKNOWN: Final = -24
 """The API or version has no definition, so the body cannot be checked."""
 COMPLETE: Final = 16

@@ -13,14 +13,11 @@ from dissector.errors import CaptureError, reason
 from dissector.packets.block import PacketBlock
 from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.file_ranges import RangeSource, primed, start_of
-from dissector.packets.files import PACKETS, FileSource, TimeRange
+from dissector.packets.files import PACKET_BYTES, PACKETS, SMALLEST_BLOCK, FileSource, TimeRange
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
 from dissector.runs.blocks import within
 from dissector.runs.plan import AnyRun, Run, TimeRun
-
-_PACKET_BYTES: Final = 160.0
-_SMALLEST_BLOCK: Final = 1 << 16
 
 
 @mutable
@@ -53,7 +50,7 @@ class RunSource:
         self.secrets = secrets
         self._run = run
         self._block_bytes = block_bytes
-        self._packet_bytes = _PACKET_BYTES
+        self._packet_bytes = PACKET_BYTES
         self._fragments = position.fragments if position else Fragments()
         self._has_finished = False
         state = position.reader if position else None
@@ -90,7 +87,7 @@ class RunSource:
         """The next block, with `reserve` free bytes at the front; None at the end."""
         if self._input.consumed < self._input.size:
             room = min(self._block_bytes, int(PACKETS * self._packet_bytes))
-            room = min(max(room, _SMALLEST_BLOCK), self._block_bytes)
+            room = min(max(room, SMALLEST_BLOCK), self._block_bytes)
             if (records := self._reader.read(reserve, room)) is not None:
                 if len(records.number):
                     self._packet_bytes = (len(records.data) - reserve) / len(records.number)

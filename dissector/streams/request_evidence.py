@@ -35,7 +35,7 @@ Evidence: TypeAlias = Callable[[bytes, int], int]
 `IMPOSSIBLE` or less if no request begins with these bytes."""
 
 IMPOSSIBLE: Final = -128
-"""Outweighs all evidence for a request."""
+"""The bytes are not the beginning of a request: outweighs all evidence."""
 DECISION: Final = 50
 """The header of a request at the start of a segment has 40 bits. The body or the context must give
 the other bits."""

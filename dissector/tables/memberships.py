@@ -59,8 +59,7 @@ class MembershipRows:
         responses = _response_columns(block).take(pa.array(response, mask=response < 0))
         group_type = map_codes(exchange["api"], GROUP_TYPES.get, pa.string())
         is_unset = pc.and_(pc.equal(group_type, "classic"), pc.less(responses["generation"], 0))
-        member_id = without_dictionary(header["member_id"])
-        member = pc.if_else(pc.equal(member_id, ""), None, member_id)
+        member = without_dictionary(unless_empty(header["member_id"]))
         columns: dict[str, Any] = {
             **{name: requests[name] for name in requests.column_names},
             **exchange,

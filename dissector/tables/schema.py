@@ -59,6 +59,17 @@ _CLIENT_ID = TableColumn(
     "client_id", TEXT, "client id; ends with … if the packet was truncated inside it"
 )
 _API_VERSION = TableColumn("api_version", pa.int16(), "version of the request")
+_TIME_OF_RESPONSE = TableColumn("time", TIME, "time of the response's first byte")
+_TIME_OF_MESSAGE = TableColumn(
+    "time", TIME, "time of the first byte of the message that contains it"
+)
+_RECORD_COUNT = TableColumn(
+    "record_count", pa.int64(), "number of records produced or fetched, from batch headers"
+)
+_FIRST_ERROR_CODE = TableColumn(
+    "error_code", pa.int16(), "first error code other than 0; null: no response"
+)
+_ERROR = TableColumn("error", TEXT, "name of the error code")
 _REQUEST_TIME = TableColumn("time", TIME, "time of the request's first byte")
 _RESPONSE_TIME = TableColumn("response_time", TIME, "time of the response's first byte")
 _ENDPOINTS = (
@@ -113,9 +124,7 @@ EXCHANGES = Table(
         ),
         TableColumn("acks", pa.int16(), "acks of a Produce request"),
         TableColumn("max_wait_ms", pa.int32(), "longest time that a Fetch may wait", "ms"),
-        TableColumn(
-            "min_bytes", pa.int32(), "size of records for which a Fetch waits", "bytes"
-        ),
+        TableColumn("min_bytes", pa.int32(), "size of records for which a Fetch waits", "bytes"),
         TableColumn(
             "max_bytes", pa.int32(), "largest size of records in the response to a Fetch", "bytes"
         ),
@@ -129,9 +138,7 @@ EXCHANGES = Table(
             "partition_count", pa.int32(),
             "number of partitions in the request; if it has none, in the response",
         ),
-        TableColumn(
-            "record_count", pa.int64(), "number of records produced or fetched, from batch headers"
-        ),
+        _RECORD_COUNT,
         TableColumn("record_bytes", pa.int64(), "size of their batches", "bytes"),
         TableColumn("group_id", TEXT, "group in the request; the first if it has several"),
         TableColumn(
@@ -147,7 +154,7 @@ ERRORS = Table(
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "time of the response's first byte"),
+        _TIME_OF_RESPONSE,
         *_ENDPOINTS[:2],
         _CLIENT_ID,
         *_ENDPOINTS[2:],
@@ -157,7 +164,7 @@ ERRORS = Table(
         _TOPIC,
         _PARTITION,
         TableColumn("error_code", pa.int16(), "error code"),
-        TableColumn("error", TEXT, "name of the error code"),
+        _ERROR,
         TableColumn("retriable", pa.bool_(), "whether Kafka's clients retry"),
         TableColumn("error_message", TEXT, "error message from the broker"),
         TableColumn(
@@ -173,7 +180,7 @@ BATCHES = Table(
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "time of the first byte of the message that contains it"),
+        _TIME_OF_MESSAGE,
         _API,
         _CLIENT_ID,
         _TOPIC,
@@ -226,7 +233,7 @@ RECORDS = Table(
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "time of the first byte of the message that contains it"),
+        _TIME_OF_MESSAGE,
         _API,
         _TOPIC,
         _PARTITION,
@@ -270,6 +277,16 @@ def _packets_from(end: str) -> tuple[TableColumn, ...]:
     )
 
 
+def _zero_windows(end: str) -> TableColumn:
+    meaning = f"number of packets in which the {end} advertises a window of 0"
+    return TableColumn(f"{end}_zero_windows", pa.int64(), meaning)
+
+
+def _round_trip(end: str) -> TableColumn:
+    meaning = f"median round trip from the capture point to the {end}, by acknowledgements, to 1 %"
+    return TableColumn(f"{end}_rtt_ms", pa.float64(), meaning, "ms")
+
+
 CONNECTIONS = Table(
     "connections",
     "a TCP connection; connections without Kafka have no counts of lost or reordered packets",
@@ -295,24 +312,8 @@ CONNECTIONS = Table(
         TableColumn("tls_cipher", TEXT, "cipher suite chosen by the broker"),
         TableColumn("tls_sni", TEXT, "host name requested by the client"),
         TableColumn("tls_alpn", TEXT, "negotiated protocol; encrypted in TLS 1.3"),
-        TableColumn(
-            "client_zero_windows", pa.int64(),
-            "number of packets in which the client advertises a window of 0"
-        ),
-        TableColumn(
-            "broker_zero_windows", pa.int64(),
-            "number of packets in which the broker advertises a window of 0"
-        ),
-        TableColumn(
-            "client_rtt_ms", pa.float64(),
-            "median round trip from the capture point to the client, by acknowledgements, to 1 %",
-            "ms",
-        ),
-        TableColumn(
-            "broker_rtt_ms", pa.float64(),
-            "median round trip from the capture point to the broker, by acknowledgements, to 1 %",
-            "ms",
-        ),
+        *map(_zero_windows, ("client", "broker")),
+        *map(_round_trip, ("client", "broker")),
         TableColumn("tls_subject", TEXT, "subject of the broker's certificate (TLS 1.2 and older)"),
     ),
 )  # fmt: skip
@@ -328,7 +329,7 @@ TOPICS = Table(
         TableColumn("leader_epoch", pa.int32(), "epoch of the leader"),
         TableColumn("replicas", pa.list_(pa.int32()), "ids of the replicas"),
         TableColumn("isr", pa.list_(pa.int32()), "ids of the replicas in sync"),
-        TableColumn("time", TIME, "time of the response's first byte"),
+        _TIME_OF_RESPONSE,
     ),
 )
 
@@ -368,10 +369,8 @@ PARTITIONS = Table(
             "error_code", pa.int16(),
             "error code of the partition, or of the whole response; null: no response",
         ),
-        TableColumn("error", TEXT, "name of the error code"),
-        TableColumn(
-            "record_count", pa.int64(), "number of records produced or fetched, from batch headers"
-        ),
+        _ERROR,
+        _RECORD_COUNT,
         TableColumn("last_offset", pa.int64(), "offset of the last record"),
         TableColumn(
             "replica_id", pa.int32(), "id of the broker that fetches as a follower; null: a client"
@@ -413,9 +412,7 @@ MEMBERSHIPS = Table(
         TableColumn("group_type", TEXT, "classic, consumer (KIP-848), share or streams"),
         TableColumn("member_id", TEXT, "id of the member; from the response if it has one"),
         TableColumn("group_instance_id", TEXT, "instance id of a static member (KIP-345)"),
-        TableColumn(
-            "generation", pa.int32(), "generation, or member epoch, in the response"
-        ),
+        TableColumn("generation", pa.int32(), "generation, or member epoch, in the response"),
         TableColumn(
             "request_generation", pa.int32(),
             "generation, or member epoch, in the request; epoch 0 joins, a negative epoch leaves",
@@ -428,8 +425,8 @@ MEMBERSHIPS = Table(
         ),
         TableColumn("reason", TEXT, "reason for joining or leaving (KIP-800)"),
         TableColumn("rebalance_timeout_ms", pa.int32(), "time that members have to rejoin", "ms"),
-        TableColumn("error_code", pa.int16(), "first error code other than 0; null: no response"),
-        TableColumn("error", TEXT, "name of the error code"),
+        _FIRST_ERROR_CODE,
+        _ERROR,
         TableColumn("session_timeout_ms", pa.int32(), "longest time without a heartbeat", "ms"),
     ),
     opt_in=True,
@@ -449,8 +446,8 @@ TRANSACTIONS = Table(
         TableColumn("transaction_timeout_ms", pa.int32(), "transaction timeout", "ms"),
         TableColumn("group_id", TEXT, "group whose offsets are part of the transaction"),
         TableColumn("partition_count", pa.int32(), "number of partitions in the request"),
-        TableColumn("error_code", pa.int16(), "first error code other than 0; null: no response"),
-        TableColumn("error", TEXT, "name of the error code"),
+        _FIRST_ERROR_CODE,
+        _ERROR,
         TableColumn(
             "given_producer_id", pa.int64(), "producer id in the response, for later requests"
         ),
@@ -471,7 +468,7 @@ BROKERS = Table(
     (
         _CONNECTION,
         _CORRELATION,
-        TableColumn("time", TIME, "time of the response's first byte"),
+        _TIME_OF_RESPONSE,
         _API,
         TableColumn("broker_id", pa.int32(), "id of the broker"),
         TableColumn("host", TEXT, "host that the broker advertises: a name or an address"),
