@@ -109,13 +109,10 @@ def command(
     if not chosen:
         click.echo("No exchange in this capture matches the options.", err=True)
     elif len(chosen) == limit:
-        click.echo(f"Stopped after {counted_exchanges(limit)}; raise --limit for more.", err=True)
+        from analysis.display.terminal import counted
 
-
-def counted_exchanges(number: int) -> str:
-    from analysis.display.terminal import counted
-
-    return counted(number, "exchange")
+        stopped = f"Stopped after {counted(limit, 'exchange')}; raise --limit for more."
+        click.echo(stopped, err=True)
 
 
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,7 +14,6 @@ import click
 from analysis.commands.common import (
     FORMAT_NAMES,
     TABLE,
-    F,
     Input,
     Output,
     on_capture_alone,
@@ -43,14 +43,10 @@ class WrongQuery(click.ClickException):
     exit_code = 2
 
 
-def _on_output(command: F) -> F:
-    return on_output(command, (TABLE, *FORMAT_NAMES))
-
-
 @named_command("sql")
 @on_capture_alone
 @on_filter
-@_on_output
+@partial(on_output, forms=(TABLE, *FORMAT_NAMES))
 def command(source: Input, output: Output) -> None:
     """Query a capture with SQL.
 

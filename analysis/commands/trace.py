@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -30,11 +31,8 @@ from analysis.commands.sections import named_command
     "--limit", type=Integer(1), default=10, show_default=True, metavar="N",
     help="Trace at most N records.",
 )  # fmt: skip
-@lambda command: on_output(command, (TABLE, *FORMAT_NAMES), secrets=False)
-def command(
-    source: Input, output: Output, header: str | None, key: str | None, topic: str | None,
-    partition: int | None, offset: int | None, limit: int,
-) -> None:  # fmt: skip
+@partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
     """Follow a record: produced, acknowledged, fetched by each client, committed.
 
     Name the record by a header, its key, or its topic, partition and offset.
@@ -45,10 +43,9 @@ def command(
     from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, events
     from dissector.errors import DissectorError
 
-    options: dict[str, Any] = {"header": header, "key": key, "topic": topic, "partition": partition}
     try:
         # Report a wrong option before reading a large capture.
-        empty = events(no_tables(TABLES), **options, offset=offset)
+        empty = events(no_tables(TABLES), **wanted)
     except DissectorError as error:
         raise click.UsageError(str(error)) from error
     check_columns(empty.column_names, output)
@@ -56,7 +53,7 @@ def command(
         TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE,
         also=(COVERAGE,),
     ) as sql:  # fmt: skip
-        rows = events(sql, **options, offset=offset, limit=limit)
+        rows = events(sql, **wanted, limit=limit)
         coverage = coverage_of(sql)
     if not len(rows):
         text = source.no_rows("records that match the options", coverage)

@@ -200,7 +200,7 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
             counted(sum(row["count"] for row in throttled), "response"),
             f"throttled by a quota, the longest for {longest:,} ms",
         )
-        yield from map(_indented, _throttled(summary))
+        yield from map(_indented, _throttled(throttled))
         yield from _more(command("throttle"))
     if unanswered := summary.never_answered():
         count = sum(row["count"] for row in unanswered)
@@ -209,7 +209,8 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
         if incomplete:
             text += f"; the capture may lack {counted(incomplete, 'response')}"
         yield _finding(counted(count, "request"), text)
-        yield from map(_indented, _unanswered(summary, totals))
+        columns = {"client id": "client_id", "API": "api"}
+        yield from map(_indented, _counts(unanswered, totals, columns))
         yield from _more(command("unanswered"))
     statuses = summary.statuses()
     for status, noun, text in (
@@ -238,7 +239,8 @@ def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
     if rebalances := summary.rebalances():
         count = sum(row["count"] for row in rebalances)
         yield Text(f"{counted(count, 'rebalance')} of consumer groups")
-        yield from map(_indented, _rebalances(summary, totals))
+        columns = {"group": "group_id", "type": "group_type"}
+        yield from map(_indented, _counts(rebalances, totals, columns))
         yield from _more(command("groups"))
 
 
@@ -265,7 +267,7 @@ def _errors(
     )
 
 
-def _throttled(summary: Summary) -> Iterator[RenderableType]:
+def _throttled(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
     return _listed(
         (
             Column("count", number=True),
@@ -274,7 +276,7 @@ def _throttled(summary: Summary) -> Iterator[RenderableType]:
             Column("total ms", number=True, rank=OPTIONAL),
             Column("longest ms", number=True),
         ),
-        summary.throttled(),
+        rows,
         lambda row: (
             _number(row["count"]),
             _text(row["client_id"]),
@@ -285,35 +287,20 @@ def _throttled(summary: Summary) -> Iterator[RenderableType]:
     )
 
 
-def _unanswered(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
+def _counts(
+    rows: Sequence[Mapping[str, Any]], totals: Totals, columns: Mapping[str, str]
+) -> Iterator[RenderableType]:
+    """Rows with a count and a time span. `columns`: names of further columns, by their heads."""
     return _listed(
         (
             Column("count", number=True),
-            Column("client id"),
-            Column("API"),
+            *map(Column, columns),
             Column("from", rank=OPTIONAL),
             Column("to", rank=OPTIONAL),
         ),
-        summary.never_answered(),
+        rows,
         lambda row: (
-            _number(row["count"]), _text(row["client_id"]), _text(row["api"]),
-            *_span_of(row, totals),
-        ),
-    )  # fmt: skip
-
-
-def _rebalances(summary: Summary, totals: Totals) -> Iterator[RenderableType]:
-    return _listed(
-        (
-            Column("count", number=True),
-            Column("group"),
-            Column("type"),
-            Column("from", rank=OPTIONAL),
-            Column("to", rank=OPTIONAL),
-        ),
-        summary.rebalances(),
-        lambda row: (
-            _number(row["count"]), _text(row["group_id"]), _text(row["group_type"]),
+            _number(row["count"]), *(_text(row[name]) for name in columns.values()),
             *_span_of(row, totals),
         ),
     )  # fmt: skip

@@ -14,10 +14,10 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, tzinfo
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from analysis.display import presentation
 from dissector.redaction import without_credentials
@@ -25,7 +25,7 @@ from dissector.redaction import without_credentials
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-Progress: TypeAlias = Callable[[int, int | None], None]
+    from dissector.pipeline import Progress
 
 PIPE_WIDTH: Final = 10_000
 """Width of lines in a pipe; more than any line needs, so that none is broken."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import RawIOBase
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -53,11 +53,7 @@ _BARE = (pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
 
 def json_lines(batch: pa.RecordBatch) -> pa.Array:
     """A JSON object for each row, its newline included: large_string."""
-    pieces: list[pa.Array | pa.Scalar] = []
-    for index, name in enumerate(batch.schema.names):
-        key = json_text(pa.array([name]))[0].as_py()
-        pieces += [_literal(f"{',' if index else '{'}{key}:"), json_text(batch.column(index))]
-    return _joined(*pieces, _literal("}\n"))
+    return _joined(*_members(batch.schema.names, batch.columns), _literal("}\n"))
 
 
 def json_text(array: pa.Array) -> pa.Array:
@@ -172,14 +168,18 @@ def text_bytes(text: pa.Array) -> memoryview:
 
 
 def _object(array: pa.StructArray) -> pa.Array:
-    pieces: list[pa.Array | pa.Scalar] = []
-    for index, name in enumerate(array.type.names):
+    names = array.type.names
+    columns = (pc.struct_field(array, index) for index in range(len(names)))
+    text = _joined(*_members(names, columns), _literal("}"))
+    return pc.if_else(array.is_valid(), text, None)
+
+
+def _members(names: Iterable[str], columns: Iterable[pa.Array]) -> Iterator[pa.Array | pa.Scalar]:
+    """The names and values of JSON objects, without the closing brace."""
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
         key = json_text(pa.array([name]))[0].as_py()
-        pieces += [
-            _literal(f"{',' if index else '{'}{key}:"),
-            json_text(pc.struct_field(array, index)),
-        ]
-    return pc.if_else(array.is_valid(), _joined(*pieces, _literal("}")), None)
+        yield _literal(f"{',' if index else '{'}{key}:")
+        yield json_text(column)
 
 
 def _list(array: pa.ListArray) -> pa.Array:

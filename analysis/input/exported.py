@@ -33,7 +33,7 @@ _LATER: Final = MappingProxyType({"errors": {"resource"}})
 _BATCH_ROWS: Final = 1 << 15
 _DIVIDED: Final = ("date", "api")
 """Columns that the Spark job writes to the names of folders; earlier versions also wrote `api`."""
-_NULL: Final = "__HIVE_DEFAULT_PARTITION__"
+NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that stands for null in the name of a folder, as in Hive."""
 
 
@@ -144,7 +144,9 @@ def _table_of(file: Path) -> str:
 def _values(file: Path) -> dict[str, str | None]:
     """Values of columns in the names of folders: ``api=Fetch``."""
     pairs = (part.partition("=") for part in file.parts[:-1])
-    return {name: None if value == _NULL else value for name, _, value in pairs if name in _DIVIDED}
+    return {
+        name: None if value == NO_VALUE else value for name, _, value in pairs if name in _DIVIDED
+    }
 
 
 def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from analysis.export.formats import GROUP_BYTES, parquet_options
+from analysis.input.exported import NO_VALUE
 from dissector.packets.remote import located
 from dissector.tables.schema import TIMES
 
@@ -36,7 +37,6 @@ RUN_FILE: Final = re.compile(r"(run-\d+|segment|end)-[0-9a-f]{16}\.parquet")
 """Names of the files of a part of a job; see `analysis.spark.plan`."""
 
 _DAY: Final = 86_400 * 10**9
-_NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _GROUP_ROWS: Final = 1 << 17
 _OBJECT_STORES: Final = {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oci", "oss"}
 """Protocols of fsspec whose files appear when they are complete."""
@@ -171,7 +171,7 @@ def _by_date(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     for each in np.unique(day[is_dated]).tolist():
         yield _date(each), rows.filter(pa.array(is_dated & (day == each)))
     if time.null_count:
-        yield _NO_DATE, rows.filter(pa.array(~is_dated))
+        yield NO_VALUE, rows.filter(pa.array(~is_dated))
 
 
 def _date(day: int) -> str:

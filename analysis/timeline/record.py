@@ -16,7 +16,7 @@ header finds them, too.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.columns import Column, columns_of, resolved
 from analysis.sql.expressions import BROKER, CLIENT, endpoint, literal, ms_between
@@ -74,22 +74,12 @@ def trace(
     )  # fmt: skip
 
 
-def events(
-    tables: Tables, *, header: str | None = None, key: str | None = None,
-    topic: str | None = None, partition: int | None = None, offset: int | None = None,
-    limit: int = LIMIT,
-) -> pa.Table:  # fmt: skip
-    """The Arrow table of `trace`."""
+def events(tables: Tables, *, limit: int = LIMIT, **wanted: Any) -> pa.Table:
+    """The Arrow table of `trace`. `wanted`: its other arguments."""
     from analysis.sql.query import connected, select, shaped
 
     limit = integer("limit", limit, 1)
-    for name, given in (("header", header), ("key", key), ("topic", topic)):
-        if given is not None:
-            text(name, given)
-    for name, position in (("partition", partition), ("offset", offset)):
-        if position is not None:
-            integer(name, position, 0)
-    condition = _condition(header, key, topic, partition, offset)
+    condition = _condition(**wanted)
     with connected(tables, TABLES) as connection:
         rows = select(connection, _QUERY.format(condition=condition, limit=limit))
     return shaped(rows, resolved(COLUMNS))
@@ -99,7 +89,13 @@ def _condition(
     header: str | None, key: str | None, topic: str | None, partition: int | None,
     offset: int | None,
 ) -> str:  # fmt: skip
-    """SQL: whether a row of `records` is of a wanted record."""
+    """SQL: whether a row of `records` is of a wanted record. Raises DissectorError."""
+    for name, given in (("header", header), ("key", key), ("topic", topic)):
+        if given is not None:
+            text(name, given)
+    for name, position in (("partition", partition), ("offset", offset)):
+        if position is not None:
+            integer(name, position, 0)
     conditions = []
     if header is not None:
         name, is_given, value = header.partition("=")
