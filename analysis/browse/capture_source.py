@@ -119,10 +119,6 @@ class CaptureSource:
             return None
         return next(self._capture.as_exchanges(row))
 
-    def started(self, chosen: Filter) -> Filter:
-        """The filter with the start of the capture."""
-        return chosen if self.start is None else chosen.starting(self.start)
-
     def answer(self, name: str, chosen: Filter) -> pa.Table:
         """The rows of an answer about the selected exchanges. Raises as `rows`."""
         return self._result(name, chosen, lambda tables: ANSWERS[name].arrow(tables))

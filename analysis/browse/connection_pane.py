@@ -17,6 +17,7 @@ from analysis.browse.jobs import JobApp
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Column, Rows, plain_columns
 from analysis.display.terminal import counted
+from analysis.names.addresses import endpoint
 from analysis.timeline.connection import MOST_PACKETS
 from analysis.timeline.exchange import Event, span
 from dissector.exchanges.exchange import Exchange
@@ -66,8 +67,8 @@ def _head(exchanges: Sequence[Exchange], events: Sequence[Event], chosen: Exchan
     most = ", the first ones" if len(events) == MOST_PACKETS else ""
     return Text.assemble(
         (f"connection {chosen.connection_id}", "bold"),
-        f": client {chosen.client_ip}:{chosen.client_port}, "
-        f"broker {chosen.broker_ip}:{chosen.broker_port}; "
+        f": client {endpoint(chosen.client_ip, chosen.client_port)}, "
+        f"broker {endpoint(chosen.broker_ip, chosen.broker_port)}; "
         f"{counted(len(exchanges), 'exchange')} around the selected one, "
         f"{counted(len(events), 'packet')}{most}, ",
         (counted(problems, "problem"), "red" if problems else ""),

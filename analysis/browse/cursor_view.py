@@ -53,22 +53,12 @@ class CursorView(ScrollView, can_focus=True):
         """The cursor is on another line, or the line has other content."""
 
         view: CursorView
-        line: int
-
-        @property
-        def control(self) -> CursorView:
-            return self.view
 
     @dataclass
     class Opened(Message):
         """Enter was pressed on a line, or the line was clicked twice."""
 
         view: CursorView
-        line: int
-
-        @property
-        def control(self) -> CursorView:
-            return self.view
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -110,7 +100,7 @@ class CursorView(ScrollView, can_focus=True):
             # The head covers the first line of the visible part.
             region = Region(self.scroll_offset.x, self.cursor, 1, 1 + self.HEAD)
             self.scroll_to_region(region, animate=False, force=True)
-            self.post_message(self.Moved(self, self.cursor))
+            self.post_message(self.Moved(self))
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
@@ -158,7 +148,7 @@ class CursorView(ScrollView, can_focus=True):
 
     def action_open(self) -> None:
         if self.count:
-            self.post_message(self.Opened(self, self.cursor))
+            self.post_message(self.Opened(self))
 
     def on_click(self, event: events.Click) -> None:
         if event.y < self.HEAD:

@@ -123,7 +123,8 @@ class ExchangeScreen(Frame):
         is_cancelled = self._is_replaced
 
         def select() -> tuple[Filter, Numbers, Numbers]:
-            chosen = self.source.started(self._parsed(text))
+            chosen = Filter.parse(text, names=presentation.names(), zone=presentation.zone())
+            chosen = chosen.starting(self.source.start)
             matching = rows.matching(chosen, is_cancelled())
             return chosen, matching, rows.ordered(matching, column, descending=descending)
 
@@ -137,10 +138,6 @@ class ExchangeScreen(Frame):
                 self._focus_tab()
 
         self.start("list", name, select, show)
-
-    @staticmethod
-    def _parsed(text: str) -> Filter:
-        return Filter.parse(text, names=presentation.names(), zone=presentation.zone())
 
     @staticmethod
     def _is_replaced() -> Callable[[], bool]:

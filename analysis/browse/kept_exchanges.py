@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from analysis.browse.rows import Rows, exchange_columns
 from analysis.live.lines import RowFilter
+from analysis.live.session import Watcher
 
 ROWS: Final = 50_000
 """Most exchanges that are kept; the oldest are dropped first."""
@@ -17,7 +18,7 @@ BYTES: Final = 128 << 20
 """Most bytes of their rows and messages."""
 
 
-class KeptExchanges:
+class KeptExchanges(Watcher):
     """A watcher of a session. Reading and querying may happen in different threads."""
 
     tables = frozenset({"exchanges"})
@@ -44,12 +45,6 @@ class KeptExchanges:
                 self._first += len(oldest)
                 self._rows -= len(oldest)
                 self._bytes -= oldest.nbytes
-
-    def tick(self) -> None:
-        """Rows are kept as they arrive."""
-
-    def close(self) -> None:
-        """Kept exchanges stay available."""
 
     def rows(self) -> Rows:
         """The kept exchanges; each keeps its number."""

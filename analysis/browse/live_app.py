@@ -47,10 +47,6 @@ class SessionSource:
         """The exchange of a row."""
         return next(as_exchanges(row))
 
-    def started(self, chosen: Filter) -> Filter:
-        """The filter with the start of the screen."""
-        return chosen if self.start is None else chosen.starting(self.start)
-
 
 class LiveBrowser(AnalysisScreen):
     """Shows `recent` and `kept`, which are watchers of `session`."""

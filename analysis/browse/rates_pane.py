@@ -102,8 +102,5 @@ def _condition(dimension: str, name: str) -> str:
     """SQL: an exchange belongs to a group."""
     if dimension == "topic":
         return f"list_contains(topics, {literal(name)})"
-    if dimension == "broker":
-        ip, _, port = name.rpartition(":")
-        return f"broker_ip = {literal(ip)} and broker_port = {port}"
-    column = "client_id" if dimension == "client" else "api"
+    column = {"client": "client_id", "API": "api", "broker": "broker"}[dimension]
     return f"{column} is null" if name == "-" else f"{column} = {literal(name)}"

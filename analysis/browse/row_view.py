@@ -46,10 +46,6 @@ class RowView(CursorView):
         column: str
         descending: bool
 
-        @property
-        def control(self) -> RowView:
-            return self.view
-
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self.rows = Rows([], [])

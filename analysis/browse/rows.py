@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.input.filters import Filter
+from analysis.names.addresses import endpoints
 from analysis.sql.conditions import Condition
 from dissector.arrays import value
 from dissector.tables import EXCHANGES
@@ -127,7 +128,7 @@ def exchange_columns() -> list[Column]:
     """Columns of `exchanges`: the most useful first; all have the names that filters use."""
     named = {
         TIME: Column(TIME, _time),
-        "broker": Column("broker", _broker),
+        "broker": Column("broker", lambda batch: endpoints(batch, "broker")),
         "client": Column("client", lambda batch: batch.column("client_ip")),
         "error": Column("error", _error, lambda value: "red" if value else ""),
         "throttle_time_ms": Column(
@@ -155,11 +156,6 @@ _FIRST: Final = (
 
 def _time(batch: pa.RecordBatch) -> pa.Array:
     return pc.coalesce(batch.column("request_time"), batch.column("response_time"))
-
-
-def _broker(batch: pa.RecordBatch) -> pa.Array:
-    port = batch.column("broker_port").cast(pa.string())
-    return pc.binary_join_element_wise(batch.column("broker_ip"), port, ":")
 
 
 def _error(batch: pa.RecordBatch) -> pa.Array:

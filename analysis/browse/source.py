@@ -8,7 +8,6 @@ from typing import Protocol
 import pyarrow as pa
 
 from analysis.display.terminal import size_text
-from analysis.input.filters import Filter
 from dissector.errors import DissectorError
 from dissector.exchanges.exchange import Exchange
 
@@ -45,6 +44,3 @@ class Source(Protocol):
 
     def exchange(self, row: pa.RecordBatch) -> Exchange | None:
         """The exchange of a row; None without the bytes of its messages."""
-
-    def started(self, chosen: Filter) -> Filter:
-        """The filter with the start of the capture."""

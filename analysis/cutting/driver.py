@@ -22,6 +22,8 @@ from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
 from analysis.export.files import output_file
 from analysis.input.passes import check_files, open_pass
+from analysis.input.times import SECOND
+from analysis.names.addresses import endpoint
 from analysis.sql.query import arrow_table
 from dissector.arguments import boolean, number, path, text
 from dissector.arrays import value
@@ -37,7 +39,6 @@ from dissector.streams.streaming import DEFAULT_MEMORY
 if TYPE_CHECKING:
     import pandas as pd
 
-SECOND: Final = 10**9
 IDENTITY: Final = ("client_ip", "client_port", "correlation_id", "status", "request_end_time",
                    "response_time")  # fmt: skip
 """Columns that an exchange has in a cut, too."""
@@ -175,8 +176,8 @@ class _Cutter:
 def _closing(ip: str, port: int) -> str:
     """A comment on a file in which the gaps of a connection are closed."""
     return (
-        f"Sequence numbers of the connection of {ip}:{port} are changed: those of removed messages "
-        "are left out"
+        f"Sequence numbers of the connection of {endpoint(ip, port)} are changed: those of removed "
+        "messages are left out"
     )
 
 

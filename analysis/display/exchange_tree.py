@@ -19,6 +19,7 @@ from rich.text import Text
 
 from analysis.display.presentation import names
 from analysis.display.terminal import counted, excerpt, printable, time_text, zone_name
+from analysis.names.addresses import endpoint
 from dissector.arrays import value
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.embedded.records import Decode
@@ -285,4 +286,4 @@ def _api(exchange: Exchange) -> str:
 
 
 def _end(ip: str, port: int) -> str:
-    return printable(names().shown(f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"))
+    return printable(names().shown(endpoint(ip, port)))

@@ -36,7 +36,7 @@ class FilteredCapture:
                 start = capture.first_time
             else:
                 start = first_time(capture.paths)
-            chosen = chosen if start is None else chosen.starting(start)
+            chosen = chosen.starting(start)
         if chosen.has_broker_ids:
             _learn_brokers(capture, chosen.names)
         self._capture = capture

@@ -109,8 +109,8 @@ class Filter:
         conditions = (Condition(each, has_computed=True) for each in self.where)
         return sorted({name for condition in conditions for name in condition.computed})
 
-    def starting(self, start: int) -> Filter:
-        """The filter for a capture whose first packet has this time, in ns."""
+    def starting(self, start: int | None) -> Filter:
+        """The filter for a capture whose first packet has this time, in ns; None: unknown."""
         return replace(self, start=start)
 
     @property

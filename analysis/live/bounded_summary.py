@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.live.series import OTHER
 from analysis.summary.counts import Summary, add_clients
 from analysis.summary.results import Client
 
 NAMES: Final = 10_000
-OTHER: Final = "other"
 
 _PER_OCTAVE: Final = 35
 _SHIFT: Final = 12  # bits of a bin number, enough for 64 octaves

@@ -19,6 +19,8 @@ from analysis.display.terminal import counted, excerpt, has_colours, time_text
 from analysis.export.text import json_lines, terminal_json, text_bytes
 from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
+from analysis.live.session import Watcher
+from analysis.names.addresses import endpoint
 
 RowFilter: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Returns the rows that match."""
@@ -40,7 +42,7 @@ _STATUS = {
 }
 
 
-class LineView:
+class LineView(Watcher):
     """Writes the exchanges that match `row_filter` to standard output, as text by `format_rows`."""
 
     tables = frozenset({"exchanges"})
@@ -76,7 +78,7 @@ class LineView:
         self._writer.close()
 
 
-class JsonLinesFile:
+class JsonLinesFile(Watcher):
     """Writes the exchanges that match `row_filter` to JSON Lines files, which may rotate.
 
     Raises DissectorError if the first file cannot be created.
@@ -103,9 +105,6 @@ class JsonLinesFile:
             self._file.append(as_json(rows), len(rows))
         except OSError as error:
             self._file.abort(error)
-
-    def tick(self) -> None:
-        """Rows are written as they arrive."""
 
     def close(self) -> None:
         self._file.close()
@@ -147,7 +146,7 @@ class LineFormat:
         words = [
             time_text(time, 6)[11:],
             excerpt(row["client_id"] or "-"),
-            f"{_address(row, 'client')} > {_address(row, 'broker')}",
+            " > ".join(endpoint(row[f"{s}_ip"], row[f"{s}_port"]) for s in ("client", "broker")),
             f"{row['api'] or _unnamed(row['api_key'])}{version}",
             _topics(row["topics"]),
             counted(row["record_count"], "record") if row["record_count"] else "",
@@ -169,11 +168,6 @@ def _errors(row: dict[str, Any]) -> list[str]:
     if row["status"] != "answered":
         errors.append(_STATUS[row["status"]])
     return errors
-
-
-def _address(row: dict[str, Any], side: str) -> str:
-    ip = row[f"{side}_ip"]
-    return f"{f'[{ip}]' if ':' in ip else ip}:{row[f'{side}_port']}"
 
 
 def _unnamed(api_key: int | None) -> str:

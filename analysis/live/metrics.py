@@ -25,7 +25,9 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from analysis.live.series import PREFIX, Key, Series, label_values
+from analysis.live.session import Watcher
 from analysis.live.topic_metrics import TopicMetrics
+from analysis.names.addresses import endpoints
 from analysis.summary.tally import Tally
 from dissector.arrays import value
 from dissector.errors import DissectorError
@@ -47,7 +49,7 @@ class Gauges:
     dropped: Callable[[], dict[str, int]]
 
 
-class Metrics(Collector):
+class Metrics(Collector, Watcher):
     """Counts the rows of a session. `collect` may be called from any thread."""
 
     tables = frozenset({"exchanges", "errors", "memberships", "partitions", "problems"})
@@ -69,14 +71,8 @@ class Metrics(Collector):
         with self._lock:
             _READERS[name](self, pa.table(rows))
 
-    def tick(self) -> None:
-        """Rows are counted as they arrive."""
-
-    def close(self) -> None:
-        """The server of the page ends with the process."""
-
     def _read_exchanges(self, rows: pa.Table) -> None:
-        rows = rows.append_column("broker", _joined(rows["broker_ip"], rows["broker_port"]))
+        rows = rows.append_column("broker", endpoints(rows, "broker"))
         rows = rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
         tally = Tally(
             ("api", "client_id", "broker"), count="sum", request_bytes="sum", response_bytes="sum",
@@ -242,7 +238,3 @@ def _counts(rows: pa.Table, *names: str) -> Iterator[tuple[Key, int]]:
     tally.add(rows.select(names).append_column("count", pa.array(np.ones(len(rows), np.int64))))
     for row in tally.rows():
         yield label_values(*(row[name] for name in names)), row["count"]
-
-
-def _joined(ip: pa.ChunkedArray, port: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(ip, port.cast(pa.string()), ":")

@@ -17,6 +17,7 @@ import pyarrow.parquet
 
 from analysis.export.formats import parquet_options
 from analysis.live.rotation import RotatedFiles, Rotation
+from analysis.live.session import Watcher
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
@@ -27,7 +28,7 @@ GROUP_ROWS: Final = 1 << 15
 PARTIAL: Final = ".partial"
 
 
-class TableWriter:
+class TableWriter(Watcher):
     """Writes `tables` below `folder`. Raises DissectorError if it cannot be created."""
 
     tables = frozenset(name for name, table in TABLES.items() if not table.opt_in)

@@ -18,6 +18,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.live.lines import RowFilter
+from analysis.live.session import Watcher
+from analysis.names.addresses import endpoints
 from analysis.summary.counts import are_normal
 from dissector.arrays import value
 from dissector.tables import EXCHANGES
@@ -57,7 +59,7 @@ class GroupStats:
     """Bytes of requests and responses per second."""
 
 
-class RecentExchanges:
+class RecentExchanges(Watcher):
     """Keeps the last exchanges. Reading and querying may happen in different threads."""
 
     tables = frozenset({"exchanges", "errors"})
@@ -96,12 +98,6 @@ class RecentExchanges:
         with self._lock:
             self._problems.append((self._clock(), keys))
             self._expire()
-
-    def tick(self) -> None:
-        """Rows are stored as they arrive."""
-
-    def close(self) -> None:
-        """Kept exchanges stay available."""
 
     def _expire(self) -> None:
         oldest = self._clock() - SECONDS
@@ -184,8 +180,7 @@ def _names(table: pa.Table, dimension: str) -> pa.ChunkedArray:
     if dimension == "topic":
         return table["topics"]
     if dimension == "broker":
-        port = table["broker_port"].cast(pa.string())
-        return pc.binary_join_element_wise(table["broker_ip"], port, ":")
+        return endpoints(table, "broker")
     column = table["client_id" if dimension == "client" else "api"]
     return pc.fill_null(column, "-")
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
+from analysis.live.session import Watcher
 from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.pcapng_writer import (
     interface_block,
@@ -24,13 +24,11 @@ from dissector.packets.pcapng_writer import (
 )
 
 
-class Recorder:
+class Recorder(Watcher):
     """Writes all packets to `path`, or to rotated files with a time and number in their names.
 
     Raises DissectorError if the first file cannot be created.
     """
-
-    tables = frozenset[str]()
 
     def __init__(self, path: Path, rotation: Rotation, report: Callable[[str], None]) -> None:
         self._file = AppendedFile(path, rotation, "packet", report)
@@ -65,12 +63,6 @@ class Recorder:
             self._file.append(blocks, len(ends))
         except OSError as error:
             self._file.abort(error)
-
-    def read(self, name: str, rows: pa.RecordBatch) -> None:
-        """The recorder uses no tables."""
-
-    def tick(self) -> None:
-        """Packets are written as they arrive."""
 
     def close(self) -> None:
         self._file.close()

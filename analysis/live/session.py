@@ -15,7 +15,7 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 
@@ -28,10 +28,10 @@ LAST_TABLE: Final = "problems"
 """The last table of each block; it is passed even if it is empty."""
 
 
-class Watcher(Protocol):
-    """Receives rows."""
+class Watcher:
+    """Receives rows. The methods of this class do nothing."""
 
-    tables: frozenset[str]
+    tables: frozenset[str] = frozenset()
     """Names of the tables that it receives."""
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:

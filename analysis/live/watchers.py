@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from analysis.display.terminal import printable
 from analysis.live.bounded_summary import BoundedSummary
+from analysis.live.session import Watcher
 from analysis.summary.counts import Summary
 
 _SECONDS: Final = 1.0
@@ -20,7 +21,7 @@ _ROWS: Final = 1 << 14
 counting thousands."""
 
 
-class SummaryWatcher:
+class SummaryWatcher(Watcher):
     """Collects all rows for the summary."""
 
     tables = frozenset(Summary.TABLES)
@@ -58,7 +59,7 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return joined
 
 
-class Notices:
+class Notices(Watcher):
     """Prints drops and interface changes to standard error immediately."""
 
     tables = frozenset({"problems"})
@@ -85,12 +86,6 @@ class Notices:
         self.is_paused = False
         for message in self.messages:
             _print(message)
-
-    def tick(self) -> None:
-        """Messages are printed as they arrive."""
-
-    def close(self) -> None:
-        """Nothing to close."""
 
 
 def _print(message: str) -> None:

@@ -14,7 +14,10 @@ import ipaddress
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -120,6 +123,22 @@ class Names:
             parsed = _parsed(host.strip("[]"))
             for address in [str(parsed)] if parsed else hosts[host.lower().rstrip(".")]:
                 self._ids.setdefault((address, port), {})[host] = id
+
+
+def endpoint(ip: str, port: int) -> str:
+    """Address and port as one text, as `analysis.sql.expressions.endpoint`; IPv6 in brackets."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def endpoints(rows: pa.RecordBatch | pa.Table, side: str) -> pa.Array:
+    """The `endpoint` of the client or broker of each row."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    ip, port = rows[f"{side}_ip"], rows[f"{side}_port"].cast(pa.string())
+    bracketed = pc.binary_join_element_wise("[", ip, "]", "")
+    host = pc.if_else(pc.match_substring(ip, ":"), bracketed, ip)
+    return pc.binary_join_element_wise(host, port, ":")
 
 
 def _divided(endpoint: str) -> tuple[str, int | None]:
