@@ -22,6 +22,7 @@ from analysis.display.terminal import (
     time_text,
     zone_name,
 )
+from analysis.names.addresses import endpoint
 from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
 from dissector.problems import FILE_KINDS, UNREADABLE
@@ -175,18 +176,13 @@ def _failed(failed: Sequence[Mapping[str, Any]], totals: Totals) -> Iterator[Ren
         ),
         failed,
         lambda row: (
-            _text(names().shown(_endpoint(row))),
+            _text(names().shown(endpoint(row["broker_ip"], row["broker_port"]))),
             _number(row["refused"]),
             _number(row["without_reply"]),
             *_span_of(row, totals),
         ),
     )
     yield from map(_indented, rows)
-
-
-def _endpoint(row: Mapping[str, Any]) -> str:
-    ip, port = row["broker_ip"], row["broker_port"]
-    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
