@@ -111,7 +111,7 @@ class Doubts:
         lowest, highest = self._scorer.plausible_ids(stream)
         unusual = np.empty(len(frames.start), np.int64)
         count = _native.find_unusual(
-            until, is_client.view(np.uint8), self._scorer.newest, np.maximum(lowest, 0), highest,
+            until, is_client.view(np.uint8), self._scorer.newest, lowest, highest,
             frames.size, frames.first, frames.third, unusual,
         )  # fmt: skip
         row = unusual[:count]

@@ -27,7 +27,6 @@ from dissector.streams.bodies import RequestLog
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import (
-    FIRST_TIME,
     KAFKA,
     LAST_TIME,
     NEVER,
@@ -315,10 +314,10 @@ class HeaderScorer:
         return np.where(has[stream], next_id, low), high, has[client]
 
     def is_implausible(self, stream: Int64, correlation: Int64) -> Bools:
-        """Whether these correlation ids are negative, or far from the ids of the clients' requests;
-        but no client is known to have sent them."""
+        """Whether these correlation ids are far from the ids of the clients' requests, or negative
+        unless requests have such ids; but no client is known to have sent them."""
         lowest, highest = self.plausible_ids(stream)
-        implausible: Bools = (correlation < np.maximum(lowest, 0)) | (correlation > highest)
+        implausible: Bools = (correlation < lowest) | (correlation > highest)
         row = np.flatnonzero(implausible)
         implausible[row] = ~self._log.has(stream[row] ^ 1, correlation[row])
         return implausible
@@ -326,13 +325,15 @@ class HeaderScorer:
     def plausible_ids(self, stream: Int64) -> tuple[Int64, Int64]:
         """The lowest and the highest correlation id near the ids of the client's requests.
 
-        Near ids may belong to requests that are lost, or come later in the capture.
+        Near ids may belong to requests that are lost, or come later in the capture. Negative ids
+        are plausible only near known ones, of a client that has sent 2^31 requests.
         """
         streams, client = self._streams, stream ^ 1
         is_known = streams.has_correlation[client]
-        lowest = streams.correlation_before[client] - LONGEST_STEP
+        least = streams.correlation_before[client]
+        lowest = np.where(least < 0, least - LONGEST_STEP, np.maximum(least - LONGEST_STEP, 0))
         highest = streams.correlation[client] + LONGEST_STEP
-        return np.where(is_known, lowest, FIRST_TIME), np.where(is_known, highest, LAST_TIME)
+        return np.where(is_known, lowest, 0), np.where(is_known, highest, LAST_TIME)
 
     def candidate_requests(self, window: UInt8) -> Int64:
         """Offsets where the bytes that hardly vary between requests have their usual values."""

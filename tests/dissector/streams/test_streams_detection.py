@@ -461,3 +461,17 @@ def test_a_negative_correlation_id_confirms_the_first_request(number, handshake)
     connection.broker(response(number, NO_ERROR))
     streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
     assert [len(each) for each in dissect(dialogue.packets, streams=streams).messages()] == [1, 1]
+
+
+@pytest.mark.parametrize("number", [-52, 50])
+def test_responses_to_requests_before_the_capture(number):
+    """Also of a client that has sent 2^31 requests, so that its ids are negative."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False)
+    connection.broker(response(number, NO_ERROR))
+    for each in range(number + 1, number + 6):
+        connection.client(request(3, 1, each))
+        connection.broker(response(each, NO_ERROR))
+    out = dissect(dialogue.packets)
+    assert [len(each) for each in out.messages()] == [5, 6]
+    assert not out.problems
