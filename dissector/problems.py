@@ -15,6 +15,16 @@ UNREADABLE: Final = "unreadable_file"
 FILE_KINDS: Final = (UNREADABLE, "truncated_file", "damaged_file", "damaged_stream")
 """Kinds of problems for which a file is missing in the rows, or a part of it."""
 
+UNDECRYPTED: Final = {
+    "tls_no_keys": "the key log has no secrets for them",
+    "tls_wrong_keys": "the secrets in the key log do not fit",
+    "tls_no_handshake": "their handshakes are not in the capture",
+    "tls_alert": "their handshakes failed",
+}
+"""Why connections are encrypted although there is a key log, by the kind of their problems."""
+NO_KEY_LOG: Final = "it is TLS, and no key log decrypts it"
+"""Detail of the problem `tls_no_keys` without a key log."""
+
 
 @value
 class Problem:

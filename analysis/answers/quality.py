@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Final
 from analysis.answers import answer, select
 from analysis.answers.unanswered import unanswered_requests
 from analysis.columns import Column, resolved
+from analysis.sql.expressions import literal, literals
+from dissector.problems import NO_KEY_LOG, UNDECRYPTED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -93,13 +95,19 @@ _CONNECTIONS: Final = """(
   select *, coalesce(client_bytes, 0) + coalesce(broker_bytes, 0) as size,
     coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) as lost
   from connections)"""
-_NOT_DECRYPTED: Final = """coalesce(
-  (select case kind when 'tls_no_keys' then 'the key log has no secrets for them'
-          when 'tls_wrong_keys' then 'the secrets in the key log do not fit' else detail end
-   from problems where kind in ('tls_no_keys', 'tls_wrong_keys', 'tls_unsupported')
-   order by nth limit 1),
+_KINDS: Final = literals([*UNDECRYPTED, "tls_unsupported"])
+_REASONS: Final = " ".join(
+    f"when {literal(kind)} then {literal(reason)}" for kind, reason in UNDECRYPTED.items()
+)
+_NOT_DECRYPTED: Final = f"""coalesce(
+  (select case kind {_REASONS} else arg_min(detail, nth) end
+   from problems where kind in {_KINDS} and not ends_with(detail, {literal(NO_KEY_LOG)})
+   group by kind
+   having kind != 'tls_alert' or 2 * count(*) > (
+     select count(*) from connections where protocol = 'tls')
+   order by count(*) desc, min(nth) limit 1),
   'a key log decrypts them')"""
-"""SQL: why connections are encrypted. Problems have the reason if there is a key log."""
+"""SQL: why most connections are encrypted. Problems have the reason."""
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 
 

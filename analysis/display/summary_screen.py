@@ -25,7 +25,7 @@ from analysis.display.terminal import (
 from analysis.names.addresses import endpoint
 from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
-from dissector.problems import FILE_KINDS, UNREADABLE
+from dissector.problems import FILE_KINDS, UNDECRYPTED, UNREADABLE
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def screen(
     totals = summary.totals()
     files = list(_files(summary))
     failed = summary.failed_connections()
-    unread = [*files, *_coverage(totals, _attempts(failed), has_keylog=has_keylog)]
+    unread = [*files, *_coverage(summary, totals, _attempts(failed), has_keylog=has_keylog)]
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, packets)
     if note:
@@ -123,7 +123,9 @@ def _good(totals: Totals, *, is_whole: bool) -> Text:
     return Text(f"Nothing in the {totals.read:,} of {connections:,} connections read: {clean}")
 
 
-def _coverage(totals: Totals, failed: int, *, has_keylog: bool) -> Iterator[RenderableType]:
+def _coverage(
+    summary: Summary, totals: Totals, failed: int, *, has_keylog: bool
+) -> Iterator[RenderableType]:
     """The part of the traffic that could be read, if not all, and how to read more.
 
     `failed`: number of connections that were not established.
@@ -133,7 +135,7 @@ def _coverage(totals: Totals, failed: int, *, has_keylog: bool) -> Iterator[Rend
         only = "Only " if totals.read else ""
         yield Text.assemble((f"{only}{totals.read:,} of {whole}", "bold red"), " could be read")
     if hidden := totals.protocols.get("tls", 0):
-        hint = "the key log has no secrets for them" if has_keylog else "use --keylog FILE"
+        hint = _why_encrypted(summary, hidden, has_keylog=has_keylog)
         yield _indented(Text(f"{hidden:,} {_are(hidden)} encrypted with TLS: {hint}"))
     if totals.unknown:
         ports = ", ".join(map(str, totals.unknown_ports[:MOST]))
@@ -151,6 +153,15 @@ def _coverage(totals: Totals, failed: int, *, has_keylog: bool) -> Iterator[Rend
             (counted(totals.one_sided, "connection"), "bold red"),
             " with packets of one direction only: latencies and errors are missing",
         )
+
+
+def _why_encrypted(summary: Summary, hidden: int, *, has_keylog: bool) -> str:
+    """The most frequent reason why these connections are not decrypted, or what to do."""
+    for row in summary.problems():
+        is_reason = 2 * row["count"] > hidden if row["kind"] == "tls_alert" else has_keylog
+        if is_reason and row["kind"] in UNDECRYPTED:
+            return UNDECRYPTED[row["kind"]]
+    return UNDECRYPTED["tls_no_keys"] if has_keylog else "use --keylog FILE"
 
 
 def _are(count: int) -> str:

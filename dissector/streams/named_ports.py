@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
-from dissector.problems import Problem
+from dissector.problems import NO_KEY_LOG, Problem
 from dissector.streams.header_evidence import SMALLEST_REQUEST
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.rows import chosen
@@ -89,8 +89,7 @@ class NamedPorts:
         stage, kind = "streams", "not_kafka"
         reason = f"no Kafka was recognised: {self._reason(row)}"
         if table.protocol[row] == TLS:
-            stage, kind = "tls", "tls_no_keys"
-            reason = "it is TLS, and there is no key log to decrypt it"
+            stage, kind, reason = "tls", "tls_no_keys", NO_KEY_LOG
         ports = [port for port in table.port[row].tolist() if port in self._ports]
         detail = f"connection to port {ports[0]}: {reason}"
         time = int(table.last_time[row])

@@ -43,7 +43,7 @@ def heartbeat(group: bytes) -> bytes:
 
 CASES = {
     "HTTP": (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", "47 45 54 20 ('GET ')"),
-    "TLS": (HELLO, b"", "it is TLS, and there is no key log"),
+    "TLS": (HELLO, b"", "it is TLS, and no key log decrypts it"),
     "zeros": (bytes(400), bytes(400), "00 00 00 00"),
     "noise": (b"\xfa\xce" * 200, b"\x9e\x11" * 100, "fa ce fa ce"),
     "little": (b"\0", b"", "the client sent 3 bytes"),

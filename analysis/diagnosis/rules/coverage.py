@@ -15,6 +15,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, percent, share, verb
 from analysis.display.terminal import counted
+from dissector.problems import UNDECRYPTED
 
 
 class Flaw(NamedTuple):
@@ -94,6 +95,16 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     ),
 }
 
+CHANGES: Final[Mapping[str | None, str]] = {
+    UNDECRYPTED["tls_no_keys"]: "Pass the key log of these sessions. See Decrypt TLS.",
+    UNDECRYPTED["tls_wrong_keys"]: "Pass the key log of these sessions. See Decrypt TLS.",
+    UNDECRYPTED["tls_no_handshake"]: "Start the capture before the clients connect, or restart "
+    "them during it.",
+    UNDECRYPTED["tls_alert"]: "Correct certificates, versions or cipher suites: quality has the "
+    "alert.",
+}
+"""What to change if connections are encrypted, by the reason."""
+
 
 @rule(
     question="What can the capture not show?",
@@ -127,7 +138,7 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
             numbers={name: row[name] for name in names},
             cause=flaw.cause,
             side=CAPTURE,
-            change=flaw.change,
+            change=CHANGES.get(row["detail"], flaw.change),
             reference="Glossary and docs/slow.md, Is the capture complete?",
             command="quality",
         )

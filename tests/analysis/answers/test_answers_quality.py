@@ -7,6 +7,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
+from dissector.problems import NO_KEY_LOG
 from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import connection, exchange
 
@@ -102,6 +103,8 @@ def test_problems_count_the_packets_they_stand_for() -> None:
         ([], "a key log decrypts them"),
         (["tls_lost_records"], "a key log decrypts them"),
         (["tls_no_keys", "tls_unsupported"], "the key log has no secrets for them"),
+        (["tls_no_keys", *["tls_no_handshake"] * 2], "their handshakes are not in the capture"),
+        (["tls_alert"], "their handshakes failed"),
         (["tls_wrong_keys"], "the secrets in the key log do not fit"),
         (["tls_unsupported"], "not decrypted: TLS 1.1"),
     ],
@@ -113,3 +116,10 @@ def test_encrypted_connections_have_the_reason(kinds: list[str], expected: str) 
     ]
     rows = analysis.quality(made(connections=[connection(protocol="tls")], problems=problems))
     assert rows.set_index("flaw").loc["connections encrypted", "detail"] == expected
+
+
+def test_a_named_port_without_a_key_log_is_not_a_key_log_without_secrets() -> None:
+    problem = {"stage": "tls", "kind": "tls_no_keys", "detail": f"to port 9: {NO_KEY_LOG}"}
+    tables = made(connections=[connection(protocol="tls")], problems=[problem])
+    rows = analysis.quality(tables).set_index("flaw")
+    assert rows.loc["connections encrypted", "detail"] == "a key log decrypts them"

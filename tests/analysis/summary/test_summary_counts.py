@@ -325,10 +325,20 @@ def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
     assert "What is wrong" not in text
 
 
-def test_a_key_log_that_does_not_help_is_not_asked_for_again() -> None:
-    parts = screen(summed(connections=[TLS]), "x", 1, lambda arguments: arguments, has_keylog=True)
+@pytest.mark.parametrize(
+    ("kinds", "reason"),
+    [
+        ([], "the key log has no secrets for them"),
+        (["tls_no_handshake"], "their handshakes are not in the capture"),
+        (["tls_alert"], "their handshakes failed"),
+    ],
+)
+def test_a_key_log_that_does_not_help_is_not_asked_for_again(kinds: list[str], reason: str) -> None:
+    problems = [{"stage": "tls", "kind": kind, "detail": "", "count": 1} for kind in kinds]
+    summary = summed(connections=[TLS], problems=problems)
+    parts = screen(summary, "x", 1, lambda arguments: arguments, has_keylog=True)
     text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
-    assert "the key log has no secrets for them" in text
+    assert reason in text
     assert "use --keylog" not in text
 
 
