@@ -137,9 +137,18 @@ _OF_REQUESTS: Final = {
 _LINK_COLUMNS: Final = ("client_id", "rtt_ms", "packets", "retransmitted", "out_of_order")
 
 
+def longest_rtt_ms(handshake_rtt_ms: float) -> float:
+    """A round trip that is longer measures delayed acknowledgements (RFC 9293, 3.8.6.3)."""
+    return 2 * handshake_rtt_ms + _DELAY_MS
+
+
+_DELAY_MS: Final = 10
+
+
 def _timely(rtt_ms: str) -> str:
-    """SQL for a round trip; null if the acknowledgements were delayed (RFC 9293, 3.8.6.3)."""
-    return f"case when {rtt_ms} > 2 * handshake_rtt_ms + 10 then null else {rtt_ms} end as {rtt_ms}"
+    """SQL for a round trip; null if it is longer than `longest_rtt_ms`."""
+    longest = f"2 * handshake_rtt_ms + {_DELAY_MS}"
+    return f"case when {rtt_ms} > {longest} then null else {rtt_ms} end as {rtt_ms}"
 
 
 LINKS: Final = f"""(

@@ -2,17 +2,20 @@
 
 The network's share is the median share of the round trip in the time that a client waits for a
 response, without long polls and without the queue of its connection. A long round trip is the
-distance between the two, or a path with a proxy, a VPN or a full queue in it.
+distance between the two, or a path with a proxy, a VPN or a full queue in it. A round trip that is
+10 ms longer than two handshakes is not judged: an end was too busy to acknowledge at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, ms, percent
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 
 @rule(
@@ -35,6 +38,7 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
             row["requests"] < limits["requests"]
             or (row["network_percent"] or 0) < limits["percent"]
             or (row["rtt_ms"] or 0) < limits["rtt_ms"]
+            or _is_delayed(row)
         ):
             continue
         name, broker = row["client_id"], row["broker"]
@@ -60,3 +64,9 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
             command="network --by client_id,broker",
             requests=row["requests"],
         )
+
+
+def _is_delayed(row: Row) -> bool:
+    """Whether the round trip, the sum of two, is too long for the handshakes: an end was busy."""
+    handshake = row["handshake_rtt_ms"]
+    return handshake is not None and row["rtt_ms"] > longest_rtt_ms(handshake)

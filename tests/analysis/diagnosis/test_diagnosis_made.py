@@ -318,3 +318,11 @@ def test_members_that_join_often_have_no_recurring_error(error: str, fires: bool
         for n in range(30)
     ]
     assert rules(exchanges=rows, errors=errors) == ["recurring_errors"] * fires
+
+
+@pytest.mark.parametrize(("handshake_ms", "fires"), [(0.04, False), (6.0, True), (None, True)])
+def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -> None:
+    """The round trip is the sum of two, each of which may be too long for the handshake."""
+    link = connection(handshake_rtt_ms=handshake_ms, client_rtt_ms=0.6, broker_rtt_ms=9.8)
+    rows = [exchange(latency_ms=0.5, correlation_id=n) for n in range(20)]
+    assert rules(exchanges=rows, connections=[link]) == ["network_time"] * fires
