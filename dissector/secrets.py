@@ -157,10 +157,13 @@ def _is_known(api_key: int, version: int) -> bool:
 
 
 def _has_secrets(api_key: int, direction: Direction) -> bool:
-    """Whether a known version of an API has a field that may be secret."""
+    """Whether a known version of an API has a field that may be secret, or a token follows it.
+
+    Bytes behind a SaslHandshake whose size is damaged are the token, which has no header (KIP-43).
+    """
     if registry.api_name(api_key) is None:
         return False
-    return any(_has_role(api_key, direction, role) for role in SECRET_ROLES)
+    return any(_has_role(api_key, direction, role) for role in (*SECRET_ROLES, "sasl_mechanism"))
 
 
 @cache

@@ -77,6 +77,12 @@ def test_a_message_that_contradicts_its_definition(columns: dict[str, Any]) -> N
     assert any("header.client_id" in line and '"app"' in line for line in shown)
 
 
+def test_a_token_in_the_frame_of_a_handshake() -> None:
+    """The size of the frame is damaged: the token that follows is in it."""
+    frame = request(17, 0, text("PLAIN") + struct.pack(">i", 30) + b"\0alice\0" + SECRET)
+    assert not leaks(made(api_key=17, api="SaslHandshake", api_version=0, request_frame=frame))
+
+
 def test_a_message_that_the_snap_length_cut_is_not_misaligned() -> None:
     body = struct.pack(">ib", 1, 4) + text("1") + struct.pack(">i", 1) + CONFIG + b"\0"
     frame = request(44, 0, body)
