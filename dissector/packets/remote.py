@@ -9,7 +9,9 @@ fsspec is an extra: without it, opening a URL raises an error that names it.
 
 from __future__ import annotations
 
+import errno
 import io
+import os
 from typing import Any
 
 from dissector.arguments import local_path
@@ -42,7 +44,11 @@ class Remote(io.RawIOBase):
 
     def __init__(self, url: str) -> None:
         system, path = located(url)
-        self._file = system.open(path, "rb")
+        try:
+            self._file = system.open(path, "rb")
+        except FileNotFoundError as error:  # its text is the path alone, whatever the cause
+            reason = error.__cause__ or os.strerror(errno.ENOENT)
+            raise FileNotFoundError(errno.ENOENT, str(reason)) from error
         if not self._file.seekable():
             raise OSError("it cannot be read in ranges")
 
