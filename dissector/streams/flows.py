@@ -5,9 +5,10 @@ Python takes a step per pair only for pairs that have several connections in one
 
 If a port pair is reused, a new incarnation of it begins (RFC 9293, section 3.4.1). Its sign is a
 SYN with another initial sequence number; a retransmitted SYN has the same one. The SYN of either
-end counts, since a capture may have one direction only. If the SYN is not in the capture, a jump of
-the sequence numbers is the sign, after the old connection was closed or long silent. Packets of two
-incarnations may be mixed: see `incarnations`.
+end counts, since a capture may have one direction only. A SYN with the same number is a sign behind
+a close and silence. If the SYN is not in the capture, a jump of the sequence numbers is the sign,
+after the old connection was closed or long silent. Packets of two incarnations may be mixed: see
+`incarnations`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from dissector.streams.limits import (
     SYN_BYTES,
 )
 from dissector.streams.pair_index import PairIndex
-from dissector.streams.port_reuse import packets_after_reuse
+from dissector.streams.port_reuse import packets_after_reuse, syns_after_close
 from dissector.streams.sequence import MODULO
 from dissector.streams.table import (
     FIN_SEEN,
@@ -199,23 +200,25 @@ class FlowTracker:
         reused = self._recent.index_of(pairs.key)
         if not len(event) and not len(reused):
             return
-        followed, opened = self._follow_syns(block, pairs, event, is_syn)
-        event = event[~followed]
+        begins = np.zeros(len(event), np.bool_)
+        begins[is_syn[event]] = syns_after_close(block, pairs, self._table, event[is_syn[event]])
+        followed, opened = self._follow_syns(block, pairs, event, is_syn, begins)
+        event, begins = event[~followed], begins[~followed]
         self._load_incarnations(pairs, np.union1d(pairs.code(event), reused))
         added: list[tuple[int, Incarnation]] = []
         columns = (
-            event, pairs.code(event), pairs.end(event), is_syn[event], block.seq[event],
+            event, pairs.code(event), pairs.end(event), is_syn[event], begins, block.seq[event],
             _or_never(block.flags[event] & ACK != 0, block.ack[event]),
         )  # fmt: skip
         syns: list[tuple[int, Incarnation]] = []
-        for index, code, end, syn, isn, acknowledged in zip(
+        for index, code, end, syn, is_first, isn, acknowledged in zip(
             *(each.tolist() for each in columns), strict=True
         ):
             incarnations = pairs.incarnations[code]
             numbers = (acknowledged, isn) if end else (isn, acknowledged)
             for owner in incarnations[: -1 - _LOOK_BACK : -1]:
                 if syn:
-                    is_owner = owner.owns(end, isn, acknowledged)
+                    is_owner = not is_first and owner.owns(end, isn, acknowledged)
                 else:
                     is_owner = owner.continues(numbers, behind[index])
                 if is_owner:
@@ -241,10 +244,10 @@ class FlowTracker:
             self._record_syns(block, pairs, packet[order], row[order])
 
     def _follow_syns(
-        self, block: PacketBlock, pairs: Pairs, event: Int64, is_syn: Bools
+        self, block: PacketBlock, pairs: Pairs, event: Int64, is_syn: Bools, begins: Bools
     ) -> tuple[Bools, Int64]:
         """Follow the SYNs of pairs with one connection in this block, mostly a SYN and its SYN-ACK.
-        Returns which events were followed, and their packets.
+        Returns which events were followed, and their packets. `begins`: see `syns_after_close`.
 
         The rules are those of `Incarnation.owns`, for all pairs at once.
         """
@@ -252,7 +255,7 @@ class FlowTracker:
         rows = pairs.row[code]
         isn = self._table.isn[rows]
         anchor = self._streams.anchor[streams_at(rows)].reshape(-1, 2)
-        is_single = (count <= _MAX_EVENTS) & (np.bincount(slot, ~is_syn[event]) == 0)
+        is_single = (count <= _MAX_EVENTS) & (np.bincount(slot, ~is_syn[event] | begins) == 0)
         order = np.argsort(slot, kind="stable")
         first = np.cumsum(count) - count
         for number in range(_MAX_EVENTS):

@@ -1,14 +1,14 @@
-"""Reuse of a port pair without a SYN in the capture: sequence numbers jump behind a close, or
-behind a long silence."""
+"""Reuse of a port pair without another initial sequence number: numbers jump behind a close or a
+long silence, or a SYN comes long after a close."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from dissector.packets.block import ACK, FIN, RST, Int64, PacketBlock
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
 from dissector.streams import sequence
 from dissector.streams.incarnations import Pairs
-from dissector.streams.limits import PATIENCE, REORDER_BYTES, WINDOW_AHEAD, WINDOW_BEHIND
+from dissector.streams.limits import GRACE, PATIENCE, REORDER_BYTES, WINDOW_AHEAD, WINDOW_BEHIND
 from dissector.streams.table import (
     FIRST_TIME,
     IGNORED,
@@ -59,6 +59,33 @@ def packets_after_reuse(
     jump = np.flatnonzero(jumps & np.isin(group, group[last[jumps[last]]]))
     first = jump[np.unique(group[jump], return_index=True)[1]]
     return packet[first], end[first]
+
+
+def syns_after_close(
+    block: PacketBlock, pairs: Pairs, table: ConnectionTable, packet: Int64
+) -> Bools:
+    """Whether each of these SYNs, in ascending order, begins a connection, whatever its number:
+    behind a close and silence of its pair. A SYN that is sent again, or that a second capture point
+    has, does not come so late. Shape (n,)."""
+    pair = pairs.code(packet)
+    is_closed = table.closed[pairs.row] != OPEN
+    closing = np.flatnonzero(block.flags & (FIN | RST))
+    may_follow = is_closed.copy()
+    may_follow[pairs.code(closing)] = True
+    index = np.flatnonzero(may_follow[pair])
+    follows = np.zeros(len(packet), np.bool_)
+    if not len(index):
+        return follows
+    owner, packet, pair = pairs.sender >> 1, packet[index], pair[index]
+    sent = np.flatnonzero(may_follow[owner])
+    is_syn = block.flags[sent] & SYN != 0
+    before, syn, close = (
+        _last_of(owner, each, pair, packet) for each in (sent, sent[is_syn], closing)
+    )
+    time = np.where(before >= 0, block.time[before], table.last_time[pairs.row[pair]])
+    is_behind_close = np.where(np.maximum(syn, close) < 0, is_closed[pair], close > syn)
+    follows[index] = is_behind_close & (block.time[packet] - GRACE > time)
+    return follows
 
 
 def _closes(block: PacketBlock) -> Bools:

@@ -208,6 +208,38 @@ def test_a_retransmitted_syn_is_the_same_connection():
     assert out.messages()[0] == [ONE[4:]]
 
 
+@pytest.mark.parametrize("cuts", [[], [7], [8], [9], [16, 17, 18], range(30)])
+@pytest.mark.parametrize("flags", [FIN | ACK, RST | ACK, RST])
+@pytest.mark.parametrize("ends", [(0, 1), (0,)], ids=["both", "client"])
+def test_reuse_with_the_same_initial_sequence_numbers(cuts, flags, ends):
+    """Behind a close and a second of silence. The first SYN is sent again after another second."""
+    dialogue = Dialogue()
+    for number in range(3):
+        connection = dialogue.connect(port=41000)
+        repeated = replace(dialogue.packets[-3], time=dialogue.now + 1100 * MS)
+        dialogue.packets.insert(-2, repeated)
+        dialogue.wait(1100)
+        for each in range(3):
+            connection.client(request(3, 1, 10 * number + each))
+            connection.broker(response(10 * number + each))
+        connection.packet(0, flags=flags)
+        dialogue.wait(1100)
+    packets = [each for each in dialogue.packets if (each.source[1] == 9092) in ends]
+    out = dissect(packets, cuts=cuts)
+    assert out.streams.connections.count == 3
+    for end in ends:
+        assert [len(out.messages(row)[end]) for row in range(3)] == [3, 3, 3]
+
+
+def test_a_copy_of_a_connection_is_not_reuse():
+    """A second capture point has all packets, 0.3 s later."""
+    dialogue = reused(1, lambda number: (1000, 5000))
+    copies = [replace(each, time=each.time + 300 * MS) for each in dialogue.packets]
+    out = dissect([*dialogue.packets, *copies])
+    assert out.streams.connections.count == 1
+    assert [len(each) for each in out.messages()] == [1, 1]
+
+
 def test_reuse_seen_from_the_broker_alone():
     dialogue = reused(5, lambda number: (number * 100_000, number * 100_000))
     packets = [each for each in dialogue.packets if each.source[1] == 9092]
