@@ -122,6 +122,7 @@ def test_what_cannot_be_written_to_disk_takes_more_memory_for_a_while() -> None:
 FULL = """
 import resource, sys
 from analysis.cli import main
+sys.dont_write_bytecode = True  # a file that is cut would break later imports
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 sys.exit(main(["latency", sys.argv[1], "--jobs", "1"]))
 """

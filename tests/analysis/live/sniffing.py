@@ -19,6 +19,12 @@ SNIFF = [
 """The command. It makes private files private itself: its umask is 0."""
 
 
+def limited(size: int) -> list[str]:
+    """Words before a command: its files may have so many bytes (RLIMIT_FSIZE), as on a full disk.
+    It writes no `.pyc` files, which would be cut and break later imports."""
+    return ["env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={size}"]
+
+
 @contextmanager
 def sniffing(
     *arguments: str, before: Sequence[str] = (), **given: Any

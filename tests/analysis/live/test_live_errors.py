@@ -19,7 +19,7 @@ from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
-from tests.analysis.live.sniffing import ROOT, SNIFF, sniffing
+from tests.analysis.live.sniffing import ROOT, SNIFF, limited, sniffing
 from tests.robustness.robustness_damage import recording
 
 CAPTURES = ROOT / "captures"
@@ -131,12 +131,9 @@ def test_an_interface_that_disappears_and_returns() -> None:
 
 @pytest.mark.parametrize("limits", [[], ["--rotate-size", "8k"]])
 def test_a_full_disk_leaves_readable_packets(tmp_path: Path, limits: list[str]) -> None:
-    """A limit of the file size (RLIMIT_FSIZE) acts like a full disk."""
     path = tmp_path / "kept.pcapng"
     limit = 6_000 if limits else 20_000
-    result = run(
-        "-", "--write", str(path), *limits, stdin=PLAIN, before=["prlimit", f"--fsize={limit}"]
-    )
+    result = run("-", "--write", str(path), *limits, stdin=PLAIN, before=limited(limit))
     assert result.returncode == 1
     assert "which can be read" in result.stderr
     assert "Traceback" not in result.stderr
@@ -150,9 +147,7 @@ def test_a_full_disk_leaves_readable_packets(tmp_path: Path, limits: list[str]) 
 
 
 def test_a_full_disk_leaves_only_readable_tables(tmp_path: Path) -> None:
-    result = run(
-        "-", "--export", str(tmp_path), stdin=PLAIN, before=["prlimit", "--fsize=1000"]
-    )  # fmt: skip
+    result = run("-", "--export", str(tmp_path), stdin=PLAIN, before=limited(1000))
     assert result.returncode == 1
     assert "stopped writing tables" in result.stderr
     assert "Traceback" not in result.stderr

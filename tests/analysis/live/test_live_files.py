@@ -29,7 +29,7 @@ from analysis.live.rotation import Rotation
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
-from tests.analysis.live.sniffing import ROOT, sniffing
+from tests.analysis.live.sniffing import ROOT, limited, sniffing
 
 PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
 IDENTITY = ("client_id", "api", "correlation_id", "client_port", "request_bytes")
@@ -314,10 +314,8 @@ def test_where_filters_json_lines(tmp_path: Path, limits: list[str]) -> None:
 
 @pytest.mark.parametrize("limits", [[], ["--rotate-size", "1k"]])
 def test_a_full_disk_leaves_whole_json_lines(tmp_path: Path, limits: list[str]) -> None:
-    """A limit of the file size (RLIMIT_FSIZE) acts like a full disk."""
-    limit = ["prlimit", "--fsize=3000"]
     words = ["-o", str(tmp_path / "rows.jsonl"), "--view", "jsonl", *limits]
-    with sniffing("-", *words, before=limit) as process:
+    with sniffing("-", *words, before=limited(3000)) as process:
         shown, message = process.communicate(PLAIN.read_bytes(), timeout=180)
     assert process.returncode == 1
     assert "which can be read" in message.decode()
