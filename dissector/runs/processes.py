@@ -111,12 +111,15 @@ class Workers:
     def _failures_raised(self) -> Iterator[None]:
         """A context for messages. Raises DissectorError if a worker failed.
 
-        A worker that ends closes its channel before it has an exit code.
+        A worker that ends closes its channel, and then its sentinel, before it has an exit code.
         """
         try:
             yield
         except (EOFError, ConnectionError):
-            wait([*self._sentinels()], END_TIMEOUT)
+            ended = wait([*self._sentinels()], END_TIMEOUT)
+            for process, _ in self._members:
+                if process.sentinel in ended:
+                    process.join(END_TIMEOUT)
             list(self._sentinels())
             raise
 
