@@ -73,7 +73,7 @@ class Summary:
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
         self._endpoints = Tally(
             ("broker_ip", "broker_port"), known="sum", refused="sum", without_reply="sum",
-            first="min", last="max",
+            one_sided="sum", first="min", last="max",
         )  # fmt: skip
         self._ends: dict[int, End] = {}
         by_client = partial(
@@ -227,7 +227,7 @@ class Summary:
         """
         rows = self._endpoints.rows()
         ports = {row["broker_port"] for row in rows if row["known"]}
-        lacks_replies = self.totals().one_sided
+        lacks_replies = any(row["one_sided"] for row in rows)
         rows = [
             {**row, "without_reply": 0 if lacks_replies else row["without_reply"]}
             for row in rows
@@ -339,21 +339,26 @@ class Summary:
         attempted = pc.and_(attempted, pc.equal(rows["bytes"], 0))
         has_reply = pc.greater(rows["broker_packets"], 0)
         repeated = pc.and_(pc.invert(has_reply), pc.greater(rows["client_packets"], 1))
-        refused = pc.and_(
-            attempted, pc.and_(has_reply, pc.equal(pc.fill_null(rows["closed"], ""), "rst"))
-        )
-        without_reply = pc.and_(attempted, repeated)
+        answered = pc.less_equal(rows["client_packets"], rows["broker_packets"])
+        reset = pc.and_(pc.equal(pc.fill_null(rows["closed"], ""), "rst"), answered)
+        refused = pc.and_(attempted, pc.and_(has_reply, reset))
+        without_reply = pc.and_(attempted, pc.and_(repeated, rows["closed"].is_null()))
         failed = pc.fill_null(pc.or_(refused, without_reply), False)
         is_kafka = pc.is_in(rows["protocol"], pa.array(["kafka", "tls"]))
+        one_sided = pc.equal(rows["one_sided"], 1)
+        lacks_side = pc.and_(pc.and_(is_kafka, rows["opened"]), one_sided)
+        rows = rows.drop_columns(["one_sided"])
         for name, is_so in (
             ("known", is_kafka), ("refused", refused), ("without_reply", without_reply),
+            ("one_sided", lacks_side),
         ):  # fmt: skip
             rows = rows.append_column(name, pc.fill_null(is_so, False).cast(pa.int64()))
         for name in ("first", "last"):
             index = rows.column_names.index(name)
             times = pc.if_else(failed, rows["first_time"].cast(pa.int64()), None)
             rows = rows.set_column(index, name, times)
-        names = (*self._endpoints.keys, "known", "refused", "without_reply", "first", "last")
+        names = (*self._endpoints.keys, "known", "refused", "without_reply", "one_sided")
+        names += ("first", "last")
         self._endpoints.add(rows.filter(pc.or_(is_kafka, failed)).select(names))
 
     def _read_problems(self, rows: pa.Table) -> None:

@@ -5,8 +5,10 @@ has a wrong address. Without any reply, the host is down or a firewall drops the
 repeat both without an error for their user until a timeout.
 
 Endpoints are those with a port that a Kafka connection of the capture uses, or an endpoint in
-`brokers`; all endpoints if the capture has no Kafka connection. If the capture lacks one direction,
-a missing reply proves nothing.
+`brokers`; all endpoints if the capture has no Kafka connection. A health check or a scan that
+resets the connection after SYN and SYN/ACK sends one packet more than it gets: it did not fail. If
+the capture lacks one direction of connections that were opened in it, a missing reply proves
+nothing. A connection of before, without a reply, does not: its broker may be down.
 """
 
 from __future__ import annotations
@@ -32,15 +34,16 @@ from analysis.sql.query import Row
 
 FAILED: Final = """
   opened and handshake_rtt_ms is null and client_bytes + broker_bytes = 0
-    and case when broker_packets > 0 then closed = 'rst' else client_packets > 1 end"""
+    and case when broker_packets > 0 then closed = 'rst' and client_packets <= broker_packets
+      else closed is null and client_packets > 1 end"""
 """SQL: whether a row of `connections` is a failed attempt: a reset, or a repeated SYN."""
 
 QUERY: Final = f"""
   with attempts as (select *, coalesce({FAILED}, false) as failed from connections),
   known as (from attempts where protocol in ('kafka', 'tls')),
   accepted as (
-    select broker_ip, broker_port, max(first_time) as accepted_time from attempts where not failed
-    group by all)
+    select broker_ip, broker_port, max(first_time) as accepted_time from attempts
+    where not failed and broker_packets > 0 group by all)
   select {endpoint("broker")} as broker, broker_ip, broker_port, broker_packets > 0 as refused,
     count(*) as connections, count(distinct client_ip) as hosts, min(first_time) as first_time,
     max(first_time) as last_time, any_value(accepted_time) as accepted_time,
@@ -50,7 +53,7 @@ QUERY: Final = f"""
     and (broker_port in (select broker_port from known) or not exists (from known)
       or (broker_ip, broker_port) in (select (trim(host, '[]'), port) from brokers))
     and (broker_packets > 0
-      or not exists (from known where client_packets = 0 or broker_packets = 0))
+      or not exists (from known where opened and (client_packets = 0 or broker_packets = 0)))
   group by all order by connections desc, broker, refused"""
 """SQL: endpoints with failed connections: how many, and how many since the last accepted one."""
 

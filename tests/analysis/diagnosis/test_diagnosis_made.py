@@ -244,7 +244,10 @@ ATTEMPT = connection(
     closed="rst", handshake_rtt_ms=None,
 )  # fmt: skip
 """A SYN that a RST answered."""
-REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets": 0}
+SYN = ATTEMPT | {"closed": None, "broker_packets": 0}
+REPEATED_SYN = SYN | {"client_packets": 4}
+HALF_OPEN = ATTEMPT | {"client_packets": 2}
+"""A SYN, and a RST after the SYN/ACK."""
 
 
 def at(seconds: int, row: dict[str, Any] = ATTEMPT) -> dict[str, Any]:
@@ -267,9 +270,13 @@ NO_REPLY = "10.0.0.9:9092 does not reply to connection attempts"
          "10.0.0.9:9092 refused connections for 11.0 s"),
         ([connection(), *(at(n) | {"broker_port": 80} for n in (1, 2, 3))], None, None),
         ([connection(broker_packets=0), *(at(n, REPEATED_SYN) for n in (1, 2, 3))], None, None),
+        ([at(n, HALF_OPEN) for n in range(3)], None, None),
+        ([*(at(n, REPEATED_SYN) for n in (1, 2, 13)), at(14, SYN)], "critical", NO_REPLY),
+        ([connection(broker_packets=0, opened=False), *(at(n, REPEATED_SYN) for n in (1, 2, 3))],
+         "critical", NO_REPLY),
     ],
     ids=["refused", "no reply", "stopped", "two attempts", "started", "was down",
-         "another service", "one direction"],
+         "another service", "one direction", "half-open scan", "attempt at the end", "dead host"],
 )  # fmt: skip
 def test_connections_that_fail(
     connections: list[dict[str, Any]], severity: str | None, sentence: str | None

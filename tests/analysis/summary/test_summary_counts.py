@@ -260,8 +260,24 @@ REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets":
         ([REPEATED_SYN | {"client_packets": 1}], []),
         ([ATTEMPT | {"opened": False}], []),
         ([ATTEMPT | {"handshake_rtt_ms": 0.1}], []),
+        ([ATTEMPT | {"client_packets": 2}], []),
+        ([REPEATED_SYN, ONE_SIDED | {"opened": False}], [(9092, 0, 1)]),
+        ([REPEATED_SYN, ONE_SIDED | {"protocol": "tls"}], []),
+        ([REPEATED_SYN | {"closed": "rst"}], []),
     ],
-    ids=["refused", "no reply", "another service", "one direction", "one SYN", "RST only", "probe"],
+    ids=[
+        "refused",
+        "no reply",
+        "another service",
+        "one direction",
+        "one SYN",
+        "RST only",
+        "probe",
+        "half-open scan",
+        "dead host",
+        "one direction of TLS",
+        "probe of one direction",
+    ],
 )
 def test_connections_that_could_not_be_established(
     others: Rows, expected: list[tuple[int, int, int]]
