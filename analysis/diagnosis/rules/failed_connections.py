@@ -43,7 +43,7 @@ QUERY: Final = f"""
   known as (from attempts where protocol in ('kafka', 'tls')),
   accepted as (
     select broker_ip, broker_port, max(first_time) as accepted_time from attempts
-    where not failed and broker_packets > 0 group by all)
+    where not failed and (handshake_rtt_ms is not null or broker_bytes > 0) group by all)
   select {endpoint("broker")} as broker, broker_ip, broker_port, broker_packets > 0 as refused,
     count(*) as connections, count(distinct client_ip) as hosts, min(first_time) as first_time,
     max(first_time) as last_time, any_value(accepted_time) as accepted_time,

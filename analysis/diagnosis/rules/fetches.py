@@ -23,8 +23,9 @@ from analysis.sql.query import Row
     rests_on="fetches",
     thresholds=(
         Threshold(
-            "per_second", 20, "requests/s", "Fetches of a client. An idle consumer sends 2 a "
-            "second to each of its brokers."
+            "per_second", 20, "requests/s", "Fetches of a client on its busiest connection. An "
+            "idle consumer sends 2 a second to each of its brokers, and so does each of several "
+            "consumers with one client id."
         ),
         Threshold("empty_percent", 80, "%", "Share of responses without records: a warning."),
         Threshold(
@@ -36,10 +37,14 @@ from analysis.sql.query import Row
 )  # fmt: skip
 def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
     """Consumers with many empty or small responses, by the answer `fetches`."""
+    busy = {
+        row["client_id"] for row in case.answer("fetches --by client_id,connection_id")
+        if (row["per_second"] or 0) >= limits["per_second"]
+    }  # fmt: skip
     for row in case.answer("fetches --by client_id"):
         if _is_broker(row["client_id"]) or row["requests"] < limits["requests"]:
             continue
-        if (row["per_second"] or 0) < limits["per_second"]:
+        if row["client_id"] not in busy:
             continue
         empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
         if empty >= limits["empty_percent"]:

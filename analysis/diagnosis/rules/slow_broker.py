@@ -1,8 +1,8 @@
 """Slow brokers: a broker takes long for requests, or much longer than its peers.
 
-Latencies exclude long polls and the queue of the connection. Brokers are compared by requests of
-the same API. The endpoints with the same id in `brokers` are one broker. A broker whose clients
-wait mostly for the network is not reported here.
+Latencies exclude long polls and the queue of the connection. Brokers are judged without the round
+trip to them, as far as it is known, and compared by requests of the same API. The endpoints with
+the same id in `brokers` are one broker.
 
 The listener of a KRaft controller is not judged: its requests wait for the metadata quorum, and
 producers and consumers send none (KIP-595, KIP-631).
@@ -14,11 +14,13 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
+from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import ms
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literal
+from analysis.sql.expressions import endpoint, literal, not_negative
+from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
 from dissector.protocol.structures import METADATA_TOPIC
 
@@ -34,6 +36,15 @@ _IDS: Final = f"""
   from (select host as broker_ip, port as broker_port, broker_id, time, nth from brokers)
   group by 1"""
 """SQL: the id of each endpoint."""
+
+
+def _tails() -> str:
+    """SQL: the 0.95 quantile of the broker's time, by broker and API."""
+    time = not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")
+    return f"""
+      select {endpoint("parts.broker")} as broker, api, quantile_cont({time}, 0.95) as tail_ms
+      from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
+      where net_ms is not null group by all"""
 
 
 @rule(
@@ -64,36 +75,35 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     """The slowest API of each slow broker, by the answer `latency`."""
     controllers = {row["broker"] for row in case.rows(_CONTROLLERS)}
     ids = {row["broker"]: row["id"] for row in case.rows(_IDS)}
+    tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
     by_api: dict[str, list[Row]] = defaultdict(list)
     for row in case.answer("latency --by broker,api"):
-        is_sample = row["count"] >= limits["requests"] and row["net_p95_ms"] is not None
+        tail = tails.get((row["broker"], row["api"]))
+        is_sample = row["count"] >= limits["requests"] and tail is not None
         if is_sample and row["broker"] not in controllers:
-            by_api[row["api"]].append(row | {"id": ids.get(row["broker"], row["broker"])})
-    far = {
-        row["broker"] for row in case.answer("network --by broker")
-        if (row["network_percent"] or 0) >= 50
-    }  # fmt: skip
+            id = ids.get(row["broker"], row["broker"])
+            by_api[row["api"]].append(row | {"id": id, "tail_ms": tail})
     slow: dict[int | str, tuple[float, Finding]] = {}
     for rows in by_api.values():
         for row in rows:
             peers = [peer for peer in rows if peer["id"] != row["id"]]
-            peer = min(peers, key=lambda peer: peer["net_p95_ms"], default=None)
-            if row["broker"] in far or not _is_slow(row, peer, limits):
+            peer = min(peers, key=lambda peer: peer["tail_ms"], default=None)
+            if not _is_slow(row, peer, limits):
                 continue
-            total = row["net_p95_ms"] * row["count"]
+            total = row["tail_ms"] * row["count"]
             if total > slow.get(row["id"], (0.0,))[0]:
                 slow[row["id"]] = total, _finding(row, peer)
     yield from (finding for _, finding in slow.values())
 
 
 def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
-    tail = row["net_p95_ms"]
+    tail = row["tail_ms"]
     if tail >= limits["net_p95_ms"]:
         return True
     return (
         peer is not None
         and tail >= limits["least_ms"]
-        and tail >= limits["times_peer"] * peer["net_p95_ms"]
+        and tail >= limits["times_peer"] * peer["tail_ms"]
     )
 
 

@@ -152,6 +152,16 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
     assert [row.subject for row in findings.itertuples()] == ["broker 10.0.0.1:9092"] * fires
 
 
+@pytest.mark.parametrize(("latencies", "fires"), [((150.0,), False), ((20.2, 300.0), True)])
+def test_the_round_trip_is_no_time_of_the_broker(latencies: tuple[float, ...], fires: bool) -> None:
+    """The round trip of 20 or 149 ms is most of the median latency, not of the slow tail."""
+    rtt = 149.0 if len(latencies) == 1 else 20.0
+    rows = [timed(100, "10.0.0.1", latencies[n % 8 // 7 % len(latencies)])[n] for n in range(100)]
+    link = connection(connection_id=1, broker_ip="10.0.0.1", handshake_rtt_ms=rtt)
+    link |= {"client_rtt_ms": 0.0, "broker_rtt_ms": rtt}
+    assert ("slow_broker" in rules(exchanges=rows, connections=[link])) == fires
+
+
 @pytest.mark.parametrize(("ids", "fires"), [((1, 2), True), ((1, 1), False)])
 def test_endpoints_with_one_id_are_one_broker(ids: tuple[int, int], fires: bool) -> None:
     rows = timed(100, "10.0.0.1", 30.0) + timed(100, "10.0.0.2", 3.0)
