@@ -23,8 +23,8 @@ from analysis.sql.query import Row
     rests_on="fetches",
     thresholds=(
         Threshold(
-            "per_second", 20, "requests/s", "Fetches of a client on its busiest connection. An "
-            "idle consumer sends 2 a second to each of its brokers, and so does each of several "
+            "per_second", 20, "requests/s", "Fetches of a client, and of one of its connections. "
+            "An idle consumer sends 2 a second to each of its brokers, and so does each of several "
             "consumers with one client id."
         ),
         Threshold("empty_percent", 80, "%", "Share of responses without records: a warning."),
@@ -32,19 +32,21 @@ from analysis.sql.query import Row
             "small_percent", 80, "%", "Share of responses with less than 1,024 bytes, of those "
             "with records: a note. A request costs a broker about as much as some kB of records."
         ),
-        Threshold("requests", 100, "requests", "Smallest sample."),
+        Threshold("requests", 100, "requests", "Smallest sample, also of the connection."),
     ),
 )  # fmt: skip
 def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
     """Consumers with many empty or small responses, by the answer `fetches`."""
     busy = {
         row["client_id"] for row in case.answer("fetches --by client_id,connection_id")
-        if (row["per_second"] or 0) >= limits["per_second"]
+        if _is_load(row, limits)
     }  # fmt: skip
     for row in case.answer("fetches --by client_id"):
-        if _is_broker(row["client_id"]) or row["requests"] < limits["requests"]:
-            continue
-        if row["client_id"] not in busy:
+        if (
+            _is_broker(row["client_id"])
+            or row["client_id"] not in busy
+            or not _is_load(row, limits)
+        ):
             continue
         empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
         if empty >= limits["empty_percent"]:
@@ -65,6 +67,12 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
                 "fetch.min.bytes=50000",
                 "Raise fetch.min.bytes if the consumer can wait up to fetch.max.wait.ms.",
             )  # fmt: skip
+
+
+def _is_load(row: Row, limits: Limits) -> bool:
+    return bool(
+        row["requests"] >= limits["requests"] and (row["per_second"] or 0) >= limits["per_second"]
+    )
 
 
 def _is_broker(client_id: str | None) -> bool:

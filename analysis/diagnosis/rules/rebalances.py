@@ -31,6 +31,12 @@ RETURNS: Final = """
   where before = 'left' and (api = 'JoinGroup' or request_generation = 0) group by all"""
 """How often a member joined again on the connection on which it had left."""
 
+SPANS: Final = """
+  select group_id,
+    (epoch_ns(max(coalesce(response_time, time))) - epoch_ns(min(time))) / 1e6 as span_ms
+  from memberships group by group_id"""
+"""The time from the first request of a member to the last response, of each group."""
+
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
 
@@ -78,7 +84,8 @@ RESTARTED: Final = Cause(
         ),
         Threshold(
             "critical_percent", 50, "%", "Critical if the group spends this share of its time in "
-            "rebalances: it works less than it waits."
+            "rebalances, from the first request of a member to the last response: it works less "
+            "than it waits."
         ),
     ),
 )  # fmt: skip
@@ -88,34 +95,38 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in case.answer("groups"):
         by_group[row["group_id"]].append(row)
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
+    spans = {row["group_id"]: row["span_ms"] for row in case.rows(SPANS)}
     for group, rows in by_group.items():
         returned = returns.get(group, 0)
         broken = sum(row["trigger"] in DISRUPTIONS for row in rows)
         if max(broken, returned) >= limits["disruptions"] or any(map(_is_overdue, rows)):
-            yield _finding(case, group, rows, returned, limits["critical_percent"])
+            spent = sum(row["duration_ms"] or 0 for row in rows)
+            part = min(share(spent, spans[group]), 100)
+            severity = CRITICAL if part >= limits["critical_percent"] else WARNING
+            time = f"{percent(part)} of the time of the group ({ms(spent)}) is spent in rebalances"
+            yield _finding(case, group, rows, returned, severity, time)
 
 
-def _finding(case: Case, group: str, rows: list[Row], returned: int, critical: float) -> Finding:
+def _finding(
+    case: Case, group: str, rows: list[Row], returned: int, severity: str, time: str
+) -> Finding:
     triggers = Counter(row["trigger"] for row in rows)
     causes = [row for row in rows if row["trigger"] in DISRUPTIONS] or rows
     clients = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])
     reasons = list(dict.fromkeys(row["reason"].rstrip(".") for row in causes if row["reason"]))
-    spent = sum(row["duration_ms"] or 0 for row in rows)
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
-    part = share(spent, (last - first) / 1e6)
     cause = _cause(triggers, rows, returned)
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
     names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")
     longest = max(rows, key=lambda row: row["duration_ms"] or 0)
     return Finding(
-        severity=CRITICAL if part >= critical else WARNING,
+        severity=severity,
         subject=f"group `{group}`",
         clients=known(clients),
         sentence=f"{capital(f'group `{group}`')} rebalanced {counted(len(rows), 'time')}",
         evidence=f"Triggers: {counts}; most by "
         f"{listed(f'`{n}`' for n, _ in clients.most_common())}. "
-        f"{percent(part)} of the time from the first rebalance to the last ({ms(spent)}) is "
-        f"spent in rebalances, the longest takes {ms(longest['duration_ms'])}."
+        f"{time}, the longest takes {ms(longest['duration_ms'])}."
         + (
             f" Members returned {counted(returned, 'time')} on the connection they had left."
             * bool(returned)

@@ -70,14 +70,10 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         yield _finding(rows, share(sum(row["responses"] for row in rows), sent), limits)
 
 
-def _lasts_ms(row: Row) -> float:
-    return float((row["last_time"] - row["first_time"]) / 1e6)
-
-
 def _recurs(row: Row, limits: Limits) -> bool:
     if is_normal(row["error"], row["api"]):
-        lasts = _lasts_ms(row) >= limits["normal_ms"]
-        return lasts and row["responses"] >= limits["normal_responses"]
+        lasts = (row["last_time"] - row["first_time"]) / 1e6 >= limits["normal_ms"]
+        return bool(lasts and row["responses"] >= limits["normal_responses"])
     waits = row["api"] == "Metadata" and row["retriable"]
     return bool(row["responses"] >= limits["metadata_responses" if waits else "responses"])
 
@@ -93,13 +89,15 @@ def _finding(rows: list[Row], part: float, limits: Limits) -> Finding:
     responses = sum(each["responses"] for each in rows)
     is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10
     first = min(rows, key=lambda each: each["first_time"])
+    last_time = max(each["last_time"] for each in rows)
+    lasts = ms((last_time - first["first_time"]) / 1e6)
     return Finding(
         severity=CRITICAL if is_critical else WARNING,
         subject=clients(names),
         clients=known(names),
         sentence=f"{row['api']} of {clients(names)} fails with {error}{topic}",
         evidence=f"{counted(responses, 'response')}, {percent(part)} of the {row['api']} requests "
-        f"of {'the client' if len(rows) == 1 else 'these clients'}, within {ms(_lasts_ms(row))}; "
+        f"of {'the client' if len(rows) == 1 else 'these clients'}, within {lasts}; "
         f"the first is packet {first['first_packet']}.{message}",
         numbers={name: row[name] for name in shown},
         cause=known_error.cause,
@@ -111,5 +109,5 @@ def _finding(rows: list[Row], part: float, limits: Limits) -> Finding:
         requests=responses,
         first_packet=first["first_packet"],
         first_time=first["first_time"],
-        last_time=max(each["last_time"] for each in rows),
+        last_time=last_time,
     )

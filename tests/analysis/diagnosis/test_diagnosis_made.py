@@ -162,6 +162,22 @@ def test_the_round_trip_is_no_time_of_the_broker(latencies: tuple[float, ...], f
     assert ("slow_broker" in rules(exchanges=rows, connections=[link])) == fires
 
 
+@pytest.mark.parametrize(("connections", "fires"), [(1, True), (30, False)])
+def test_idle_consumers_with_one_client_id_do_not_fetch_too_often(
+    connections: int, fires: bool
+) -> None:
+    """60 Fetches a second, each without records; with 30 connections, 2 on each of them."""
+    rows = [
+        exchange(
+            api="Fetch", api_key=1, correlation_id=n, connection_id=n % connections,
+            topics=["t"], max_wait_ms=500, min_bytes=1, record_bytes=0,
+            request_time=START + n * SECOND // 60, request_end_time=START + n * SECOND // 60,
+        )
+        for n in range(600)
+    ]  # fmt: skip
+    assert rules(exchanges=rows) == ["fetches"] * fires
+
+
 @pytest.mark.parametrize(("ids", "fires"), [((1, 2), True), ((1, 1), False)])
 def test_endpoints_with_one_id_are_one_broker(ids: tuple[int, int], fires: bool) -> None:
     rows = timed(100, "10.0.0.1", 30.0) + timed(100, "10.0.0.2", 3.0)
@@ -231,8 +247,11 @@ def test_one_member_that_did_not_poll_in_time(reason: str) -> None:
     done = group | {"error_code": 0, "error": "NONE", "response_time": START + SECOND}
     left = done | {"api": "LeaveGroup", "time": START, "member_id": "m", "reason": reason}
     joined = done | {"api": "JoinGroup", "time": START + 1, "member_id": "n", "generation": 2}
-    findings = diagnose(made(exchanges=[exchange()], memberships=[left, joined]))
-    assert list(findings["setting"]) == ["max.poll.interval.ms"] * ("poll" in reason)
+    later = done | {"api": "Heartbeat", "time": START, "response_time": START + 9 * SECOND}
+    for rows, severity in (([left, joined], "critical"), ([left, joined, later], "warning")):
+        findings = diagnose(made(exchanges=[exchange()], memberships=rows))
+        assert list(findings["setting"]) == ["max.poll.interval.ms"] * ("poll" in reason)
+        assert list(findings["severity"]) == [severity] * ("poll" in reason)
 
 
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
@@ -335,6 +354,18 @@ def test_members_that_join_often_have_no_recurring_error(error: str, fires: bool
         for n in range(30)
     ]
     assert rules(exchanges=rows, errors=errors) == ["recurring_errors"] * fires
+
+
+def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:
+    errors = [
+        {"time": START + n * SECOND, "error_code": 29, "error": "TOPIC_AUTHORIZATION_FAILED"}
+        | {"connection_id": 0, "client_id": f"app-{n // 5}", "client_ip": "10.0.0.1"}
+        | {"api": "Produce", "topic": "t", "correlation_id": n}
+        for n in range(10)
+    ]
+    (evidence,) = diagnose(made(exchanges=[exchange()], errors=errors))["evidence"]
+    assert "10 responses" in evidence
+    assert "within 9.0 s" in evidence
 
 
 @pytest.mark.parametrize(("handshake_ms", "fires"), [(0.04, False), (6.0, True), (None, True)])
