@@ -52,10 +52,11 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
             age = (end["time"] - row["start_time"]) / 1e6
             if row["outcome"] == "open" and age >= limits["open_ms"]:
                 yield _open(row, age)
+    producers = {row["producer_id"] for row in rows}
     for row in case.answer("stuck"):
         if (
             row["is_open"]
-            and row["producer_id"] is None
+            and row["producer_id"] not in producers  # a reader may show the id
             and row["duration_ms"] >= limits["open_ms"]
         ):
             yield _held(row)

@@ -162,6 +162,18 @@ def test_the_round_trip_is_no_time_of_the_broker(latencies: tuple[float, ...], f
     assert ("slow_broker" in rules(exchanges=rows, connections=[link])) == fires
 
 
+def test_a_transaction_that_began_before_the_capture_and_is_read() -> None:
+    """A reader's batches have the producer id, but nothing else is known of the producer."""
+    tables: Any = dict(capture("kafka-4-stuck", DIAGNOSIS_TABLES))
+    tables["transactions"] = tables["transactions"][:0]
+    tables["batches"] = tables["batches"].query("api == 'Fetch'")
+    found = diagnose(tables, thresholds={"stuck_transactions.open_ms": 1000})
+    (sentence,) = found.query("rule == 'stuck_transactions'")["sentence"]
+    assert sentence == (
+        "A transaction that began before the capture holds back partition 0 of topic `ledger`"
+    )
+
+
 @pytest.mark.parametrize(("connections", "fires"), [(1, True), (30, False)])
 def test_idle_consumers_with_one_client_id_do_not_fetch_too_often(
     connections: int, fires: bool
