@@ -6,8 +6,8 @@
   updates do.
 - The first byte of a segment of other messages, if a chosen message had to wait for the segment.
   Without it, the message would be readable earlier than in the capture.
-- The handshake of each connection, and its FIN and RST. If the client ends the handshake with a
-  segment of another message, its headers stay.
+- The handshake of each connection, and its FIN and RST. If a segment of another message begins
+  (RFC 7413) or ends the handshake, its headers stay.
 - With a context: all packets of the connection that are near a message in time, unchanged.
 - If a packet was fragmented, all its fragments, unchanged.
 - Of an encrypted connection: all packets up to the last message, because TLS records can be
@@ -140,8 +140,8 @@ class PacketChoice:
         if self._context is not None:
             is_whole |= self._is_near(row, times)
         chosen = is_whole | (~is_encrypted & (count > 0))
-        chosen |= flags & (SYN | RST) != 0
-        chosen |= is_empty & (flags & FIN != 0)
+        chosen |= flags & RST != 0
+        chosen |= is_empty & (flags & (SYN | FIN) != 0)
         ack = block.ack[packet].astype(np.int64)
         acknowledges = is_empty & (flags & ACK != 0)
         acknowledged = keys(stream ^ 1, ack)
@@ -165,15 +165,15 @@ class PacketChoice:
         is_cut &= ~_covers(joined, first, count, start, start + length)
         is_closed = np.isin(row, self._closed) & chosen
         chosen[awaited] = True
-        is_bare = (ends_handshake | (flags & FIN != 0)) & ~chosen & ~is_joined
+        is_bare = (ends_handshake | (flags & (SYN | FIN) != 0)) & ~chosen & ~is_joined
         chosen |= is_bare
         for each in np.flatnonzero((is_cut | is_closed | is_bare) & ~is_joined).tolist():
             at, size = int(first[each]), int(length[each])
             positions = _positions(joined, at, at + int(count[each]), int(start[each]), size)
             if flags[each] & FIN and size not in [stop for _, stop in positions[-1:]]:
                 positions.append((size, size))
-            elif is_bare[each]:
-                positions.append((0, 0))
+            elif is_bare[each] or (flags[each] & SYN and positions and positions[0][0]):
+                positions.insert(0, (0, 0))
             part = self._part(block, int(packet[each]), positions)
             if np.isin(row[each], self._closed):
                 own, opposite = isn[each, end[each]], isn[each, 1 - end[each]]
@@ -283,7 +283,7 @@ class PacketChoice:
             dst=(int(block.dst_high[packet]), int(block.dst_low[packet])),
             src_port=int(block.src_port[packet]), dst_port=int(block.dst_port[packet]),
             seq=int(block.seq[packet]), ack=int(block.ack[packet]),
-            length=int(block.length[packet]),
+            length=int(block.length[packet]), is_syn=bool(block.flags[packet] & SYN),
         )  # fmt: skip
         return Part(segment, ranges, [None] * len(ranges))
 
@@ -297,8 +297,7 @@ class PacketChoice:
         ack = segment.ack and self._gaps[stream ^ 1].number(segment.ack)  # 0 in a SYN
         part.ranges[:] = part.ranges or [(0, segment.length)]
         part.numbers[:] = [
-            (self._gaps[stream].number((segment.seq + begin) & 0xFFFFFFFF), ack)
-            for begin, _ in part.ranges
+            (self._gaps[stream].number(segment.sequence(begin)), ack) for begin, _ in part.ranges
         ]
 
     def _add_random(self, block: PacketBlock, packet: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 
 from dissector.arrays import value
-from dissector.packets.block import FIN, MAPPED
+from dissector.packets.block import FIN, MAPPED, SYN
 
 _TCP = 6
 _TCP_BYTES = 20
@@ -30,6 +30,12 @@ class Segment:
     ack: int
     length: int
     """Payload bytes on the wire."""
+    is_syn: bool = False
+
+    def sequence(self, position: int) -> int:
+        """Sequence number of a part that begins at this position of the payload. A SYN has one of
+        its own, so it stays with the first byte (RFC 7413)."""
+        return (self.seq + position + (self.is_syn and position > 0)) & 0xFFFFFFFF
 
 
 def trimmed(
@@ -51,8 +57,9 @@ def trimmed(
     if not tcp + _TCP_BYTES <= payload <= len(packet):
         return None
     result = bytearray(packet[:payload] + packet[payload + begin : payload + end])
-    sequence = (segment.seq + begin) & 0xFFFFFFFF
-    struct.pack_into(">II", result, tcp + 4, *(numbers or (sequence, segment.ack)))
+    struct.pack_into(">II", result, tcp + 4, *(numbers or (segment.sequence(begin), segment.ack)))
+    if begin:
+        result[tcp + 13] &= ~SYN & 0xFF
     if end < segment.length:
         result[tcp + 13] &= ~FIN & 0xFF
     _set_length(result, ip, payload + end - begin - ip)

@@ -16,7 +16,7 @@ from scapy.utils import PcapReader, PcapWriter
 from analysis.cutting.driver import CutResult, cut
 from dissector.capture import open_capture
 from dissector.errors import CaptureError, DissectorError
-from dissector.packets.block import ACK, FIN
+from dissector.packets.block import ACK, FIN, SYN
 from tests.dissector.packets.packet_bytes import (
     ng_block,
     ng_enhanced,
@@ -211,6 +211,39 @@ def test_the_handshake_and_the_end_may_be_in_segments_of_other_messages(tmp_path
     assert (rows[0][0]["closed"], round(rows[0][0]["handshake_rtt_ms"])) == ("fin", 3)
 
 
+@pytest.mark.parametrize(
+    ("kept", "expected"),
+    [
+        (1, [("S", 1000, 1), ("SA", 5000, 0), ("A", 5001, 1)]),
+        (2, [("S", 1000, 0), ("", 1001, 2), ("SA", 5000, 0), ("A", 5001, 2)]),
+        (3, [("S", 1000, 0), ("SA", 5000, 0), ("A", 1001, 3), ("A", 5001, 3)]),
+    ],
+)
+def test_a_syn_may_have_other_messages(
+    tmp_path: Path, kept: int, expected: list[tuple[str, int, int]]
+) -> None:
+    """TCP Fast Open (RFC 7413). Each packet: flags, sequence number and message."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False)
+    connection.seq = [1000, 5000]
+    connection.packet(0, asked(1) + asked(2), flags=SYN, ack=0)
+    connection.packet(1, flags=SYN | ACK)
+    connection.client(asked(3))
+    for each in (1, 2, 3):
+        connection.broker(answered(each))
+    _, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), kept)
+    assert ids_of(output) == [kept]
+    size, back = len(asked(1)), len(answered(1))
+    shift = {"S": 0, 1001: size * (kept - 1), 5000: 0, 5001: back * (kept - 1)}
+    payload = {0: {0: b"", kept: asked(kept)}, 1: {0: b"", kept: answered(kept)}}
+    with PcapReader(str(output)) as reader:
+        packets = [(str(p[TCP].flags), p[TCP].seq, bytes(p[TCP].payload)) for p in reader]
+    assert packets == [
+        (flags, seq + shift.get(seq, 0), payload[int(seq >= 5000)][each])
+        for flags, seq, each in expected
+    ]
+
+
 def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
     dialogue = Dialogue()
     connection = dialogue.connect()
@@ -290,6 +323,16 @@ def test_names_of_topics_come_with_the_cut(tmp_path: Path) -> None:
     names = {name for names in fetches["topics"].to_pylist() for name in names or ()}
     written_topics = rows(tmp_path / "cut.pcapng")["topics"].to_pylist()
     assert {name for topics in written_topics for name in topics or ()} == names
+
+
+def test_a_comment_on_an_error_code_without_a_name(tmp_path: Path) -> None:
+    """Of a later release."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(asked(1))
+    connection.broker(response(1, b"\x03\xe7" + NO_APIS[2:]))
+    _, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1)
+    assert b"response to ApiVersions v0, 1.000 ms, error 999" in output.read_bytes()
 
 
 def test_errors(tmp_path: Path) -> None:
