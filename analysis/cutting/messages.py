@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.display.terminal import printable
+from analysis.kafka.errors import error_name
 from dissector.arrays import value
 from dissector.packets.block import Int64
 from dissector.tables.exchanges import SEQUENCES
@@ -25,7 +26,8 @@ KEY: Final = ("connection_id", "correlation_id", "request_packet", "response_pac
 COLUMNS: Final = (
     *KEY, "request_end_time", "response_end_time", "request_bytes", "response_bytes",
     "client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api", "api_version",
-    "status", "latency_ms", "throttle_time_ms", "error", "error_count", "topics",
+    "status", "latency_ms", "throttle_time_ms", "error", "error_code", "error_count",
+    "topics",
 )  # fmt: skip
 """The columns of `exchanges` that a cut needs."""
 TOPICS: Final = 3
@@ -171,7 +173,7 @@ def comment(row: dict[str, Any], name: str) -> str:
     if row["throttle_time_ms"]:
         facts.append(f"throttled {row['throttle_time_ms']:,} ms")
     if row["error_count"]:
-        facts.append(row["error"])
+        facts.append(error_name(row["error"], row["error_code"]))
     if row["status"] != "answered":
         facts.append(row["status"].replace("_", " "))
     return ", ".join(facts)

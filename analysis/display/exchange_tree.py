@@ -102,7 +102,7 @@ def _head(exchange: Exchange) -> Iterator[Text]:
     if exchange.throttle_time_ms:
         yield Text(f"throttled for {exchange.throttle_time_ms:,} ms", "red")
     if exchange.error_count:
-        error = exchange.error or f"error {exchange.error_code}"
+        error = exchange.error or str(exchange.error_code)
         others = f", and {exchange.error_count - 1:,} more" if exchange.error_count > 1 else ""
         yield Text(f"error {printable(error)}{others}", "red")
 

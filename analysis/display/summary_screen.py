@@ -22,6 +22,7 @@ from analysis.display.terminal import (
     time_text,
     zone_name,
 )
+from analysis.kafka.errors import error_name
 from analysis.names.addresses import endpoint
 from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
@@ -266,7 +267,7 @@ def _errors(
         errors,
         lambda row: (
             _number(row["count"]),
-            Text(printable(row["error"] or f"error {row['error_code']}"), style),
+            Text(printable(error_name(row["error"], row["error_code"])), style),
             _text(row["api"]),
             _text(row["topic"]),
             *_span_of(row, totals),

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 import dissector
+from analysis.kafka.errors import error_name
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _fill(span: Any, row: dict[str, Any]) -> None:
     for name, value in _attributes(row, topics):
         _set(span.attributes, name, value)
     if row["error_count"]:
-        span.status.code, span.status.message = _ERROR, row["error"] or ""
+        span.status.code, span.status.message = _ERROR, error_name(row["error"], row["error_code"])
     elif row["status"] == "unanswered":
         span.status.code, span.status.message = _ERROR, "no response in the capture"
 
@@ -196,7 +197,7 @@ def _attributes(row: dict[str, Any], topics: list[str]) -> Iterator[tuple[str, A
         "server.port": row["broker_port"],
         "client.address": row["client_ip"],
         "client.port": row["client_port"],
-        "error.type": row["error"] if row["error_count"] else None,
+        "error.type": error_name(row["error"], row["error_code"]) if row["error_count"] else None,
         "kafka.api.key": row["api_key"],
         "kafka.api.version": row["api_version"],
         "kafka.correlation_id": row["correlation_id"],

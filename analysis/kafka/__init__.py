@@ -1,5 +1,6 @@
 """How Kafka's clients and brokers behave.
 
+errors        names of error codes
 normal        errors and waits that are part of normal operation
 partitioner   the partition that a producer chooses for a key
 rebalances    spans of time, made from the requests of a group's members

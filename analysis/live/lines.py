@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from analysis.display.terminal import counted, excerpt, has_colours, time_text
 from analysis.export.text import json_lines, terminal_json, text_bytes
+from analysis.kafka.errors import error_name
 from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
 from analysis.live.session import Watcher
@@ -28,7 +29,7 @@ RowFilter: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 COLUMNS: Final = (
     *("request_time", "response_time", "client_id", "client_ip", "client_port", "broker_ip"),
     *("broker_port", "api_key", "api", "api_version", "topics", "record_count", "latency_ms"),
-    *("error", "error_count", "throttle_time_ms", "status"),
+    *("error", "error_code", "error_count", "throttle_time_ms", "status"),
 )
 """Columns that a line uses."""
 
@@ -162,7 +163,7 @@ def _errors(row: dict[str, Any]) -> list[str]:
     errors = []
     if row["error_count"]:
         surplus = f" and {row['error_count'] - 1} more" if row["error_count"] > 1 else ""
-        errors.append(f"{row['error']}{surplus}")
+        errors.append(error_name(row["error"], row["error_code"]) + surplus)
     if row["throttle_time_ms"]:
         errors.append(f"throttled {row['throttle_time_ms']:,} ms")
     if row["status"] != "answered":

@@ -17,6 +17,7 @@ from analysis.diagnosis.error_advice import advice
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import clients, known, ms, percent, share
 from analysis.display.terminal import counted
+from analysis.kafka.errors import error_name
 from analysis.kafka.normal import is_normal
 from analysis.sql.query import Row
 
@@ -80,7 +81,7 @@ def _recurs(row: Row, limits: Limits) -> bool:
 
 def _finding(rows: list[Row], part: float, limits: Limits) -> Finding:
     """A finding for clients that get the same error for the same API and topic."""
-    row, error = rows[0], rows[0]["error"] or f"error {rows[0]['error_code']}"
+    row, error = rows[0], error_name(rows[0]["error"], rows[0]["error_code"])
     names = [each["client_id"] for each in rows]
     known_error = advice(error, bool(row["retriable"]))
     topic = f" for topic `{row['topic']}`" if row["topic"] else ""

@@ -21,6 +21,7 @@ from analysis.cli import main
 from analysis.export.otlp import _context, url_of
 from dissector.errors import DissectorError
 from tests.captures.truth import CAPTURES
+from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
 
 TRACED = CAPTURES / "librdkafka-mock-traced.pcap.zst"
 """Record n has the trace id n + 1 and the span id n + 1001; every tenth has no header."""
@@ -115,6 +116,18 @@ def test_a_collector_receives_a_span_for_each_exchange(
         assert bool(span.status.code) == (
             (row["error_count"] or 0) > 0 or row["status"] == "unanswered"
         )
+
+
+def test_an_error_code_without_a_name(tmp_path: Path, collector: Collector) -> None:
+    """Of a later release. The conventions require error.type if an operation fails."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(18, 0, 1))
+    connection.broker(response(1, b"\x03\xe7" + bytes(4)))
+    (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
+    assert main(["export", str(tmp_path / "a.pcap"), "--endpoint", collector.url]) == 0
+    ((_, span, values),) = spans_of(collector)
+    assert (span.status.message, values["error.type"]) == ("error 999", "error 999")
 
 
 def test_spans_are_in_the_traces_of_their_records(collector: Collector) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, limited, sniffing
+from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
 from tests.robustness.robustness_damage import recording
 
 CAPTURES = ROOT / "captures"
@@ -301,6 +303,30 @@ def test_wrong_options_are_usage_errors(
 ) -> None:
     assert main(["sniff", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_damage_of_the_input_is_reported_without_a_summary(
+    tmp_path: Path, is_compressed: bool
+) -> None:
+    path, data = tmp_path / "damaged", bytearray(PLAIN.read_bytes())
+    if is_compressed:
+        data = bytearray(gzip.compress(data))
+    data[len(data) // 2 : len(data) // 2 + 300] = b"\xff" * 300
+    path.write_bytes(data)
+    result = run("-", "--view", "jsonl", stdin=path)
+    damage = "the gzip stream is damaged" if is_compressed else "no packet begins at byte"
+    assert damage in result.stderr
+
+
+def test_a_line_with_an_error_code_without_a_name(tmp_path: Path) -> None:
+    """Of a later release."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(18, 0, 1))
+    connection.broker(response(1, b"\x03\xe7" + bytes(4)))
+    (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
+    assert "  1.000 ms  error 999\n" in run(str(tmp_path / "a.pcap")).stdout
 
 
 def test_an_address_that_is_not_one_is_an_error() -> None:
