@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from analysis.commands.choice import Choice, Integer
+from analysis.commands.common import TABLE_NAMES
+from analysis.commands.export import ALL
 from analysis.commands.filter_options import with_filter
 from analysis.commands.presentation import on_presentation
 from analysis.commands.schemas import decoder, on_schema_registry
@@ -127,6 +129,11 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
     "minutes.",
 )
 @output_option(
+    "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
+    help=f"With --export: write only this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). "
+    "May be repeated.  [default: those of summary, batches and topics]",
+)  # fmt: skip
+@output_option(
     "--rotate-size",
     type=SIZE,
     metavar="SIZE",
@@ -197,6 +204,8 @@ def command(
         raise click.UsageError("--output writes JSON Lines; for Parquet use --export DIR")
     if given["registry"] and given["view"] != "screen":
         raise click.UsageError("--schema-registry needs --view screen, which shows records")
+    if given["tables"] and not given["folder"]:
+        raise click.UsageError("--table needs --export DIR")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
         raise click.UsageError("--keep needs --rotate-size or --rotate-time")
     from analysis.live.sources import Origin
@@ -327,12 +336,12 @@ def _both(first: Tap | None, second: Tap) -> Tap:
 
 def _writers(
     source: LiveSource, select: RowFilter, notices: Notices, *, record: Path | None,
-    folder: Path | None, output: Path | None, rotate_size: int | None, rotate_time: int | None,
-    keep: int | None,
+    folder: Path | None, tables: Sequence[str], output: Path | None, rotate_size: int | None,
+    rotate_time: int | None, keep: int | None,
 ) -> list[Recorder | TableWriter | JsonLinesFile]:  # fmt: skip
     """The watchers that write packets, tables and JSON Lines to files."""
     from analysis.live.lines import JsonLinesFile
-    from analysis.live.parquet_writer import SECONDS, TableWriter
+    from analysis.live.parquet_writer import DEFAULT, SECONDS, TableWriter
     from analysis.live.recorder import Recorder
     from analysis.live.rotation import Rotation
     from dissector.errors import DissectorError
@@ -341,7 +350,8 @@ def _writers(
     rolling = Rotation(rotate_size, rotate_time, keep)
     if folder:
         rolls = Rotation(rotate_size, rotate_time or SECONDS, keep)
-        writers.append(TableWriter(folder, rolls, notices.show))
+        chosen = TABLE_NAMES if ALL in tables else tables or DEFAULT
+        writers.append(TableWriter(folder, rolls, notices.show, chosen))
     lines = JsonLinesFile(output, select, rolling, notices.show) if output else None
     if lines:
         writers.append(lines)

@@ -6,7 +6,7 @@ time, and a table's folder can be read as one data set.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from io import BufferedWriter
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow.parquet
 from analysis.export.formats import parquet_options
 from analysis.live.rotation import RotatedFiles, Rotation
 from analysis.live.session import Watcher
+from analysis.summary.counts import Summary
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
@@ -28,12 +29,20 @@ GROUP_ROWS: Final = 1 << 15
 PARTIAL: Final = ".partial"
 
 
+DEFAULT: Final = frozenset(Summary.TABLES).union(
+    name for name, table in TABLES.items() if not table.opt_in
+)
+"""The tables that most answers, and the summary, are made of."""
+
+
 class TableWriter(Watcher):
     """Writes `tables` below `folder`. Raises DissectorError if it cannot be created."""
 
-    tables = frozenset(name for name, table in TABLES.items() if not table.opt_in)
-
-    def __init__(self, folder: Path, rotation: Rotation, report: Callable[[str], None]) -> None:
+    def __init__(
+        self, folder: Path, rotation: Rotation, report: Callable[[str], None],
+        tables: Collection[str] = DEFAULT,
+    ) -> None:  # fmt: skip
+        self.tables = frozenset(tables)
         self._report = report
         self.failure: str | None = None
         """Why writing stopped."""

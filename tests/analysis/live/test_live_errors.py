@@ -292,6 +292,7 @@ def test_schemas_need_the_full_screen(tmp_path: Path) -> None:
         (["-", "--metrics", "99999"], "--metrics 99999: choose a port from 1 to 65535"),
         (["-", "--metrics", "0"], "--metrics 0: choose a port from 1 to 65535"),
         (["-", "--metrics", "[::1]:0"], "--metrics [::1]:0: choose a port from 1 to 65535"),
+        (["-", "--table", "all"], "--table needs --export DIR"),
         (["-", "--metrics", "x"], "expected [ADDRESS:]PORT, for example 9464, 127.0.0.1:9464"),
         (["-", "--metrics", "::1"], "--metrics ::1: expected [ADDRESS:]PORT"),
         (["-", "--unanswered-after", "36501d"], "is too large: the largest time is 36500d"),

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from analysis.cli import main
 from analysis.live import lines as live_lines
 from analysis.live import rotation
 from analysis.live.parquet_writer import TableWriter
@@ -282,6 +283,24 @@ def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
     assert identities(kept) == twice
     lines = [line for file in tmp_path.glob("rows-*.jsonl") for line in file.open()]
     assert identities([json.loads(line) for line in lines]) == twice
+
+
+@pytest.mark.parametrize(
+    ("options", "command"), [((), "groups"), (("--table", "all"), "lag")], ids=["default", "all"]
+)
+def test_answers_read_the_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], command: str
+) -> None:
+    capture, folder = str(ROOT / "captures" / "kafka-4-group-eager.pcap.zst"), str(tmp_path / "t")
+    with sniffing(capture, "--view", "none", "--export", folder, *options) as process:
+        process.communicate()
+    printed = []
+    for path in (capture, folder):
+        assert main([command, path, "--format", "jsonl"]) == 0
+        printed.append(capsys.readouterr().out)
+    assert printed[0] == printed[1]
+    assert printed[0].count("\n") > 1
+    assert main(["summary", folder]) == 0
 
 
 def test_json_lines_rotate(tmp_path: Path) -> None:
