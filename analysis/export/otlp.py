@@ -170,6 +170,8 @@ def _fill(span: Any, row: dict[str, Any]) -> None:
     span.kind = _CLIENT
     times = [row[name] for name in ("request_time", "request_end_time", "response_time",
                                     "response_end_time")]  # fmt: skip
+    # OTLP has no times before 1970; 0 means that the time is unknown.
+    times = [time and max(time, 0) for time in times]
     known = [time for time in times if time is not None]
     span.start_time_unix_nano, span.end_time_unix_nano = min(known), max(known)
     if times[2] is not None and times[1] is not None:

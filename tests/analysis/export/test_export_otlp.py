@@ -21,6 +21,12 @@ from analysis.cli import main
 from analysis.export.otlp import _context, url_of
 from dissector.errors import DissectorError
 from tests.captures.truth import CAPTURES
+from tests.dissector.packets.packet_bytes import (
+    ng_enhanced,
+    ng_interface,
+    ng_option,
+    ng_section,
+)
 from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
 
 TRACED = CAPTURES / "librdkafka-mock-traced.pcap.zst"
@@ -128,6 +134,21 @@ def test_an_error_code_without_a_name(tmp_path: Path, collector: Collector) -> N
     assert main(["export", str(tmp_path / "a.pcap"), "--endpoint", collector.url]) == 0
     ((_, span, values),) = spans_of(collector)
     assert (span.status.message, values["error.type"]) == ("error 999", "error 999")
+
+
+def test_times_before_1970_are_unknown(tmp_path: Path, collector: Collector) -> None:
+    """As after a restart without a clock. OTLP has no such times."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(18, 0, 1))
+    connection.broker(response(1, bytes(6)))
+    origin = ng_option(14, (-1000).to_bytes(8, "little", signed=True))
+    blocks = [ng_section(), ng_interface(link=101, options=origin)]
+    blocks += (ng_enhanced(pcap([each])[40:], each.number) for each in dialogue.packets)
+    (tmp_path / "a.pcapng").write_bytes(b"".join(blocks))
+    assert main(["export", str(tmp_path / "a.pcapng"), "--endpoint", collector.url]) == 0
+    ((_, span, _),) = spans_of(collector)
+    assert (span.start_time_unix_nano, span.end_time_unix_nano) == (0, 0)
 
 
 def test_spans_are_in_the_traces_of_their_records(collector: Collector) -> None:
