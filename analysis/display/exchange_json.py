@@ -97,22 +97,22 @@ def _value(group: Sequence[Explained], hides: frozenset[str], topics: Mapping[st
     if event.path in hides:
         return REDACTED
     if not inside:
-        if event.type.startswith("[]") or event.type == "{}":
-            return [] if event.type.startswith("[]") else {}
         value = event.value
+        if value is not None and event.type[0] in "[{":
+            return [] if event.type.startswith("[") else {}
         if "topic_id" in event.roles and value in topics:
             return {"id": value, "name": topics[value]}
         return value.hex() if isinstance(value, bytes) else value
     children = [(each[0], _value(each, hides, topics)) for each in _groups(inside)]
-    if all(child.name.startswith("[") for child, _ in children):
-        elements = [value for _, value in children]
-        if event.type != TEXT:
-            return elements
-        name = "records" if event.name.startswith("[") else "batches"
-        return {"description": event.value, name: elements}
+    elements = [value for child, value in children if child.name.startswith("[")]
+    if event.type != TEXT and len(elements) == len(children):
+        return elements
     result: dict[str, Any] = {}
     if event.type not in ("{}", "tags") and event.value is not None and event.type[0] != "[":
         result["description"] = event.value
+    if event.type == TEXT and elements:
+        result["records" if event.name.startswith("[") else "batches"] = elements
+        children = [each for each in children if not each[0].name.startswith("[")]
     for child, value in children:
         _set(result, "error" if child.type == ERROR else child.name, value)
     return result

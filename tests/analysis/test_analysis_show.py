@@ -10,8 +10,10 @@ import pytest
 
 from analysis.display.exchange_json import as_json
 from analysis.display.exchange_tree import tree
+from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
+from tests.captures.truth import CAPTURES
 from tests.kafka_bytes import request, text
 
 
@@ -231,6 +233,38 @@ def test_a_response_whose_request_is_missing_is_an_object(secrets: bool, unread:
     )  # fmt: skip
     row = as_json(Exchange(**columns), secrets=secrets)
     assert (row["response"]["fields"], row["response"]["unread"]) == ({}, unread)
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version", "body", "field", "expected"),
+    [
+        (3, 1, "ffffffff", "topics", None),
+        (3, 1, "00000000", "topics", []),
+        (20, 1, "00000000 00000000", "topic_names", []),
+        (20, 1, "00000001 0001 61 00000000", "topic_names", ["a"]),
+        (75, 0, "00 01 00000001 ff 00", "cursor", None),
+    ],
+    ids=["null structs", "no structs", "no strings", "strings", "a null struct"],
+)
+def test_null_is_not_empty(
+    api_key: int, version: int, body: str, field: str, expected: object
+) -> None:
+    """Metadata without topics requests none; with null, all."""
+    frame = request(api_key, version, bytes.fromhex(body))
+    columns = exchange(api_key=api_key, api_version=version, request_frame=frame,
+                       response_frame=None)  # fmt: skip
+    row = as_json(Exchange(**columns))
+    assert "error" not in row["request"]
+    assert row["request"]["fields"][field] == expected
+
+
+def test_the_first_records_of_a_batch_are_a_list() -> None:
+    capture = open_capture(CAPTURES / "kafka-4-group-share.pcap.zst")
+    (produce,) = (each for each in capture.exchanges(api="Produce") if each.request_packet == 95)
+    (topic,) = as_json(produce)["request"]["fields"]["topic_data"]
+    (batch,) = topic["partition_data"][0]["records"]["batches"]
+    assert [each["key"] for each in batch["records"]][:2] == ["key-1", "key-2"]
+    assert (len(batch["records"]), batch["…"]) == (20, "6 more")
 
 
 @pytest.mark.parametrize("is_sensitive", [False, True])
