@@ -16,8 +16,8 @@ from analysis.cutting.packets import PacketChoice, Part
 from dissector.packets.block import Int64, Place
 from dissector.packets.capture_reader import Interface, PacketRecords
 from dissector.packets.files import FileSource
-from dissector.packets.pcapng import COMMENT
 from dissector.packets.pcapng_writer import (
+    comment_option,
     interface_block,
     named_interface,
     packet_block,
@@ -107,4 +107,4 @@ def _trimmed(packet: bytes, part: Part) -> list[tuple[int, int, bytes]]:
 
 
 def _comments(texts: Iterator[str] | list[str]) -> Iterator[tuple[int, bytes]]:
-    return ((COMMENT, text.encode()) for text in texts)
+    return map(comment_option, texts)

@@ -31,6 +31,8 @@ from dissector.packets.pcapng import (
 Options: TypeAlias = Iterable[tuple[int, bytes]]
 """Codes and values of options."""
 
+_MOST: Final = 0xFFFF
+"""Bytes of an option."""
 _NAME: Final = 2
 _APPLICATION: Final = 4
 _NANOSECONDS: Final = 9
@@ -46,9 +48,17 @@ _HEAD = np.dtype(
 
 def section_header(application: str = "", comments: Iterable[str] = ()) -> bytes:
     """The header of the file's section. Its length is not declared."""
-    options = [(COMMENT, comment.encode(errors="backslashreplace")) for comment in comments]
+    options = [comment_option(comment) for comment in comments]
     options += [(_APPLICATION, application.encode())] if application else []
     return _block(SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1) + _options(options))
+
+
+def comment_option(text: str) -> tuple[int, bytes]:
+    """A comment. The end of a text that is longer than an option may be is left out."""
+    encoded = text.encode(errors="backslashreplace")
+    if len(encoded) > _MOST:
+        encoded = encoded[: _MOST - 3].decode(errors="ignore").encode() + "…".encode()
+    return COMMENT, encoded
 
 
 def interface_block(interface: Interface) -> bytes:

@@ -325,6 +325,22 @@ def test_names_of_topics_come_with_the_cut(tmp_path: Path) -> None:
     assert {name for topics in written_topics for name in topics or ()} == names
 
 
+def test_long_comments_are_cut(tmp_path: Path) -> None:
+    """An option of pcapng has at most 65,535 bytes; a topic name, 32,767."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    names = b"".join((30_000).to_bytes(2) + name * 30_000 for name in (b"a", b"b", b"c"))
+    asked_topics = request(3, 0, 1, (3).to_bytes(4) + names)
+    connection.client(asked_topics[:60_000])
+    connection.client(asked_topics[60_000:])
+    connection.broker(response(1, bytes(8)))
+    _, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1, title="ü" * 40_000)
+    assert ids_of(output) == [1]
+    data = output.read_bytes()
+    assert ("ü" * 32_766 + "…").encode() in data
+    assert b"Metadata v0 " + b"a" * 30_000 + b", " + b"b" * 30_000 + b", c" in data
+
+
 def test_a_comment_on_an_error_code_without_a_name(tmp_path: Path) -> None:
     """Of a later release."""
     dialogue = Dialogue()
