@@ -9,6 +9,7 @@ SCRAM, HMACs of delegation tokens), and fields that may be secret:
 - A forwarded request and its response, as bytes. Their fields are checked one by one if the bytes
   can be decoded.
 - Records of `__cluster_metadata`, which contain SCRAM credentials and configurations (KIP-631).
+  A name may be missing or damaged: then records are secret if they are framed as such records.
 
 Undecoded bytes are secret if they may contain one of these. That includes the bodies of all APIs
 and versions that are not in the definitions, and unknown tagged fields. If a message contradicts
@@ -19,14 +20,16 @@ bytes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
+from dissector.errors import DecodeError
 from dissector.protocol import registry
 from dissector.protocol.explain import UNKNOWN_TAG, EnclosingFields, Explained
 from dissector.protocol.notation import Direction, Field
-from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
+from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID, decode_record
 from dissector.redaction import REDACTED
 
 _ALWAYS: Final = frozenset({"secret", "envelope_request", "envelope_response"})
@@ -34,6 +37,12 @@ SECRET_ROLES: Final = _ALWAYS | {"config_value"}
 """Roles of fields that are, or may be, secret."""
 
 _METADATA: Final = frozenset({METADATA_TOPIC, METADATA_TOPIC_ID})
+
+SECRET_PREFIXES: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
+"""First bytes of a ConfigRecord and of a UserScramCredentialRecord (KIP-631)."""
+
+_FRAMED: Final = re.compile(rb"\x01[\x80-\xff]?[\x00-\x7f]\x01[\x04\x0b]\x00")
+"""One of these records in a batch: behind a key that is null, and the length of the value."""
 
 _NOTHING: Final = (None, b"")
 """Values without content: a broker's response to a token is often empty."""
@@ -75,7 +84,7 @@ def _is_secret(event: Explained, beside: EnclosingFields) -> bool:
         return True
     if "records" in event.roles:
         topics = (beside.of(event.path, role) for role in ("topic", "topic_id"))
-        return not _METADATA.isdisjoint(topics)
+        return not _METADATA.isdisjoint(topics) or _FRAMED.search(event.value) is not None
     if "config_value" not in event.roles:
         return False
     sensitive = beside.of(event.path, "is_sensitive")
@@ -119,9 +128,23 @@ def _redacted(item: Field, value: Any, name: str | None, sensitive: bool | None)
     return REDACTED if hides and value not in _NOTHING else value
 
 
+def is_secret_record(key: bytes | None, value: bytes | None) -> bool:
+    """Whether a record of any topic can be decoded as a record of `__cluster_metadata`, which has
+    no key, with a secret."""
+    if key is not None or value is None or not value.startswith(SECRET_PREFIXES):
+        return False
+    try:
+        read = decode_record(METADATA_TOPIC, None, value)
+    except DecodeError:
+        return False
+    fields = registry.structure_layout(read.name, read.version or 0).fields
+    return redact(fields, read.body) != read.body
+
+
 def may_be_secret(
-    api_key: int | None, version: int | None, direction: Direction, events: Sequence[Explained]
-) -> bool:
+    data: bytes, api_key: int | None, version: int | None, direction: Direction,
+    events: Sequence[Explained],
+) -> bool:  # fmt: skip
     """Whether undecoded bytes of a message may be secret. `events`: the fields before them."""
     if api_key is None or version is None or not _is_known(api_key, version):
         return True
@@ -129,7 +152,7 @@ def may_be_secret(
         return True
     topics = {each.value for each in events if {"topic", "topic_id"} & set(each.roles)}
     return _has_role(api_key, direction, "records") and (
-        not topics or not topics.isdisjoint(_METADATA)
+        not topics or not topics.isdisjoint(_METADATA) or _FRAMED.search(data) is not None
     )
 
 

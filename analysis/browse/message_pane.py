@@ -165,7 +165,7 @@ def _secret_ranges(
     whole = exchange.explain(direction)
     unfolded = exchange.unfold(direction)
     if whole is None or unfolded is None:
-        is_secret = may_be_secret(exchange.api_key, exchange.api_version, direction, [])
+        is_secret = may_be_secret(frame, exchange.api_key, exchange.api_version, direction, [])
         paths = concealed(exchange, direction, unfolded) if unfolded else frozenset()
         return ([(0, len(frame))] if is_secret else []), paths
     outer = concealed(exchange, direction, whole)
@@ -179,7 +179,8 @@ def _secret_ranges(
         if event.path in paths:
             place = next(each for each in reversed(around) if each.offset != NOWHERE)
             ranges.append((place.offset, place.offset + place.length))
-    if may_be_secret(exchange.api_key, exchange.api_version, direction, whole.events):
+    unread, api_key, version = frame[whole.end :], exchange.api_key, exchange.api_version
+    if may_be_secret(unread, api_key, version, direction, whole.events):
         ranges.append((whole.end, len(frame)))
     return ranges, paths
 

@@ -68,7 +68,7 @@ def _message(
     unread = frame[explanation.end :]
     if unread:
         api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
-        is_secret = not secrets and may_be_secret(api_key, version, direction, events)
+        is_secret = not secrets and may_be_secret(unread, api_key, version, direction, events)
         message["unread"] = (
             redacted_bytes(unread, api_key, version, direction) if is_secret else unread.hex()
         )

@@ -183,7 +183,7 @@ def _undecoded(
         surplus = counted(explanation.surplus, "surplus byte")
         yield _line(end, f"! {surplus} after the last field", "yellow")
     api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
-    if unread and not secrets and may_be_secret(api_key, version, direction, events):
+    if unread and not secrets and may_be_secret(unread, api_key, version, direction, events):
         yield _line(end, redacted_bytes(unread, api_key, version, direction), "yellow")
     elif unread:
         yield from _dump(unread, end)

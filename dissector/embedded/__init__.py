@@ -122,6 +122,8 @@ class _Unfolding:
         topic_id = self.enclosing.of(event.path, "topic_id")
         names = {METADATA_TOPIC_ID: METADATA_TOPIC, **self.known.topics}
         topic = names.get(topic_id) or self.enclosing.of(event.path, "topic")
+        if "secret" in event.roles:  # of a KRaft snapshot, whatever the name
+            topic = METADATA_TOPIC
         return batches(value, topic, self.known.decode)
 
     def _metrics(self, event: Explained, value: bytes) -> Contents | None:

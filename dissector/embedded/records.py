@@ -18,12 +18,14 @@ from dissector.protocol.structures import (
     COORDINATOR_PAGES,
     METADATA_PAGES,
     METADATA_TOPIC,
+    RECORD_TOPICS,
     StructureBytes,
     control_structure,
     coordinator_structures,
     metadata_structure,
 )
 from dissector.records.decode import Batch, Record, decode_records
+from dissector.secrets import is_secret_record
 
 BATCHES: Final = 10
 """Maximum number of batches to show per field."""
@@ -135,6 +137,8 @@ def _parts(
 ) -> tuple[StructureBytes | None, StructureBytes | None, bool]:
     """The structures of a record's key and value, and whether its value may be a secret."""
     key, value = record.key, record.value
+    if topic not in RECORD_TOPICS and is_secret_record(key, value):
+        topic = METADATA_TOPIC
     try:
         if record.kind is not None:
             return None, control_structure(key or b"", value or b""), False

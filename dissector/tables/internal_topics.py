@@ -7,7 +7,8 @@ another structure of Kafka's, the object has this structure decoded.
 
 Secrets are replaced by `[redacted]`, in the column `value`, too, unless they are to be shown. The
 value of a `__cluster_metadata` record that cannot be decoded is redacted as well. So is a value
-that decodes as a secret of that topic if the topic is unknown, as in a segment outside its folder.
+that decodes as a secret of that topic if the topic is another: the topic of a segment outside its
+folder is unknown, and a byte of the name may be damaged.
 Only these records take a step of Python each.
 """
 
@@ -39,14 +40,12 @@ from dissector.protocol.structures import (
     unfold_structures,
 )
 from dissector.redaction import REDACTED
-from dissector.secrets import SECRET_ROLES, redact
+from dissector.secrets import SECRET_PREFIXES, SECRET_ROLES, is_secret_record, redact
 from dissector.tables.schema import RECORDS
 
 _INPUT_COLUMNS: Final = ("topic", "key", "value", "record_kind")
 _PROBLEM_COLUMNS: Final = ("time", "connection_id", "topic", "partition", "offset", "value")
 _TOPICS: Final = pa.array(sorted(RECORD_TOPICS))
-_SECRET_PREFIXES: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
-"""First bytes of a ConfigRecord and of a UserScramCredentialRecord."""
 
 
 def decode_internal_records(
@@ -68,7 +67,7 @@ def decode_internal_records(
         columns["decoded"] = _scatter([each.decoded for each in decoded], index, len(rows))
     is_secret_row = np.zeros(len(rows), np.bool_)
     is_secret_row[index.to_numpy()] = [each.has_secret for each in decoded]
-    is_secret_row[_secrets_without_topic(rows)] = True
+    is_secret_row[_secrets_elsewhere(rows)] = True
     if is_secret_row.any() and not show_secrets:
         value = columns["value"]
         redacted = pa.scalar(REDACTED.encode(), value.type)
@@ -96,13 +95,14 @@ def _scatter(values: list[str | None], index: pa.Array, count: int) -> pa.Array:
     return pa.array(values, pa.string()).take(pa.array(source, mask=source < 0))
 
 
-def _secrets_without_topic(rows: pa.RecordBatch) -> list[int]:
-    topic, value = rows.column("topic"), rows.column("value")
-    if not topic.null_count:
-        return []
-    has_prefix = pc.or_(*(pc.starts_with(value, prefix) for prefix in _SECRET_PREFIXES))
-    candidates = pc.indices_nonzero(pc.and_(topic.is_null(), pc.fill_null(has_prefix, False)))
-    return [row for row in candidates.to_pylist() if is_secret(value[row].as_py())]
+def _secrets_elsewhere(rows: pa.RecordBatch) -> list[int]:
+    """The rows with a secret of `__cluster_metadata` under another topic, or none."""
+    value = rows.column("value")
+    has_prefix = pc.or_(*(pc.starts_with(value, prefix) for prefix in SECRET_PREFIXES))
+    is_other = pc.invert(pc.is_in(rows.column("topic"), _TOPICS))
+    may_be = pc.and_(pc.and_(is_other, rows.column("key").is_null()), has_prefix)
+    candidates = pc.indices_nonzero(pc.fill_null(may_be, False))
+    return [row for row in candidates.to_pylist() if is_secret_record(None, value[row].as_py())]
 
 
 def _problem(rows: pa.RecordBatch, row: int, error: DecodeError) -> Problem:
@@ -152,15 +152,6 @@ def decode_internal_record(
         return InternalRecord(control, None, topic == METADATA_TOPIC, error)
     body, has_secret = _decoded_body(read, topic, show_secrets)
     return InternalRecord(read.name, _json(read.version, body), has_secret)
-
-
-def is_secret(value: bytes) -> bool:
-    """Whether a value can be decoded as a record of `__cluster_metadata` with a secret."""
-    try:
-        read = decode_record(METADATA_TOPIC, None, value)
-    except DecodeError:
-        return False
-    return _decoded_body(read, METADATA_TOPIC, False)[1]
 
 
 def _decoded_body(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +13,12 @@ import pytest
 from analysis.browse.message_pane import MessageContent
 from analysis.display.exchange_json import as_json
 from analysis.display.exchange_tree import tree
+from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
 from tests.kafka_bytes import request, text
 
+CAPTURES = Path(__file__).parents[2] / "captures"
 SECRET = b"hunter2-and-more-of-it"
 TAGGED = b"\1\x4d" + bytes([len(SECRET)]) + SECRET
 """A tagged section with a field of a later release."""
@@ -37,11 +41,11 @@ def lines(row: Exchange) -> list[str]:
     return [line.plain for line in tree(row)]
 
 
-def leaks(row: Exchange) -> bool:
+def leaks(row: Exchange, secret: bytes = SECRET) -> bool:
     content = MessageContent.of(row, secrets=False)
     details = [line.plain for n in range(len(content.lines)) for line in content.details(n, 4096)]
     printed = "\n".join((*lines(row), json.dumps(as_json(row)), *details))
-    return any(form in printed for form in (SECRET.decode(), SECRET.hex(), SECRET.hex(" ")))
+    return any(form in printed for form in (secret.decode(), secret.hex(), secret.hex(" ")))
 
 
 def forwarded(inside: bytes) -> bytes:
@@ -124,4 +128,23 @@ def test_bytes_of_kraft_metadata_that_are_not_decoded(
     assert row.explain("response").error is None
     assert not leaks(row)
     other = frame.replace(name, b"_my-own-topic-here")
-    assert leaks(made(**columns, response_frame=other))
+    assert leaks(made(**columns, response_frame=other)) == (not is_compact)
+
+
+def test_kraft_metadata_without_its_name() -> None:
+    """A byte of the name, or of the topic id, is damaged. Kafka's own records and snapshot."""
+    password, topic_id = b"plugin-secret", bytes(15) + b"\1"
+    capture = open_capture(CAPTURES / "kafka-3-logins.pcap.zst")
+    apis = set()
+    for row in capture.exchanges(api=["Fetch", "FetchSnapshot"]):
+        frame = row.response_frame or b""
+        damaged = frame.replace(b"__cluster_meta", b"__cluster_mata").replace(
+            topic_id, b"\x80" + topic_id[1:]
+        )
+        if damaged == frame or password not in frame:
+            continue
+        apis.add(row.api)
+        assert not leaks(replace(row, response_frame=damaged), password)
+        cut = damaged[: damaged.index(password) + len(password)]
+        assert not leaks(replace(row, response_frame=cut), password)
+    assert apis == {"Fetch", "FetchSnapshot"}

@@ -192,9 +192,10 @@ def test_what_cannot_be_read_may_be_a_secret() -> None:
     assert record["value"] == CREDENTIAL[:-1]
 
 
-def test_where_no_topic_is_known_only_secrets_are_hidden() -> None:
-    rows = [row(None, None, each) for each in (CREDENTIAL, b"\1\x0b\0 and so on", b"", None)]
-    rows += [row(None, None, config(b"retention.ms", b"1")), row(None, None, config(b"x", b"1"))]
+@pytest.mark.parametrize("topic", [None, "__cluster_mutadata"])
+def test_where_the_topic_is_not_known_only_secrets_are_hidden(topic: str | None) -> None:
+    rows = [row(topic, None, each) for each in (CREDENTIAL, b"\1\x0b\0 and so on", b"", None)]
+    rows += [row(topic, None, config(b"retention.ms", b"1")), row(topic, None, config(b"x", b"1"))]
     records, problems = decoded(*rows)
     assert [each["value"] == REDACTED for each in records] == [True, *[False] * 4, True]
     assert {each["decoded"] for each in records} == {None}
