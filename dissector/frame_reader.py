@@ -74,7 +74,7 @@ class FrameReader:
         if invalid := [port for port in ports if not 0 < port <= LAST_PORT]:
             raise DissectorError(f"{invalid[0]} is not a port: choose from 1 to {LAST_PORT}")
         self.source = source
-        self._keys = KeyLog(grows=keylog is not None)
+        self._keys = KeyLog(grows=keylog is not None or getattr(source, "expects_secrets", False))
         self._keylog_source = KeyLogSource(getattr(source, "secrets", []), keylog)
         self.streams = Streams(
             ports=ports,

@@ -49,8 +49,10 @@ class FilePosition:
 class GrowingFiles(FileSource):
     """The packets of the files of a stream, batch by batch; may be pickled between two batches."""
 
-    def __init__(self, block_bytes: int) -> None:
+    def __init__(self, block_bytes: int, *, expects_secrets: bool = False) -> None:
+        """`expects_secrets`: whether `secrets` may grow while they are still empty."""
         super().__init__([], block_bytes, TimeRange((), BEFORE_ALL, AFTER_ALL, is_last=False))
+        self.expects_secrets = expects_secrets
         self.latest = BEFORE_ALL
         """The time that the capture has reached; ns."""
         self._positions: dict[str, FilePosition] = {}

@@ -152,7 +152,7 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
     if not done.exists() or done.read_text() != options:  # of a query with other options
         shutil.rmtree(after, ignore_errors=True)
         (after / "rows").mkdir(parents=True)
-        state = _load(before) if start["batch"] else _State(GrowingFiles(plan.block_bytes(request)))
+        state = _load(before) if start["batch"] else _State(_source(request))
         schema = arrow_schema(request.tables[0])
         with pa.parquet.ParquetWriter(after / "rows" / "part.parquet", schema) as file:
             for rows in _rows(request, state, end):
@@ -160,6 +160,11 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
         (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
         done.write_text(options)
     return str(after / "rows")
+
+
+def _source(request: Request) -> GrowingFiles:
+    has_keylog = request.keylog is not None
+    return GrowingFiles(plan.block_bytes(request), expects_secrets=has_keylog)
 
 
 def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBatch]:
