@@ -11,7 +11,14 @@ import numpy as np
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.streams.segments import NO_SEGMENTS, Segments
-from dissector.streams.table import FIRST_TIME, NEVER, ConnectionTable, StreamTable
+from dissector.streams.table import (
+    FIRST_TIME,
+    KAFKA,
+    NEVER,
+    SEARCHING,
+    ConnectionTable,
+    StreamTable,
+)
 
 
 class BlockProblems:
@@ -63,6 +70,17 @@ class BlockProblems:
             "frames", "resync", "no frame was recognised in these bytes", stream, offset, size,
             seen_at=offset + size,
         )  # fmt: skip
+
+    def add_skipped_ends(self, stream_ids: Int64) -> None:
+        """Report skipped bytes of Kafka connections from before the protocol was decided, apart
+        from these streams, which have bytes in this block."""
+        streams = self._streams
+        skipped = streams.state == SEARCHING
+        skipped &= streams.boundary > streams.search_from
+        skipped &= np.repeat(streams.protocol == KAFKA, 2)
+        for stream in np.setdiff1d(np.flatnonzero(skipped), stream_ids).tolist():
+            since, until = int(streams.search_from[stream]), int(streams.boundary[stream])
+            self.add_skipped(stream, since, until - since)
 
     def add_memory(self, streams: Int64, offsets: Int64, sizes: Int64) -> None:
         """Report streams that stop waiting at these positions, because memory is exhausted."""

@@ -40,11 +40,9 @@ from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     ENCRYPTED,
     HEAD,
-    KAFKA,
     LAST_TIME,
     NEW,
     OPEN,
-    SEARCHING,
     UNDECIDED,
     Bools,
     ConnectionTable,
@@ -276,7 +274,7 @@ class Streams:
         self._report_gaps(block_problems, ordered)
         if last:
             self._report_cuts(block_problems)
-            self._report_skipped(block_problems, stream_ids)
+            block_problems.add_skipped_ends(stream_ids)
         ready = ordered.ready
         waits = self._waits(stream_ids, ordered.waiting)
         finished = give_up | self._ended(stream_ids, waits)
@@ -346,17 +344,6 @@ class Streams:
                 # A position before the stream's first byte comes from a damaged packet.
                 offset = at if at >= 0 else None
                 block_problems.add("streams", kind, detail, stream, offset, length, time=time)
-
-    def _report_skipped(self, block_problems: BlockProblems, stream_ids: Int64) -> None:
-        """Report skipped bytes of Kafka connections from before the protocol was decided, if no
-        byte of the stream is carried any more."""
-        streams = self.states
-        skipped = streams.state == SEARCHING
-        skipped &= streams.boundary > streams.search_from
-        skipped &= np.repeat(streams.protocol == KAFKA, 2)
-        for stream in np.setdiff1d(np.flatnonzero(skipped), stream_ids).tolist():
-            since, until = int(streams.search_from[stream]), int(streams.boundary[stream])
-            block_problems.add_skipped(stream, since, until - since)
 
     def _report_cuts(self, block_problems: BlockProblems) -> None:
         """Report each stream with truncated packets once."""

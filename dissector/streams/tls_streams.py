@@ -105,10 +105,11 @@ class TlsStreams:
 
     def feed(self, data: Bytes, segments: Segments, now: int, *, last: bool) -> list[FrameBlock]:
         """The frames that these segments complete. `segments.stream` is the stream, not a slot."""
-        if not len(segments) and not self._sessions:
+        is_end = last and bool(self.facts)
+        if not (len(segments) or self._sessions or is_end):
             return []
         records, problems = self._decrypted(data, segments, now, last)
-        if not (records or problems or self._framer.carry.bytes):
+        if not (records or problems or self._framer.carry.bytes or is_end):
             return []
         return [self._frames(records, problems, last=last)]
 
@@ -215,6 +216,8 @@ class TlsStreams:
         for stream in stream_ids[streams.state[stream_ids] == SEARCHING].tolist():
             since = int(streams.search_from[stream])
             streams.search_from[stream] = block_problems.behind_hole(stream, since)
+        if last:
+            block_problems.add_skipped_ends(stream_ids)
         self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
         return frames
 

@@ -1,0 +1,40 @@
+"""Streams that OpenSSL encrypted: results do not depend on the blocks of packets."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("cryptography", reason="cryptography is not installed")
+
+from dissector.streams import Streams
+from dissector.tls import KeyLog
+from tests.dissector.streams.dialogue import NEWEST, Dialogue, Packet, body_end, dissect, request
+from tests.dissector.tls.tls_made import CLIENT, SERVER, contexts, talk
+
+
+@pytest.fixture(scope="module")
+def late_response(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Packet], bytes]:
+    """A broker's stream ends with bytes that are no response; then the first request is sent."""
+    folder: Path = tmp_path_factory.mktemp("tls")
+    noise = [(SERVER, random.Random(each).randbytes(16_000)) for each in range(20)]
+    requests = [(CLIENT, request(3, 1, number)) for number in range(5)]
+    made = talk(folder, contexts(folder, "TLSv1_3"), noise + requests)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for end, data in made.wire:
+        connection.packet(end, data)
+    return dialogue.packets, made.keys
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 4, 100])
+def test_skipped_bytes_at_the_end_of_a_stream(
+    late_response: tuple[list[Packet], bytes], packets_per_block: int
+) -> None:
+    packets, keys = late_response
+    streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end, keys=KeyLog(keys))
+    cuts = range(packets_per_block, len(packets), packets_per_block)
+    out = dissect(packets, cuts=cuts, streams=streams)
+    assert [len(each) for each in out.messages()] == [5, 0]
+    skipped = [(each.offset, each.bytes) for each in out.problems if each.kind == "resync"]
+    assert skipped == [(0, 320_000)]
