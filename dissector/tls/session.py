@@ -41,6 +41,7 @@ from dissector.tls.record_layer import (
     APPLICATION_DATA,
     CHANGE_CIPHER_SPEC,
     HANDSHAKE,
+    HEADER,
     Arrival,
     RecordReader,
     TlsRecord,
@@ -172,7 +173,7 @@ class TlsSession:
     def give_up(self) -> None:
         """End the session to free memory."""
         side = self._begin_end()
-        self._stop("memory", "the memory budget was used up", side)
+        self._stop("memory", "the memory budget was used up", side, self.waiting)
 
     def _begin_end(self) -> _Side:
         """The end with the most buffered bytes; problems get the time of the last byte."""
@@ -185,16 +186,17 @@ class TlsSession:
         if self._has_failed and not any(each.position for each in self._sides):
             self.is_over = True  # the handshake failed, so that no data follows
         elif waiting and (self._hello is None or self._chosen is None):
-            self._stop_without_hello(side)
+            self._stop_without_hello(side, waiting)
         elif (
             waiting
             and self._hello
             and any(each.epoch == 0 and self._following(each) is None for each in self._sides)
         ):
             random = self._hello.random.hex()
-            self._stop("tls_no_keys", f"the key log has no secret for client random {random}", side)
+            reason = f"the key log has no secret for client random {random}"
+            self._stop("tls_no_keys", reason, side, waiting)
         elif any(each.is_ending and each.reader.size for each in self._sides):
-            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side)
+            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side, waiting)
         else:
             for each in self._sides:
                 self._report_cut(each)
@@ -231,9 +233,12 @@ class TlsSession:
             self.client = side.end
         if side.end == self.client:
             return True
-        other = self._sides[1 - side.end].reader.peek()
+        opposite = self._sides[1 - side.end]
+        other = opposite.reader.peek()
         is_late = _begins_with(record, _SERVER_HELLO) or _begins_with(other, _CLIENT_HELLO)
         if self.client is None and not is_late:
+            if other is not None and other.arrival < record.arrival:
+                self._time, side = other.arrival[0], opposite
             self._stop_without_hello(side)
         return False
 
@@ -383,12 +388,12 @@ class TlsSession:
         side.reader.reject(record)
         side.rejects += 1
         if side.rejects > REJECTS:
-            size = side.reader.size
+            since, end = side.reader.lost_at or 0, record.at + HEADER + len(record.body)
             if side.is_misfit:
-                self._report_lost(side, side.reader.at + size)
+                self._report_lost(side, end)
             else:
                 detail = "too many records do not decrypt: the remaining bytes were skipped"
-                self._add_problem("tls_given_up", detail, side, side.reader.lost_at or 0, size)
+                self._add_problem("tls_given_up", detail, side, since, end - since)
             side.reader.clear()
             side.is_given_up = True
             self.is_over = all(each.is_given_up for each in self._sides)
@@ -475,15 +480,17 @@ class TlsSession:
         elif self._hello is not None:
             self._schedule = Schedule(self._keys, self._hello.random, hello, parts)
 
-    def _stop_without_hello(self, side: _Side) -> None:
+    def _stop_without_hello(self, side: _Side, waiting: int | None = None) -> None:
         """Abandon both ends, as one is not in the capture, or its begin is missing."""
         missing = "ServerHello" if self._hello else "ClientHello"
-        self._stop("tls_no_handshake", f"its {missing} is not in the capture", side)
+        self._stop("tls_no_handshake", f"its {missing} is not in the capture", side, waiting)
 
-    def _stop(self, kind: str, reason: str, side: _Side) -> None:
-        """Abandon both ends; reported if there are keys."""
-        size = sum(each.reader.size for each in self._sides)
-        self._add_problem(kind, f"not decrypted: {reason}", side, side.reader.at, size)
+    def _stop(self, kind: str, reason: str, side: _Side, waiting: int | None = None) -> None:
+        """Abandon both ends; reported if there are keys.
+
+        `waiting`: size of the buffered bytes. None: later bytes of the connection are not buffered.
+        """
+        self._add_problem(kind, f"not decrypted: {reason}", side, side.reader.at, waiting)
         self.is_over = True
         for each in self._sides:
             each.reader.clear()

@@ -499,6 +499,32 @@ def test_why_nothing_is_read(made, folder):
     assert kinds(parts, KeyLog()) == []  # only asked for with secrets
 
 
+@pytest.mark.parametrize("case", ["no_handshake", "malformed", "unsupported", "given_up"])
+def test_problems_do_not_depend_on_how_many_bytes_are_read_at_once(made, folder, case):
+    parts, keys = placed(made.wire), made.keys
+    if case == "no_handshake":
+        parts = parts[next(n for n in range(6, len(parts)) if parts[n][0] == SERVER) :]
+    elif case == "malformed":  # a message of 16 MiB
+        parts[0] = (CLIENT, 0, b"\x16\3\1\0\4\1\xff\xff\xff" + parts[0][2][9:])
+    elif case == "unsupported":
+        old = talk(folder, contexts(folder, "TLSv1_1"), MESSAGES[:4])
+        parts, keys = placed(old.wire), old.keys
+    else:
+        parts[8:] = [(end, at, b"\x17\3\3\0\x30" * (len(data) // 5)) for end, at, data in parts[8:]]
+    problems = []
+    for count in (1, 3, len(parts)):
+        session = TlsSession(KeyLog(keys))
+        for first in range(0, len(parts), count):
+            for number in range(first, min(first + count, len(parts))):
+                end, at, data = parts[number]
+                session.feed(end, at, data, (number, 0, number))
+            session.read()
+        session.read(last=True)
+        problems.append(sorted(session.problems, key=lambda each: each.time))
+    assert {each.kind for each in problems[0]} == {f"tls_{case}"}
+    assert problems[0] == problems[1] == problems[2]
+
+
 @pytest.mark.parametrize(("end", "missing"), [(CLIENT, "ServerHello"), (SERVER, "ClientHello")])
 def test_the_problem_names_the_hello_that_a_capture_of_one_end_lacks(made, end, missing):
     parts = [part for part in placed(made.wire) if part[0] == end]
