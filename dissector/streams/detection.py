@@ -134,11 +134,11 @@ class ProtocolDetector:
         """Decide the protocol of connections by the client's first bytes. `finished`: whether the
         stream of each chain has ended."""
         table, stream, row = self._table, chains.stream, chains.stream >> 1
-        index = np.flatnonzero(
-            (self._streams.protocol[row] == UNDECIDED)
-            & (self._streams.state[stream] == HEAD)
-            & (table.client[row] == stream & 1)
-        )
+        is_head = self._streams.protocol[row] == UNDECIDED
+        is_head &= self._streams.state[stream] == HEAD
+        # If both ends opened the connection, each stream may be that of the client.
+        self._states.advance(stream[is_head & (table.client[row] < 0)], HEAD_LOST)
+        index = np.flatnonzero(is_head & (table.client[row] == stream & 1))
         if not len(index):
             return
         row, stream = row[index], stream[index]

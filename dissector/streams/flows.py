@@ -43,6 +43,7 @@ from dissector.streams.table import (
     LAST_TIME,
     NEVER,
     RST_SEEN,
+    UNDECIDED,
     Bools,
     ConnectionTable,
     StreamTable,
@@ -314,8 +315,8 @@ class FlowTracker:
         table = self._table
         end = pairs.end(packet)
         table.isn[row, end] = block.seq[packet]
-        table.opened[row] = True
         is_syn_ack = block.flags[packet] & ACK != 0
+        self._record_clients(row, end ^ is_syn_ack)
         isn = (block.ack[packet] - np.uint32(1)).astype(np.int64)
         known = table.isn[row, 1 - end]
         differs = np.flatnonzero(is_syn_ack & (known != isn))
@@ -323,7 +324,17 @@ class FlowTracker:
             is_shown = self._shows_syn(block, pairs, packet[differs], known[differs], isn[differs])
             differs = differs[is_shown]
             table.isn[row[differs], 1 - end[differs]] = isn[differs]
-        table.client[row] = end ^ is_syn_ack
+
+    def _record_clients(self, row: Int64, client: Int64) -> None:
+        """Record the clients that SYNs show. If both ends open the connection (RFC 9293, section
+        3.5), its messages, or its ports, decide which end is the client."""
+        table = self._table
+        before = np.where(table.opened[row], table.client[row], client)
+        table.opened[row] = True
+        table.client[row] = client
+        by_both = row[(before != client) | (table.client[row] != client)]
+        is_undecided = self._streams.protocol[by_both] == UNDECIDED
+        table.client[by_both[is_undecided]] = -1
 
     def _shows_syn(
         self, block: PacketBlock, pairs: Pairs, syn_ack: Int64, syn: Int64, acknowledged: Int64

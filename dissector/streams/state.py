@@ -32,7 +32,8 @@ BEGUN, JOINED, HEAD_LOST, IS_KAFKA, IS_TLS, IS_OTHER, FOUND, ALIGNED, BROKEN, CL
 
 BEGUN      the position of the first byte is known: it follows the SYN
 JOINED     the first byte is not in the capture, or cannot be recognised
-HEAD_LOST  the first bytes are lost or damaged, or did not decide the protocol in time
+HEAD_LOST  the first bytes are lost or damaged, or did not decide the protocol in time;
+           or the client is unknown
 IS_KAFKA   the connection carries Kafka; IS_TLS, IS_OTHER: TLS, another protocol
 FOUND      a search found a message
 ALIGNED    a message ends where a segment ends

@@ -504,3 +504,32 @@ def test_a_handshake_lasts_as_long_wherever_a_block_ends(order, gap, expected, h
     ]
     out = dissect(packets, cuts=list(range(1, len(packets))) if has_cuts else [])
     assert out.streams.connections.handshake[0] == expected
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("broker_port", "is_broker_first"), [(9092, False), (9092, True), (2181, False)]
+)
+def test_a_simultaneous_open(
+    packets_per_block: int, broker_port: int, is_broker_first: bool
+) -> None:
+    """RFC 9293, section 3.5. The packets of the broker come first if its clock is behind."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(
+        handshake=False, port=50_000, broker=(ipv4("10.0.0.9"), broker_port)
+    )
+    for flags in (SYN, SYN | ACK):
+        for end in (0, 1):
+            connection.seq[end] = (1000, 5000)[end]
+            connection.packet(end, flags=flags, ack=(5001, 1001)[end] if flags & ACK else 0)
+    for number in range(10, 14):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, bytes(40)))
+    packets = dialogue.packets
+    if is_broker_first:
+        packets = sorted(packets, key=lambda each: each.source != connection.ends[1])
+    cuts = range(packets_per_block, len(packets), packets_per_block)
+    out = dissect(packets, cuts=cuts)
+    assert [len(each) for each in out.messages()] == [4, 4]
+    assert not out.problems
+    assert out.streams.connections.client[0] == 0
