@@ -16,7 +16,7 @@ behind lost ones wait less, which is most of the cost of lost packets."""
 
 CLOCK_SKEW = 5 * SECOND
 """ns of capture time. If the two directions were captured with different clocks, a broker's stream
-may be ahead of its client's by this much."""
+may be ahead of its client's by this much; so may the packets of one of two capture points."""
 
 PATIENCE = 30 * SECOND
 """Longest wait for missing bytes, in ns of capture time. Senders seldom take so long to

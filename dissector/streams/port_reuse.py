@@ -8,7 +8,13 @@ import numpy as np
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
 from dissector.streams import sequence
 from dissector.streams.incarnations import Pairs
-from dissector.streams.limits import GRACE, PATIENCE, REORDER_BYTES, WINDOW_AHEAD, WINDOW_BEHIND
+from dissector.streams.limits import (
+    CLOCK_SKEW,
+    PATIENCE,
+    REORDER_BYTES,
+    WINDOW_AHEAD,
+    WINDOW_BEHIND,
+)
 from dissector.streams.table import (
     FIRST_TIME,
     IGNORED,
@@ -65,8 +71,8 @@ def syns_after_close(
     block: PacketBlock, pairs: Pairs, table: ConnectionTable, packet: Int64
 ) -> Bools:
     """Whether each of these SYNs, in ascending order, begins a connection, whatever its number:
-    behind a close and silence of its pair. A SYN that is sent again, or that a second capture point
-    has, does not come so late. Shape (n,)."""
+    behind a close and silence of its pair. A SYN that is sent again does not come so late, nor does
+    one of a second capture point, whose clock may differ. Shape (n,)."""
     pair = pairs.code(packet)
     is_closed = table.closed[pairs.row] != OPEN
     closing = np.flatnonzero(block.flags & (FIN | RST))
@@ -84,7 +90,7 @@ def syns_after_close(
     )
     time = np.where(before >= 0, block.time[before], table.last_time[pairs.row[pair]])
     is_behind_close = np.where(np.maximum(syn, close) < 0, is_closed[pair], close > syn)
-    follows[index] = is_behind_close & (block.time[packet] - GRACE > time)
+    follows[index] = is_behind_close & (block.time[packet] - CLOCK_SKEW > time)
     return follows
 
 

@@ -198,6 +198,23 @@ def test_a_port_pair_that_is_reused_in_time_wait():
         assert out.messages(1)[0] == [TWO[4:]]
 
 
+@pytest.mark.parametrize("packets_per_block", [1, 5, 100])
+@pytest.mark.parametrize("skew", [500, 1500, 4900])
+def test_two_capture_points_with_different_clocks(packets_per_block, skew):
+    """A connection that is closed before the packets of the second point begin."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(3):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number))
+    connection.fin()
+    packets = dialogue.packets
+    packets += [replace(each, time=each.time + skew * MS) for each in packets]
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    assert out.streams.connections.count == 1
+    assert [len(each) for each in out.messages()] == [3, 3]
+
+
 def test_a_retransmitted_syn_is_the_same_connection():
     dialogue = Dialogue()
     connection = dialogue.connect()
@@ -212,7 +229,7 @@ def test_a_retransmitted_syn_is_the_same_connection():
 @pytest.mark.parametrize("flags", [FIN | ACK, RST | ACK, RST])
 @pytest.mark.parametrize("ends", [(0, 1), (0,)], ids=["both", "client"])
 def test_reuse_with_the_same_initial_sequence_numbers(cuts, flags, ends):
-    """Behind a close and a second of silence. The first SYN is sent again after another second."""
+    """Behind a close and silence. The first SYN is sent again after another second."""
     dialogue = Dialogue()
     for number in range(3):
         connection = dialogue.connect(port=41000)
@@ -223,7 +240,7 @@ def test_reuse_with_the_same_initial_sequence_numbers(cuts, flags, ends):
             connection.client(request(3, 1, 10 * number + each))
             connection.broker(response(10 * number + each))
         connection.packet(0, flags=flags)
-        dialogue.wait(1100)
+        dialogue.wait(5100)
     packets = [each for each in dialogue.packets if (each.source[1] == 9092) in ends]
     out = dissect(packets, cuts=cuts)
     assert out.streams.connections.count == 3
