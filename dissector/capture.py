@@ -191,7 +191,8 @@ class Capture:
         self.paths = tuple(paths)
         """The files, in the given order; ``-`` is standard input."""
         self._open_pipeline = open_pipeline
-        self._unread: Pipeline | None = open_pipeline()
+        self._unread = [open_pipeline()]
+        """A pipeline that was not read yet, if there is one. Shallow copies share the list."""
         self._streams = [path for path in paths if is_stream(path)]
         self._passes: list[Generator[Any]] = []
         """Passes that have started and not ended."""
@@ -273,9 +274,8 @@ class Capture:
     def close(self) -> None:
         """Close all files. A started pass ends with CaptureError, and no pass can start."""
         self._is_closed = True
-        if self._unread is not None:
-            self._unread.close()
-            self._unread = None
+        while self._unread:
+            self._unread.pop().close()
         for rows in self._passes:
             rows.close()
 
@@ -328,11 +328,12 @@ class Capture:
     def _pipeline(self) -> Pipeline:
         """A pipeline that was not read yet."""
         self._check_open()
-        pipeline, self._unread = self._unread, None
-        if pipeline is None and self._streams:
+        if self._unread:
+            return self._unread.pop()
+        if self._streams:
             name = input_name(self._streams[0])
             raise CaptureError(f"{name} cannot be read again: request all tables at once")
-        return pipeline or self._open_pipeline()
+        return self._open_pipeline()
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import subprocess
 import sys
@@ -228,3 +229,9 @@ def test_the_module_lists_what_it_has() -> None:
     assert all(value.__doc__ for value in values.values())
     with pytest.raises(AttributeError, match="nonsense"):
         dissector.nonsense  # noqa: B018
+
+
+def test_shallow_copies_are_read_one_by_one() -> None:
+    capture = open_capture(CAPTURE)
+    for each in (copy.copy(capture), capture, copy.copy(capture)):
+        assert PASSES["tables"](each) == EXCHANGES
