@@ -167,8 +167,8 @@ def test_a_transaction_that_began_before_the_capture_and_is_read() -> None:
     tables: Any = dict(capture("kafka-4-stuck", DIAGNOSIS_TABLES))
     tables["transactions"] = tables["transactions"][:0]
     tables["batches"] = tables["batches"].query("api == 'Fetch'")
-    found = diagnose(tables, thresholds={"stuck_transactions.open_ms": 1000})
-    (sentence,) = found.query("rule == 'stuck_transactions'")["sentence"]
+    findings = diagnose(tables, thresholds={"stuck_transactions.open_ms": 1000})
+    (sentence,) = findings.query("rule == 'stuck_transactions'")["sentence"]
     assert sentence == (
         "A transaction that began before the capture holds back partition 0 of topic `ledger`"
     )
