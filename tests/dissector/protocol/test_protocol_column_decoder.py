@@ -77,7 +77,7 @@ def values_by_explaining(explanation: Explanation) -> dict[str, Any]:
     return {
         event.path: comparable(event.type, event.value)
         for event in explanation.events
-        if event.roles and not event.type.startswith(("[", "{"))
+        if ROLES.keys() & {*event.roles} and not event.type.startswith(("[", "{"))
     }
 
 
