@@ -49,8 +49,9 @@ def test_an_empty_capture(tmp_path: Path) -> None:
 
 def test_findings_about_a_capture_of_refused_connections(made: Make, tmp_path: Path) -> None:
     refused = connection(
-        protocol="unknown", client_bytes=0, broker_bytes=0, closed="rst", handshake_rtt_ms=None
-    )
+        protocol="unknown", client_packets=1, broker_packets=1, client_bytes=0, broker_bytes=0,
+        closed="rst", handshake_rtt_ms=None,
+    )  # fmt: skip
     made(exchanges=[], connections=[refused] * 3)
     page = report(tmp_path / "x.html", "x.pcap").read_text()
     assert "10.0.0.9:9092 refuses connections" in page
