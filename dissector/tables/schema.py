@@ -494,7 +494,7 @@ PROBLEMS = Table(
         TableColumn("kind", TEXT, "short fixed name, such as lost_bytes"),
         TableColumn("detail", TEXT, "description in one sentence"),
         TableColumn("offset", pa.int64(), "byte offset in the file, the stream or the message"),
-        TableColumn("bytes", pa.int64(), "number of affected bytes", "bytes"),
+        TableColumn("bytes", pa.int64(), "number of affected bytes; null if not known", "bytes"),
         TableColumn(
             "count", pa.int64(), "number of packets that the row represents; 1 for other problems"
         ),
