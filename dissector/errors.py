@@ -76,6 +76,6 @@ def did_you_mean(name: object, names: Iterable[str]) -> str:
 
 def reason(error: OSError) -> str:
     """The reason of an error, without the file's name, which is all that fsspec may report."""
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, FileNotFoundError) and error.strerror is None:
         return os.strerror(ENOENT)
     return error.strerror or str(error)
