@@ -1,4 +1,4 @@
-"""What the modules of a package declare, one each: answers, and rules of `diagnose`."""
+"""Declarations of the modules of a package, one per module: answers, and rules of `diagnose`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ T = TypeVar("T")
 
 
 class Declarations(Mapping[str, T]):
-    """By name of their module, in order of their `place`. Modules are imported when needed."""
+    """Declarations by the name of their module, ordered by `place`. Modules are imported when they
+    are needed."""
 
     def __init__(self, package: str, path: Iterable[str], declared: Mapping[str, T]) -> None:
-        """`declared`: gets what a module declares when the module is imported."""
+        """`declared`: each module adds its declaration to it when it is imported."""
         self._package = package
         self._path = path
         self._declared = declared

@@ -2,13 +2,14 @@
 
 A host without a listener on the port resets a connection attempt: the broker is down, or the client
 has a wrong address. Without any reply, the host is down or a firewall drops the packets. Clients
-repeat both without an error for their user until a timeout.
+retry in both cases, and report no error until a timeout.
 
 Endpoints are those with a port that a Kafka connection of the capture uses, or an endpoint in
-`brokers`; all endpoints if the capture has no Kafka connection. A health check or a scan that
-resets the connection after SYN and SYN/ACK sends one packet more than it gets: it did not fail. If
-the capture lacks one direction of connections that were opened in it, a missing reply proves
-nothing. A connection of before, without a reply, does not: its broker may be down.
+`brokers`; all endpoints if the capture has no Kafka connection. A health check or a scan may reset
+the connection after SYN and SYN/ACK. It sends one packet more than it receives, and did not fail.
+
+A missing reply proves nothing if the capture has one direction only of connections that begin in
+it. Connections that began earlier do not show this: their broker may be down.
 """
 
 from __future__ import annotations
