@@ -100,7 +100,7 @@ class GrowingFiles(FileSource):
         new = records.number > state.packets
         problems = [p for p in records.problems if (p.offset or 0) >= state.offset]
         return replace(
-            records, columns=records.columns.take(new.nonzero()[0]), number=records.number[new],
+            records, columns=records.columns[new.nonzero()[0]], number=records.number[new],
             problems=problems,
         )  # fmt: skip
 

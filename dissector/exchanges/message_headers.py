@@ -9,7 +9,6 @@ of the captured bytes.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 
 import numpy as np
@@ -18,7 +17,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
-from dissector.packets.block import Int64
+from dissector.packets.block import Int64, ParallelArrays
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION
@@ -37,7 +36,7 @@ VERSIONS = 1 << 7
 
 
 @arrays
-class MessageHeaders:
+class MessageHeaders(ParallelArrays):
     """n frames of one direction, in stream order; int64 arrays of shape (n,)."""
 
     connection: Int64
@@ -62,21 +61,6 @@ class MessageHeaders:
     run: Int64
     """As in `FrameBlock`."""
 
-    def __len__(self) -> int:
-        return len(self.time)
-
-    def __getitem__(self, index: Int64) -> MessageHeaders:
-        return MessageHeaders(*(getattr(self, each.name).take(index) for each in fields(self)))
-
-    def __add__(self, other: MessageHeaders) -> MessageHeaders:
-        if not len(other):
-            return self
-        columns = (
-            np.concatenate([getattr(self, each.name), getattr(other, each.name)])
-            for each in fields(self)
-        )
-        return MessageHeaders(*columns)
-
     @property
     def whole(self) -> NDArray[np.bool_]:
         """Frames without missing bytes."""
@@ -84,7 +68,7 @@ class MessageHeaders:
         return whole
 
 
-EMPTY = MessageHeaders(*(np.zeros(0, np.int64) for _ in fields(MessageHeaders)))
+EMPTY = MessageHeaders.empty()
 
 
 def spaces_of(frames: FrameBlock) -> list[ByteView]:

@@ -6,14 +6,13 @@ The columns of requests and responses that matching reads are declared here, too
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
-from typing import NamedTuple, Self, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays
-from dissector.packets.block import Int64
+from dissector.packets.block import Int64, ParallelArrays
 from dissector.streams.table import Bools
 
 Floats = NDArray[np.float64]
@@ -36,7 +35,7 @@ so that the work is linear wherever the first mismatch is."""
 
 
 @arrays
-class _Messages:
+class _Messages(ParallelArrays):
     """n messages of one direction, those of a connection in stream order; arrays of shape (n,)."""
 
     key: Int64
@@ -49,12 +48,6 @@ class _Messages:
     """ns, end of a request or start of a response."""
     size: Int64
     """Bytes, including the 4-byte length."""
-
-    def __len__(self) -> int:
-        return len(self.key)
-
-    def __getitem__(self, index: Int64) -> Self:
-        return type(self)(*(getattr(self, each.name)[index] for each in fields(self)))
 
 
 @arrays

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays, value
-from dissector.packets.block import PAD, Bytes, Int32, Int64
+from dissector.packets.block import PAD, Bytes, Int32, Int64, ParallelArrays
 from dissector.problems import Problem
 
 PACKET_LIMIT = 1 << 18
@@ -71,7 +71,7 @@ def first_record(begin: int, end: int, records: Callable[[int, int], Int64]) -> 
 
 
 @arrays
-class PacketColumns:
+class PacketColumns(ParallelArrays):
     """Packets in the order of the file, as arrays of shape (n,)."""
 
     start: Int64
@@ -87,26 +87,8 @@ class PacketColumns:
     interface: Int32
     """Index into the interfaces of the file or capture; -1 if unknown."""
 
-    def take(self, rows: Int64 | slice) -> PacketColumns:
-        """These packets."""
-        return PacketColumns(*(getattr(self, name)[rows] for name in _DTYPES))
 
-    @classmethod
-    def join(cls, parts: list[PacketColumns]) -> PacketColumns:
-        """The packets of all parts, one after the other."""
-        if len(parts) == 1:
-            return parts[0]
-        joined = (
-            np.concatenate([np.empty(0, dtype), *(getattr(part, name) for part in parts)])
-            for name, dtype in _DTYPES.items()
-        )
-        return cls(*joined)
-
-
-_DTYPES = {
-    "start": "i8", "captured": "i8", "length": "i8", "time": "i8", "link": "i4", "interface": "i4",
-}  # fmt: skip
-"""The fields of `PacketColumns`, in their order."""
+NO_PACKETS = PacketColumns(*np.zeros((4, 0), np.int64), *np.zeros((2, 0), np.int32))
 
 
 @value
@@ -340,7 +322,7 @@ class CaptureReader:
                 if position is None or self._damages == DAMAGE_LIMIT:
                     # A record may begin in the last bytes; the next bytes will show it.
                     at = max(at, end - SEARCH_OVERLAP)
-                    return PacketColumns.join(parts), problems, at
+                    return PacketColumns.joined(parts or [NO_PACKETS]), problems, at
                 if parts:  # the last packet ends here: its own length was damaged
                     last = parts[-1]
                     last.captured[-1] = min(last.captured[-1], position - last.start[-1])
@@ -355,12 +337,12 @@ class CaptureReader:
             if scan.is_broken:
                 self._lost_at = base + scan.stop
             elif scan.stop == end:
-                return PacketColumns.join(parts), problems, end
+                return PacketColumns.joined(parts or [NO_PACKETS]), problems, end
             elif scan.stop == at:
                 # At the end of a file, a record that extends beyond it is either the truncated
                 # last record, or a record with a damaged length and others after it.
                 if not final or self.form.search(data, search, end, final=True) is None:
-                    return PacketColumns.join(parts), problems, at
+                    return PacketColumns.joined(parts or [NO_PACKETS]), problems, at
                 self._lost_at = base + at
             at = scan.stop
 

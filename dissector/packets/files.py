@@ -34,6 +34,7 @@ from dissector.arrays import value
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
 from dissector.packets.capture_reader import (
+    NO_PACKETS,
     CaptureFormat,
     CaptureReader,
     Interface,
@@ -133,7 +134,7 @@ class Lane:
             records = replace(records, bytes_read=size)
         self.is_over = end < len(order)
         if begin == end:
-            empty = records.columns.take(slice(0))
+            empty = NO_PACKETS
             return replace(records, columns=empty, number=records.number[:0])
         self.records, self.order, self.done, self.is_fresh = records, order[:end], begin, True
         return records
@@ -449,7 +450,7 @@ class _RecordRange:
         """Copy the bytes to position `at` of `data`. Returns the packets there, and their end."""
         columns = self.records.columns
         if not self.is_whole:
-            columns = columns.take(self.rows)
+            columns = columns[self.rows]
         # Packets have the same order in the data.
         start, captured = columns.start, columns.captured
         first, end = int(start[0]), int(start[-1] + captured[-1])
@@ -483,10 +484,10 @@ def _merge(parts: list[_RecordRange], reserve: int, memory: Memory) -> tuple[Pac
         [np.empty(0, np.int64), *(part.records.number[part.rows] for part in parts)]
     )
     time = np.concatenate([np.empty(0, np.int64), *(part.times[part.rows] for part in parts)])
-    joined = PacketColumns.join(columns)
+    joined = PacketColumns.joined(columns or [NO_PACKETS])
     if (time[1:] < time[:-1]).any():
         order = np.argsort(time, kind="stable")
-        joined, number, capture = joined.take(order), number[order], capture[order]
+        joined, number, capture = joined[order], number[order], capture[order]
     records = PacketRecords(
         data=data,
         reserve=reserve,

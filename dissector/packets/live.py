@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.af_packet import PacketRing
 from dissector.packets.block import PAD, Bytes, PacketBlock
-from dissector.packets.capture_reader import Memory, PacketColumns, PacketRecords
+from dissector.packets.capture_reader import NO_PACKETS, Memory, PacketColumns, PacketRecords
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
 from dissector.packets.live_input import LiveInput, LivePackets
@@ -123,7 +123,7 @@ class LiveSource:
         capture = np.concatenate([np.zeros(0, np.int32), *captures])
         if len({index for index, _ in taken}) > 1:
             order = np.argsort(columns.time, kind="stable")
-            columns = columns.take(order)
+            columns = columns[order]
             capture = capture[order]
         number = self._packets + 1 + np.arange(len(columns.time))
         self._packets += len(number)
@@ -144,7 +144,7 @@ class LiveSource:
             data[at : at + len(piece.data)] = piece.data
             columns.append(replace(piece.columns, start=piece.columns.start + at))
             at += len(piece.data)
-        return data, PacketColumns.join(columns)
+        return data, PacketColumns.joined(columns or [NO_PACKETS])
 
     def _watched(self) -> list[Problem]:
         """Problems of the inputs, reported at most once per TICK."""

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.packets.capture_reader import (
+    NO_PACKETS,
     PACKET_LIMIT,
     Interface,
     PacketColumns,
@@ -73,7 +74,6 @@ _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 COMMENT = 1  # option of all blocks
 RESOLUTION, OFFSET = 9, 14  # options of an interface
 _MICROSECONDS = 6
-_NOTHING = PacketColumns.join([])
 
 
 class Pcapng:
@@ -146,20 +146,20 @@ class Pcapng:
     def _scan_section(self, data: memoryview, begin: int) -> ScanResult:
         """Scan only a section header: the next blocks have its byte order."""
         if len(data) < self.HEADER_BYTES:
-            return ScanResult(_NOTHING, begin, begin + 4)
+            return ScanResult(NO_PACKETS, begin, begin + 4)
         order = _ORDERS.get(bytes(data[8:12]))
         size = struct.unpack_from(f"{order or '<'}I", data, 4)[0]
         if not order or not self.HEADER_BYTES <= size <= BLOCK_LIMIT or not self._sections_left:
-            return ScanResult(_NOTHING, begin, begin + 4, is_broken=True)
+            return ScanResult(NO_PACKETS, begin, begin + 4, is_broken=True)
         if size + -size % 4 > len(data):
-            return ScanResult(_NOTHING, begin, begin + 4)
+            return ScanResult(NO_PACKETS, begin, begin + 4)
         self._sections_left -= 1
         self._begin_section(order)
         end = begin + size + -size % 4
         for code, value in read_options(bytes(data[24 : size - 4]), order):
             if code == COMMENT and len(self.comments) < COMMENT_LIMIT:
                 self.comments.append(value.decode(errors="replace"))
-        return ScanResult(_NOTHING, end, end)
+        return ScanResult(NO_PACKETS, end, end)
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         if not self._sections_left:
@@ -231,7 +231,7 @@ class Pcapng:
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
         if not (detailed | simple).any():
-            return _NOTHING, []
+            return NO_PACKETS, []
         short = detailed & (size < 32)
         detailed &= ~short
         # An interface must be described before the packets that name it.
@@ -241,7 +241,7 @@ class Pcapng:
             parts = [columns, self._read_simple(data, at[simple], size[simple])]
             detail = "without a time: each has that of the packet before it, or that of 1970"
             problems.append(_problem("no_time", int(simple.sum()), detail))
-            columns = self._in_order(PacketColumns.join(parts), len(columns.start))
+            columns = self._in_order(PacketColumns.joined(parts), len(columns.start))
         if len(columns.time):
             self._time = int(columns.time[-1])
         if short.any():
@@ -309,7 +309,7 @@ class Pcapng:
         order = np.argsort(columns.start)
         giver = np.maximum.accumulate(np.where(order < timed, np.arange(len(order)), -1))
         time = np.where(giver < 0, self._time, columns.time[order][giver])
-        return replace(columns.take(order), time=time)
+        return replace(columns[order], time=time)
 
     def _add_interface(self, block: bytes) -> None:
         self._described += 1

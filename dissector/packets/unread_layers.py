@@ -154,7 +154,7 @@ def labels(records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]) ->
 
     `layers`: the readers of headers. They read the headers again to determine the last one.
     """
-    suspects = replace(records, columns=records.columns.take(rows), number=records.number[rows])
+    suspects = replace(records, columns=records.columns[rows], number=records.number[rows])
     packets = Packets(suspects)
     last_layers = {
         index: Label("link type", int(suspects.columns.link[index]))

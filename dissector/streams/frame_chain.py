@@ -9,14 +9,14 @@ hole over a size, or an impossible size, breaks it; then `resync` searches for t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import field, fields
+from collections.abc import Callable
+from dataclasses import field
 
 import numpy as np
 
 from dissector import _native
 from dissector.arrays import arrays, mutable
-from dissector.packets.block import Bytes, Int64
+from dissector.packets.block import Bytes, Int64, ParallelArrays
 from dissector.streams.byteview import ByteView, copy_ranges
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments
@@ -31,7 +31,7 @@ NO_GAP = 1 << 62
 
 
 @arrays
-class ChainFrames:
+class ChainFrames(ParallelArrays):
     """n frames; int64 arrays of shape (n,)."""
 
     start: Int64
@@ -46,21 +46,6 @@ class ChainFrames:
     """The next 4 bytes: the correlation id of a request."""
     third: Int64
     """The next 2 bytes: the length of the client id of a request."""
-
-    @classmethod
-    def joined(cls, parts: Sequence[ChainFrames]) -> ChainFrames:
-        """The frames of all parts, in order of address. Each part has this order."""
-        if len(parts) == 1:
-            return parts[0]
-        columns = [[getattr(each, name.name) for each in parts] for name in fields(cls)]
-        start, *others = (np.concatenate([*each, np.zeros(0, np.int64)]) for each in columns)
-        order = np.argsort(start, kind="stable")
-        return cls(start.take(order), *(each.take(order) for each in others))
-
-    def where(self, mask: Bools) -> ChainFrames:
-        """The frames that the mask selects."""
-        index = np.flatnonzero(mask)
-        return ChainFrames(*(getattr(self, each.name).take(index) for each in fields(self)))
 
 
 @mutable

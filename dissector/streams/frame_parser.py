@@ -129,7 +129,7 @@ class FrameParser:
                 kept[low + np.searchsorted(frames.start[low:high], drop) : high] = False
                 ended[each], behind[each] = WHOLE, -1
                 resumed += [each] * goes_on
-        self._chain_frames.append(frames if kept.all() else frames.where(kept))
+        self._chain_frames.append(frames[kept])
         streams.boundary[stream] = chains.position_of(index, at)
         streams.frame_end[stream] = np.where(behind < 0, NEVER, chains.position_of(index, behind))
         streams.check_from[stream] = streams.boundary[stream] + FIRST_CHECK
@@ -226,9 +226,12 @@ class FrameParser:
     def _record_ids(self) -> None:
         """Record the correlation ids of the frames that were found since the last call."""
         new, self._recorded_count = self._recorded_count, len(self._chain_frames)
-        frames = ChainFrames.joined(self._chain_frames[new:])
-        if not len(frames.start):
+        parts = self._chain_frames[new:]
+        frames = ChainFrames.joined(parts or [ChainFrames.empty()])
+        if not len(frames):
             return
+        if len(parts) > 1:
+            frames = frames[np.argsort(frames.start, kind="stable")]
         self._record_requests(frames)
         stream, slot = self._chains.stream_ids, self._chains.pieces.stream
         is_broker = self._table.client[stream >> 1] == 1 - (stream & 1)

@@ -21,7 +21,7 @@ import numpy as np
 
 from dissector import _native
 from dissector.arrays import arrays
-from dissector.packets.block import ACK, Int64, PacketBlock
+from dissector.packets.block import ACK, Int64, PacketBlock, ParallelArrays
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
 from dissector.streams.limits import (
@@ -62,7 +62,7 @@ _LENGTH, _SPAN, _HELD, _FRONT, _ARRIVAL, _LATE, _COLUMNS = 2, 3, 5, 10, 11, 12, 
 
 
 @arrays
-class Gaps:
+class Gaps(ParallelArrays):
     """Missing or stray bytes of streams; int64 arrays of shape (n,)."""
 
     stream: Int64
@@ -72,12 +72,8 @@ class Gaps:
     time: Int64
     """ns; arrival of the segment behind missing bytes, or of the stray segment."""
 
-    def __add__(self, other: Gaps) -> Gaps:
-        names = [each.name for each in fields(self)]
-        return Gaps(*(np.append(getattr(self, name), getattr(other, name)) for name in names))
 
-
-NO_GAPS = Gaps(*(np.zeros(0, np.int64) for _ in range(4)))
+NO_GAPS = Gaps.empty()
 
 
 @arrays

@@ -5,13 +5,12 @@ Also arithmetic over all streams at once: `stream_base` gives each stream a rang
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dissector.arrays import arrays
-from dissector.packets.block import Int64
+from dissector.packets.block import Int64, ParallelArrays
 
 BLOCK = -1
 """`held` of a segment that is not carried: it arrived in this block."""
@@ -25,7 +24,7 @@ POSITION_LIMIT = 1 << POSITION_BITS
 
 
 @arrays
-class Segments:
+class Segments(ParallelArrays):
     """n segments; int64 arrays of shape (n,)."""
 
     stream: Int64
@@ -50,26 +49,6 @@ class Segments:
     front: Int64
     """Bytes that were removed from its front: what a sender sends as a segment begins before."""
 
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def __getitem__(self, index: NDArray[np.integer] | NDArray[np.bool_]) -> Segments:
-        if index.dtype == np.bool_:
-            if index.all():
-                return self
-            index = np.flatnonzero(index)
-        return Segments(*(getattr(self, each.name).take(index) for each in fields(self)))
-
-    def __add__(self, other: Segments) -> Segments:
-        if not len(self) or not len(other):
-            return self if len(self) else other
-        return Segments(
-            *(
-                np.concatenate([getattr(self, each.name), getattr(other, each.name)])
-                for each in fields(self)
-            )
-        )
-
     def trimmed(self, front: Int64, span: Int64) -> Segments:
         """Without the first `front` bytes, and with at most `span` bytes from there on."""
         captured = np.minimum(front, self.length)
@@ -84,7 +63,7 @@ class Segments:
         )
 
 
-NO_SEGMENTS = Segments(*(np.zeros(0, np.int64) for _ in fields(Segments)))
+NO_SEGMENTS = Segments.empty()
 
 
 def stream_base(stream: Int64) -> Int64:
