@@ -126,31 +126,24 @@ class Correlator:
         ).select(connections)  # fmt: skip
 
     def put(self, rows: Int64, states: ExchangeStates) -> RequestIds:
-        """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+        """Set the state of connections. `rows`: the row of each one.
 
         Returns the new running numbers of the pending requests.
         """
         self._grow(int(rows.max(initial=-1)) + 1)
-        kept = rows >= 0
-        self._counts[rows[kept]] = states.counts[kept]
-        self._matcher.put(rows[kept], (states.matching[0][kept], states.matching[1][kept]))
+        self._counts[rows] = states.counts
+        self._matcher.put(rows, states.matching)
         self._tokens.put(rows, states.tokens)
-        index = np.flatnonzero(rows[states.responses.connection] >= 0)
-        moved = states.responses[index]
-        moved = replace(moved, connection=rows[moved.connection])
+        moved = replace(states.responses, connection=rows[states.responses.connection])
         self._pending_responses = self._pending_responses + moved
-        self._pending_frames = [
-            *self._pending_frames, *(states.frames[each] for each in index.tolist())
-        ]  # fmt: skip
-        answers = states.answers.copy()
-        answers[0] = rows[answers[0]]
-        self._answers = np.hstack([self._answers, answers.compress(answers[0] >= 0, axis=1)])
+        self._pending_frames = [*self._pending_frames, *states.frames]
+        answers = np.stack([rows[states.answers[0]], *states.answers[1:]])
+        self._answers = np.hstack([self._answers, answers])
         return self._put_requests(rows, states.requests)
 
     def _put_requests(self, rows: Int64, requests: pa.Table | None) -> RequestIds:
         if requests is None:
             return RequestIds(np.zeros(0, np.int64), np.zeros(0, np.int64))
-        requests = requests.filter(pa.array(rows[int_column(requests, "connection")] >= 0))
         connection, key = rows[int_column(requests, "connection")], int_column(requests, "key")
         old, ids = int_column(requests, "id"), self._count + np.arange(len(requests))
         self._count += len(requests)

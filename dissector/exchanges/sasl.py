@@ -47,9 +47,8 @@ class SaslTokens:
             self.by_connection.pop(each, None)
 
     def put(self, rows: Int64, taken: Mapping[int, Tokens]) -> None:
-        """Add the state of connections. `rows`: the row of each one, -1: leave it out."""
+        """Add the state of connections. `rows`: the row of each one."""
         self.by_connection |= {int(rows[index]): tokens for index, tokens in taken.items()}
-        self.by_connection.pop(-1, None)
 
     def requests(
         self, connection: Int64, api_key: Int64, version: Int64, known: NDArray[np.bool_],

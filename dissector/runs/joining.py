@@ -34,7 +34,7 @@ from dissector.runs.states import (
     join,
     put,
     shift_packets,
-    take_border,
+    take,
 )
 from dissector.runs.worker import Border, RunResult
 from dissector.streams.limits import GRACE, PATIENCE
@@ -210,7 +210,7 @@ class Joiner:
         present = self._streams.flows.index.find(keys)
         goes_on = np.flatnonzero((present >= 0) & ~np.isin(keys, verdict.again))
         goes_on = goes_on[is_normal(self._table, self._streams.states, present[goes_on])]
-        left = take_border(self._reader, self._builder, present[goes_on])
+        left = take(self._reader, self._builder, present[goes_on], with_history=False)
         states = border.states.select(goes_on)
         same = np.flatnonzero(continues(left, states, result.reserved[index[goes_on]]))
         goes_on = goes_on[same]

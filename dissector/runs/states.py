@@ -63,9 +63,6 @@ _REQUEST: Final = (
 """Columns that identify a pending request, and its state."""
 
 
-NO_STATS: Final = MessageStats(np.zeros((2, 0), np.int64), {})
-
-
 @mutable
 class States:
     """The state of n connections, numbered from 0."""
@@ -75,13 +72,12 @@ class States:
     stats: MessageStats
 
     def select(self, index: Int64) -> States:
-        """The state of the connections at `index`, which ascends.
-
-        Only for states at a border, which have no `stats` (`take_border`).
-        """
+        """The state of the connections at `index`, which ascends."""
         if len(index) == len(self.table["client"]):
             return self
-        return States(self.streams.select(index), self.exchanges.select(index), NO_STATS)
+        return States(
+            self.streams.select(index), self.exchanges.select(index), self.stats.select(index)
+        )
 
     @property
     def table(self) -> dict[str, NDArray[Any]]:
@@ -89,24 +85,25 @@ class States:
         return self.streams.connections
 
 
-def take(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
-    """The state of these connections."""
-    return States(
-        reader.streams.take(rows), builder.correlator.take(rows), builder.connections.take(rows)
-    )
-
-
-def take_border(reader: FrameReader, builder: TableBuilder, rows: Int64) -> States:
-    """The same, without what is neither compared nor joined."""
-    streams = reader.streams.take(rows, with_history=False)
-    return States(streams, builder.correlator.take(rows), NO_STATS)
+def take(
+    reader: FrameReader, builder: TableBuilder, rows: Int64, *, with_history: bool = True
+) -> States:
+    """The state of these connections. `with_history`: see `Streams.take`; a comparison of states
+    does not need it."""
+    streams = reader.streams.take(rows, with_history=with_history)
+    return States(streams, builder.correlator.take(rows), builder.connections.take(rows))
 
 
 def put(
     reader: FrameReader, builder: TableBuilder, rows: Int64, states: States,
     waiting: dict[str, Any], row_of: Int64,
 ) -> None:  # fmt: skip
-    """Set the state of connections. `waiting`, `row_of`: see `TableBuilder.put`."""
+    """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+
+    `waiting`, `row_of`: see `TableBuilder.put`.
+    """
+    kept = np.flatnonzero(rows >= 0)
+    rows, states = rows[kept], states.select(kept)
     reader.streams.put(rows, states.streams)
     builder.put(rows, states.exchanges, waiting, row_of)
     builder.connections.put(rows, states.stats)

@@ -27,7 +27,7 @@ from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
-from dissector.runs.states import COUNTS, States, is_normal, put, take, take_border
+from dissector.runs.states import COUNTS, States, is_normal, put, take
 from dissector.streams.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
@@ -148,7 +148,8 @@ class Learner:
         if not len(before):
             return None
         _clear(*self._stages)
-        border, states = take_border(*self._stages, before), take(*self._stages, before)
+        border = take(*self._stages, before, with_history=False)
+        states = take(*self._stages, before)
         table = reader.streams.connections
         rows = table.count + np.arange(len(before))
         row_of = np.full(int(before.max()) + 1, NEVER)
@@ -252,7 +253,7 @@ def dissect(
     reader.streams.remove(others)
     builder.remove(others)
     _clear(reader, builder)
-    border = Border(rows, take_border(reader, builder, rows))
+    border = Border(rows, take(reader, builder, rows, with_history=False))
     reader.streams.brokers.clear()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.detector.servers(rows)})
     brokers_before = set(reader.streams.brokers)

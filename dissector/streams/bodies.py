@@ -18,8 +18,8 @@ import numpy as np
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.packets.block import Int32, Int64
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.rows import places, streams_of
-from dissector.streams.table import Bools, ConnectionTable
+from dissector.streams.rows import places
+from dissector.streams.table import Bools, ConnectionTable, streams_at
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
 """Returns where the body of a message ends, counted from the first byte behind the size.
@@ -109,14 +109,14 @@ class RequestLog:
         """Stream, correlation id and kind of the requests of these connections. Streams are
         numbered like `rows`."""
         keys = np.concatenate([np.zeros(0, np.int64), *(self._keys if len(rows) else ())])
-        index, place = places(keys >> 33, rows)
-        keys, kinds = keys[index], np.concatenate([np.zeros(0, np.int32), *self._kinds])[index]
-        return 2 * place + (keys >> 32 & 1), keys & 0xFFFFFFFF, kinds
+        index, stream = places(keys >> 32, streams_at(rows))
+        kinds = np.concatenate([np.zeros(0, np.int32), *self._kinds])[index]
+        return stream, keys[index] & 0xFFFFFFFF, kinds
 
     def put(self, rows: Int64, taken: tuple[Int64, Int64, Int32]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
-        stream, correlation, kind = (column[rows[taken[0] >> 1] >= 0] for column in taken)
-        self.add(key_of(streams_of(rows, stream), correlation), kind)
+        """Add what `take` returned. `rows`: the row of each connection."""
+        stream, correlation, kind = taken
+        self.add(key_of(streams_at(rows)[stream], correlation), kind)
 
 
 def key_of(stream: Int64, correlation: Int64) -> Int64:

@@ -14,9 +14,9 @@ import numpy as np
 
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.chunks import Chunks
-from dissector.streams.rows import places, streams_of
+from dissector.streams.rows import places
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, NOT_LOADED, Segments, last_of_each
-from dissector.streams.table import Bools
+from dissector.streams.table import Bools, streams_at
 
 _PARTS: Final = 1000
 """Segments that would be joined with the previous one, if their bytes were in order. If there are
@@ -64,18 +64,17 @@ class CarryBuffer:
     def take(self, rows: Int64) -> tuple[Segments, Bytes]:
         """The carried segments of these connections, numbered like `rows`, and their bytes.
         `source`: the offset in these bytes."""
-        index, place = places(self.segments.stream >> 1, rows)
+        index, stream = places(self.segments.stream, streams_at(rows))
         chosen = self.segments[index]
         data = np.empty(int(chosen.length.sum()), np.uint8)
         chosen, _ = self.load(data, len(data), chosen)
-        return replace(chosen, stream=2 * place + (chosen.stream & 1)), data
+        return replace(chosen, stream=stream), data
 
     def put(self, rows: Int64, taken: tuple[Segments, Bytes]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        """Add what `take` returned. `rows`: the row of each connection."""
         segments, data = taken
-        segments = segments[rows[segments.stream >> 1] >= 0]
         held = self._chunks.add(data, segments.source, segments.length)
-        segments = replace(segments, stream=streams_of(rows, segments.stream), held=held)
+        segments = replace(segments, stream=streams_at(rows)[segments.stream], held=held)
         both = self.segments + segments
         self._keep(both[np.lexsort((both.at, both.stream))])
 

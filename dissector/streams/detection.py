@@ -115,10 +115,9 @@ class ProtocolDetector:
         return chosen(self._rejected, streams_at(rows))
 
     def put(self, rows: Int64, rejected: Mapping[int, set[int]]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
-        for stream, positions in rejected.items():
-            if (row := int(rows[stream >> 1])) >= 0:
-                self._rejected[2 * row + (stream & 1)] = positions
+        """Add what `take` returned. `rows`: the row of each connection."""
+        streams = streams_at(rows).tolist()
+        self._rejected |= {streams[index]: places for index, places in rejected.items()}
 
     # Connections
 

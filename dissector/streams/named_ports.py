@@ -73,9 +73,8 @@ class NamedPorts:
         return chosen(self._first, rows)
 
     def put(self, rows: Int64, taken: Mapping[int, bytes]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        """Add what `take` returned. `rows`: the row of each connection."""
         self._first |= {int(rows[index]): first for index, first in taken.items()}
-        self._first.pop(-1, None)
 
     def _is_named(self, rows: Int64) -> Bools:
         """Whether one end of each connection has a named port."""

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
-from dissector.streams.rows import places, streams_of
+from dissector.streams.rows import places
 from dissector.streams.table import NEVER, TripTable, streams_at
 
 PER_OCTAVE = 35
@@ -66,21 +66,17 @@ class RoundTrips:
         if not with_samples:
             return self.table.take(rows), *np.zeros((3, 0), np.int64)
         self._merge()
-        index, place = places(self._keys // _BINS >> 1, rows)
-        keys = self._keys[index]
-        stream = 2 * place + (keys // _BINS & 1)
-        return self.table.take(rows), stream, keys % _BINS, self._counts[index]
+        index, stream = places(self._keys // _BINS, streams_at(rows))
+        return self.table.take(rows), stream, self._keys[index] % _BINS, self._counts[index]
 
     def put(self, rows: Int64, taken: tuple[dict[str, NDArray[Any]], Int64, Int64, Int64]) -> None:
         """Overwrite the state of these connections with what `take` returned, and add the samples.
 
-        `rows`: the row of each connection, -1: leave it out.
+        `rows`: the row of each connection.
         """
-        columns, *samples = taken
-        kept = rows >= 0
-        self.table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
-        stream, bin_, count = (column[rows[samples[0] >> 1] >= 0] for column in samples)
-        self._count(streams_of(rows, stream) * _BINS + bin_, count)
+        columns, stream, bin_, count = taken
+        self.table.put(rows, columns)
+        self._count(streams_at(rows)[stream] * _BINS + bin_, count)
 
     def clear_samples(self) -> None:
         """Forget the samples of all connections, and the zero windows."""

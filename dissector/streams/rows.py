@@ -38,12 +38,6 @@ def places(values: Int64, rows: Int64) -> tuple[Int64, Int64]:
     return index, order[at[index]]
 
 
-def streams_of(rows: Int64, streams: Int64) -> Int64:
-    """The streams of connections that have these rows. `streams`: numbered by index in `rows`."""
-    moved: Int64 = 2 * rows[streams >> 1] + (streams & 1)
-    return moved
-
-
 def chosen(values: Mapping[int, Value], rows: Int64) -> dict[int, Value]:
     """The values of these rows, by index in `rows`."""
     keys = list(values)
@@ -65,19 +59,28 @@ class StreamStates:
     round_trips: tuple[Columns, Int64, Int64, Int64] | None
 
     def select(self, index: Int64) -> StreamStates:
-        """The state of the connections at `index`; only of states without history."""
+        """The state of the connections at `index`."""
+        streams = streams_at(index)
         segments, data = self.carried
-        chosen_segments, place = places(segments.stream >> 1, index)
-        segments = segments[chosen_segments]
-        segments = replace(segments, stream=2 * place + (segments.stream & 1))
+        kept, stream = places(segments.stream, streams)
         trips = self.round_trips
         return StreamStates(
             {name: column[index] for name, column in self.connections.items()},
             {name: column[index] for name, column in self.streams.items()},
-            (segments, data),
-            chosen(self.rejected, streams_at(index)),
-            self.requests,
+            (replace(segments[kept], stream=stream), data),
+            chosen(self.rejected, streams),
+            _of_streams(self.requests, streams),
             chosen(self.tls, index),
             chosen(self.first_bytes, index),
-            trips and ({name: column[index] for name, column in trips[0].items()}, *trips[1:]),
+            trips
+            and (
+                {name: column[index] for name, column in trips[0].items()},
+                *_of_streams(trips[1:], streams),
+            ),
         )
+
+
+def _of_streams(columns: tuple[Int64, Any, Any], streams: Int64) -> tuple[Int64, Any, Any]:
+    """The rows of these streams. The first column is the stream, as its index in `streams`."""
+    index, stream = places(columns[0], streams)
+    return stream, columns[1][index], columns[2][index]

@@ -210,15 +210,12 @@ class Streams:
         )
 
     def put(self, rows: Int64, states: StreamStates) -> None:
-        """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+        """Set the state of connections. `rows`: the row of each one.
 
         The pairs of their endpoints are not changed: see `FlowTracker.put`.
         """
-        kept = rows >= 0
-        for table, columns in (
-            (self.connections, states.connections), (self.states, states.streams),
-        ):  # fmt: skip
-            table.put(rows[kept], {name: values[kept] for name, values in columns.items()})
+        self.connections.put(rows, states.connections)
+        self.states.put(rows, states.streams)
         self._framer.carry.put(rows, states.carried)
         self.detector.put(rows, states.rejected)
         self._set.bodies.log.put(rows, states.requests)

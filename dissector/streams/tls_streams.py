@@ -90,10 +90,9 @@ class TlsStreams:
         }
 
     def put(self, rows: Int64, taken: Mapping[int, TlsState]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection, -1: leave it out."""
+        """Add what `take` returned. `rows`: the row of each connection."""
         for index, (facts, session, is_undecided, is_reported) in taken.items():
-            if (row := int(rows[index])) < 0:
-                continue
+            row = int(rows[index])
             self.facts[row] = facts
             if session is not None:
                 session.use(self._keys)

@@ -138,7 +138,7 @@ class TableBuilder:
     def put(
         self, rows: Int64, states: ExchangeStates, waiting: Mapping[str, Any], row_of: Int64
     ) -> None:
-        """Set the state of connections. `rows`: the row of each one; -1: leave it out.
+        """Set the state of connections. `rows`: the row of each one.
 
         `waiting`: what `take_rows` returned. `row_of`: the row of each connection by its row there.
         """

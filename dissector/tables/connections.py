@@ -42,6 +42,11 @@ class MessageStats(NamedTuple):
     client_info: Mapping[str, Mapping[int, str]]
     """Software and SASL mechanism of clients, by role and number."""
 
+    def select(self, index: Int64) -> MessageStats:
+        """The information about the connections at `index`."""
+        info = {role: chosen(texts, index) for role, texts in self.client_info.items()}
+        return MessageStats(self.messages[:, index], info)
+
 
 class Connections:
     """The connection table of the streams, with the information from messages."""
@@ -82,15 +87,12 @@ class Connections:
         return MessageStats(_counts_of(self._messages, rows), info)
 
     def put(self, rows: Int64, stats: MessageStats) -> None:
-        """Add information about connections. `rows`: the row of each one; -1: leave it out."""
-        kept = rows >= 0
+        """Add information about connections. `rows`: the row of each one."""
         added = np.zeros((2, int(rows.max(initial=-1)) + 1), np.int64)
-        added[:, rows[kept]] = stats.messages[:, kept]
+        added[:, rows] = stats.messages
         self._messages = _sum(self._messages, added)
         for role, texts in stats.client_info.items():
-            moved = {int(rows[index]): text for index, text in texts.items()}
-            moved.pop(-1, None)
-            self._client_info[role] |= moved
+            self._client_info[role] |= {int(rows[index]): text for index, text in texts.items()}
 
     def clear_counts(self) -> None:
         """Set the numbers of requests and responses to 0."""
