@@ -81,9 +81,8 @@ devices; 802.11 in monitor mode, without a header, with Prism's and with radiota
 class PacketRing:
     """The `LiveInput` of one interface, or of all (`ANY`).
 
-    `expression`: capture filter in tcpdump's syntax; empty for all packets. `promiscuous`: also
-    capture packets for other machines. `buffer_bytes`: size of the ring, rounded down to whole
-    blocks.
+    `expression`: capture filter in tcpdump's syntax; empty for all packets. `buffer_bytes`: size of
+    the ring, rounded down to whole blocks. Packets for other machines are captured, too.
 
     Raises CaptureError if the interface does not exist, the filter is invalid, or the right to
     capture is missing; DissectorError if compiling the filter needs scapy or libpcap, which is not
@@ -91,12 +90,7 @@ class PacketRing:
     """
 
     def __init__(
-        self,
-        name: str,
-        *,
-        expression: str = "",
-        promiscuous: bool = True,
-        buffer_bytes: int = BUFFER_BYTES,
+        self, name: str, *, expression: str = "", buffer_bytes: int = BUFFER_BYTES
     ) -> None:
         if not hasattr(socket, "AF_PACKET"):
             raise CaptureError("capturing from an interface needs Linux: read a pipe of tcpdump")
@@ -117,12 +111,12 @@ class PacketRing:
                 "run it with sudo, or read a pipe of tcpdump"
             ) from error
         try:
-            self._open(program, promiscuous and name != ANY, max(buffer_bytes // BLOCK_BYTES, 4))
+            self._open(program, max(buffer_bytes // BLOCK_BYTES, 4))
         except OSError as error:
             self._socket.close()
             raise CaptureError(f"{name}: cannot be captured from: {error.strerror}") from error
 
-    def _open(self, program: bytes | None, promiscuous: bool, blocks: int) -> None:
+    def _open(self, program: bytes | None, blocks: int) -> None:
         opened = self._socket
         if program:
             _attach(opened, program)
@@ -135,7 +129,6 @@ class PacketRing:
         self._taken = 0
         if self.name != ANY:
             opened.bind((self.name, _ETH_P_ALL))
-        if promiscuous:
             wish = struct.pack("iHH8s", self._index, _MR_PROMISC, 0, b"")
             opened.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
 

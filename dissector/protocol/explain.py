@@ -73,9 +73,9 @@ class Explanation:
     """Bytes after the last field; see `dissector.protocol.surplus`."""
 
 
-def explain(layout: Definition, data: bytes, start: int = 0, end: int | None = None) -> Explanation:
-    """All fields of the bytes from `start` to `end`, which must fill them. Never raises."""
-    reader = BodyReader(data if end is None else data[:end], start)
+def explain(layout: Definition, data: bytes, start: int = 0) -> Explanation:
+    """All fields of the bytes from `start` on, which must fill them. Never raises."""
+    reader = BodyReader(data, start)
 
     def body() -> None:
         reader.fields(layout.fields, layout.flexible)

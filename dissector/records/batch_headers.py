@@ -28,7 +28,7 @@ than 17 bytes are present, it is only counted. Bytes that are not a batch end th
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import fields, replace
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,6 @@ class Batches:
     """1 valid checksum, 0 invalid, -1 not verified, or cut."""
     truncated: NDArray[np.bool_]
     """Whether the batch is cut: by the fetch limit, or in the capture."""
-    cut_headers: int = 0
-    """Fields that end within the first 17 bytes of a batch."""
     problems: list[tuple[int, Problem]] = dataclasses.field(default_factory=list)
     """Index of a field and a problem in it; offsets are relative to the field."""
 
@@ -255,10 +253,6 @@ def _read_messages(space: ByteView, batches: Batches, rows: Int64) -> None:
 
 
 def take(batches: Batches, rows: Int64 | slice) -> Batches:
-    """The batches with indexes `rows`, without counts and problems."""
-    arrays = {
-        column.name: getattr(batches, column.name)[rows]
-        for column in fields(batches)
-        if column.name not in ("cut_headers", "problems")
-    }
-    return replace(batches, **arrays, cut_headers=0, problems=[])
+    """The batches with indexes `rows`, without problems."""
+    columns = (each.name for each in fields(batches) if each.name != "problems")
+    return Batches(*(getattr(batches, name)[rows] for name in columns))

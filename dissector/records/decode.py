@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.arguments import buffer
 from dissector.records.arrow import control_types, kind_of
-from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
+from dissector.records.batch_headers import CODECS, FRONT, TIMESTAMP_TYPES, Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.record_columns import Records, read_views
 from dissector.records.record_reader import read_records
@@ -105,8 +105,8 @@ def decode_records(data: bytes) -> list[Batch]:
         detail = "; ".join(details[index]) or None
         decoded.append(_batch(batches, index, detail, tuple(records[index])))
     decoded.sort(key=lambda batch: batch.position)
-    if batches.cut_headers:
-        end = max((batch.position + batch.size for batch in decoded), default=0)
+    end = max((batch.position + batch.size for batch in decoded), default=0)
+    if 0 < len(data) - end < FRONT:  # the beginning of a batch
         decoded.append(_unread(end, len(data) - end, None))
     return decoded
 

@@ -64,7 +64,7 @@ def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlo
                 space = ContiguousBytes(data)
                 batches = read_batches(space, np.array([0]), np.array([size]))
                 final_end = _final_end(batches, size) if has_more else size
-                yield SegmentBlock(space, _before(batches, final_end, final=not has_more), position)
+                yield SegmentBlock(space, _before(batches, final_end), position)
                 carried = data[final_end:size].tobytes()
                 position += final_end
     except OSError as error:
@@ -89,8 +89,8 @@ def _final_end(batches: Batches, size: int) -> int:
     return final_end
 
 
-def _before(batches: Batches, final_end: int, *, final: bool) -> Batches:
+def _before(batches: Batches, final_end: int) -> Batches:
     """The batches and problems that begin before an address."""
     problems = [pair for pair in batches.problems if (pair[1].offset or 0) < final_end]
     selected = take(batches, np.flatnonzero(batches.address < final_end))
-    return replace(selected, cut_headers=batches.cut_headers if final else 0, problems=problems)
+    return replace(selected, problems=problems)

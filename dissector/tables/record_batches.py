@@ -86,7 +86,7 @@ def _sorted(batches: Batches, connection: Int64) -> Batches:
     if (connections[1:] >= connections[:-1]).all():
         return batches
     by_connection = take(batches, np.argsort(connections, kind="stable"))
-    return replace(by_connection, cut_headers=batches.cut_headers, problems=batches.problems)
+    return replace(by_connection, problems=batches.problems)
 
 
 def batch_problems(columns: Sequence[CarriedBatches]) -> list[Problem]:
