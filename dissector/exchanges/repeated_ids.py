@@ -6,6 +6,7 @@ The columns of requests and responses that matching reads are declared here, too
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -112,8 +113,6 @@ class ConnectionMatcher:
         runs = responses.run[self._ambiguous]
         self._run_end = np.searchsorted(runs, runs, side="right")
         self._ends = ends
-        self._bounds: _Bounds | None = None
-        self._numbers: tuple[Floats, Floats] | None = None
         self._decodes = decodes
 
     def pairs(self) -> tuple[Int64, Int64]:
@@ -189,12 +188,12 @@ class ConnectionMatcher:
             ordinal = anchor.ordinal + int(responses.rank[response]) - anchor.rank
             if int(requests.run[-1]) == anchor.request_run and ordinal > int(requests.ordinal[-1]):
                 return True
-        return bool(self._known_bounds().is_beyond[response])
+        return bool(self._bounds.is_beyond[response])
 
     def _after_gap(self, at: int, anchor: Anchor) -> Int64:
         """The requests that the response `ambiguous[at]` may belong to, before which bytes are
         missing in either stream."""
-        requests, responses, bounds = self._requests, self._responses, self._known_bounds()
+        requests, responses, bounds = self._requests, self._responses, self._bounds
         first = int(self._ambiguous[at])
         rank = int(responses.rank[first])
         if rank < anchor.rank or (not anchor.rank and bounds.is_lost[first]):
@@ -218,7 +217,7 @@ class ConnectionMatcher:
     def _fitting(self, at: int, candidate: Int64) -> Int64:
         """The candidates for the response `ambiguous[at]` that fit the responses behind it, too: up
         to the next missing byte, each response belongs to the next request."""
-        requests, responses, bounds = self._requests, self._responses, self._known_bounds()
+        requests, responses, bounds = self._requests, self._responses, self._bounds
         ahead = self._ambiguous[at : min(at + LOOKAHEAD, int(self._run_end[at]))]
         step = responses.rank[ahead] - responses.rank[ahead[0]]
         end = np.searchsorted(requests.run, requests.run[candidate], side="right")[:, None]
@@ -240,7 +239,7 @@ class ConnectionMatcher:
         missing. The latest candidate if no response has matched yet."""
         if not len(candidate) or not anchor.rank:
             return candidate[-1:]
-        asked, came = self._known_numbers()
+        asked, came = self._numbers
         distance = asked[candidate] - _number_at(self._requests.ordinal, asked, anchor.ordinal)
         distance -= came[response] - _number_at(self._responses.rank, came, anchor.rank)
         nearest = int(np.abs(distance).argmin())
@@ -256,24 +255,23 @@ class ConnectionMatcher:
             return len(self._requests)
         return int(self._request_of_matched[position])
 
-    def _known_numbers(self) -> tuple[Floats, Floats]:
-        if self._numbers is None:
-            requests, responses, anchor = self._requests, self._responses, self._first_anchor
-            asked = _numbers(
-                requests, requests.ordinal, requests.end - requests.size, self._ends,
-                (anchor.ordinal, anchor.request_end, anchor.request_run),
-            )  # fmt: skip
-            came = _numbers(
-                responses, responses.rank, responses.begin, responses.begin + responses.size,
-                (anchor.rank, anchor.response_end, anchor.response_run),
-            )  # fmt: skip
-            self._numbers = asked, came
-        return self._numbers
+    @cached_property
+    def _numbers(self) -> tuple[Floats, Floats]:
+        """Estimated numbers of the requests, and of the responses."""
+        requests, responses, anchor = self._requests, self._responses, self._first_anchor
+        asked = _numbers(
+            requests, requests.ordinal, requests.end - requests.size, self._ends,
+            (anchor.ordinal, anchor.request_end, anchor.request_run),
+        )  # fmt: skip
+        came = _numbers(
+            responses, responses.rank, responses.begin, responses.begin + responses.size,
+            (anchor.rank, anchor.response_end, anchor.response_run),
+        )  # fmt: skip
+        return asked, came
 
-    def _known_bounds(self) -> _Bounds:
-        if self._bounds is None:
-            self._bounds = _bounds(self._requests, self._responses, self._ends)
-        return self._bounds
+    @cached_property
+    def _bounds(self) -> _Bounds:
+        return _bounds(self._requests, self._responses, self._ends)
 
 
 @arrays

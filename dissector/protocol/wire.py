@@ -24,15 +24,11 @@ Reader: TypeAlias = Callable[[bytes, int], tuple[Any, int]]
 """(bytes, position) -> (value, position after it)."""
 
 
-class Unfinished(IndexError):
-    """A value lies after the bytes of a `Prefix`. Indexing raises IndexError there too."""
-
-
 class Prefix(bytes):
     """The first bytes of a message. `len` is the length of the whole message.
 
     Readers check lengths and counts against the whole message. If they need a number that is not
-    available, they raise `Unfinished` or another IndexError. Incomplete text is read up to its end.
+    available, they raise IndexError. Incomplete text is read up to its end.
     """
 
     _size: int
@@ -66,7 +62,7 @@ def _number(format: str) -> Reader:
             return unpack(data, at)[0], at + width
         except struct.error:
             if at + width <= len(data):
-                raise Unfinished from None
+                raise IndexError("the value is behind the available bytes") from None
             raise DecodeError(_short(width, data, at), offset=at) from None
 
     return read

@@ -15,6 +15,7 @@ import pyarrow as pa
 from dissector.packets.block import Int64, UInt64
 from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import LENGTH, NULL, RecordColumns, Records
+from dissector.streams.byteview import offsets_of
 
 SCHEMA = pa.schema(
     [
@@ -60,10 +61,9 @@ def records_table(records: Records, batches: Batches) -> pa.RecordBatch:
 
 def _headers(columns: RecordColumns, buffers: list[pa.Buffer]) -> pa.Array:
     """The headers, copied, as lists of structs of key and value."""
-    offsets = np.zeros(len(columns.header_count) + 1, np.int32)
+    offsets = offsets_of(columns.header_count).astype(np.int32)
     if not len(columns.header_key):
         return pa.ListArray.from_arrays(offsets, _NO_HEADERS)
-    np.cumsum(columns.header_count, dtype=np.int32, out=offsets[1:])
     key = _text(_view_array(columns.header_key, buffers))
     value = _view_array(columns.header_value, buffers).cast(pa.binary())
     structs = pa.StructArray.from_arrays([key, value], fields=list(_NO_HEADERS.type))

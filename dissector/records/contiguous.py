@@ -14,7 +14,7 @@ import numpy as np
 
 from dissector.arrays import arrays
 from dissector.packets.block import PAD, Bytes, Int64
-from dissector.streams.byteview import ByteView, ContiguousBytes, ranges
+from dissector.streams.byteview import ByteView, ContiguousBytes, offsets_of, ranges
 
 MAX_ROW = (1 << 31) - 1
 """Longest array: Arrow views have 32-bit positions."""
@@ -75,6 +75,4 @@ def as_contiguous(space: ByteView, start: Int64, length: Int64) -> tuple[Bytes, 
     memory = covered.data.data
     pairs = zip(covered.low.tolist(), covered.high.tolist(), strict=True)
     row = b"".join([*(memory[low:high] for low, high in pairs), bytes(PAD)])
-    offsets = np.zeros(len(start), np.int64)
-    np.cumsum(length[:-1], out=offsets[1:])
-    return np.frombuffer(row, np.uint8), offsets
+    return np.frombuffer(row, np.uint8), offsets_of(length)[:-1]

@@ -94,7 +94,8 @@ class Workers:
                     for ready in self.ready(channels):
                         with self._failures_raised():
                             done, result = pickle.loads(ready.recv_bytes())
-                            results[done] = result, _mapped(reduction.recv_handle(ready))
+                            with os.fdopen(reduction.recv_handle(ready), "rb") as file:
+                                results[done] = result, mapped(file)
                         idle.append(ready)
                 yield results.pop(number)
 
@@ -155,12 +156,6 @@ def _work_off(work: Callable[[int, Known], tuple[object, IO[bytes]]], channel: C
         channel.send_bytes(pickle.dumps((number, result), protocol=5))
         reduction.send_handle(channel, file.fileno(), os.getppid())
         file.close()
-
-
-def _mapped(handle: int) -> pa.Buffer:
-    """The content of a file."""
-    with os.fdopen(handle, "rb") as file:
-        return mapped(file)
 
 
 def _failure(name: str, code: int, failures: Connection) -> DissectorError:

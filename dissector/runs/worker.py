@@ -28,6 +28,7 @@ from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource, TimeSource, opened
 from dissector.runs.states import COUNTS, States, is_normal, put, take
+from dissector.streams.pair_index import lookup
 from dissector.streams.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
@@ -227,11 +228,7 @@ class PairFilter:
 
 def _isin(keys: UInt64, known: UInt64) -> Bools:
     """Whether each key is in the sorted array `known`."""
-    if not len(known):
-        return np.zeros(len(keys), np.bool_)
-    at = np.minimum(np.searchsorted(known, keys), len(known) - 1)
-    is_in: Bools = known[at] == keys
-    return is_in
+    return lookup(known, keys)[1]
 
 
 def dissect(

@@ -23,10 +23,16 @@ from dissector.packets.block import PAD, Bytes, Int64
 _ZERO = np.zeros(1, np.int64)
 
 
-def ranges(start: Int64, length: Int64) -> tuple[Int64, Int64]:
-    """The positions in n ranges, concatenated, and their n + 1 offsets."""
+def offsets_of(length: Int64) -> Int64:
+    """The n + 1 offsets of n ranges, one after the other."""
     offsets = np.zeros(len(length) + 1, np.int64)
     np.cumsum(length, out=offsets[1:])
+    return offsets
+
+
+def ranges(start: Int64, length: Int64) -> tuple[Int64, Int64]:
+    """The positions in n ranges, concatenated, and their n + 1 offsets."""
+    offsets = offsets_of(length)
     positions = np.arange(offsets[-1], dtype=np.int64)
     positions += np.repeat(start - offsets[:-1], length)
     return positions, offsets
@@ -63,8 +69,7 @@ class ByteView:
 
     def take(self, at: Int64, length: Int64) -> tuple[Bytes, Int64]:
         """The concatenated bytes of n ranges, and their n + 1 offsets."""
-        offsets = np.zeros(len(length) + 1, np.int64)
-        np.cumsum(length, out=offsets[1:])
+        offsets = offsets_of(length)
         copies = np.empty(int(offsets[-1]), np.uint8)
         at, length = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(length, np.int64)
         _native.copy_ranges(*self.pieces, at, length, copies)

@@ -32,7 +32,7 @@ from dissector.streams.header_evidence import (
 )
 from dissector.streams.limits import SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts, verdicts
-from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer
+from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer, opposite_responses
 from dissector.streams.rows import chosen
 from dissector.streams.state import HEAD_LOST, States
 from dissector.streams.table import (
@@ -313,14 +313,14 @@ class ProtocolDetector:
         owners: list[int] = []
         count = 0
         for each, chain in enumerate(index.tolist()):
-            numbers = self._requests.answers(chains, chain)
-            if not len(numbers) or begin[each] >= chains.end[chain]:
+            number, fits = opposite_responses(chains, chain)
+            if not fits.any() or begin[each] >= chains.end[chain]:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
             for low in range(0, len(window), SEEK_BYTES):
                 part = window[low : low + SEEK_BYTES + REQUEST_HEAD - 1]
                 at = address(low + self._scorer.candidate_requests(part))
-                parts.append(at[np.isin(chains.number(at + 8, "i4"), numbers)])
+                parts.append(at[np.isin(chains.number(at + 8, "i4"), number[fits])])
                 owners.append(each)
                 count += len(parts[-1])
                 if count >= SEEK_BYTES:

@@ -30,7 +30,7 @@ class PairIndex:
         """The row of each pair; -1 if it has no row."""
         rows = np.full(len(pairs), -1, np.int64)
         for run, run_rows in self._runs:
-            index, is_present = _lookup(run, pairs)
+            index, is_present = lookup(run, pairs)
             rows[is_present] = run_rows[index]
         return rows
 
@@ -48,7 +48,7 @@ class PairIndex:
     def replace(self, pairs: UInt64, rows: Int64) -> None:
         """Replace the rows of known pairs."""
         for run, run_rows in self._runs:
-            index, is_present = _lookup(run, pairs)
+            index, is_present = lookup(run, pairs)
             run_rows[index] = rows[is_present]
 
     def forget(self, rows: Int64) -> None:
@@ -58,7 +58,7 @@ class PairIndex:
             self._runs[index] = run[kept], run_rows[kept]
 
 
-def _lookup(run: UInt64, pairs: UInt64) -> tuple[Int64, Bools]:
+def lookup(run: UInt64, pairs: UInt64) -> tuple[Int64, Bools]:
     """Index in the run of each pair that it contains, and which pairs these are."""
     if not len(run):
         return np.zeros(0, np.int64), np.zeros(len(pairs), np.bool_)

@@ -42,7 +42,9 @@ def packets_after_reuse(
     is_closed = table.closed[pairs.row] != OPEN
     is_over = is_closed | (block.time[pairs.first] - PATIENCE > last_time)
     is_over &= last_time != FIRST_TIME
-    closing = np.flatnonzero(_closes(block))
+    # A RST without ACK may have a number of the packet that it answers (RFC 9293, 3.10.7.3).
+    closes = (block.flags & FIN != 0) | (block.flags & (RST | ACK) == RST | ACK)
+    closing = np.flatnonzero(closes)
     ends = np.union1d(closing, _before_silences(block, pairs))
     if not (is_over.any() or len(ends)):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -92,13 +94,6 @@ def syns_after_close(
     is_behind_close = np.where(np.maximum(syn, close) < 0, is_closed[pair], close > syn)
     follows[index] = is_behind_close & (block.time[packet] - CLOCK_SKEW > time)
     return follows
-
-
-def _closes(block: PacketBlock) -> Bools:
-    """Whether each packet closes its connection with a sequence number of it. A RST without ACK may
-    be the answer to another one (RFC 9293, section 3.10.7.3)."""
-    closes: Bools = (block.flags & FIN != 0) | (block.flags & (RST | ACK) == RST | ACK)
-    return closes
 
 
 def _before_silences(block: PacketBlock, pairs: Pairs) -> Int64:

@@ -108,7 +108,7 @@ class RequestScorer:
     ) -> int:
         """Bits for the opposite stream: whether a segment of it begins the response. The first
         request must have the first response."""
-        number, fits = _responses(chains, index)
+        number, fits = opposite_responses(chains, index)
         begins = fits & (number == correlation)
         if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
             begins = begins[:1]
@@ -118,12 +118,6 @@ class RequestScorer:
         # A counter becomes negative after 2^31 requests; other protocols have any number here.
         is_other = is_head and len(number) and not (fits[0] and number[0] >= 0)
         return NO_RESPONSE_BITS if is_other else 0
-
-    @staticmethod
-    def answers(chains: FrameChains, index: int) -> Int64:
-        """The correlation ids with which segments of the opposite stream may begin responses."""
-        number, fits = _responses(chains, index)
-        return number[fits]
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
         """Bits for the two endpoints: their other connections, and their port numbers."""
@@ -174,7 +168,7 @@ def _border_bits(chains: FrameChains, address: Int64) -> int:
     return BORDER_BITS if span >= REQUEST_HEAD else span.bit_length() - 1
 
 
-def _responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
+def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     """For each segment of the opposite stream: the correlation id with which it would begin, and
     whether its size may be that of a response. Segments of less than four bytes are left out, since
     a size has four, apart from the first one, which may be the head of the stream."""

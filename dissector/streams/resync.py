@@ -117,8 +117,9 @@ class Search:
         """Messages whose bodies fit their sizes: no other message begins inside them."""
         self._scanned = 0, 0
         """All bytes between these addresses were scanned."""
-        begin = chains.address[chains.first[index]]
-        low, high = segments[AT].searchsorted([begin, self._end])
+        self._first_piece, self._end_piece = chains.first[index : index + 2].tolist()
+        self._begin = int(chains.address[self._first_piece])
+        low, high = segments[AT].searchsorted([self._begin, self._end])
         self._segments = segments[:, low:high]
         """They become nodes when a path reaches them."""
         self._places: list[float] = self._segments[AT].tolist()
@@ -171,15 +172,11 @@ class Search:
     def _pieces(self, address: int) -> tuple[int, int]:
         """The first piece that begins at or behind an address, and the end of the pieces."""
         first = int(self._chains.address.searchsorted(address))
-        return max(first, int(self._chains.first[self._index])), int(
-            self._chains.first[self._index + 1]
-        )
+        return max(first, self._first_piece), self._end_piece
 
     def _address(self, piece: int) -> int:
         """Address of a piece of the stream; behind its last piece, the end of the stream."""
-        if piece >= int(self._chains.first[self._index + 1]):
-            return self._end
-        return int(self._chains.address[piece])
+        return int(self._chains.address[piece]) if piece < self._end_piece else self._end
 
     def _load(self, begin: int, end: int) -> None:
         """Add the nodes of segments between two addresses."""
@@ -204,7 +201,7 @@ class Search:
 
     def _scan(self, begin: int, until: int) -> None:
         """Add nodes at all bytes between two addresses where a header is possible."""
-        begin = max(begin, int(self._chains.address[self._chains.first[self._index]]))
+        begin = max(begin, self._begin)
         low, high = self._scanned
         begin = max(begin, high if low <= begin else begin)
         until = min(until + REQUEST_HEAD - 1, self._end)
