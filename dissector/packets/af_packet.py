@@ -118,8 +118,10 @@ class PacketRing:
 
     def _open(self, program: bytes | None, blocks: int) -> None:
         opened = self._socket
-        if program:
-            _attach(opened, program)
+        if program:  # the option takes the number of instructions, and their address
+            held = ctypes.create_string_buffer(program, len(program))
+            attached = struct.pack("HL", len(program) // 8, ctypes.addressof(held))
+            opened.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, attached)
         opened.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         ring = struct.pack("7I", BLOCK_BYTES, blocks, BLOCK_BYTES, blocks, _RETIRE_MS, 0, 0)
         opened.setsockopt(_SOL_PACKET, _RX_RING, ring)
@@ -237,16 +239,6 @@ def filter_program(expression: str) -> bytes:
     finally:
         winpcapy.pcap_freecode(ctypes.byref(program))
         winpcapy.pcap_close(handle)
-
-
-def _attach(opened: socket.socket, program: bytes) -> None:
-    """SO_ATTACH_FILTER takes the number of instructions and their address."""
-    held = ctypes.create_string_buffer(program, len(program))
-    opened.setsockopt(
-        socket.SOL_SOCKET,
-        _ATTACH_FILTER,
-        struct.pack("HL", len(program) // 8, ctypes.addressof(held)),
-    )
 
 
 def _index(name: str) -> int:

@@ -147,18 +147,22 @@ class PacketBlock:
     def empty(cls, reserve: int) -> PacketBlock:
         """A block without packets."""
 
-        def column(dtype: type[np.generic]) -> NDArray[Any]:
-            return np.zeros(0, dtype)
+        columns: dict[str, Any] = {name: np.zeros(0, dtype) for name, dtype in COLUMNS.items()}
+        data = np.zeros(reserve + PAD, np.uint8)
+        return cls(data=data, reserve=reserve, packets_seen=0, bytes_read=0, **columns)
 
-        return cls(
-            data=np.zeros(reserve + PAD, np.uint8), reserve=reserve,
-            capture=column(np.int32), number=column(np.int64), time=column(np.int64),
-            src_high=column(np.uint64), src_low=column(np.uint64), dst_high=column(np.uint64),
-            dst_low=column(np.uint64), src_port=column(np.uint16), dst_port=column(np.uint16),
-            seq=column(np.uint32), ack=column(np.uint32), flags=column(np.uint8),
-            window=column(np.uint16), payload=column(np.int64), captured=column(np.int32),
-            length=column(np.int32), packets_seen=0, bytes_read=0,
-        )  # fmt: skip
+
+TCP_COLUMNS = {
+    "src_port": np.uint16, "dst_port": np.uint16, "seq": np.uint32, "ack": np.uint32,
+    "flags": np.uint8, "window": np.uint16, "payload": np.int64, "captured": np.int32,
+    "length": np.int32,
+}  # fmt: skip
+"""Columns of a `PacketBlock` that are read from TCP headers, and their types."""
+COLUMNS = {
+    "capture": np.int32, "number": np.int64, "time": np.int64, "src_high": np.uint64,
+    "src_low": np.uint64, "dst_high": np.uint64, "dst_low": np.uint64, **TCP_COLUMNS,
+}  # fmt: skip
+"""All columns of a `PacketBlock`."""
 
 
 class PacketSource(Protocol):

@@ -218,7 +218,6 @@ class ByteInput:
         self._stream = self._codec.new() if self._codec else None
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def take(self, size: int) -> bytes:

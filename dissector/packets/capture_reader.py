@@ -262,7 +262,6 @@ class CaptureReader:
         return [replace(problem, capture=self.name) for problem in problems]
 
     def close(self) -> None:
-        """Close the file."""
         self._input.close()
         self.has_ended = True
 

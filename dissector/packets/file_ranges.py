@@ -49,7 +49,6 @@ class RangeSource:
         self.damage: str | None = None
 
     def fill(self, view: memoryview) -> tuple[int, bool]:
-        """Fill `view`. Returns the number of bytes, and whether the range ended."""
         view = view[: self.size - self.consumed]
         got = 0
         try:
@@ -66,7 +65,6 @@ class RangeSource:
         return got, self.damage is not None or (self._is_last and not missing)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -275,7 +275,6 @@ class FileSource:
         return problems
 
     def close(self) -> None:
-        """Close all files."""
         for lane in self._lanes:
             lane.reader.close()
         self._lanes.clear()

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector import _native
-from dissector.packets.block import Bytes, Int64, UInt8, UInt64
+from dissector.packets.block import TCP_COLUMNS, Bytes, Int64, UInt8, UInt64
 from dissector.packets.capture_reader import WIRE_LIMIT, Fields, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
@@ -28,80 +28,21 @@ Names: TypeAlias = "Sequence[str] | Mapping[int, str]"
 
 
 class Kind(IntEnum):
-    """The next part of a packet: a final state, a fragment, or a header."""
+    """The next part of a packet: a final state, a fragment, or a header.
 
-    OTHER = 0
-    TCP = 1
-    CUT = 2
-    MALFORMED = 3
-    TUNNEL = 4
-    UNKNOWN_LINK = 5
-    FRAGMENT = 6
-    FRAGMENT_V6 = 7
-    ETHERNET = 8
-    COOKED = 9
-    COOKED_V2 = 10
-    NULL = 11
-    RAW_IP = 12
-    VLAN = 13
-    PPPOE = 14
-    MPLS = 15
-    PSEUDOWIRE = 16
-    IPV4 = 17
-    IPV6 = 18
-    IPV6_OPTIONS = 19
-    IPV6_FRAGMENT = 20
-    AUTHENTICATION = 21
-    UDP = 22
-    GRE = 23
-    ERSPAN_II = 24
-    ERSPAN_III = 25
-    VXLAN = 26
-    GENEVE = 27
-    GTP = 28
-    GTP_EXTENSION = 29
-    ETHERTYPE = 30
-    TAG = 31
-    CISCO_HDLC = 32
-    LISP = 33
-    IP_1394 = 34
-    BACKBONE = 35
-    FABRICPATH = 36
-    ETHERIP = 37
-    MPACKET = 38
-    NETANALYZER = 39
-    ENCRYPTED_IP = 40
-    SOLARIS_IPNET = 41
-    PPP_DIRECTION = 42
-    HDLC_DIRECTION = 43
-    LLC = 44
-    SNAP = 45
-    PPP = 46
-    PKTAP = 47
-    NFLOG = 48
-    NFLOG_FIELD = 49
-    PFLOG = 50
-    JUNIPER_ETHERNET = 51
-    JUNIPER_PPP = 52
-    JUNIPER_HDLC = 53
-    PPI = 54
-    RADIOTAP = 55
-    WLAN = 56
-    MACSEC = 57
-    TRILL = 58
-    BATMAN = 59
-    NSH = 60
-    VXLAN_GPE = 61
-    WCCP = 63
-    L2TP = 64
-    TEREDO = 65
-    AYIYA = 66
-    CAPWAP = 67
-    TZSP = 68
-    TZSP_ETHERNET = 69
-    TZSP_WLAN = 70
-    METADATA = 71
-    L2TP_OFFSET = 62
+    The loops in `_native` use the numbers, so a new kind is the last one.
+    """
+
+    (
+        OTHER, TCP, CUT, MALFORMED, TUNNEL, UNKNOWN_LINK, FRAGMENT, FRAGMENT_V6, ETHERNET, COOKED,
+        COOKED_V2, NULL, RAW_IP, VLAN, PPPOE, MPLS, PSEUDOWIRE, IPV4, IPV6, IPV6_OPTIONS,
+        IPV6_FRAGMENT, AUTHENTICATION, UDP, GRE, ERSPAN_II, ERSPAN_III, VXLAN, GENEVE, GTP,
+        GTP_EXTENSION, ETHERTYPE, TAG, CISCO_HDLC, LISP, IP_1394, BACKBONE, FABRICPATH, ETHERIP,
+        MPACKET, NETANALYZER, ENCRYPTED_IP, SOLARIS_IPNET, PPP_DIRECTION, HDLC_DIRECTION, LLC, SNAP,
+        PPP, PKTAP, NFLOG, NFLOG_FIELD, PFLOG, JUNIPER_ETHERNET, JUNIPER_PPP, JUNIPER_HDLC, PPI,
+        RADIOTAP, WLAN, MACSEC, TRILL, BATMAN, NSH, VXLAN_GPE, L2TP_OFFSET, WCCP, L2TP, TEREDO,
+        AYIYA, CAPWAP, TZSP, TZSP_ETHERNET, TZSP_WLAN, METADATA,
+    ) = range(72)  # fmt: skip
 
 
 MAX_LAYERS = 24
@@ -250,14 +191,6 @@ COMMON = (*ETHERTYPES_AT, Kind.NULL, Kind.RAW_IP, Kind.IPV4, Kind.IPV6)
 FAMILIES = _table(256, {2: Kind.IPV4, **dict.fromkeys((10, 23, 24, 28, 30), Kind.IPV6)})
 
 
-TCP_FIELDS = {
-    "src_port": np.uint16, "dst_port": np.uint16, "seq": np.uint32, "ack": np.uint32,
-    "flags": np.uint8, "window": np.uint16, "payload": np.int64, "captured": np.int32,
-    "length": np.int32,
-}  # fmt: skip
-"""Columns of a `PacketBlock` that are read from TCP headers."""
-
-
 def _by_kind(values: Mapping[int, int]) -> UInt8:
     """A table of numbers by kind; 0 for the others."""
     return np.array([values.get(kind, 0) for kind in range(max(Kind) + 1)], np.uint8)
@@ -293,7 +226,7 @@ class Packets:
         self.dst_high: UInt64 = np.zeros(count, np.uint64)
         self.dst_low: UInt64 = np.zeros(count, np.uint64)
         self.tcp: dict[str, Any] = {
-            name: np.zeros(count, dtype) for name, dtype in TCP_FIELDS.items()
+            name: np.zeros(count, dtype) for name, dtype in TCP_COLUMNS.items()
         }
         """Columns of a `PacketBlock` from the TCP header; of packets whose kind is TCP."""
 

@@ -15,44 +15,33 @@ class Label(NamedTuple):
         if self.number is None:
             return self.layer
         number = f"0x{self.number:04x}" if self.layer in _IN_HEX else str(self.number)
-        name = _NAMES.get(self)
+        name = _NAMES.get(self.layer, {}).get(self.number)
         return f"{self.layer} {number}" + (f" ({name})" if name else "")
 
 
 _IN_HEX: Final = {"EtherType", "GRE protocol", "GENEVE protocol", "PPP protocol", "SNAP protocol"}
-_NAMES: Final = {
-    **{
-        Label("link type", number): name
-        for number, name in {
-            6: "token ring", 7: "ARCNET", 8: "SLIP", 10: "FDDI", 107: "frame relay",
-            119: "Prism and 802.11", 122: "IP over Fibre Channel", 123: "SunATM",
-            129: "ARCNET", 143: "DOCSIS", 163: "AVS and 802.11", 187: "Bluetooth",
-            189: "USB", 195: "802.15.4", 197: "ERF", 201: "Bluetooth", 206: "frame relay",
-            220: "USB", 227: "CAN", 249: "USB", 251: "Bluetooth LE", 252: "Wireshark's upper PDU",
-            253: "netlink", 270: "LoRaTap", 280: "VPP", 281: "Broadcom tag", 283: "DSA tag",
-            -1: "not described in the file", -2: "of too many interfaces",
-            **{number: f"for private use: USER{number - 147}" for number in range(147, 163)},
-        }.items()
+_NAMES: Final[dict[str, dict[int, str]]] = {
+    "link type": {
+        6: "token ring", 7: "ARCNET", 8: "SLIP", 10: "FDDI", 107: "frame relay",
+        119: "Prism and 802.11", 122: "IP over Fibre Channel", 123: "SunATM",
+        129: "ARCNET", 143: "DOCSIS", 163: "AVS and 802.11", 187: "Bluetooth",
+        189: "USB", 195: "802.15.4", 197: "ERF", 201: "Bluetooth", 206: "frame relay",
+        220: "USB", 227: "CAN", 249: "USB", 251: "Bluetooth LE", 252: "Wireshark's upper PDU",
+        253: "netlink", 270: "LoRaTap", 280: "VPP", 281: "Broadcom tag", 283: "DSA tag",
+        -1: "not described in the file", -2: "of too many interfaces",
+        **{number: f"for private use: USER{number - 147}" for number in range(147, 163)},
     },
-    **{
-        Label("EtherType", number): name
-        for number, name in {
-            0x8137: "IPX", 0x8892: "PROFINET", 0x88A4: "EtherCAT", 0x88B5: "experimental",
-            0x88B6: "experimental", 0x88CC: "LLDP", 0x8906: "FCoE", 0xED3E: "IFE",
-        }.items()
+    "EtherType": {
+        0x8137: "IPX", 0x8892: "PROFINET", 0x88A4: "EtherCAT", 0x88B5: "experimental",
+        0x88B6: "experimental", 0x88CC: "LLDP", 0x8906: "FCoE", 0xED3E: "IFE",
     },
-    **{
-        Label("IP protocol", number): name
-        for number, name in {
-            50: "ESP", 55: "minimal encapsulation", 108: "IPComp", 115: "L2TPv3", 132: "SCTP",
-        }.items()
+    "IP protocol": {
+        50: "ESP", 55: "minimal encapsulation", 108: "IPComp", 115: "L2TPv3", 132: "SCTP",
     },
-    **{
-        Label("UDP port", number): name
-        for number, name in {
-            434: "Mobile IP", 443: "QUIC", 2055: "NetFlow", 4500: "ESP", 4739: "IPFIX",
-            5246: "CAPWAP control", 5247: "CAPWAP", 5555: "FOU", 6080: "GUE", 6343: "sFlow",
-            9060: "HEP", 51820: "WireGuard",
-        }.items()
+    "UDP port": {
+        434: "Mobile IP", 443: "QUIC", 2055: "NetFlow", 4500: "ESP", 4739: "IPFIX",
+        5246: "CAPWAP control", 5247: "CAPWAP", 5555: "FOU", 6080: "GUE", 6343: "sFlow",
+        9060: "HEP", 51820: "WireGuard",
     },
 }  # fmt: skip
+"""Meaning of numbers, by layer."""

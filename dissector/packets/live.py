@@ -79,7 +79,6 @@ class LiveSource:
         self._is_stopped = True
 
     def close(self) -> None:
-        """Close sockets and files."""
         for feed in self._feeds:
             feed.close()
 

@@ -56,7 +56,6 @@ class ReadAhead:
         self._next: Future[tuple[PacketBlock | None, list[bytes]]] | None = None
 
     def read(self, reserve: int) -> PacketBlock | None:
-        """See `PacketSource`."""
         coming, self._next = self._next or self._thread.submit(self._read), None
         block, secrets = coming.result()
         del coming  # it refers to the block
@@ -75,7 +74,6 @@ class ReadAhead:
         return self._source.read(FRONT), self._source.secrets.copy()
 
     def close(self) -> None:
-        """Close files and free buffers."""
         self._thread.shutdown(cancel_futures=True)
         self._next = None
         self._source.close()

@@ -76,14 +76,7 @@ def _pseudowire(packets: Packets, rows: Rows) -> None:
 LAYERS[Kind.PSEUDOWIRE] = _pseudowire
 
 
-@reads(
-    LAYERS,
-    Kind.UDP,
-    ("src_port", ">u2"),
-    ("dst_port", ">u2"),
-    ("length", ">u2"),
-    ("checksum", ">u2"),
-)
+@reads(LAYERS, Kind.UDP, ("src_port", ">u2"), ("dst_port", ">u2"), ("-", "V4"))
 def _udp(header: Fields) -> Next:
     """RFC 768. Only tunnels matter: most use the same destination port in both directions."""
     kind = PORTS[header["dst_port"]]

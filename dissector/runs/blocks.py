@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from dissector.packets.block import PAD, PacketBlock
+from dissector.packets.block import COLUMNS, PAD, PacketBlock
 from dissector.streams.byteview import copy_ranges
 from dissector.streams.table import Bools
 
 
 def chosen(block: PacketBlock, mask: Bools) -> PacketBlock:
     """The chosen packets of a block, with its counts and problems."""
-    columns = {
-        each.name: getattr(block, each.name)[mask]
-        for each in fields(block)
-        if isinstance(getattr(block, each.name), np.ndarray) and each.name != "data"
-    }
+    columns: dict[str, Any] = {name: getattr(block, name)[mask] for name in COLUMNS}
     return replace(block, **columns)
 
 
@@ -47,15 +43,12 @@ def together(blocks: Sequence[PacketBlock]) -> PacketBlock:
     sizes = [len(block.data) for block in blocks]
     begin = np.cumsum(sizes) - sizes
     columns: dict[str, Any] = {
-        each.name: np.concatenate([getattr(block, each.name) for block in blocks])
-        for each in fields(PacketBlock)
-        if isinstance(getattr(blocks[0], each.name), np.ndarray) and each.name != "payload"
+        name: np.concatenate([getattr(block, name) for block in blocks])
+        for name in ("data", *COLUMNS)
     }
-    payload = [block.payload + at for block, at in zip(blocks, begin.tolist(), strict=True)]
+    columns["payload"] += np.repeat(begin, [len(block) for block in blocks])
     until = [block.until for block in blocks if block.until is not None]
-    return replace(
-        blocks[0], **columns, payload=np.concatenate(payload), until=max(until, default=None)
-    )
+    return replace(blocks[0], **columns, until=max(until, default=None))
 
 
 def within(block: PacketBlock, times: tuple[int, int]) -> PacketBlock:

@@ -84,7 +84,6 @@ class RunSource:
         return self._reader.state.packets
 
     def read(self, reserve: int) -> PacketBlock | None:
-        """The next block, with `reserve` free bytes at the front; None at the end."""
         if self._input.consumed < self._input.size:
             room = min(self._block_bytes, int(PACKETS * self._packet_bytes))
             room = min(max(room, SMALLEST_BLOCK), self._block_bytes)
@@ -101,7 +100,6 @@ class RunSource:
         return None
 
     def close(self) -> None:
-        """Close the file."""
         self._reader.close()
 
 
@@ -125,7 +123,6 @@ class TimeSource(FileSource):
             self._fragments = position.fragments
 
     def read(self, reserve: int) -> PacketBlock | None:
-        """See `PacketSource`."""
         block = super().read(reserve)
         return None if block is None else within(block, self._times)
 
