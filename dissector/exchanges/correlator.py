@@ -87,8 +87,6 @@ class Correlator:
         self._request_wait = request_wait
         self._memory = memory
         self._count = 0
-        self._pending: pa.Table | None = None
-        """None before the first block."""
         self._pending_responses = EMPTY
         self._pending_frames: list[bytes] = []
         self._answers = np.zeros((3, 0), np.int64)
@@ -97,12 +95,17 @@ class Correlator:
         """The state of each connection."""
         self._matcher = matching.Matcher()
         self._tokens = SaslTokens()
+        no_requests, empty = DecodedMessages.empty(Direction.REQUEST), np.zeros(0, np.int64)
+        no_texts = decoded_fields.texts([], empty, empty, empty)
+        self._pending = self._table(no_requests, empty, no_texts)
+        """The pending requests; see `request_table`."""
 
     @property
     def pending_connections(self) -> Int64:
         """Connections with a request or response that is not matched yet."""
-        pending = [] if self._pending is None else [int_column(self._pending, "connection")]
-        return np.unique(np.concatenate([self._pending_responses.connection, *pending]))
+        return np.union1d(
+            self._pending_responses.connection, int_column(self._pending, "connection")
+        )
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of connections outside of `pending_connections`."""
@@ -141,17 +144,14 @@ class Correlator:
         self._answers = np.hstack([self._answers, answers])
         return self._put_requests(rows, states.requests)
 
-    def _put_requests(self, rows: Int64, requests: pa.Table | None) -> RequestIds:
-        if requests is None:
-            return RequestIds(np.zeros(0, np.int64), np.zeros(0, np.int64))
+    def _put_requests(self, rows: Int64, requests: pa.Table) -> RequestIds:
         connection, key = rows[int_column(requests, "connection")], int_column(requests, "key")
         old, ids = int_column(requests, "id"), self._count + np.arange(len(requests))
         self._count += len(requests)
         moved = matching.moved_keys(key, connection)
         for name, values in (("connection", connection), ("key", moved), ("id", ids)):
             requests = with_column(requests, name, pa.array(values))
-        both = requests if self._pending is None else pa.concat_tables([self._pending, requests])
-        self._pending = both.combine_chunks()
+        self._pending = pa.concat_tables([self._pending, requests]).combine_chunks()
         return RequestIds(old, ids)
 
     def discard(self, connections: Int64) -> Int64:
@@ -163,8 +163,6 @@ class Correlator:
         waits = np.flatnonzero(~np.isin(self._pending_responses.connection, connections))
         self._pending_responses = self._pending_responses[waits]
         self._pending_frames = [self._pending_frames[each] for each in waits.tolist()]
-        if self._pending is None:
-            return np.zeros(0, np.int64)
         is_dropped = np.isin(int_column(self._pending, "connection"), connections)
         dropped = int_column(self._pending, "id")[is_dropped]
         self._pending = self._pending.filter(pa.array(~is_dropped))
@@ -177,8 +175,7 @@ class Correlator:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of pending requests and responses."""
-        requests = 0 if self._pending is None else self._pending.nbytes
-        return requests + sum(map(len, self._pending_frames))
+        return int(self._pending.nbytes) + sum(map(len, self._pending_frames))
 
     def _grow(self, count: int) -> None:
         missing = count - len(self._counts)
@@ -189,7 +186,7 @@ class Correlator:
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for a response."""
-        return 0 if self._pending is None else len(self._pending)
+        return len(self._pending)
 
     def feed(
         self, frames: FrameBlock, now: int, ended: NDArray[np.bool_], client_held_since: Int64, *,
@@ -202,9 +199,7 @@ class Correlator:
         block follows, so that nothing stays pending.
         """
         self._grow(len(ended))
-        if self._pending is not None and not (
-            len(frames) or self.in_flight or self._pending_frames
-        ):
+        if not (len(frames) or self.in_flight or self._pending_frames):
             return CorrelatedBlock.empty(self._pending.schema)
         spaces = spaces_of(frames)
         requests, table = self._requests(frames, spaces)
@@ -310,15 +305,21 @@ class Correlator:
             text = client.cast(pa.string())
             marked = pc.binary_join_element_wise(text, CUT, "")
             client = pc.if_else(parts.client_id_is_cut, marked, text).dictionary_encode()
+        table = self._table(requests, key, client)
+        if not len(self._pending):
+            return requests, table
+        return requests, pa.concat_tables([self._pending, table]).combine_chunks()
+
+    def _table(self, requests: DecodedMessages, key: Int64, client: pa.Array) -> pa.Table:
+        """The table of these requests, with their running numbers. `client`: their client ids."""
+        headers = requests.headers
         repeats = self._matcher.repeats(headers.connection, headers.correlation_id)
         table = request_table(requests, key, client, self._ordinals(requests), repeats, self._names)
         table = table.append_column("id", pa.array(self._count + np.arange(len(headers))))
         self._count += len(headers)
         if self._keep_frames:
             table = table.append_column("frame", requests.frames_of(headers))
-        if self._pending is None or not len(self._pending):
-            return requests, table
-        return requests, pa.concat_tables([self._pending, table]).combine_chunks()
+        return table
 
     def _ordinals(self, requests: DecodedMessages) -> Int64:
         """The number of each request among those of its connection that expect a response.

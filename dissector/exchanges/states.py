@@ -50,7 +50,7 @@ class ExchangeStates:
     """Of the type `COUNTS`."""
     matching: tuple[Int64, Int64]
     tokens: dict[int, Tokens]
-    requests: pa.Table | None
+    requests: pa.Table
     """Pending requests; `connection` is the number from 0."""
     responses: MessageHeaders
     frames: list[bytes]
@@ -60,11 +60,9 @@ class ExchangeStates:
 
     def select(self, index: Int64) -> ExchangeStates:
         """A copy of the state of the connections at `index`."""
-        requests = self.requests
-        if requests is not None:
-            chosen_requests, place = places(int_column(requests, "connection"), index)
-            requests = requests.take(pa.array(chosen_requests))
-            requests = with_column(requests, "connection", pa.array(place))
+        chosen_requests, place = places(int_column(self.requests, "connection"), index)
+        requests = self.requests.take(pa.array(chosen_requests))
+        requests = with_column(requests, "connection", pa.array(place))
         waits, place = places(self.responses.connection, index)
         answers, owner = places(self.answers[0], index)
         return ExchangeStates(

@@ -133,9 +133,8 @@ def shift_packets(states: States, before: int, earlier: int) -> None:
     segments = states.streams.carried[0]
     segments.number[:] = moved(segments.number)
     states.exchanges.responses.packet[:] = moved(states.exchanges.responses.packet)
-    if states.exchanges.requests is not None:
-        packets = moved(int_column(states.exchanges.requests, "packet"))
-        states.exchanges.requests = _replaced(states.exchanges.requests, packet=packets)
+    packets = moved(int_column(states.exchanges.requests, "packet"))
+    states.exchanges.requests = _replaced(states.exchanges.requests, packet=packets)
 
 
 def continues(left: States, right: States, reserved: Bools) -> Bools:
@@ -247,8 +246,6 @@ def _relative_anchors(states: States) -> Int64:
 def _relative_requests(states: States) -> tuple[Int64, Int64]:
     """The connection of each pending request; and what identifies it."""
     requests = states.exchanges.requests
-    if requests is None or not len(requests):
-        return np.zeros(0, np.int64), np.zeros((0, len(_REQUEST) + 3), np.int64)
     sent, _, gaps = _counters(states)
     owner, ordinal = int_column(requests, "connection"), int_column(requests, "ordinal")
     columns = [int_column(requests, name) for name in _REQUEST]
@@ -324,13 +321,12 @@ def _join_exchanges(left: States, border: States, right: States, index: Int64) -
     responses.run[:] += all_gaps[responses.connection, 1]
     owner, ordinal, _ = states.answers
     ordinal[ordinal > 0] += all_sent[owner[ordinal > 0]]
-    if states.requests is not None:
-        owner, ordinal = (int_column(states.requests, name) for name in ("connection", "ordinal"))
-        states.requests = _replaced(
-            states.requests,
-            ordinal=np.where(ordinal > 0, ordinal + all_sent[owner], 0),
-            run=int_column(states.requests, "run") + all_gaps[owner, 0],
-        )
+    owner, ordinal = (int_column(states.requests, name) for name in ("connection", "ordinal"))
+    states.requests = _replaced(
+        states.requests,
+        ordinal=np.where(ordinal > 0, ordinal + all_sent[owner], 0),
+        run=int_column(states.requests, "run") + all_gaps[owner, 0],
+    )
 
 
 def _moved(name: str, position: Int64, shift: Int64) -> Int64:
