@@ -40,6 +40,11 @@ class CorrelatedBlock:
     """Number of unanswered requests and unmatched responses that the memory limit evicted."""
 
     @property
+    def new(self) -> Int64:
+        """The requests of this block."""
+        return self.first_new + np.arange(len(self.request.headers))
+
+    @property
     def completed(self) -> Int64:
         """Requests whose exchange ended in this block."""
         return np.concatenate([self.answered, self.no_reply_expected, self.unanswered])

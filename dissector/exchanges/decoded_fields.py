@@ -30,7 +30,7 @@ from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Direction
-from dissector.streams.byteview import ByteView, ContiguousBytes, copy_ranges
+from dissector.streams.byteview import ByteView, ContiguousBytes, copy_ranges, offsets_of
 from dissector.streams.table import Bools
 
 Values: TypeAlias = "Int64 | slice"
@@ -133,9 +133,8 @@ class LayoutGroup:
                 order = np.lexsort((nested.level.ordinal[nested.row], owner))
                 numbers = nested.values[order].astype(np.int64)
                 counts = np.bincount(owner, minlength=len(counts))
-        offsets = np.zeros(len(counts) + 1, np.int32)
-        np.cumsum(counts, out=offsets[1:])
-        lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(numbers, type))
+        offsets = pa.array(offsets_of(counts), pa.int32())
+        lists = pa.ListArray.from_arrays(offsets, pa.array(numbers, type))
         return lists.take(pa.array(column.row))
 
     def paths(self, column: FieldColumn, select: Int64) -> pa.Array:
@@ -192,6 +191,11 @@ class DecodedFields:
             value[message[::-1]] = column.values[::-1]  # the first value is assigned last
             known[message] = True
         return value, known
+
+    def number_column(self, role: str, dtype: type[np.integer[Any]] = np.int64) -> pa.Array:
+        """The first number with a role in each message; null if there is none."""
+        value, known = self.numbers(role)
+        return masked(value.astype(dtype), ~known)
 
     def all_texts(
         self, role: str, wanted: Bools | None = None
@@ -318,8 +322,7 @@ def _words(space: ByteView, at: Int64, length: Int64) -> tuple[NDArray[np.int32]
 
 def _strings(data: Bytes, length: Int64) -> pa.Array:
     """The texts in `data`, one after the other."""
-    offsets = np.zeros(len(length) + 1, np.int32)
-    np.cumsum(length, out=offsets[1:])
+    offsets = offsets_of(length).astype(np.int32)
     if len(data) and data.max() >= 0x80:
         ranges = pairwise(offsets.tolist())
         words = [data[begin:end].tobytes() for begin, end in ranges]
@@ -351,6 +354,5 @@ def distinct_pairs(left: pa.Array, right: pa.Array) -> list[tuple[Any, Any]]:
 
 def flat(parts: Sequence[bytes]) -> tuple[ContiguousBytes, Int64]:
     """A byte space of copies of `parts`, one after the other, and their n + 1 borders."""
-    borders = np.zeros(len(parts) + 1, np.int64)
-    np.cumsum([len(part) for part in parts], out=borders[1:])
+    borders = offsets_of(np.array([len(part) for part in parts], np.int64))
     return ContiguousBytes.of(b"".join(parts)), borders

@@ -12,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
+from dissector.exchanges.columns import masked
 from dissector.packets.block import Int64, ParallelArrays
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
@@ -66,6 +68,19 @@ class MessageHeaders(ParallelArrays):
         """Frames without missing bytes."""
         whole: NDArray[np.bool_] = self.end - self.start == self.bytes - 4
         return whole
+
+    def columns(self, front: int) -> dict[str, pa.Array | NDArray[np.generic]]:
+        """Columns of a table of these messages. `front`: bytes up to the correlation id."""
+        return {
+            "correlation_id": masked(
+                self.correlation_id.astype(np.int32), self.end - self.start < front
+            ),
+            "capture": self.capture.astype(np.int32),
+            "packet": self.packet,
+            "time": self.time,
+            "end_time": self.end_time,
+            "bytes": self.bytes,
+        }
 
 
 EMPTY = MessageHeaders.empty()

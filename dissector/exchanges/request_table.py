@@ -21,6 +21,8 @@ The columns (n rows; null if the request does not contain the value):
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -35,7 +37,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.records.batch_headers import record_counts
 
-NUMBERS = {
+NUMBERS: dict[str, type[np.integer[Any]]] = {
     "acks": np.int16, "max_wait_ms": np.int32, "min_bytes": np.int32, "max_bytes": np.int32,
     "isolation_level": np.int16, "replica_id": np.int64,
 }  # fmt: skip
@@ -52,16 +54,11 @@ def request_table(
     headers, fields = requests.headers, requests.fields
     captured = headers.end - headers.start
     columns: dict[str, pa.Array | NDArray[np.generic]] = {
+        **headers.columns(HEADER_BYTES),
         "key": key,
         "connection": headers.connection,
-        "correlation_id": masked(headers.correlation_id.astype(np.int32), captured < HEADER_BYTES),
         "api_key": masked(fields.messages.api_key.astype(np.int16), captured < API_KEY_BYTES),
         "version": masked(fields.messages.version.astype(np.int16), captured < VERSION_BYTES),
-        "capture": headers.capture.astype(np.int32),
-        "packet": headers.packet,
-        "time": headers.time,
-        "end_time": headers.end_time,
-        "bytes": headers.bytes,
         "ordinal": ordinal,
         "run": headers.run,
         "acknowledged": headers.acknowledged,
@@ -76,8 +73,7 @@ def request_table(
     for role in TEXTS:
         columns[role] = fields.texts(role)
     for role, dtype in NUMBERS.items():
-        value, known = fields.numbers(role)
-        columns[role] = masked(value.astype(dtype), ~known)
+        columns[role] = fields.number_column(role, dtype)
     columns |= partitions(fields, names)
     return pa.table({name: pa.array(column) for name, column in columns.items()})
 

@@ -18,7 +18,7 @@ from dissector.records.record_reader import decompressed_sizes
 from dissector.streams.byteview import ByteView
 from dissector.tables.arrow import empty_batch, milliseconds, to_batch
 from dissector.tables.errors import error_codes
-from dissector.tables.pending import PendingRows, completed_ids, response_request_ids
+from dissector.tables.pending import PendingRows, response_request_ids
 from dissector.tables.record_batches import (
     CarriedBatches,
     assigned_offsets,
@@ -29,27 +29,27 @@ from dissector.tables.record_batches import (
 from dissector.tables.schema import BATCHES
 from dissector.tables.shared_columns import IN_ORDER, column_numbers, topic_columns
 
+_NUMBERS = (
+    "base_offset", "last_offset", "record_count", "leader_epoch", "producer_id", "producer_epoch",
+    "base_sequence",
+)  # fmt: skip
+"""Columns of `Batches` that are null where they are negative."""
 
-class BatchRows:
+
+class BatchRows(PendingRows):
     """Rows of `batches`, or of `decompressed_batches`."""
 
     def __init__(self, names: TopicNames, *, decompress: bool = False) -> None:
+        super().__init__()
         self._names = names
         self._decompress = decompress
-        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock, columns: Sequence[CarriedBatches]) -> pa.RecordBatch:
         """The rows that are complete with this block. `columns`: its record batches."""
         tables = [self._columns(block, each) for each in columns if len(each.batches)]
-        if self.pending.rows is not None:
-            tables.insert(0, self.pending.rows)
-        if not tables:
+        if not tables and not self.pending:
             return empty_batch(BATCHES)
-        table = pa.concat_tables(tables).combine_chunks()
-        completed = pc.is_in(table["request"], pa.array(completed_ids(block)))
-        is_pending = pc.and_(table["produced"], pc.invert(completed))
-        self.pending.rows = table.filter(is_pending)
-        done = table.filter(pc.invert(is_pending)).sort_by(IN_ORDER).combine_chunks()
+        done = self.completed(block, *tables).sort_by(IN_ORDER).combine_chunks()
         rows = {name: done[name] for name in done.column_names}
         rows["error_code"] = pc.coalesce(done["error_code"], _partition_errors(block, done))
         produced = done["produced"]
@@ -83,19 +83,14 @@ class BatchRows:
 def header_columns(batches: Batches) -> dict[str, Any]:
     """Columns of `batches` from the batch headers."""
     base_timestamp = np.where(batches.has_delete_horizon, -1, batches.base_timestamp)
+    numbers = {name: getattr(batches, name) for name in _NUMBERS}
     return {
-        "base_offset": pa.array(batches.base_offset, mask=batches.base_offset < 0),
-        "last_offset": pa.array(batches.last_offset, mask=batches.last_offset < 0),
-        "record_count": pa.array(batches.record_count, mask=batches.record_count < 0),
+        **{name: pa.array(column, mask=column < 0) for name, column in numbers.items()},
         "magic": batches.magic,
         "codec": _names_of(CODECS, batches.codec),
         "timestamp_type": _names_of(TIMESTAMP_TYPES, batches.timestamp_type),
         "base_timestamp": milliseconds(base_timestamp),
         "max_timestamp": milliseconds(batches.max_timestamp),
-        "leader_epoch": pa.array(batches.leader_epoch, mask=batches.leader_epoch < 0),
-        "producer_id": pa.array(batches.producer_id, mask=batches.producer_id < 0),
-        "producer_epoch": pa.array(batches.producer_epoch, mask=batches.producer_epoch < 0),
-        "base_sequence": pa.array(batches.base_sequence, mask=batches.base_sequence < 0),
         "is_transactional": batches.is_transactional,
         "is_control": batches.is_control,
         "bytes": batches.size,

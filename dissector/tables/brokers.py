@@ -22,19 +22,16 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
 
     A response without an endpoint has the id -1 and an empty host: FindCoordinator with an error.
     """
-    parts = []
-    for group, column in block.response.fields.columns("port"):
-        parts.append(
-            pa.table(
-                {
-                    **response_place(block, group, column),
-                    "broker_id": group.sibling_numbers(column, "broker_id"),
-                    "host": without_dictionary(group.sibling_texts(column, "host")),
-                    "port": column_numbers(column),
-                    "rack": without_dictionary(group.sibling_texts(column, "broker_rack")),
-                }
-            )
-        )
+    parts = [
+        {
+            **response_place(block, group, column),
+            "broker_id": group.sibling_numbers(column, "broker_id"),
+            "host": without_dictionary(group.sibling_texts(column, "host")),
+            "port": column_numbers(column),
+            "rack": without_dictionary(group.sibling_texts(column, "broker_rack")),
+        }
+        for group, column in block.response.fields.columns("port")
+    ]
     if not parts:
         return empty_batch(BROKERS)
     table = in_responses(parts)

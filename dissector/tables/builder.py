@@ -119,21 +119,18 @@ class TableBuilder:
         """Bytes of all that waits for responses or requests."""
         size = self.correlator.waiting_bytes
         if self._records is not None:
-            size += sum(part.rows.nbytes for part in self._records.rows)
+            size += sum(part.rows.nbytes for part in self._records.pending)
         return size
 
     @property
     def _waiting(self) -> dict[str, PendingRows | RecordRows]:
         """Rows that wait for responses, by table."""
-        waiting: dict[str, PendingRows | RecordRows] = {
-            name: table.pending for name, table in self._pending_tables.items()
-        }
-        waiting |= {name: batches.pending for name, batches in self._batches.items()}
+        waiting: dict[str, PendingRows | RecordRows] = {**self._pending_tables, **self._batches}
         return waiting if self._records is None else waiting | {"records": self._records}
 
     def take_rows(self) -> dict[str, Any]:
         """The rows that wait for responses, by table."""
-        return {name: each.rows for name, each in self._waiting.items()}
+        return {name: each.pending for name, each in self._waiting.items()}
 
     def put(
         self, rows: Int64, states: ExchangeStates, waiting: Mapping[str, Any], row_of: Int64

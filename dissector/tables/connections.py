@@ -109,7 +109,7 @@ class Connections:
         is_used = np.zeros(table.count, np.bool_)
         is_used[connection] = True
         rows, index = np.flatnonzero(is_used), (np.cumsum(is_used) - 1)[connection]
-        client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
+        client = np.maximum(table.client[rows], 0).astype(np.int64)
         columns = {}
         texts = _texts(table.high[rows].reshape(-1), table.low[rows].reshape(-1))
         for name, end in (("client", client), ("broker", 1 - client)):
@@ -134,7 +134,7 @@ class Connections:
     def rows(self, trips: RoundTrips, rows: Int64) -> pa.RecordBatch:
         """Rows of the table `connections` for these rows of the streams' table."""
         table = self._table
-        client = np.where(table.client[rows] < 0, 0, table.client[rows]).astype(np.int64)
+        client = np.maximum(table.client[rows], 0).astype(np.int64)
         rtt = table.handshake[rows]
         requests, responses = _counts_of(self._messages, rows)
         columns = {

@@ -39,16 +39,14 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
         topic = topic_columns(group, column, names, select)
         texts = {role: group.sibling_texts(column, role, select) for role in TEXTS}
         parts.append(
-            pa.table(
-                {
-                    **response_place(block, group, column, select),
-                    "path": group.paths(column, select),
-                    "topic": topic["topic"],
-                    "partition": group.sibling_numbers(column, "partition", select),
-                    "error_code": pa.array(column_numbers(column)[select]),
-                    **{role: without_dictionary(text) for role, text in texts.items()},
-                }
-            )
+            {
+                **response_place(block, group, column, select),
+                "path": group.paths(column, select),
+                "topic": topic["topic"],
+                "partition": group.sibling_numbers(column, "partition", select),
+                "error_code": pa.array(column_numbers(column)[select]),
+                **{role: without_dictionary(text) for role, text in texts.items()},
+            }
         )
     if not parts:
         return empty_batch(ERRORS)

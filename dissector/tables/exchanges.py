@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from types import MappingProxyType
 
 import numpy as np
@@ -60,10 +61,8 @@ def exchanges(
     """
     request_row, response_row, kind, connection = _ended(block)
     responses = _responses(block, names)
-    request, response = (
-        SelectedRows(block.requests, request_row),
-        SelectedRows(responses, response_row),
-    )
+    request = SelectedRows(block.requests, request_row)
+    response = SelectedRows(responses, response_row)
 
     def either(name: str) -> pa.Array:
         column = request[name]
@@ -154,12 +153,10 @@ def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64, Int64]:
 
 def _names(captures: Sequence[str]) -> pa.Array:
     """The names of files as texts: URLs, and names that are not UTF-8, take a step per name."""
-    try:
+    with suppress(UnicodeEncodeError):
         names = pa.array(captures, pa.string())
-    except UnicodeEncodeError:
-        return pa.array(map(name_text, captures), pa.string())
-    if not pc.any(pc.match_substring(names, "://")).as_py():
-        return names
+        if not pc.any(pc.match_substring(names, "://")).as_py():
+            return names
     return pa.array(map(name_text, captures), pa.string())
 
 
@@ -169,7 +166,6 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
     headers = responses.headers + block.unmatched_responses
     total, count = len(headers), len(responses.headers)
     error_code, error_count = first_codes(responses.fields)
-    throttle, has_throttle = responses.fields.numbers("throttle_time_ms")
     unnamed = block.requests["topics"].is_null().to_numpy()[block.answered]
     columns = {
         # In an incomplete message, an error code may follow the last captured byte.
@@ -177,22 +173,14 @@ def _responses(block: CorrelatedBlock, names: TopicNames) -> pa.Table:
             error_code.astype(np.int16), ~responses.fields.good & (error_code == 0)
         ),
         "error_count": masked(error_count.astype(np.int32), ~responses.fields.good),
-        "throttle_time_ms": masked(throttle.astype(np.int32), ~has_throttle),
+        "throttle_time_ms": responses.fields.number_column("throttle_time_ms", np.int32),
         "member_id": responses.fields.texts("member_id"),
         **partitions(responses.fields, names, unnamed),
     }
     unmatched = total - count
     return pa.table(
         {
-            "correlation_id": masked(
-                headers.correlation_id.astype(np.int32),
-                headers.end - headers.start < CORRELATION_BYTES,
-            ),
-            "capture": headers.capture.astype(np.int32),
-            "packet": headers.packet,
-            "time": headers.time,
-            "end_time": headers.end_time,
-            "bytes": headers.bytes,
+            **headers.columns(CORRELATION_BYTES),
             "sequence": headers.sequence,
             **{
                 name: pa.concat_arrays([column, pa.nulls(unmatched, column.type)])

@@ -55,7 +55,8 @@ def decode_internal_records(
 
     A problem is a record of an internal topic that was not decoded.
     """
-    index = _internal(rows)
+    is_control = rows.column("record_kind").is_valid()
+    index = pc.indices_nonzero(pc.or_(pc.is_in(rows.column("topic"), _TOPICS), is_control))
     internal = rows.select(_INPUT_COLUMNS).take(index)
     decoded = [
         decode_internal_record(*record, show_secrets=show_secrets)
@@ -80,12 +81,6 @@ def decode_internal_records(
         if each.error
     ]
     return pa.RecordBatch.from_arrays(list(columns.values()), schema=RECORDS.schema), problems
-
-
-def _internal(rows: pa.RecordBatch) -> pa.Array:
-    """Indices of control records and records of internal topics."""
-    control = rows.column("record_kind").is_valid()
-    return pc.indices_nonzero(pc.or_(pc.is_in(rows.column("topic"), _TOPICS), control))
 
 
 def _scatter(values: list[str | None], index: pa.Array, count: int) -> pa.Array:

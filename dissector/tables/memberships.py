@@ -44,15 +44,12 @@ GROUP_TYPES = MappingProxyType(
 _KEYS = [key for key, name in registry.apis().items() if name in GROUP_TYPES]
 
 
-class MembershipRows:
+class MembershipRows(PendingRows):
     """Rows of `memberships`."""
-
-    def __init__(self) -> None:
-        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The exchanges with group coordinators that ended in this block."""
-        requests = self.pending.completed(block, _request_columns(block))
+        requests = self.completed(block, _request_columns(block))
         exchange = exchange_columns(block, int_column(requests, "request"))
         row, response = exchange["row"], exchange["response"]
         header = block.requests.take(pa.array(row))
@@ -83,14 +80,14 @@ def _request_columns(block: CorrelatedBlock) -> pa.Table:
     table = pa.table(
         {
             "request": request_ids(block),
-            "request_generation": _numbers(fields, "generation"),
+            "request_generation": fields.number_column("generation"),
             "group_instance_id": _texts(fields, "group_instance_id"),
             "protocol": _texts(fields, "group_protocol"),
             "member_count": _count(fields, "group_member"),
             "reason": _texts(fields, "group_reason"),
-            "session_timeout_ms": _numbers(fields, "session_timeout_ms"),
+            "session_timeout_ms": fields.number_column("session_timeout_ms"),
             # A heartbeat leaves out what has not changed: -1 (KIP-848).
-            "rebalance_timeout_ms": unless_negative(_numbers(fields, "rebalance_timeout_ms")),
+            "rebalance_timeout_ms": unless_negative(fields.number_column("rebalance_timeout_ms")),
         }
     )
     return table.filter(pa.array(is_member_api))
@@ -101,7 +98,7 @@ def _response_columns(block: CorrelatedBlock) -> pa.Table:
     fields = block.response.fields
     return pa.table(
         {
-            "generation": _numbers(fields, "generation"),
+            "generation": fields.number_column("generation"),
             "member_id": _texts(fields, "member_id"),
             "protocol": _texts(fields, "group_protocol"),
             "leader": _texts(fields, "group_leader"),
@@ -109,11 +106,6 @@ def _response_columns(block: CorrelatedBlock) -> pa.Table:
             "error_code": first_errors(block),
         }
     )
-
-
-def _numbers(fields: DecodedFields, role: str) -> pa.Array:
-    value, known = fields.numbers(role)
-    return pa.array(value, mask=~known)
 
 
 def _texts(fields: DecodedFields, role: str) -> pa.Array:

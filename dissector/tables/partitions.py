@@ -21,15 +21,12 @@ from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.protocol.field_columns import FieldColumn
-from dissector.protocol.notation import Direction
 from dissector.records.batch_reader import read_batches
 from dissector.tables.arrow import empty_batch, to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
 from dissector.tables.pending import (
     PendingRows,
     exchange_columns,
-    request_ids,
-    response_request_ids,
 )
 from dissector.tables.schema import PARTITIONS
 from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names, topic_columns
@@ -58,19 +55,18 @@ RECORD_COLUMNS = ("bytes", "record_count", "last_offset")
 """Columns that come from the record batches of the partition."""
 
 
-class PartitionRows:
+class PartitionRows(PendingRows):
     """Rows of `partitions`."""
 
     def __init__(self, names: TopicNames) -> None:
+        super().__init__()
         self._names = names
-        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The partitions of the exchanges that ended in this block."""
-        new = block.first_new + np.arange(len(block.request.headers))
-        requests = self._half(block.request, block, new)
+        requests = self._half(block.request, block, block.new)
         responses = self._half(block.response, block, block.answered)
-        halves = pa.concat_tables([self.pending.completed(block, requests), responses])
+        halves = pa.concat_tables([self.completed(block, requests), responses])
         if not len(halves):
             return empty_batch(PARTITIONS)
         topic = self._names.replace_ids(as_array(halves["topic"]))
@@ -88,41 +84,33 @@ class PartitionRows:
         columns |= exchange
         columns["error_code"] = _errors(block, table, exchange["response"])
         columns["error"] = error_names(columns["error_code"])
-        columns["last_offset"] = _last_offsets(table)
+        # Of a Produce, it follows from the first offset and the number of records.
+        produced = pc.subtract(pc.add(table["offset"], table["record_count"]), 1)
+        columns["last_offset"] = pc.coalesce(table["last_offset"], produced)
         return to_batch(PARTITIONS, columns).sort_by(IN_ORDER)
 
     def _half(self, messages: DecodedMessages, block: CorrelatedBlock, row: Int64) -> pa.Table:
         """The half rows of one direction. `row`: row of the request of each message."""
-        ids = request_ids(block) if messages is block.request else response_request_ids(block)
-        asked = block.requests.select(["group_id", "replica_id"]).take(pa.array(row))
-        groups = as_array(asked["group_id"])
-        replicas = as_array(asked["replica_id"])
+        asked = block.requests.select(["id", "group_id", "replica_id"]).take(pa.array(row))
         parts = [
-            self._columns(messages.fields.messages.direction, group, column, ids, groups, replicas)
+            self._columns(group, column, asked.take(pa.array(group.message(column))))
             for group, column in messages.fields.columns("offsets_of")
         ]
-        return pa.concat_tables([_NO_ROWS, *parts])
+        half = pa.concat_tables([_NO_ROWS, *parts])
+        if messages is block.request:  # offsets of produced batches start at 0
+            half = with_column(half, "last_offset", pa.nulls(len(half), pa.int64()))
+        return half
 
-    def _columns(
-        self,
-        direction: Direction,
-        group: LayoutGroup,
-        column: FieldColumn,
-        ids: Int64,
-        groups: pa.Array,
-        replicas: pa.Array,
-    ) -> pa.Table:
-        """Half rows. `ids`, `groups`, `replicas`: of the request of each message."""
-        assert column.values is not None
-        message = group.message(column)
+    def _columns(self, group: LayoutGroup, column: FieldColumn, asked: pa.Table) -> pa.Table:
+        """Half rows. `asked`: the request of each."""
         group_id = without_dictionary(group.sibling_texts(column, "group_id"))
         columns: dict[str, Any] = {
-            "request": ids[message],
-            "group_id": pc.coalesce(group_id, without_dictionary(groups.take(pa.array(message)))),
+            "request": asked["id"],
+            "group_id": pc.coalesce(group_id, without_dictionary(asked["group_id"])),
             **topic_columns(group, column, self._names),
-            "partition": column.values.astype(np.int64),
+            "partition": column_numbers(column),
             # A response in a fetch session (KIP-227) may name partitions that the request omits.
-            "replica_id": unless_negative(replicas.take(pa.array(message))),
+            "replica_id": unless_negative(asked["replica_id"]),
         }
         for key, role in NUMBERS.items():
             columns[key] = unless_negative(group.sibling_numbers(column, role))
@@ -133,8 +121,6 @@ class PartitionRows:
         for key, role in SIGNED.items():
             columns[key] = group.sibling_numbers(column, role)
         columns |= _records(group, column)
-        if direction == Direction.REQUEST:  # offsets of produced batches start at 0
-            columns["last_offset"] = pa.nulls(len(message), pa.int64())
         return pa.table(columns, schema=_NO_ROWS.schema)
 
 
@@ -170,12 +156,6 @@ def _records(group: LayoutGroup, column: FieldColumn) -> dict[str, pa.Array]:
         "record_count": pa.array(count, mask=(length == 0) | is_unknown),
         "last_offset": pa.array(last, mask=last < 0),
     }
-
-
-def _last_offsets(table: pa.Table) -> pa.ChunkedArray:
-    """The last offset: of a Produce, computed from the first offset and the number of records."""
-    produced = pc.subtract(pc.add(table["offset"], table["record_count"]), 1)
-    return pc.coalesce(table["last_offset"], produced)
 
 
 def _errors(block: CorrelatedBlock, table: pa.Table, response: Int64) -> pa.ChunkedArray:

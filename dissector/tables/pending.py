@@ -26,25 +26,25 @@ class PendingRows:
     """The rows of one table whose exchange has not ended. They have a column `request`."""
 
     def __init__(self) -> None:
-        self.rows: pa.Table | None = None
+        self.pending: pa.Table | None = None
 
-    def completed(self, block: CorrelatedBlock, rows: pa.Table) -> pa.Table:
-        """Add the rows of the requests of this block; return those whose exchange has ended."""
-        if self.rows is not None and len(self.rows):
-            rows = pa.concat_tables([self.rows, rows])
+    def completed(self, block: CorrelatedBlock, *tables: pa.Table) -> pa.Table:
+        """Add the rows of the messages of this block; return those whose exchange has ended."""
+        rows = pa.concat_tables(tables if self.pending is None else [self.pending, *tables])
         has_ended = pc.is_in(rows["request"], pa.array(completed_ids(block)))
-        self.rows = rows.filter(pc.invert(has_ended))
+        self.pending = rows.filter(pc.invert(has_ended))
         return rows.filter(has_ended).combine_chunks()
 
     def put(self, rows: pa.Table, ids: RequestIds, connections: Int64) -> None:
         """Add `rows` of another object, of requests that were moved; see `moved_rows`."""
         rows = moved_rows(rows, ids, connections)
-        self.rows = rows if self.rows is None else pa.concat_tables([self.rows, rows])
+        self.pending = rows if self.pending is None else pa.concat_tables([self.pending, rows])
 
     def discard(self, ids: Int64) -> None:
         """Drop the rows of these requests."""
-        if self.rows is not None:
-            self.rows = self.rows.filter(pc.invert(pc.is_in(self.rows["request"], pa.array(ids))))
+        if self.pending is not None:
+            is_dropped = pc.is_in(self.pending["request"], pa.array(ids))
+            self.pending = self.pending.filter(pc.invert(is_dropped))
 
 
 def moved_rows(rows: pa.Table, ids: RequestIds, connections: Int64) -> pa.Table:

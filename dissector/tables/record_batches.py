@@ -69,8 +69,7 @@ class CarriedBatches:
 def carried_batches(block: CorrelatedBlock) -> list[CarriedBatches]:
     """All batches of a block, by rank: produced ones, then fetched ones."""
     columns = []
-    new = block.first_new + np.arange(len(block.request.headers))
-    for messages, row in ((block.request, new), (block.response, block.answered)):
+    for messages, row in ((block.request, block.new), (block.response, block.answered)):
         for group, column in messages.fields.columns("records"):
             assert column.length is not None
             batches = read_batches(group.space, column.at, column.length)

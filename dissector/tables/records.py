@@ -74,7 +74,7 @@ class RecordRows:
         self._names = names
         self._memory = memory
         self._blocks = 0
-        self.rows: list[_RecordPart] = []
+        self.pending: list[_RecordPart] = []
 
     def completed(
         self, block: CorrelatedBlock, columns: Sequence[CarriedBatches], problems: list[Problem]
@@ -85,7 +85,7 @@ class RecordRows:
         """
         self._blocks += 1
         completed = completed_ids(block)
-        pending, self.rows = self.rows, []
+        pending, self.pending = self.pending, []
         evicted = self._evicted(pending)
         if evicted:
             problems.append(_eviction_problem(evicted, block))
@@ -104,17 +104,17 @@ class RecordRows:
             if len(moved.rows):
                 batches = with_column(part.batches, "request", pa.array(request))
                 rows = with_connections(moved.rows, connections)
-                self.rows.append(replace(moved, batches=batches, rows=rows))
+                self.pending.append(replace(moved, batches=batches, rows=rows))
 
     def discard(self, ids: Int64) -> None:
         """Drop the rows of these requests."""
         kept = []
-        for part in self.rows:
+        for part in self.pending:
             is_dropped = np.isin(int_column(part.batches, "request"), ids)
             left = part.filter(~is_dropped[part.batch])
             if len(left.rows):
                 kept.append(left)
-        self.rows = kept
+        self.pending = kept
 
     def skip(self) -> None:
         """Count a block without messages, so that ranks are the same in all processes."""
@@ -134,7 +134,7 @@ class RecordRows:
             rank = part.rank
             if rank[0] != _PENDING_RANK:
                 rank = (_PENDING_RANK, self._blocks, *rank)
-            self.rows.append(replace(part.filter(~is_complete), rank=rank))
+            self.pending.append(replace(part.filter(~is_complete), rank=rank))
 
     def _evicted(self, pending: Sequence[_RecordPart]) -> Sequence[_RecordPart]:
         """The oldest of these, which exceed the memory limit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -84,11 +85,10 @@ def response_place(
     }
 
 
-def in_responses(parts: list[pa.Table]) -> pa.Table:
-    """The rows of parts with the columns of `response_place`, in their order."""
-    return pa.concat_tables(parts).sort_by(
-        [*IN_ORDER, ("message", "ascending"), ("at", "ascending")]
-    )
+def in_responses(parts: Sequence[dict[str, Any]]) -> pa.Table:
+    """The rows of parts, by column; in the order of the columns of `response_place`."""
+    order = [*IN_ORDER, ("message", "ascending"), ("at", "ascending")]
+    return pa.concat_tables(map(pa.table, parts)).sort_by(order)
 
 
 def topic_columns(

@@ -36,22 +36,20 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
         if not any(group.walked.by_role("replicas")):
             continue  # a Produce or Fetch response that only names a new leader
         parts.append(
-            pa.table(
-                {
-                    **response_place(block, group, column),
-                    "end_time": end_time[group.message(column)],
-                    **topic_columns(group, column),
-                    "partition": group.sibling_numbers(column, "partition"),
-                    "leader": pa.array(column_numbers(column)),
-                    "leader_epoch": group.sibling_numbers(column, "leader_epoch"),
-                    "replicas": group.nested_lists(column, "replicas", pa.int32()),
-                    "isr": group.nested_lists(column, "isr", pa.int32()),
-                }
-            )
+            {
+                **response_place(block, group, column),
+                "end_time": end_time[group.message(column)],
+                **topic_columns(group, column),
+                "partition": group.sibling_numbers(column, "partition"),
+                "leader": pa.array(column_numbers(column)),
+                "leader_epoch": group.sibling_numbers(column, "leader_epoch"),
+                "replicas": group.nested_lists(column, "replicas", pa.int32()),
+                "isr": group.nested_lists(column, "isr", pa.int32()),
+            }
         )
     if parts:
         table = in_responses(parts)
-        rows = to_batch(TOPICS, {name: table[name] for name in table.column_names})
+        rows = to_batch(TOPICS, table)
     else:
         table = pa.table({name: pa.array([], pa.int64()) for name in EXTRA_COLUMNS})
         rows = empty_batch(TOPICS)

@@ -42,15 +42,12 @@ _NUMBERS = (
 _TEXTS = ("transactional_id", "group_id")
 
 
-class TransactionRows:
+class TransactionRows(PendingRows):
     """Rows of `transactions`."""
-
-    def __init__(self) -> None:
-        self.pending = PendingRows()
 
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The transactions in the exchanges that ended in this block."""
-        requests = self.pending.completed(block, _request_columns(block))
+        requests = self.completed(block, _request_columns(block))
         exchange = exchange_columns(block, int_column(requests, "request"))
         response = exchange["response"]
         producers = _response_columns(block).take(pa.array(response, mask=response < 0))
@@ -119,11 +116,9 @@ def _partitions(group: LayoutGroup, column: FieldColumn) -> Int64:
 
 def _response_columns(block: CorrelatedBlock) -> pa.Table:
     """The producer id and epoch in each response."""
-    columns = {}
-    for role in ("given_producer_id", "given_producer_epoch"):
-        value, known = block.response.fields.numbers(role)
-        columns[role] = pa.array(value, mask=~known | (value < 0))
-    return pa.table(columns)
+    roles = ("given_producer_id", "given_producer_epoch")
+    fields = block.response.fields
+    return pa.table({role: unless_negative(fields.number_column(role)) for role in roles})
 
 
 def _errors(block: CorrelatedBlock, requests: pa.Table, response: Int64) -> pa.Array:
