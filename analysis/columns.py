@@ -33,6 +33,14 @@ def columns_of(table: str, *names: str) -> tuple[Column, ...]:
     return tuple(Column(name, table=table) for name in names)
 
 
+def first_and_last(thing: str) -> tuple[Column, Column]:
+    """The times of the first and of the last of things."""
+    return (
+        Column("first_time", "time", f"time of the first {thing}"),
+        Column("last_time", "time", f"time of the last {thing}"),
+    )
+
+
 def resolved(columns: Iterable[Column]) -> tuple[TableColumn, ...]:
     """The columns, with types of Arrow."""
     return tuple(map(_resolved, columns))

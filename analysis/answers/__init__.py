@@ -33,15 +33,19 @@ from dissector.arrays import value
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
+    import duckdb
     import pandas as pd
     import pyarrow as pa
 
-    from analysis.sql.query import Tables
+    from dissector.capture import Capture, Paths
     from dissector.tables import TableColumn
 
-__all__ = ["ANSWERS", "Answer", "Option", "Variant", "answer", "names", "select"]
-
 P = ParamSpec("P")
+ArrowTable: TypeAlias = "pa.Table"
+Tables: TypeAlias = (
+    "Paths | Capture | Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
+)
+"""A capture, or what was made of it."""
 Value: TypeAlias = tuple[str, ...] | int | float | str
 
 
@@ -79,6 +83,11 @@ class Option:
         if isinstance(self.default, tuple):
             return column_names(given)
         return integer(self.name, given, 0)
+
+
+def grouped_by(columns: str, needs: tuple[str, int | str] | None = None) -> Option:
+    """The option `by`. `columns`: those that it allows, in words."""
+    return Option("by", f"Group by this column: {columns}", needs=needs)
 
 
 @value

@@ -21,17 +21,12 @@ produced range may end too early. Gaps of compacted topics and of transaction ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import answer, select
-from analysis.columns import Column, columns_of
+from analysis.answers import ArrowTable, Tables, answer, select
+from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import grouped
 from analysis.sql.record_flow import RECORD_FLOW
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _KEY: Final = ("topic", "partition", "action", "client_id", "groups", "client", "software")
 
@@ -70,26 +65,23 @@ _RANGES: Final = f"""(
         Column("groups", "string", "groups in which the client consumes, separated by commas"),
         Column("client", "string", "address of the client"),
         Column("software", "string", "name and version of the client's software, if known"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     essential="topic partition action first_offset last_offset client_id",
     useful="records groups",
 )
-def audit(tables: Tables) -> pa.Table:
+def audit(tables: Tables) -> ArrowTable:
     """Ranges of offsets that one client wrote or read, in order of partition."""
-    return select(
-        tables,
-        grouped(
-            _RANGES,
-            (*_KEY, "range"),
-            ", ".join((*_KEY, "first_offset")),
-            first_offset="min(begins)",
-            last_offset="max(ends)",
-            records="sum(record_count)",
-            bytes="sum(bytes)",
-            requests="count(*)",
-            first_time="min(time)",
-            last_time="max(time)",
-        ),
+    query = grouped(
+        _RANGES,
+        (*_KEY, "range"),
+        ", ".join((*_KEY, "first_offset")),
+        first_offset="min(begins)",
+        last_offset="max(ends)",
+        records="sum(record_count)",
+        bytes="sum(bytes)",
+        requests="count(*)",
+        first_time="min(time)",
+        last_time="max(time)",
     )
+    return select(tables, query)

@@ -25,9 +25,9 @@ events, give wrong ages.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
     EXCHANGE,
@@ -41,22 +41,12 @@ from analysis.sql.expressions import (
     with_columns,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
-
 
 @answer(
     question="Do producers batch and compress well, and which acks do they request?",
     place=13,
     tables=("decompressed_batches", "exchanges", "connections"),
-    options=(
-        Option(
-            "by",
-            "Group by this column: any column of batches, or broker, client, software, minute, 10s",
-        ),
-    ),
+    options=(grouped_by("any column of batches, or broker, client, software, minute, 10s"),),
     rows="produced batches",
     columns=(
         Column("batches", "int64", "produced batches"),
@@ -75,30 +65,28 @@ if TYPE_CHECKING:
     essential="batches records_p50 bytes_p50 codecs",
     useful="ratio acks age_p50_ms",
 )
-def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> pa.Table:
+def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> ArrowTable:
     """Batches in Produce requests, in groups; the group with the most batches first."""
     columns = (*table_columns("decompressed_batches"), *_ENDS, "acks")
-    return select(
-        tables,
-        grouped(
-            with_columns(_PRODUCED, columns, by),
-            by,
-            "count(*) desc, min(nth)",
-            batches="count(*)",
-            requests=f"count(distinct ({EXCHANGE}))",
-            records="sum(record_count)",
-            records_p50="median(record_count)",
-            bytes="sum(bytes)",
-            bytes_p50="median(bytes)",
-            bytes_max="max(bytes)",
-            codecs=by_frequency("codec"),
-            ratio="sum(uncompressed_bytes) / "
-            "nullif(sum(bytes) filter (uncompressed_bytes is not null), 0)",
-            acks=by_frequency("acks"),
-            age_p50_ms="median(age_ms)",
-            age_max_ms="max(age_ms)",
-        ),
+    query = grouped(
+        with_columns(_PRODUCED, columns, by),
+        by,
+        "count(*) desc, min(nth)",
+        batches="count(*)",
+        requests=f"count(distinct ({EXCHANGE}))",
+        records="sum(record_count)",
+        records_p50="median(record_count)",
+        bytes="sum(bytes)",
+        bytes_p50="median(bytes)",
+        bytes_max="max(bytes)",
+        codecs=by_frequency("codec"),
+        ratio="sum(uncompressed_bytes) / "
+        "nullif(sum(bytes) filter (uncompressed_bytes is not null), 0)",
+        acks=by_frequency("acks"),
+        age_p50_ms="median(age_ms)",
+        age_max_ms="max(age_ms)",
     )
+    return select(tables, query)
 
 
 _ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")

@@ -38,12 +38,13 @@ without being a member; those do not count.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column, columns_of
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
+from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.client_settings import settings
 from analysis.sql.expressions import (
+    CLIENT_IDS,
     PER_SECOND,
     PER_SECOND_COLUMN,
     PROBLEM_RESPONSES,
@@ -52,11 +53,6 @@ from analysis.sql.expressions import (
     endpoint,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _CLIENT: Final = (
     *columns_of("exchanges", "client_id"),
@@ -98,30 +94,27 @@ SETTING_COLUMNS: Final = (
         Column("unanswered", "int64", "requests without a response"),
         Column("versions", "string", "APIs with the versions of the requests"),
         Column("settings", "string", "settings with values; those not seen are inferred"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     variants=(Variant("show", "settings", SETTING_COLUMNS, rows="settings of clients"),),
     essential="client_id client software per_second net_p99_ms errors setting value evidence",
     useful="reconnects security requests throttled unanswered connections",
 )  # fmt: skip
-def clients(tables: Tables, *, show: str = "clients") -> pa.Table:
+def clients(tables: Tables, *, show: str = "clients") -> ArrowTable:
     """Clients, those with the most requests first; or a row for each of their settings."""
     if show == "settings":
         return select(tables, f"from {settings()} order by client_id, client, setting")
-    return select(
-        tables,
-        f"""
-        with requests as ({_requests()}), links as ({_LINKS}), configured as (
-          select client_id, client, string_agg(setting || '=' || value
-            || case when evidence = 'seen' then '' else ' (inferred)' end, ', ' order by setting)
-            as settings
-          from {settings()} group by all)
-        select requests.*, links.* exclude (client_id, client), settings from requests
-          left join links on {_same("requests", "links")}
-          left join configured on {_same("requests", "configured")}
-        order by requests desc, requests.nth""",
-    )
+    query = f"""
+      with requests as ({_requests()}), links as ({_LINKS}), configured as (
+        select client_id, client, string_agg(setting || '=' || value
+          || case when evidence = 'seen' then '' else ' (inferred)' end, ', ' order by setting)
+          as settings
+        from {settings()} group by all)
+      select requests.*, links.* exclude (client_id, client), settings from requests
+        left join links on {_same("requests", "links")}
+        left join configured on {_same("requests", "configured")}
+      order by requests desc, requests.nth"""
+    return select(tables, query)
 
 
 def _same(left: str, right: str) -> str:
@@ -151,16 +144,14 @@ def _requests() -> str:
 
 
 _LINKS: Final = f"""
-  with named as (
-    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all),
-  linked as (
+  with linked as (
     select connections.*, client_id, client_software as software, client_ip as client,
       case when sasl_mechanism is not null then 'SASL_' else '' end
         || case when tls_version is not null then 'SSL' else 'PLAINTEXT' end as protocol_name,
       opened and coalesce(first_time > min(case when closed is not null then last_time end) over (
         partition by client_id, client_ip, {endpoint("broker")} order by first_time
         rows between unbounded preceding and 1 preceding), false) as is_again
-    from connections join named using (connection_id)
+    from connections join {CLIENT_IDS} using (connection_id)
       left join {SOFTWARE} using (connection_id))
   select client_id, client, {by_frequency("software")} as software,
     {by_frequency("protocol_name || coalesce(' ' || sasl_mechanism, '')")} as security,

@@ -26,23 +26,11 @@ included: see `batching`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
-from analysis.columns import Column
-from analysis.sql.expressions import (
-    By,
-    column_names,
-    grouped,
-    ms_between,
-    quantiles,
-    with_columns,
-)
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
+from analysis.columns import Column, first_and_last
+from analysis.sql.expressions import By, column_names, grouped, ms_between, quantiles, with_columns
 
 BY: Final = ("topic", "partition", "producer", "reader")
 """Columns to group by; `producer` and `reader` are client ids. With `reader`, every reader of a
@@ -54,9 +42,7 @@ that of the produce request."""
     question="How long does a record take from its produce request to its first fetch?",
     place=9,
     tables=("partitions",),
-    options=(
-        Option("by", f"Group by this column: {', '.join(BY)}, or an interval such as minute"),
-    ),
+    options=(grouped_by(f"{', '.join(BY)}, or an interval such as minute"),),
     rows="produce requests with an acknowledged offset",
     columns=(
         Column("produced", "int64", "batches that were acknowledged with an offset"),
@@ -66,31 +52,28 @@ that of the produce request."""
         Column("p99_ms", "double", "0.99 quantile of the delay", "ms"),
         Column("max_ms", "double", "longest delay", "ms"),
         Column("slowest_offset", "int64", "offset of the record with the longest delay"),
-        Column("first_time", "time", "time of the first produce request"),
-        Column("last_time", "time", "time of the last produce request"),
+        *first_and_last("produce request"),
     ),
     essential="p50_ms p99_ms max_ms",
     useful="produced fetched",
 )
-def delay(tables: Tables, *, by: By = ("topic", "partition")) -> pa.Table:
+def delay(tables: Tables, *, by: By = ("topic", "partition")) -> ArrowTable:
     """The delay, in groups; the longest median first."""
     has_readers = "reader" in column_names(by)
     columns = (*BY, "time") if has_readers else (*BY[:-1], "time")
-    return select(
-        tables,
-        grouped(
-            with_columns(_PAIRS if has_readers else _FIRSTS, columns, by),
-            by,
-            "p50_ms desc, min(nth)",
-            produced="count(*)",
-            fetched="count(delay_ms)",
-            **quantiles("delay_ms"),
-            max_ms="max(delay_ms)",
-            slowest_offset="arg_min(last_offset, (coalesce(-delay_ms, 1), nth))",
-            first_time="min(time)",
-            last_time="max(time)",
-        ),
+    query = grouped(
+        with_columns(_PAIRS if has_readers else _FIRSTS, columns, by),
+        by,
+        "p50_ms desc, min(nth)",
+        produced="count(*)",
+        fetched="count(delay_ms)",
+        **quantiles("delay_ms"),
+        max_ms="max(delay_ms)",
+        slowest_offset="arg_min(last_offset, (coalesce(-delay_ms, 1), nth))",
+        first_time="min(time)",
+        last_time="max(time)",
     )
+    return select(tables, query)
 
 
 _PAIRS: Final = f"""(

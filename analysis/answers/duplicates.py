@@ -35,22 +35,16 @@ itself, or several threads, look like batches out of order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column, columns_of
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
+from analysis.columns import Column, columns_of, first_and_last
 
 _PLACE: Final = columns_of("batches", "client_id", "topic", "partition")
 
 BATCH_COLUMNS: Final = (
     *_PLACE,
-    Column("first_time", "time", "time of the first copy"),
-    Column("last_time", "time", "time of the last copy"),
+    *first_and_last("copy"),
     Column("sent", "int64", "copies that were sent"),
     Column("stored", "int64", "copies that are in the log, if known"),
     Column("offsets", "string", "first offsets of the copies in the log"),
@@ -81,8 +75,7 @@ BATCH_COLUMNS: Final = (
         Column("out_of_order", "int64", "batches in the log behind one with later timestamps"),
         Column("epochs", "int64", "producer epochs"),
         Column("evidence", "string", "seen or inferred"),
-        Column("first_time", "time", "time of the first batch"),
-        Column("last_time", "time", "time of the last batch"),
+        *first_and_last("batch"),
     ),
     variants=(Variant("show", "batches", BATCH_COLUMNS, rows="batches that were sent again"),),
     essential=(
@@ -92,7 +85,7 @@ BATCH_COLUMNS: Final = (
     useful="idempotent duplicate_batches batches unacknowledged evidence first_time",
     lists_problems=True,
 )
-def duplicates(tables: Tables, *, show: str = "producers") -> pa.Table:
+def duplicates(tables: Tables, *, show: str = "producers") -> ArrowTable:
     """Producers of a partition with batches sent again or out of order, most duplicates first.
 
     With ``show="batches"``, a row for each batch that was sent again, in order of time.
@@ -101,26 +94,24 @@ def duplicates(tables: Tables, *, show: str = "producers") -> pa.Table:
         return select(
             tables, f"from {_COPIES} where sent > 1 or stored > 1 order by first_time, nth"
         )
-    return select(
-        tables,
-        f"""
-        with copies as (
-          select *, timestamp_type = 'create_time' and base_timestamp < max(base_timestamp) over (
-            partition by topic, partition, client_id, producer_id order by first_offset, nth
-            rows between unbounded preceding and 1 preceding) as is_late
-          from {_COPIES})
-        select client_id, topic, partition, producer_id is not null as idempotent,
-          count(*) as batches, sum(sent - 1) as resent, count(*) filter (not acknowledged)
-            as unacknowledged,
-          sum(greatest(stored - 1, 0)) as duplicate_batches,
-          sum(greatest(stored - 1, 0) * records) as duplicate_records,
-          count(*) filter (is_late) as out_of_order,
-          count(distinct producer_epoch) as epochs, min(evidence) as evidence,
-          min(first_time) as first_time, max(last_time) as last_time
-        from copies group by all
-        having resent > 0 or duplicate_batches > 0 or out_of_order > 0
-        order by duplicate_records desc, out_of_order desc, resent desc, min(nth)""",
-    )
+    query = f"""
+      with copies as (
+        select *, timestamp_type = 'create_time' and base_timestamp < max(base_timestamp) over (
+          partition by topic, partition, client_id, producer_id order by first_offset, nth
+          rows between unbounded preceding and 1 preceding) as is_late
+        from {_COPIES})
+      select client_id, topic, partition, producer_id is not null as idempotent,
+        count(*) as batches, sum(sent - 1) as resent, count(*) filter (not acknowledged)
+          as unacknowledged,
+        sum(greatest(stored - 1, 0)) as duplicate_batches,
+        sum(greatest(stored - 1, 0) * records) as duplicate_records,
+        count(*) filter (is_late) as out_of_order,
+        count(distinct producer_epoch) as epochs, min(evidence) as evidence,
+        min(first_time) as first_time, max(last_time) as last_time
+      from copies group by all
+      having resent > 0 or duplicate_batches > 0 or out_of_order > 0
+      order by duplicate_records desc, out_of_order desc, resent desc, min(nth)"""
+    return select(tables, query)
 
 
 _CONTENT: Final = "topic, partition, crc, record_count, bytes, base_timestamp"

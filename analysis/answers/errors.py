@@ -42,10 +42,10 @@ no error code: see `security`. Clients repeat retriable errors, so one cause may
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
-from analysis.columns import Column
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
+from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import (
     EXCHANGE,
     IS_NORMAL,
@@ -56,22 +56,12 @@ from analysis.sql.expressions import (
     with_columns,
 )
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
-
 
 @answer(
     question="Which errors were returned, to which client, for which topic, since when?",
     place=3,
     tables=("errors", "exchanges", "connections"),
-    options=(
-        Option(
-            "by",
-            "Group by this column: any column of errors, or broker, client, software, minute, 10s",
-        ),
-    ),
+    options=(grouped_by("any column of errors, or broker, client, software, minute, 10s"),),
     rows="errors",
     columns=(
         Column("error_code", "int16", "error code; the first one if a group has several"),
@@ -82,8 +72,7 @@ if TYPE_CHECKING:
         Column("responses", "int64", "responses that contain the error"),
         Column("clients", "int64", "addresses of clients that received it"),
         Column("partitions", "int64", "partitions with the error; 0 if it is for none"),
-        Column("first_time", "time", "time of the first response"),
-        Column("last_time", "time", "time of the last response"),
+        *first_and_last("response"),
         Column("first_packet", "int64", "packet of the first response"),
         Column("message", "string", "first error message that a broker sent with it"),
     ),
@@ -91,28 +80,26 @@ if TYPE_CHECKING:
     useful="normal first_time last_time retriable message",
     lists_problems=True,
 )
-def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -> pa.Table:
+def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -> ArrowTable:
     """Error codes other than 0, in groups; the most frequent first."""
-    return select(
-        tables,
-        grouped(
-            with_columns(_WITH_RESPONSE, table_columns("errors"), by),
-            by,
-            "count(*) desc, min((time, nth))",
-            error_code="arg_min(error_code, (time, nth))",
-            error="arg_min(error, (time, nth))",
-            retriable="arg_min(retriable, (time, nth))",
-            count="count(*)",
-            normal=f"count(*) filter ({IS_NORMAL})",
-            responses=f"count(distinct ({EXCHANGE}))",
-            clients="count(distinct client_ip)",
-            partitions="count(distinct topic || '-' || partition)",
-            first_time="min(time)",
-            last_time="max(time)",
-            first_packet="arg_min(response, (time, nth))",
-            message="arg_min(nullif(error_message, ''), (time, nth))",
-        ),
+    query = grouped(
+        with_columns(_WITH_RESPONSE, table_columns("errors"), by),
+        by,
+        "count(*) desc, min((time, nth))",
+        error_code="arg_min(error_code, (time, nth))",
+        error="arg_min(error, (time, nth))",
+        retriable="arg_min(retriable, (time, nth))",
+        count="count(*)",
+        normal=f"count(*) filter ({IS_NORMAL})",
+        responses=f"count(distinct ({EXCHANGE}))",
+        clients="count(distinct client_ip)",
+        partitions="count(distinct topic || '-' || partition)",
+        first_time="min(time)",
+        last_time="max(time)",
+        first_packet="arg_min(response, (time, nth))",
+        message="arg_min(nullif(error_message, ''), (time, nth))",
     )
+    return select(tables, query)
 
 
 _WITH_RESPONSE: Final = f"""(

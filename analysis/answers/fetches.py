@@ -31,10 +31,10 @@ client ids start with broker- or raft-client-.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
-from analysis.columns import Column
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
+from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import (
     EXCHANGE,
     PER_SECOND,
@@ -47,11 +47,6 @@ from analysis.sql.expressions import (
     with_columns,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 SMALL_BYTES: Final = 1024
 """Responses with fewer bytes of records are small."""
@@ -67,12 +62,7 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
     question="How efficient are fetches, which are empty or small, and which settings cause it?",
     place=16,
     tables=("exchanges", "partitions", "batches", "connections"),
-    options=(
-        Option(
-            "by",
-            "Group by this column: any column of exchanges, or broker, client, software, topic",
-        ),
-    ),
+    options=(grouped_by("any column of exchanges, or broker, client, software, topic"),),
     rows="responses to Fetch and ShareFetch",
     columns=(
         Column("finding", "string", "busy, small, limited or idle; null if none of them"),
@@ -99,13 +89,12 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
         ),
         Column("max_bytes", "string", "fetch.max.bytes, the most frequent value first"),
         Column("isolation_level", "string", "isolation levels, the most frequent first"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     essential="finding per_second empty small limited bytes_p50",
     useful="requests min_bytes max_wait_ms partition_max_bytes overhead_percent",
 )
-def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> pa.Table:
+def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> ArrowTable:
     """Responses to Fetch and ShareFetch, in groups; the group with the most requests first."""
     rows = with_columns(_responses(), (*table_columns("exchanges"), *_ADDED), by)
     groups = grouped(

@@ -36,14 +36,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.answers import Option, Variant, answer, select
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, resolved
 from analysis.kafka.rebalances import Step, of_classic_group, of_group_with_epochs
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Row, Tables
+    from analysis.sql.query import Row
 
 _COLUMNS: Final = (
     Column("group_id", "string", "id of the group"),
@@ -89,7 +87,7 @@ COST_COLUMNS: Final = (
     ),
     useful="partitions member_count generation completed",
 )
-def groups(tables: Tables, *, show: str = "rebalances") -> pa.Table:
+def groups(tables: Tables, *, show: str = "rebalances") -> ArrowTable:
     """The rebalances of all groups, in order of time."""
     from analysis.sql.query import table_of
 

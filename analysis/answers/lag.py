@@ -36,19 +36,14 @@ negative lag.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
+from analysis.answers import ArrowTable, Option, Tables, answer, select
 from analysis.columns import Column
 from analysis.sql.expressions import By, column_names, literals, not_negative, quoted
 from analysis.sql.intermediate import intermediate_table
 from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _SHARE_STATE: Final = (
     "ReadShareGroupState", "ReadShareGroupStateSummary", "WriteShareGroupState",
@@ -98,7 +93,7 @@ _SO_FAR: Final = f"""(
     essential="group_id topic partition lag",
     useful="time committed_offset end_offset position_lag client_id",
 )
-def lag(tables: Tables, *, show: str = "last", by: By = ()) -> pa.Table:
+def lag(tables: Tables, *, show: str = "last", by: By = ()) -> ArrowTable:
     """The lag of each group, topic and partition at the end of the capture, the largest first.
 
     With ``show="all"``, a row for each commit and fetch, in order of time. With ``by="minute"``, or

@@ -24,9 +24,9 @@ known exactly only if the capture has the Produce of its records.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, grouped_by, select
 from analysis.columns import Column, columns_of
 from analysis.sql.expressions import (
     BROKER,
@@ -38,11 +38,6 @@ from analysis.sql.expressions import (
     with_columns,
 )
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 SLOWEST_COLUMNS: Final = (
     *columns_of("exchanges", "request_time", "client_id"),
@@ -62,10 +57,8 @@ SLOWEST_COLUMNS: Final = (
     place=1,
     tables=("exchanges", "batches", "connections"),
     options=(
-        Option(
-            "by",
-            "Group by this column: any column of exchanges, or broker, client, software, topic, "
-            "minute, 10s",
+        grouped_by(
+            "any column of exchanges, or broker, client, software, topic, minute, 10s",
             needs=("slowest", 0),
         ),
         Option("slowest", "List the N slowest requests (excluding waits) instead of grouping"),
@@ -90,28 +83,26 @@ SLOWEST_COLUMNS: Final = (
     "latency_ms",
     useful="p50_ms p99_ms poll_ms queue_ms request_packet broker",
 )
-def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> pa.Table:
+def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> ArrowTable:
     """Quantiles of the latency, in groups; the largest `net_total_ms` first."""
     answered = f"(from {exchanges_with_parts()} where latency_ms is not null)"
     rows = with_columns(answered, (*table_columns("exchanges"), *PART_NAMES), by)
     if slowest:
         return select(tables, _SLOWEST.format(rows=answered, count=slowest))
-    return select(
-        tables,
-        grouped(
-            rows,
-            by,
-            f"coalesce({_NET_TOTAL}, 0) desc, min(nth)",
-            count="count(*)",
-            net_total_ms=_NET_TOTAL,
-            **quantiles("latency_ms"),
-            max_ms="max(latency_ms)",
-            wait_count="count(*) filter (where queue_ms + poll_ms > 0)",
-            **quantiles("net_ms", "net_"),
-            net_max_ms="max(net_ms)",
-            slowest_packet="arg_min(request_packet, (coalesce(-net_ms, 1), nth))",
-        ),
+    query = grouped(
+        rows,
+        by,
+        f"coalesce({_NET_TOTAL}, 0) desc, min(nth)",
+        count="count(*)",
+        net_total_ms=_NET_TOTAL,
+        **quantiles("latency_ms"),
+        max_ms="max(latency_ms)",
+        wait_count="count(*) filter (where queue_ms + poll_ms > 0)",
+        **quantiles("net_ms", "net_"),
+        net_max_ms="max(net_ms)",
+        slowest_packet="arg_min(request_packet, (coalesce(-net_ms, 1), nth))",
     )
+    return select(tables, query)
 
 
 _NET_TOTAL: Final = "sum(round(net_ms * 1e6)::bigint) / 1e6"

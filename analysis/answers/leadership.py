@@ -23,16 +23,11 @@ clusters with the same names are mixed up.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import literals, ms_between
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
+from analysis.sql.expressions import CLIENT_IDS, literals, ms_between
 
 CLIENT_COLUMNS: Final = (
     Column("client_id", "string", "client id"),
@@ -97,7 +92,7 @@ _CLIENT: Final = "client_id, client_ip"
     ),
     useful="errors_ms error clients coordinator_errors metadata_busiest",
 )
-def leadership(tables: Tables, *, show: str = "moves") -> pa.Table:
+def leadership(tables: Tables, *, show: str = "moves") -> ArrowTable:
     """Partitions whose leader or leader epoch changed, in order of time.
 
     With ``show="clients"``, a row for each client; the most errors and reconnects first.
@@ -175,9 +170,7 @@ _MOVES: Final = f"""
 _OPENED: Final = f"""(
   with named as (
     select connections.*, coalesce(client_id, '') as client_id
-    from connections left join (
-      select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)
-      using (connection_id)
+    from connections left join {CLIENT_IDS} using (connection_id)
     where opened and protocol = 'kafka'),
   events as (
     select {_CLIENT}, broker_ip, broker_port, first_time as moment, 1 as step, closed, nth

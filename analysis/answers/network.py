@@ -29,11 +29,12 @@ contain the handshake, delayed acknowledgements look like a long round trip.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column
 from analysis.sql.expressions import (
+    CLIENT_IDS,
     By,
     column_names,
     grouped,
@@ -44,11 +45,6 @@ from analysis.sql.expressions import (
     with_columns,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _COLUMNS: Final = (
     Column("connections", "int64", "connections"),
@@ -80,19 +76,13 @@ _SUMS: Final = (
     question="Is it the network or the broker that takes the time?",
     place=11,
     tables=("connections", "exchanges", "batches"),
-    options=(
-        Option(
-            "by",
-            "Group by this column: any column of connections, or client_id, broker, client, "
-            "software",
-        ),
-    ),
+    options=(grouped_by("any column of connections, or client_id, broker, client, software"),),
     rows="Kafka connections",
     columns=_COLUMNS,
     essential="broker_p50_ms network_percent rtt_ms",
     useful="requests latency_p50_ms retransmitted broker_p99_ms",
 )
-def network(tables: Tables, *, by: By = ("client_id", "broker")) -> pa.Table:
+def network(tables: Tables, *, by: By = ("client_id", "broker")) -> ArrowTable:
     """Kafka connections, in groups; the longest round trip first."""
     if measured := {column.name for column in _COLUMNS}.intersection(column_names(by)):
         from dissector.errors import DissectorError
@@ -108,22 +98,19 @@ def network(tables: Tables, *, by: By = ("client_id", "broker")) -> pa.Table:
     time = grouped("requests", by, **_OF_REQUESTS)
     key = ", ".join(quoted(by))
     same = " and ".join(f"path.{name} is not distinct from time.{name}" for name in quoted(by))
-    return select(
-        tables,
-        f"""
-        with links as materialized (from {links}),
-        requests as (
-          select links.*, net_ms as latency_ms,
-            {not_negative("net_ms - broker_rtt_ms")} as broker_ms,
-            100 * (1 - broker_ms / nullif(net_ms + client_rtt_ms, 0)) as network_percent
-          from {exchanges_with_parts()} as parts join links using (connection_id)
-          where net_ms is not null)
-        select path.*, time.* exclude ({key}) replace (coalesce(requests, 0) as requests),
-          100 * retransmitted / nullif(packets, 0) as retransmitted_percent
-        from ({path}) as path left join ({time}) as time on {same}
-        order by rtt_ms desc, path.nth
-        """,
-    )
+    query = f"""
+      with links as materialized (from {links}),
+      requests as (
+        select links.*, net_ms as latency_ms,
+          {not_negative("net_ms - broker_rtt_ms")} as broker_ms,
+          100 * (1 - broker_ms / nullif(net_ms + client_rtt_ms, 0)) as network_percent
+        from {exchanges_with_parts()} as parts join links using (connection_id)
+        where net_ms is not null)
+      select path.*, time.* exclude ({key}) replace (coalesce(requests, 0) as requests),
+        100 * retransmitted / nullif(packets, 0) as retransmitted_percent
+      from ({path}) as path left join ({time}) as time on {same}
+      order by rtt_ms desc, path.nth"""
+    return select(tables, query)
 
 
 _OF_REQUESTS: Final = {
@@ -166,7 +153,5 @@ LINKS: Final = f"""(
     coalesce(client_packets, 0) + coalesce(broker_packets, 0) as packets,
     coalesce(client_retransmitted, 0) + coalesce(broker_retransmitted, 0) as retransmitted,
     coalesce(client_out_of_order, 0) + coalesce(broker_out_of_order, 0) as out_of_order
-  from measured left join (
-    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)
-    using (connection_id))"""
+  from measured left join {CLIENT_IDS} using (connection_id))"""
 """SQL: Kafka connections; `_LINK_COLUMNS` are the sums over both directions, and the client id."""

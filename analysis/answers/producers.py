@@ -27,16 +27,11 @@ the capture has no start.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
+from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import ms_between
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _PRODUCER: Final = (
     Column("client_id", "string", "client id"),
@@ -112,8 +107,7 @@ _LOG: Final = f"{_ID}, topic, partition"
         Column("ended_by_broker", "int64", "transactions that brokers aborted on their own"),
         Column("unfinished", "int64", "transactions that failed, or have no end in the capture"),
         Column("longest_ms", "double", "longest transaction", "ms"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     variants=(
         Variant("show", "transactions", TRANSACTION_COLUMNS, rows="transactions"),
@@ -125,7 +119,7 @@ _LOG: Final = f"{_ID}, topic, partition"
     ),
     useful="ended_by_broker missing records committed",
 )
-def producers(tables: Tables, *, show: str = "producers") -> pa.Table:
+def producers(tables: Tables, *, show: str = "producers") -> ArrowTable:
     """Idempotent and transactional producers; those with problems first.
 
     With ``show="transactions"`` or ``show="gaps"``, a row for each of them, in order of time.

@@ -22,19 +22,13 @@ its content.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import answer, select
+from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.answers.unanswered import unanswered_requests
 from analysis.columns import Column, resolved
 from analysis.sql.expressions import literal, literals
 from dissector.problems import NO_KEY_LOG, UNDECRYPTED
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
-
 
 _COLUMNS: Final = (
     Column("flaw", "string", "kind of flaw"),
@@ -56,7 +50,7 @@ _COLUMNS: Final = (
     lists_problems=True,
     former_names=("trust",),
 )
-def quality(tables: Tables) -> pa.Table:
+def quality(tables: Tables) -> ArrowTable:
     """A row for each kind of flaw, also without any; then the kinds of problems.
 
     A capture without connections has only problems.

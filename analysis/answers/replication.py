@@ -31,16 +31,11 @@ changes, so a capture must contain the start of its connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column, columns_of
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
+from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 PRODUCER_COLUMNS: Final = (
     *columns_of("partitions", "client_id", "topic"),
@@ -76,8 +71,7 @@ PRODUCER_COLUMNS: Final = (
         Column("pause_max_ms", "double", "longest time between two Fetches of the follower", "ms"),
         Column("without", "int64", "Produces acknowledged before this follower had the records"),
         Column("first_without", "time", "time of the first response of them"),
-        Column("first_time", "time", "time of the first Fetch"),
-        Column("last_time", "time", "time of the last Fetch"),
+        *first_and_last("Fetch"),
     ),
     variants=(Variant("show", "producers", PRODUCER_COLUMNS, rows="waits for followers"),),
     essential=(
@@ -86,7 +80,7 @@ PRODUCER_COLUMNS: Final = (
     ),
     useful="pause_max_ms delay_p99_ms first_without follower_p50_ms latency_p50_ms confirmed",
 )
-def replication(tables: Tables, *, show: str = "followers") -> pa.Table:
+def replication(tables: Tables, *, show: str = "followers") -> ArrowTable:
     """Followers of partitions, the longest delay first; or the waits of producers."""
     return select(tables, _FOLLOWERS if show == "followers" else _PRODUCERS)
 

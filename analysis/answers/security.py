@@ -33,16 +33,11 @@ get no error if their login fails: the broker closes the connection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import answer, select
-from analysis.columns import Column, columns_of
-from analysis.sql.expressions import SOFTWARE, by_frequency, literal
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
+from analysis.answers import ArrowTable, Tables, answer, select
+from analysis.columns import Column, columns_of, first_and_last
+from analysis.sql.expressions import CLIENT_IDS, SOFTWARE, by_frequency, literal
 
 DENIED: Final = "(29, 30, 31, 53, 63, 64, 65)"
 """TOPIC, GROUP, CLUSTER and TRANSACTIONAL_ID_AUTHORIZATION_FAILED; of delegation tokens
@@ -76,39 +71,34 @@ FINDINGS: Final = (
         Column("count", "int64", "connections; failed logins or denied requests"),
         Column("brokers", "int64", "addresses of brokers"),
         Column("software", "string", "software of the client, the most frequent first"),
-        Column("first_time", "time", "time of the first of them"),
-        Column("last_time", "time", "time of the last of them"),
+        *first_and_last("of them"),
     ),
     essential="finding client_id client count mechanism resource",
     useful="error protocol tls_version last_time message",
     lists_problems=True,
 )  # fmt: skip
-def security(tables: Tables) -> pa.Table:
+def security(tables: Tables) -> ArrowTable:
     """Findings about clients, the most serious first."""
     rank = f"list_position([{', '.join(map(literal, FINDINGS))}], finding)"
-    return select(
-        tables,
-        f"""
-        from (select finding, client_id, client, protocol, resource, error,
-          {by_frequency("sasl_mechanism")} as mechanism,
-          {by_frequency("tls_version")} as tls_version,
-          {by_frequency("client_software")} as software,
-          mode(message) as message, count(*) as count,
-          count(distinct (broker_ip, broker_port)) as brokers,
-          min(time) as first_time, max(time) as last_time
-        from ({_FINDINGS}) group by all)
-        order by coalesce({rank}, {len(FINDINGS) + 1}), count desc, client_id, client, resource""",
-    )
+    query = f"""
+      from (select finding, client_id, client, protocol, resource, error,
+        {by_frequency("sasl_mechanism")} as mechanism,
+        {by_frequency("tls_version")} as tls_version,
+        {by_frequency("client_software")} as software,
+        mode(message) as message, count(*) as count,
+        count(distinct (broker_ip, broker_port)) as brokers,
+        min(time) as first_time, max(time) as last_time
+      from ({_FINDINGS}) group by all)
+      order by coalesce({rank}, {len(FINDINGS) + 1}), count desc, client_id, client, resource"""
+    return select(tables, query)
 
 
 _LINKS: Final = f"""
-  with named as (
-    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)
   select connections.*, client_id, client_ip as client, client_software,
     case when sasl_mechanism is not null then 'SASL_' else '' end
       || case when protocol = 'tls' or tls_version is not null then 'SSL' else 'PLAINTEXT' end
       as listener
-  from connections left join named using (connection_id)
+  from connections left join {CLIENT_IDS} using (connection_id)
     left join {SOFTWARE} using (connection_id)
   where protocol in ('kafka', 'tls')"""
 """A query for connections, each with its client and security protocol."""

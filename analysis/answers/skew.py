@@ -34,15 +34,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from analysis.answers import Option, Variant, answer, select
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of
-from analysis.sql.expressions import endpoint
+from analysis.sql.expressions import CLIENT_IDS, endpoint
 
 if TYPE_CHECKING:
     import duckdb
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 HOT: Final = 2
 """Ratio to the mean from which a partition or broker is hot."""
@@ -116,7 +113,7 @@ _RECORDS: Final = ("records",)
     essential="broker topic partition client_id key hot ratio share_percent misplaced records",
     useful="produced_bytes fetched_bytes partitions default_partition example_key",
 )
-def skew(tables: Tables, *, show: str = "partitions", top: int = 20) -> pa.Table:
+def skew(tables: Tables, *, show: str = "partitions", top: int = 20) -> ArrowTable:
     """Partitions with their share in the topic, the highest ratio first; or brokers, or keys."""
     if show == "partitions":
         return select(tables, _PARTITIONS)
@@ -168,11 +165,9 @@ _BROKERS: Final = f"""
   from shares order by ratio desc, broker"""
 
 _KEYS: Final = f"""
-  with clients as (
-    select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all),
-  produced as (
+  with produced as (
     select topic, partition, key, client_id, nth
-    from records left join clients using (connection_id) where api = 'Produce'),
+    from records left join {CLIENT_IDS} using (connection_id) where api = 'Produce'),
   fetched as (
     select topic, partition, arg_min(key, nth) as key, null as client_id, min(nth) as nth
     from records where api in ('Fetch', 'ShareFetch') and record_kind is null
@@ -185,7 +180,7 @@ _KEYS: Final = f"""
 """SQL: the number of records of each key in each partition, by client."""
 
 
-def _of_keys(connection: duckdb.DuckDBPyConnection, show: str, top: int) -> pa.Table:
+def _of_keys(connection: duckdb.DuckDBPyConnection, show: str, top: int) -> ArrowTable:
     """The most frequent keys of each topic, all if `top` is 0; or partitioners of clients."""
     connection.register(_PLACED, _with_default(select(connection, _KEYS)))
     try:
@@ -194,7 +189,7 @@ def _of_keys(connection: duckdb.DuckDBPyConnection, show: str, top: int) -> pa.T
         connection.unregister(_PLACED)
 
 
-def _with_default(keys: pa.Table) -> pa.Table:
+def _with_default(keys: ArrowTable) -> ArrowTable:
     """The rows of `_KEYS` with the partition of the default partitioner."""
     import numpy as np
     import pyarrow as pa

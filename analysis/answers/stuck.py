@@ -34,18 +34,13 @@ at most the time between two Fetches.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, Variant, answer, select
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.answers.lag import LAST
 from analysis.answers.producers import NAMES
 from analysis.columns import Column, columns_of
 from analysis.sql.expressions import ms_between
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _PARTITION: Final = columns_of("partitions", "topic", "partition")
 
@@ -95,7 +90,7 @@ LAG_COLUMNS: Final = (
     useful="offset client_id start_time readers isolation_level producer_id",
     lists_problems=True,
 )
-def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> pa.Table:
+def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> ArrowTable:
     """Last stable offsets that stood still; those that still do first, then the longest.
 
     With ``show="lag"``, a row for each reader of a partition, the largest lag first.

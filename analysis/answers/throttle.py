@@ -23,16 +23,11 @@ longer than it was.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
-from analysis.columns import Column
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
+from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import By, grouped, mapped, ms_between, table_columns, with_columns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds, and may start to wait up to this much before their clock."""
@@ -43,11 +38,7 @@ TOLERANCE_MS: Final = 1
     place=2,
     tables=("exchanges", "connections"),
     options=(
-        Option(
-            "by",
-            "Group by this column: any column of exchanges, or broker, client, software, topic, "
-            "minute, 10s",
-        ),
+        grouped_by("any column of exchanges, or broker, client, software, topic, minute, 10s"),
     ),
     rows="throttled responses",
     columns=(
@@ -61,33 +52,30 @@ TOLERANCE_MS: Final = 1
         Column("earliest_ms", "double", "largest part of a throttle time not waited for", "ms"),
         Column("held", "int64", "responses that the broker delayed by the throttle time"),
         Column("last", "int64", "responses without a later request on the connection"),
-        Column("first_time", "time", "time of the first response"),
-        Column("last_time", "time", "time of the last response"),
+        *first_and_last("response"),
     ),
     essential="total_ms longest_ms responses",
     useful="honoured early held last_time",
     lists_problems=True,
 )
-def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> pa.Table:
+def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> ArrowTable:
     """Responses with a throttle time, in groups; the longest total first."""
-    return select(
-        tables,
-        grouped(
-            with_columns(throttled_responses(), table_columns("exchanges"), by),
-            by,
-            "total_ms desc, min(nth)",
-            responses="count(*)",
-            total_ms="sum(throttle_time_ms)",
-            longest_ms="max(throttle_time_ms)",
-            honoured="count(*) filter (not (held or early or last))",
-            early="count(*) filter (early)",
-            earliest_ms="max(early_ms) filter (early)",
-            held="count(*) filter (held)",
-            last="count(*) filter (last)",
-            first_time="min(response_time)",
-            last_time="max(response_time)",
-        ),
+    query = grouped(
+        with_columns(throttled_responses(), table_columns("exchanges"), by),
+        by,
+        "total_ms desc, min(nth)",
+        responses="count(*)",
+        total_ms="sum(throttle_time_ms)",
+        longest_ms="max(throttle_time_ms)",
+        honoured="count(*) filter (not (held or early or last))",
+        early="count(*) filter (early)",
+        earliest_ms="max(early_ms) filter (early)",
+        held="count(*) filter (held)",
+        last="count(*) filter (last)",
+        first_time="min(response_time)",
+        last_time="max(response_time)",
     )
+    return select(tables, query)
 
 
 def _client_throttles() -> str:

@@ -19,17 +19,12 @@ connections to groups.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import answer, select
-from analysis.columns import Column, columns_of
+from analysis.answers import ArrowTable, Tables, answer, select
+from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import grouped
 from analysis.sql.record_flow import RECORD_FLOW
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 _KEY: Final = ("topic", "action", "client_id", "groups", "client", "software")
 
@@ -51,26 +46,23 @@ _KEY: Final = ("topic", "action", "client_id", "groups", "client", "software")
         Column("requests", "int64", "requests that name the topic"),
         Column("records", "int64", "records transferred; null if no header has their count"),
         Column("bytes", "int64", "size of their batches", "bytes"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     essential="topic action client_id groups records",
     useful="bytes client requests",
 )
-def topology(tables: Tables) -> pa.Table:
+def topology(tables: Tables) -> ArrowTable:
     """A row for each topic, client and action, in order of topic and bytes."""
-    return select(
-        tables,
-        grouped(
-            RECORD_FLOW,
-            _KEY,
-            "topic, action desc, coalesce(sum(bytes), 0) desc, min(nth)",
-            connections="count(distinct connection_id)",
-            partitions="count(distinct partition)",
-            requests="count(distinct (connection_id, correlation_id, time))",
-            records="sum(record_count)",
-            bytes="coalesce(sum(bytes), 0)",
-            first_time="min(time)",
-            last_time="max(time)",
-        ),
+    query = grouped(
+        RECORD_FLOW,
+        _KEY,
+        "topic, action desc, coalesce(sum(bytes), 0) desc, min(nth)",
+        connections="count(distinct connection_id)",
+        partitions="count(distinct partition)",
+        requests="count(distinct (connection_id, correlation_id, time))",
+        records="sum(record_count)",
+        bytes="coalesce(sum(bytes), 0)",
+        first_time="min(time)",
+        last_time="max(time)",
     )
+    return select(tables, query)

@@ -26,17 +26,12 @@ closed for another reason.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from analysis.answers import Option, answer, select
-from analysis.columns import Column
+from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
+from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import By, grouped, literals, ms_between, table_columns, with_columns
 from analysis.sql.latency_breakdown import group_barriers
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 TIMEOUT_MS: Final = 1000
 """The shortest wait that counts as a timeout: clients have timeouts of seconds."""
@@ -47,10 +42,8 @@ TIMEOUT_MS: Final = 1000
     place=4,
     tables=("exchanges", "connections"),
     options=(
-        Option(
-            "by",
-            "Group by this column: reason, any column of exchanges, or broker, client, software, "
-            "topic, minute, 10s",
+        grouped_by(
+            "reason, any column of exchanges, or broker, client, software, topic, minute, 10s"
         ),
     ),
     rows="unanswered requests",
@@ -59,32 +52,29 @@ TIMEOUT_MS: Final = 1000
         Column("requests", "int64", "requests without a response"),
         Column("connections", "int64", "connections of these requests"),
         Column("longest_ms", "double", "longest wait, until the connection's last packet", "ms"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
         Column("first_packet", "int64", "packet of the first request"),
     ),
     essential="requests longest_ms",
     useful="first_packet first_time last_time",
     lists_problems=True,
 )
-def unanswered(tables: Tables, *, by: By = ("reason", "api", "client_id", "broker")) -> pa.Table:
+def unanswered(tables: Tables, *, by: By = ("reason", "api", "client_id", "broker")) -> ArrowTable:
     """Requests without a response, in groups; the largest first."""
     columns = (*table_columns("exchanges"), "reason", "wait_ms")
-    return select(
-        tables,
-        grouped(
-            with_columns(unanswered_requests(), columns, by),
-            by,
-            "count(*) desc, min((request_time, nth))",
-            reason="arg_min(reason, (request_time, nth))",
-            requests="count(*)",
-            connections="count(distinct connection_id)",
-            longest_ms="max(wait_ms)",
-            first_time="min(request_time)",
-            last_time="max(request_time)",
-            first_packet="arg_min(request_packet, (request_time, nth))",
-        ),
+    query = grouped(
+        with_columns(unanswered_requests(), columns, by),
+        by,
+        "count(*) desc, min((request_time, nth))",
+        reason="arg_min(reason, (request_time, nth))",
+        requests="count(*)",
+        connections="count(distinct connection_id)",
+        longest_ms="max(wait_ms)",
+        first_time="min(request_time)",
+        last_time="max(request_time)",
+        first_packet="arg_min(request_packet, (request_time, nth))",
     )
+    return select(tables, query)
 
 
 @cache

@@ -22,14 +22,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from analysis.answers import answer, select
-from analysis.columns import Column, columns_of
+from analysis.answers import ArrowTable, Tables, answer, select
+from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import grouped, literals, mapped, table_columns, with_columns
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
     from dissector.protocol.notation import Api
 
 _KEY: Final = ("client_id", "client", "software", "api", "api_version")
@@ -48,14 +45,13 @@ _KEY: Final = ("client_id", "client", "software", "api", "api_version")
         Column("kept_since", "int16", "first version that Kafka 4.0 supports; null if none"),
         Column("breaks", "string", "effect of the upgrade on the client"),
         Column("requests", "int64", "requests in the version"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     essential="client_id api api_version kept_since breaks",
     useful="software requests client",
     lists_problems=True,
 )
-def versions(tables: Tables) -> pa.Table:
+def versions(tables: Tables) -> ArrowTable:
     """Requests in removed versions: a row for each client, API and version, in that order."""
     apis = removed_apis()
     effect = {api.name: api.removal.effect for api in apis if api.removal}
@@ -63,19 +59,17 @@ def versions(tables: Tables) -> pa.Table:
       select *, {mapped("api", {api.name: api.kept_since for api in apis})} as kept_since
       from exchanges
       where api in {literals(effect)} and coalesce(api_version < kept_since, true))"""
-    return select(
-        tables,
-        grouped(
-            with_columns(removed, table_columns("exchanges"), _KEY),
-            _KEY,
-            ", ".join(_KEY),
-            kept_since="any_value(kept_since)",
-            breaks=mapped("api", effect),
-            requests="count(*)",
-            first_time="min(request_time)",
-            last_time="max(request_time)",
-        ),
+    query = grouped(
+        with_columns(removed, table_columns("exchanges"), _KEY),
+        _KEY,
+        ", ".join(_KEY),
+        kept_since="any_value(kept_since)",
+        breaks=mapped("api", effect),
+        requests="count(*)",
+        first_time="min(request_time)",
+        last_time="max(request_time)",
     )
+    return select(tables, query)
 
 
 def removed_apis() -> tuple[Api, ...]:

@@ -40,20 +40,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from analysis.answers import Option, Variant, answer, select
-from analysis.columns import Column, columns_of
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, grouped_by, select
+from analysis.columns import Column, columns_of, first_and_last
 from analysis.names.addresses import Names
 from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
 from dissector.arguments import path
 from dissector.errors import DissectorError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from analysis.sql.query import Tables
 
 CONSUMER_COLUMNS: Final = (
     *columns_of("partitions", "client_id"),
@@ -69,8 +64,7 @@ CONSUMER_COLUMNS: Final = (
         "avoidable_bytes", "int64", "size of those that a replica in the zone had, too", "bytes"
     ),
     Column("redirected", "int64", "responses that name a closer replica"),
-    Column("first_time", "time", "time of the first Fetch"),
-    Column("last_time", "time", "time of the last Fetch"),
+    *first_and_last("Fetch"),
 )
 
 
@@ -102,10 +96,8 @@ def zone_names(given: Zones | None) -> Names:
     place=23,
     tables=("exchanges", "partitions", "connections", "topics", "brokers"),
     options=(
-        Option(
-            "by",
-            "Group by this column: any column of exchanges, or client_zone, broker_zone, broker, "
-            "client, software, topic",
+        grouped_by(
+            "any column of exchanges, or client_zone, broker_zone, broker, client, software, topic",
             needs=("show", "pairs"),
         ),
         Option("show", "Show pairs of zones, or consumers", choices=("pairs", "consumers")),
@@ -122,8 +114,7 @@ def zone_names(given: Zones | None) -> Names:
         Column("percent", "double", "share of all bytes", "%"),
         Column("record_bytes", "int64", "size of the records in them", "bytes"),
         Column("connections", "int64", "connections"),
-        Column("first_time", "time", "time of the first request"),
-        Column("last_time", "time", "time of the last request"),
+        *first_and_last("request"),
     ),
     variants=(Variant("show", "consumers", CONSUMER_COLUMNS, rows="consumers"),),
     essential="client_id topic finding bytes percent client_zone client_rack broker_zones",
@@ -135,29 +126,27 @@ def zones(
     by: By = ("client_zone", "broker_zone"),
     show: str = "pairs",
     zones: Zones = "",
-) -> pa.Table:
+) -> ArrowTable:
     """Traffic by zones, most bytes first; or consumers, most avoidable bytes first."""
     named = _zones_of_addresses(tables, zone_names(zones))
     if show == "consumers":
         return select(tables, _consumers(named))
     columns = (*table_columns("exchanges"), "client_zone", "broker_zone")
-    return select(
-        tables,
-        grouped(
-            with_columns(_traffic(named), columns, by),
-            by,
-            "sum(bytes) desc, min(nth)",
-            requests="count(api_key)",
-            sent_bytes="coalesce(sum(request_bytes), 0)",
-            received_bytes="coalesce(sum(response_bytes), 0)",
-            bytes="sum(bytes)",
-            percent="100 * sum(bytes) / nullif(sum(sum(bytes)) over (), 0)",
-            record_bytes="coalesce(sum(record_bytes), 0)",
-            connections="count(distinct connection_id)",
-            first_time="min(request_time)",
-            last_time="max(request_time)",
-        ),
+    query = grouped(
+        with_columns(_traffic(named), columns, by),
+        by,
+        "sum(bytes) desc, min(nth)",
+        requests="count(api_key)",
+        sent_bytes="coalesce(sum(request_bytes), 0)",
+        received_bytes="coalesce(sum(response_bytes), 0)",
+        bytes="sum(bytes)",
+        percent="100 * sum(bytes) / nullif(sum(sum(bytes)) over (), 0)",
+        record_bytes="coalesce(sum(record_bytes), 0)",
+        connections="count(distinct connection_id)",
+        first_time="min(request_time)",
+        last_time="max(request_time)",
     )
+    return select(tables, query)
 
 
 def _zones_of_addresses(tables: Tables, names: Names) -> Mapping[str, str]:

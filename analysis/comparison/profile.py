@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from analysis.answers import select
 from analysis.comparison.measures import MEASURES
 from analysis.sql.expressions import (
     CLIENT_SOFTWARE,
@@ -22,6 +21,7 @@ from analysis.sql.expressions import (
     with_columns,
 )
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
+from analysis.sql.query import Row, row_dicts, select
 from dissector.arrays import value
 
 if TYPE_CHECKING:
@@ -175,7 +175,5 @@ def _counts(tables: duckdb.DuckDBPyConnection, name: str, rows: str) -> dict[Key
     return {(row["name"],): row["count"] for row in _rows(tables, query)}
 
 
-def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[dict[str, Any]]:
-    from analysis.sql.query import row_dicts
-
+def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[Row]:
     return row_dicts(select(tables, query))

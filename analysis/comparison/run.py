@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from analysis.answers import Tables
     from analysis.comparison.profile import Group, Key, Profile
-    from analysis.sql.query import Tables
 
 COMPARED_TABLES: Final = ("exchanges", "errors", "batches", "connections")
 """Tables that a comparison needs."""

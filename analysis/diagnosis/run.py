@@ -14,7 +14,8 @@ from dissector.arrays import value
 if TYPE_CHECKING:
     import pandas as pd
 
-    from analysis.sql.query import Row, Tables
+    from analysis.answers import Tables
+    from analysis.sql.query import Row
 
 DIAGNOSIS_TABLES: Final = (
     "exchanges", "errors", "batches", "connections", "topics", "problems", "partitions",

@@ -214,6 +214,10 @@ PROBLEM_RESPONSES: Final = f"""(
 """SQL: the responses with an error that is not part of normal operation. Their exchanges have the
 same connection_id, correlation_id and response_time."""
 
+CLIENT_IDS: Final = """(
+  select connection_id, arg_min(client_id, nth) as client_id from exchanges group by all)"""
+"""SQL: the client id of each connection, that of its first exchange."""
+
 SOFTWARE: Final = """(
   select connection_id, software_name || coalesce(' ' || software_version, '') as client_software
   from connections where software_name is not null)"""

@@ -21,6 +21,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.answers import Tables
 from analysis.input.open import open_input
 from analysis.reading import streamed
 from analysis.sql.context import create_context
@@ -36,12 +37,6 @@ from dissector.tables import TABLES, TIME, TableColumn
 if TYPE_CHECKING:
     import pandas as pd
 
-    from dissector.capture import Paths
-
-Tables: TypeAlias = (
-    "Paths | Capture | Mapping[str, pd.DataFrame | pa.Table] | duckdb.DuckDBPyConnection"
-)
-"""A capture, or what was made of it."""
 Row: TypeAlias = dict[str, Any]
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-    from analysis.sql.query import Tables
+    from analysis.answers import Tables
 
 TABLES: Final = ("records", "partitions", "exchanges")
 """The tables that a trace needs."""

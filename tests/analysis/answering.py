@@ -11,9 +11,10 @@ import pandas as pd
 import pyarrow as pa
 
 import analysis
+from analysis.answers import Tables
 from analysis.frames import frame
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
-from analysis.sql.query import Tables, arrow_table, connected, select
+from analysis.sql.query import arrow_table, connected, select
 from analysis.sql.row_order import row_numbers
 from dissector.tables import TABLES
 from tools.record.kafka.truth import read

@@ -13,13 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import analysis
+from analysis.answers import Tables
 from analysis.cli import main
 from analysis.comparison import bootstrap
 from analysis.comparison.measures import MEASURES
 from analysis.comparison.profile import BINS, BINS_PER_DECADE, LOWEST, SLICES, SUMS, Group
 from analysis.comparison.run import COMPARED_TABLES, compare
 from analysis.input.filters import Filter
-from analysis.sql.query import Tables, no_tables
+from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.made_rows import SECOND, START, exchange
