@@ -73,161 +73,131 @@ def span(connection: duckdb.DuckDBPyConnection) -> Span | None:
 
 def traffic(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     """time, until, api, requests, bytes, rate (requests/s)."""
-    return _rows(
-        connection,
-        f"""
-        select {span.of("request_time")}, {_named("api", "exchanges", "request_time")}
-          as api, count(*) as requests,
-          sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0))::bigint as bytes,
-          count(*) * 1e9 / {span.bin} as rate
-        from exchanges where request_time is not null group by all order by all
-        """,
-    )
+    query = f"""
+      select {span.of("request_time")}, {_named("api", "exchanges", "request_time")}
+        as api, count(*) as requests,
+        sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0))::bigint as bytes,
+        count(*) * 1e9 / {span.bin} as rate
+      from exchanges where request_time is not null group by all order by all"""
+    return _rows(connection, query)
 
 
 def latency_over_time(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     """time, until, api, responses, and latency quantiles p50_ms, p99_ms, max_ms."""
-    return _rows(
-        connection,
-        f"""
-        select {span.of("request_time")}, {_named("api", "exchanges", "latency_ms")}
-          as api, count(*) as responses, {_QUANTILES}, max(latency_ms) as max_ms
-        from exchanges where latency_ms is not null group by all order by all
-        """,
-    )
+    query = f"""
+      select {span.of("request_time")}, {_named("api", "exchanges", "latency_ms")}
+        as api, count(*) as responses, {_QUANTILES}, max(latency_ms) as max_ms
+      from exchanges where latency_ms is not null group by all order by all"""
+    return _rows(connection, query)
 
 
 def latency_distribution(connection: duckdb.DuckDBPyConnection) -> Rows:
     """api, from_ms and to_ms (a fifth of a power of ten), responses, share (of the API's)."""
-    return _rows(
-        connection,
-        f"""
-        with latencies as (
-          select {_named("api", "exchanges", "latency_ms", LINES)} as api,
-            floor(log10(greatest(latency_ms, 0.001)) * 5)::int as bin
-          from exchanges where latency_ms is not null)
-        select api, pow(10, bin / 5) as from_ms, pow(10, (bin + 1) / 5) as to_ms,
-          count(*) as responses, count(*) / sum(count(*)) over (partition by api) as share
-        from latencies group by api, bin order by api, bin
-        """,
-    )
+    query = f"""
+      with latencies as (
+        select {_named("api", "exchanges", "latency_ms", LINES)} as api,
+          floor(log10(greatest(latency_ms, 0.001)) * 5)::int as bin
+        from exchanges where latency_ms is not null)
+      select api, pow(10, bin / 5) as from_ms, pow(10, (bin + 1) / 5) as to_ms,
+        count(*) as responses, count(*) / sum(count(*)) over (partition by api) as share
+      from latencies group by api, bin order by api, bin"""
+    return _rows(connection, query)
 
 
 def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
     """client, broker, responses, p50_ms, p99_ms, errors; of the busiest clients and brokers."""
-    return _rows(
-        connection,
-        f"""
-        with ends as (
-          select coalesce(client_id, '(none)') as client,
-            broker_ip || ':' || broker_port as broker, latency_ms, is_problem
-          from exchanges
-            left join {PROBLEM_RESPONSES} using (connection_id, correlation_id, response_time)
-          where latency_ms is not null)
-        select {_named("client", "ends", "latency_ms", LINES)} as client,
-          {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as responses,
-          {_QUANTILES}, count(*) filter (is_problem) as errors
-        from ends group by 1, 2 order by 1, 2
-        """,
-    )
+    query = f"""
+      with ends as (
+        select coalesce(client_id, '(none)') as client,
+          broker_ip || ':' || broker_port as broker, latency_ms, is_problem
+        from exchanges
+          left join {PROBLEM_RESPONSES} using (connection_id, correlation_id, response_time)
+        where latency_ms is not null)
+      select {_named("client", "ends", "latency_ms", LINES)} as client,
+        {_named("broker", "ends", "latency_ms", LINES)} as broker, count(*) as responses,
+        {_QUANTILES}, count(*) filter (is_problem) as errors
+      from ends group by 1, 2 order by 1, 2"""
+    return _rows(connection, query)
 
 
 def throttle(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     """time, until, client_id, responses, total_ms, longest_ms."""
-    return _rows(
-        connection,
-        f"""
-        with throttled as (
-          select coalesce(client_id, '(none)') as client_id, response_time, throttle_time_ms
-          from exchanges where throttle_time_ms > 0 and response_time is not null)
-        select {span.of("response_time")},
-          {_named("client_id", "throttled", "client_id")} as client_id, count(*) as responses,
-          sum(throttle_time_ms)::bigint as total_ms, max(throttle_time_ms) as longest_ms
-        from throttled group by all order by all
-        """,
-    )
+    query = f"""
+      with throttled as (
+        select coalesce(client_id, '(none)') as client_id, response_time, throttle_time_ms
+        from exchanges where throttle_time_ms > 0 and response_time is not null)
+      select {span.of("response_time")},
+        {_named("client_id", "throttled", "client_id")} as client_id, count(*) as responses,
+        sum(throttle_time_ms)::bigint as total_ms, max(throttle_time_ms) as longest_ms
+      from throttled group by all order by all"""
+    return _rows(connection, query)
 
 
 def errors(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     """time, until, error, count."""
-    return _rows(
-        connection,
-        f"""
-        select {span.of("time")}, {_named("error", "errors", "time")} as error,
-          count(*) as count
-        from errors where time is not null group by all order by all
-        """,
-    )
+    query = f"""
+      select {span.of("time")}, {_named("error", "errors", "time")} as error,
+        count(*) as count
+      from errors where time is not null group by all order by all"""
+    return _rows(connection, query)
 
 
 def unanswered(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     """time, until, api, requests."""
-    return _rows(
-        connection,
-        f"""
-        with unanswered as (select * from exchanges
-          where status = 'unanswered' and request_time is not null)
-        select {span.of("request_time")}, {_named("api", "unanswered", "api")} as api,
-          count(*) as requests
-        from unanswered group by all order by all
-        """,
-    )
+    query = f"""
+      with unanswered as (select * from exchanges
+        where status = 'unanswered' and request_time is not null)
+      select {span.of("request_time")}, {_named("api", "unanswered", "api")} as api,
+        count(*) as requests
+      from unanswered group by all order by all"""
+    return _rows(connection, query)
 
 
 def batch_sizes(connection: duckdb.DuckDBPyConnection) -> Rows:
     """from_bytes and to_bytes (a power of two), codec, batches, records; of produced batches."""
-    return _rows(
-        connection,
-        """
-        with produced as (
-          select floor(log2(greatest(bytes, 1)))::int as bin, codec, record_count
-          from batches where api = 'Produce' and bytes is not null)
-        select pow(2, bin)::bigint as from_bytes, pow(2, bin + 1)::bigint as to_bytes,
-          coalesce(codec, '(unknown)') as codec, count(*) as batches,
-          sum(record_count)::bigint as records
-        from produced group by all order by all
-        """,
-    )
+    query = """
+      with produced as (
+        select floor(log2(greatest(bytes, 1)))::int as bin, codec, record_count
+        from batches where api = 'Produce' and bytes is not null)
+      select pow(2, bin)::bigint as from_bytes, pow(2, bin + 1)::bigint as to_bytes,
+        coalesce(codec, '(unknown)') as codec, count(*) as batches,
+        sum(record_count)::bigint as records
+      from produced group by all order by all"""
+    return _rows(connection, query)
 
 
 def lag(connection: duckdb.DuckDBPyConnection, span: Span) -> Rows:
     """time, reader (group, topic and partition), lag (maximum per bin); of the largest lags."""
-    return _rows(
-        connection,
-        f"""
-        with known as (
-          select time, lag, coalesce(group_id, '(no group)') || ' / ' || topic || ' ' || partition
-            as reader from {STATES} where lag is not null)
-        select epoch_ns(arg_max(time, lag)) / {_MS} as time, reader, max(lag) as lag
-        from known where reader in (
-          select reader from known group by all order by max(lag) desc, reader limit {NAMES})
-        group by reader, epoch_ns(known.time) // {span.bin} order by all
-        """,
-    )
+    query = f"""
+      with known as (
+        select time, lag, coalesce(group_id, '(no group)') || ' / ' || topic || ' ' || partition
+          as reader from {STATES} where lag is not null)
+      select epoch_ns(arg_max(time, lag)) / {_MS} as time, reader, max(lag) as lag
+      from known where reader in (
+        select reader from known group by all order by max(lag) desc, reader limit {NAMES})
+      group by reader, epoch_ns(known.time) // {span.bin} order by all"""
+    return _rows(connection, query)
 
 
 def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
     """row (a producer), start_time, end_time, duration_ms, outcome, client_id, partitions, records,
     bytes; the longest transactions of the busiest producers. An open one lasts until the capture
     ends, and has no duration."""
-    return _rows(
-        connection,
-        f"""
-        with named as (
-          select *, coalesce(transactional_id, 'producer ' || producer_id) as row
-          from {TRANSACTIONS}),
-        longest as (
-          from named where row in (
-            select row from named group by all order by count(*) desc, row limit {LINES})
-          order by duration_ms desc nulls first, place limit {SPANS}),
-        whole as (select max(coalesce(response_time, request_time)) as last from exchanges)
-        select row, epoch_ns(start_time) / {_MS} as start_time,
-          epoch_ns(coalesce(end_time, last)) / {_MS} as end_time, duration_ms, outcome, client_id,
-          partitions, records::bigint as records,
-          bytes::bigint as bytes
-        from longest, whole order by place
-        """,
-    )
+    query = f"""
+      with named as (
+        select *, coalesce(transactional_id, 'producer ' || producer_id) as row
+        from {TRANSACTIONS}),
+      longest as (
+        from named where row in (
+          select row from named group by all order by count(*) desc, row limit {LINES})
+        order by duration_ms desc nulls first, place limit {SPANS}),
+      whole as (select max(coalesce(response_time, request_time)) as last from exchanges)
+      select row, epoch_ns(start_time) / {_MS} as start_time,
+        epoch_ns(coalesce(end_time, last)) / {_MS} as end_time, duration_ms, outcome, client_id,
+        partitions, records::bigint as records,
+        bytes::bigint as bytes
+      from longest, whole order by place"""
+    return _rows(connection, query)
 
 
 def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
@@ -235,23 +205,20 @@ def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
 
     Errors are responses with an error that is not part of normal operation, as in the summary.
     """
-    return _rows(
-        connection,
-        f"""
-        select * from
-          (select count(*) as exchanges, count(distinct client_id) as clients,
-             count(distinct (broker_ip, broker_port)) as brokers,
-             count(*) filter (where throttle_time_ms > 0) as throttled,
-             count(*) filter (where status = 'unanswered') as unanswered,
-             count(*) filter (where status = 'undecoded') as undecoded from exchanges),
-          (select count(*) as errors from {PROBLEM_RESPONSES}),
-          (select count(*) as connections,
-             coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
-             epoch_ns(min(first_time)) as first, epoch_ns(max(last_time)) as last
-           from connections),
-          (select count(*) as problems from problems)
-        """,
-    )[0]
+    query = f"""
+      select * from
+        (select count(*) as exchanges, count(distinct client_id) as clients,
+           count(distinct (broker_ip, broker_port)) as brokers,
+           count(*) filter (where throttle_time_ms > 0) as throttled,
+           count(*) filter (where status = 'unanswered') as unanswered,
+           count(*) filter (where status = 'undecoded') as undecoded from exchanges),
+        (select count(*) as errors from {PROBLEM_RESPONSES}),
+        (select count(*) as connections,
+           coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
+           epoch_ns(min(first_time)) as first, epoch_ns(max(last_time)) as last
+         from connections),
+        (select count(*) as problems from problems)"""
+    return _rows(connection, query)[0]
 
 
 def width(ns: float) -> int:

@@ -1,8 +1,7 @@
 """Charts of `chart_data` as Vega-Lite, which Altair writes and validates.
 
-A function takes rows of `chart_data` and returns a chart, or None without rows. A chart has a
-description for screen readers. Text from the capture reaches Vega only as data, and Vega draws it
-as text, not as markup.
+A function takes rows of `chart_data`, at least one. A chart has a description for screen readers.
+Text from the capture reaches Vega only as data, and Vega draws it as text, not as markup.
 """
 
 from __future__ import annotations
@@ -32,31 +31,29 @@ from analysis.report.chart_elements import (
 )
 
 
-def traffic(rows: Rows) -> Chart | None:
+def traffic(rows: Rows) -> Chart:
     """Requests per second, by API."""
     return _stacked(rows, "rate", "requests/s", "api", ["requests", "bytes"], "Requests by API")
 
 
-def throttle(rows: Rows) -> Chart | None:
+def throttle(rows: Rows) -> Chart:
     """Throttle time in responses, by client."""
     extra = ["responses", "longest_ms"]
     return _stacked(rows, "total_ms", "throttle time, ms", "client_id", extra, "Throttling")
 
 
-def errors(rows: Rows) -> Chart | None:
+def errors(rows: Rows) -> Chart:
     """Error codes of responses."""
     return _stacked(rows, "count", "errors", "error", [], "Errors in responses")
 
 
-def unanswered(rows: Rows) -> Chart | None:
+def unanswered(rows: Rows) -> Chart:
     """Requests without a response, by API."""
     return _stacked(rows, "requests", "requests", "api", [], "Unanswered requests by send time")
 
 
-def latency_over_time(rows: Rows) -> Chart | None:
+def latency_over_time(rows: Rows) -> Chart:
     """The 0.99 quantile of the latency, by API."""
-    if not rows:
-        return None
     scale = logarithmic(rows, "p99_ms")
     pick = legend("api")
     return (
@@ -74,10 +71,8 @@ def latency_over_time(rows: Rows) -> Chart | None:
     )
 
 
-def latency_distribution(rows: Rows) -> Chart | None:
+def latency_distribution(rows: Rows) -> Chart:
     """The distribution of latency by API."""
-    if not rows:
-        return None
     apis = len({row["api"] for row in rows})
     return (
         alt.Chart(alt.InlineData(rows), height=height(rows, "api"), width="container")
@@ -95,10 +90,8 @@ def latency_distribution(rows: Rows) -> Chart | None:
     )
 
 
-def clients_and_brokers(rows: Rows) -> Chart | None:
+def clients_and_brokers(rows: Rows) -> Chart:
     """Latency and errors by client and broker."""
-    if not rows:
-        return None
     scale = logarithmic_domain(rows, "p99_ms")
     return (
         alt.Chart(alt.InlineData(rows), height=height(rows, "client"), width="container")
@@ -113,10 +106,8 @@ def clients_and_brokers(rows: Rows) -> Chart | None:
     )
 
 
-def batch_sizes(rows: Rows) -> Chart | None:
+def batch_sizes(rows: Rows) -> Chart:
     """How large the batches are that producers send."""
-    if not rows:
-        return None
     # One more bin at both ends, so that a single bar does not fill the chart.
     ends = [min(row["from_bytes"] for row in rows) / 2, max(row["to_bytes"] for row in rows) * 2]
     return (
@@ -135,10 +126,8 @@ def batch_sizes(rows: Rows) -> Chart | None:
     )  # fmt: skip
 
 
-def lag(rows: Rows) -> Chart | None:
+def lag(rows: Rows) -> Chart:
     """Lag of each group over time."""
-    if not rows:
-        return None
     pick = legend("reader")
     lags = [row["lag"] for row in rows]
     largest = max(1, *lags)
@@ -161,10 +150,8 @@ def lag(rows: Rows) -> Chart | None:
 
 def _stacked(
     rows: Rows, value: str, unit: str, name: str, extra: Sequence[str], title: str
-) -> Chart | None:
+) -> Chart:
     """Bars over time, stacked by name."""
-    if not rows:
-        return None
     axis = alt.Axis() if value == "rate" else counts(_largest(rows, "time", value))
     pick = legend(name)
     return (

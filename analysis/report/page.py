@@ -26,14 +26,7 @@ from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import Diagnosis, diagnosis_of
 from analysis.display.diagnosis_screen import sentence
 from analysis.display.presentation import names
-from analysis.display.terminal import (
-    EMPTY,
-    counted,
-    duration_text,
-    printable,
-    size_text,
-    span_text,
-)
+from analysis.display.terminal import EMPTY, counted, duration_text, printable, size_text, span_text
 from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
@@ -230,11 +223,7 @@ def _table(section: Section, rows: pa.Table) -> dict[str, Any]:
         if name in ADDRESSES:
             shown = [None if value is None else names().shown(value) for value in shown]
         values.append(shown)
-    return {
-        "columns": columns,
-        "rows": list(zip(*values, strict=True)),
-        "total": len(rows),
-    }
+    return {"columns": columns, "rows": list(zip(*values, strict=True)), "total": len(rows)}
 
 
 def _kind(name: str, column: pa.ChunkedArray) -> str:

@@ -18,12 +18,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.frames import frame
 from analysis.report import answer_charts, chart_data, charts
-from analysis.report.chart_elements import (
-    Chart,
-    with_printable_names,
-    with_theme,
-    with_time_range,
-)
+from analysis.report.chart_elements import Chart, with_printable_names, with_theme, with_time_range
 from analysis.report.topology_chart import topology_chart
 from dissector.arrays import value
 
@@ -37,69 +32,44 @@ SLOWEST: Final = 20
 """Slowest requests that are listed."""
 
 
-@value
-class ChartInput:
-    """The input of the charts of a section."""
+Draw: TypeAlias = Callable[[Any], Chart | None]
+"""From rows, at least one, to a chart; None if none of them has what it shows."""
+Data: TypeAlias = Callable[[duckdb.DuckDBPyConnection, chart_data.Span], chart_data.Rows]
 
-    sql: duckdb.DuckDBPyConnection
-    span: chart_data.Span
-    answer: pa.Table
-
-
-Draw: TypeAlias = Callable[[ChartInput], Chart | None]
-
-CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw]]]] = {
+CHARTS: Final[Mapping[str, Sequence[tuple[str, Draw, Data | None]]]] = {
     "latency": (
-        ("Requests per second", lambda e: charts.traffic(chart_data.traffic(e.sql, e.span))),
-        (
-            "p99 of the latency over time, including waits",
-            lambda e: charts.latency_over_time(chart_data.latency_over_time(e.sql, e.span)),
-        ),
-        (
-            "Distribution of latency by API",
-            lambda e: charts.latency_distribution(chart_data.latency_distribution(e.sql)),
-        ),
-        (
-            "p99 of the latency by client and broker",
-            lambda e: charts.clients_and_brokers(chart_data.clients_and_brokers(e.sql)),
-        ),
+        ("Requests per second", charts.traffic, chart_data.traffic),
+        ("p99 of the latency over time, including waits", charts.latency_over_time,
+         chart_data.latency_over_time),
+        ("Distribution of latency by API", charts.latency_distribution,
+         lambda sql, _: chart_data.latency_distribution(sql)),
+        ("p99 of the latency by client and broker", charts.clients_and_brokers,
+         lambda sql, _: chart_data.clients_and_brokers(sql)),
     ),
     "throttle": (
-        (
-            "Throttle time in responses, by client",
-            lambda e: charts.throttle(chart_data.throttle(e.sql, e.span)),
-        ),
+        ("Throttle time in responses, by client", charts.throttle, chart_data.throttle),
     ),
-    "errors": (
-        ("Errors over time", lambda e: charts.errors(chart_data.errors(e.sql, e.span))),
-    ),
+    "errors": (("Errors over time", charts.errors, chart_data.errors),),
     "unanswered": (
-        (
-            "Unanswered requests by send time",
-            lambda e: charts.unanswered(chart_data.unanswered(e.sql, e.span)),
-        ),
+        ("Unanswered requests by send time", charts.unanswered, chart_data.unanswered),
     ),
-    "topology": (("Producers, topics, consumers", lambda e: topology_chart(frame(e.answer))),),
-    "groups": (("Rebalances", lambda e: answer_charts.rebalances(frame(e.answer))),),
-    "lag": (
-        ("Lag over time", lambda e: charts.lag(chart_data.lag(e.sql, e.span))),
-    ),
-    "delay": (
-        ("Delay from produce to first fetch", lambda e: answer_charts.delay(frame(e.answer))),
-    ),
+    "topology": (("Producers, topics, consumers", topology_chart, None),),
+    "groups": (("Rebalances", answer_charts.rebalances, None),),
+    "lag": (("Lag over time", charts.lag, chart_data.lag),),
+    "delay": (("Delay from produce to first fetch", answer_charts.delay, None),),
     "producers": (
-        ("Transactions", lambda e: answer_charts.transactions(chart_data.transactions(e.sql))),
+        ("Transactions", answer_charts.transactions,
+         lambda sql, _: chart_data.transactions(sql)),
     ),
-    "network": (
-        ("Median latency by client and broker", lambda e: answer_charts.network(frame(e.answer))),
-    ),
-    "leadership": (("Leader changes", lambda e: answer_charts.moves(frame(e.answer))),),
+    "network": (("Median latency by client and broker", answer_charts.network, None),),
+    "leadership": (("Leader changes", answer_charts.moves, None),),
     "batching": (
-        ("Sizes of produced batches", lambda e: charts.batch_sizes(chart_data.batch_sizes(e.sql))),
+        ("Sizes of produced batches", charts.batch_sizes,
+         lambda sql, _: chart_data.batch_sizes(sql)),
     ),
-    "audit": (("Offsets written and read", lambda e: answer_charts.offsets(frame(e.answer))),),
+    "audit": (("Offsets written and read", answer_charts.offsets, None),),
 }  # fmt: skip
-"""By answer: titles and functions of its charts."""
+"""By answer: titles of its charts, and functions of them and of their data; None: the answer."""
 
 
 @value
@@ -126,13 +96,10 @@ def sections(
         rows = case.table(answer.name)
         section_charts: list[tuple[str, dict[str, Any]]] = []
         if span is not None:
-            chart_input = ChartInput(sql, span, rows)
-            all_charts = ((title, draw(chart_input)) for title, draw in CHARTS.get(answer.name, ()))
-            section_charts = [
-                (title, _for_page(chart, span.edges))
-                for title, chart in all_charts
-                if chart is not None
-            ]
+            for title, draw, data in CHARTS.get(answer.name, ()):
+                shown = frame(rows) if data is None else data(sql, span)
+                if len(shown) and (chart := draw(shown)) is not None:
+                    section_charts.append((title, _for_page(chart, span.edges)))
         lists = {}
         if answer.name == "latency" and len(rows):
             lists["The slowest requests, excluding waits"] = answer.arrow(sql, slowest=SLOWEST)

@@ -9,7 +9,7 @@ no curves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import altair as alt
 import pandas as pd
@@ -130,8 +130,9 @@ def _heights(links: Rows) -> dict[tuple[int, str], float]:
 
 def _curves(links: Rows, heights: dict[tuple[int, str], float]) -> Rows:
     return [
-        {**_without_ends(link), "step": step, **_point(link["ends"], heights, step / CURVE)}
+        {**shown, "step": step, **_point(link["ends"], heights, step / CURVE)}
         for link in links
+        for shown in [{name: value for name, value in link.items() if name != "ends"}]
         for step in range(CURVE + 1)
     ]
 
@@ -146,7 +147,3 @@ def _point(
         "x": round(start + (end - start) * along, 4),
         "y": round(low + (high - low) * (3 - 2 * along) * along * along, 4),
     }
-
-
-def _without_ends(link: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in link.items() if name != "ends"}
