@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias, TypeVar
+from dataclasses import asdict
+from itertools import starmap
+from typing import Any, Final, TypeAlias
 
 from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from analysis.display.listing import OPTIONAL, Column, Listing
+from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
 from analysis.display.presentation import names
 from analysis.display.terminal import (
     EMPTY,
@@ -28,7 +30,9 @@ from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
 from dissector.problems import FILE_KINDS, UNDECRYPTED, UNREADABLE
 
-T = TypeVar("T")
+Row: TypeAlias = Mapping[str, Any]
+Cells: TypeAlias = tuple[Column, Callable[[Row], Text]]
+"""A column, and a function from a row to its cell."""
 
 MOST: Final = 10
 """Most rows of one kind; the number of further rows follows."""
@@ -169,30 +173,21 @@ def _are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def _attempts(failed: Sequence[Mapping[str, Any]]) -> int:
+def _attempts(failed: Sequence[Row]) -> int:
     return sum(row["refused"] + row["without_reply"] for row in failed)
 
 
-def _failed(failed: Sequence[Mapping[str, Any]], totals: Totals) -> Iterator[RenderableType]:
+def _failed(failed: Sequence[Row], totals: Totals) -> Iterator[RenderableType]:
     """Endpoints that refuse connections, or do not reply."""
     if not failed:
         return
     yield _finding(counted(_attempts(failed), "connection"), "could not be established")
     rows = _listed(
-        (
-            Column("broker"),
-            Column("refused (RST)", number=True),
-            Column("without a reply", number=True),
-            Column("from", rank=OPTIONAL),
-            Column("to", rank=OPTIONAL),
-        ),
         failed,
-        lambda row: (
-            _text(names().shown(endpoint(row["broker_ip"], row["broker_port"]))),
-            _number(row["refused"]),
-            _number(row["without_reply"]),
-            *_span_of(row, totals),
-        ),
+        (Column("broker"), lambda row: _text(_broker(row))),
+        _number_column("refused (RST)", "refused"),
+        _number_column("without a reply", "without_reply"),
+        *_span_columns(totals),
     )
     yield from map(_indented, rows)
 
@@ -252,87 +247,46 @@ def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
         yield from _more(command("groups"))
 
 
-def _errors(
-    errors: Sequence[Mapping[str, Any]], totals: Totals, style: str = ""
-) -> Iterator[RenderableType]:
-    return _listed(
-        (
-            Column("count", number=True),
-            Column("error"),
-            Column("API"),
-            Column("topic"),
-            Column("from", rank=OPTIONAL),
-            Column("to", rank=OPTIONAL),
-        ),
-        errors,
-        lambda row: (
-            _number(row["count"]),
-            Text(printable(error_name(row["error"], row["error_code"])), style),
-            _text(row["api"]),
-            _text(row["topic"]),
-            *_span_of(row, totals),
-        ),
-    )
+def _errors(errors: Sequence[Row], totals: Totals, style: str = "") -> Iterator[RenderableType]:
+    def name(row: Row) -> Text:
+        return Text(printable(error_name(row["error"], row["error_code"])), style)
+
+    columns = {"API": "api", "topic": "topic"}
+    return _counts(errors, totals, columns, (Column("error"), name))
 
 
-def _throttled(rows: Sequence[Mapping[str, Any]]) -> Iterator[RenderableType]:
+def _throttled(rows: Sequence[Row]) -> Iterator[RenderableType]:
     return _listed(
-        (
-            Column("count", number=True),
-            Column("client id"),
-            Column("API"),
-            Column("total ms", number=True, rank=OPTIONAL),
-            Column("longest ms", number=True),
-        ),
         rows,
-        lambda row: (
-            _number(row["count"]),
-            _text(row["client_id"]),
-            _text(row["api"]),
-            _number(row["total"]),
-            _number(row["longest"]),
-        ),
+        _number_column("count", "count"),
+        _text_column("client id", "client_id"),
+        _text_column("API", "api"),
+        _number_column("total ms", "total", OPTIONAL),
+        _number_column("longest ms", "longest"),
     )
 
 
 def _counts(
-    rows: Sequence[Mapping[str, Any]], totals: Totals, columns: Mapping[str, str]
+    rows: Sequence[Row], totals: Totals, columns: Mapping[str, str], *before: Cells
 ) -> Iterator[RenderableType]:
-    """Rows with a count and a time span. `columns`: names of further columns, by their heads."""
-    return _listed(
-        (
-            Column("count", number=True),
-            *map(Column, columns),
-            Column("from", rank=OPTIONAL),
-            Column("to", rank=OPTIONAL),
-        ),
-        rows,
-        lambda row: (
-            _number(row["count"]), *(_text(row[name]) for name in columns.values()),
-            *_span_of(row, totals),
-        ),
-    )  # fmt: skip
+    """Rows with a count and a time span. `columns`: names of columns of texts, by their heads;
+    `before`: columns before them."""
+    texts = starmap(_text_column, columns.items())
+    return _listed(rows, _number_column("count", "count"), *before, *texts, *_span_columns(totals))
 
 
 def _clients(summary: Summary) -> Iterator[RenderableType]:
+    def addresses(row: Row) -> Text:
+        return _text(_first_three([*map(names().shown, row["addresses"])]))
+
     return _listed(
-        (
-            Column("client id"),
-            Column("software"),
-            Column("address", rank=OPTIONAL),
-            Column("connections", number=True, rank=OPTIONAL),
-            Column("requests", number=True),
-            Column("errors", number=True),
-        ),
-        summary.clients(),
-        lambda client: (
-            _text(client.client_id),
-            _text(client.software),
-            _text(_first_three([*map(names().shown, client.addresses)])),
-            _number(client.connections),
-            _number(client.requests),
-            _bad(client.errors),
-        ),
+        [*map(asdict, summary.clients())],
+        _text_column("client id", "client_id"),
+        _text_column("software", "software"),
+        (Column("address", rank=OPTIONAL), addresses),
+        _number_column("connections", "connections", OPTIONAL),
+        _number_column("requests", "requests"),
+        (Column("errors", number=True), lambda row: _bad(row["errors"])),
     )
 
 
@@ -372,33 +326,41 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
 def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
     if problems := summary.problems():
         yield from _listed(
-            (
-                Column("count", number=True),
-                Column("bytes", number=True),
-                Column("stage", rank=OPTIONAL),
-                Column("kind"),
-                Column("the first of them"),
-            ),
             problems,
-            lambda row: (
-                _number(row["count"]),
-                _number(row["bytes"]),
-                _text(row["stage"]),
-                _text(row["kind"]),
-                _text(row["detail"]),
-            ),
+            _number_column("count", "count"),
+            _number_column("bytes", "bytes"),
+            _text_column("stage", "stage", OPTIONAL),
+            _text_column("kind", "kind"),
+            _text_column("the first of them", "detail"),
         )
         yield from _lead(command("export --table problems"))
 
 
-def _listed(
-    columns: Sequence[Column], rows: Sequence[T], cells: Callable[[T], Sequence[Text]]
-) -> Iterator[RenderableType]:
+def _listed(rows: Sequence[Row], *columns: Cells) -> Iterator[RenderableType]:
     """A listing of the first `MOST` rows, and the number of further rows."""
     if rows:
-        yield Listing(columns, map(cells, rows[:MOST]))
+        cells = [[cell(row) for _, cell in columns] for row in rows[:MOST]]
+        yield Listing([column for column, _ in columns], cells)
     if len(rows) > MOST:
         yield Text(f"and {len(rows) - MOST:,} more", "dim")
+
+
+def _number_column(head: str, name: str, rank: int = ALWAYS) -> Cells:
+    """A column of numbers."""
+    return Column(head, number=True, rank=rank), lambda row: _number(row[name])
+
+
+def _text_column(head: str, name: str, rank: int = ALWAYS) -> Cells:
+    """A column of texts of the capture."""
+    return Column(head, rank=rank), lambda row: _text(row[name])
+
+
+def _span_columns(totals: Totals) -> Iterator[Cells]:
+    """Columns of the first and last time; with dates if the capture spans several days."""
+    ends = [time_text(time or 0, 3)[:10] for time in (totals.first_time, totals.last_time)]
+    begin = 0 if ends[0] != ends[1] else 11
+    yield Column("from", rank=OPTIONAL), lambda row: Text(time_text(row["first"], 3)[begin:])
+    yield Column("to", rank=OPTIONAL), lambda row: Text(time_text(row["last"], 3)[begin:])
 
 
 def _finding(count: str, text: str) -> Text:
@@ -436,11 +398,8 @@ def _text(value: str | None) -> Text:
     return Text("-" if value is None else EMPTY, "dim")
 
 
-def _span_of(row: Mapping[str, Any], totals: Totals) -> tuple[Text, Text]:
-    """First and last time; with dates if the capture spans several days."""
-    ends = [time_text(time or 0, 3)[:10] for time in (totals.first_time, totals.last_time)]
-    begin = 0 if ends[0] != ends[1] else 11
-    return Text(time_text(row["first"], 3)[begin:]), Text(time_text(row["last"], 3)[begin:])
+def _broker(row: Row) -> str:
+    return names().shown(endpoint(row["broker_ip"], row["broker_port"]))
 
 
 def _number(value: int | None) -> Text:
