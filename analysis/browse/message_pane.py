@@ -18,7 +18,15 @@ from textual.widgets import Static
 
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.field_view import FieldView, TreeLine
-from analysis.display.exchange_tree import INDENT, OFFSET, Line, concealed, tree_lines
+from analysis.display.exchange_tree import (
+    HIDDEN_BYTE,
+    INDENT,
+    OFFSET,
+    Line,
+    concealed,
+    hex_rows,
+    tree_lines,
+)
 from analysis.display.terminal import counted, printable
 from dissector.embedded import NOWHERE
 from dissector.embedded.records import Decode
@@ -34,7 +42,6 @@ SCROLLBAR: Final = 2
 """Cells of a scroll bar."""
 FULL_TEXT: Final = 100_000
 """Most characters of a text."""
-_HIDDEN_BYTE: Final = -1
 
 Place: TypeAlias = tuple[Direction | None, str | None]
 """A message, and the path of a field in it."""
@@ -133,12 +140,9 @@ class MessageContent:
         for low, high in self.secret.get(direction, ()):
             begin, stop = max(low, offset), min(high, end)
             if begin < stop:
-                values[begin - offset : stop - offset] = [_HIDDEN_BYTE] * (stop - begin)
+                values[begin - offset : stop - offset] = [HIDDEN_BYTE] * (stop - begin)
         lines, width = [], 3 * min(columns, len(values)) - 1
-        for at in range(0, len(values), columns)[:HEX_LINES]:
-            row = values[at : at + columns]
-            hexadecimal = " ".join("··" if byte == _HIDDEN_BYTE else f"{byte:02x}" for byte in row)
-            shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        for at, hexadecimal, shown in hex_rows(values[: HEX_LINES * columns], columns):
             parts = (f"{offset + at:>8}  ", "dim"), f"{hexadecimal:<{width}}  ", (shown, "cyan")
             lines.append(Text.assemble(*parts, no_wrap=True))
         if len(values) > HEX_LINES * columns:

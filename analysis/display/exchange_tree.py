@@ -47,6 +47,8 @@ TEXT_LENGTH: Final = 200
 """Most characters of a string."""
 WORDS_LENGTH: Final = 400
 """Most characters of a text."""
+HIDDEN_BYTE: Final = -1
+"""Stands for a byte of a secret."""
 DUMP_BYTES: Final = 4096
 """Most bytes of a dump."""
 
@@ -269,12 +271,21 @@ def _line(offset: int, text: str, style: str) -> Text:
     return Text.assemble((_offset(offset), "dim"), (text, style), no_wrap=True)
 
 
+def hex_rows(values: Sequence[int], columns: int) -> Iterator[tuple[int, str, str]]:
+    """The lines of a hex dump: position of the first byte, bytes in hex, and as ASCII.
+
+    `values`: bytes, or `HIDDEN_BYTE`. `columns`: bytes per line.
+    """
+    for at in range(0, len(values), columns):
+        row = values[at : at + columns]
+        hexadecimal = " ".join("··" if byte == HIDDEN_BYTE else f"{byte:02x}" for byte in row)
+        yield at, hexadecimal, "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+
+
 def _dump(data: bytes, offset: int) -> Iterator[Text]:
     """A hex dump: sixteen bytes per line, in hex and as ASCII."""
-    for at in range(0, min(len(data), DUMP_BYTES), 16):
-        row = data[at : at + 16]
-        ascii = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
-        yield _line(offset + at, f"{row.hex(' '):<47}  {ascii}", "")
+    for at, hexadecimal, ascii in hex_rows(data[:DUMP_BYTES], 16):
+        yield _line(offset + at, f"{hexadecimal:<47}  {ascii}", "")
     if len(data) > DUMP_BYTES:
         yield _line(offset + DUMP_BYTES, f"{len(data) - DUMP_BYTES:,} bytes more", "dim")
 

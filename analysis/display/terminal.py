@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, tzinfo
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.display import presentation
 from dissector.redaction import without_credentials
@@ -140,9 +140,9 @@ def size_text(bytes: int) -> str:
     return f"{size / 1000:,.1f} TB"
 
 
-def span_text(first: int, last: int, digits: int = 3) -> str:
+def span_text(first: int, last: int) -> str:
     """A time span, in ns since 1970; the day appears once if both ends share it."""
-    begin, end = time_text(first, digits), time_text(last, digits)
+    begin, end = time_text(first, 3), time_text(last, 3)
     return f"{begin} to {end[11:] if begin[:10] == end[:10] else end}"
 
 
@@ -165,21 +165,13 @@ def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool
     `pager`: use the user's pager for output longer than the screen. `is_wide`: lines may exceed the
     width of the terminal.
     """
-    from rich.console import Console
-
     if not sys.stdout.isatty():
         sys.stdout.write(plain(parts, colours=has_colours()))
         return
-    console = Console(markup=False, highlight=False, emoji=False)
     if not (pager or is_wide):
-        _write(console, parts)
+        _write(_console(), parts)
         return
-    wide = Console(
-        markup=False, highlight=False, emoji=False, width=PIPE_WIDTH if is_wide else None,
-    )  # fmt: skip
-    with wide.capture() as captured:
-        _write(wide, parts)
-    text = "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    text = _captured(_console(width=PIPE_WIDTH if is_wide else None), parts)
     if not (pager and _is_too_large(text, is_wide) and _paged(text, is_wide)):
         sys.stdout.write(text)
 
@@ -222,16 +214,22 @@ def _paged(text: str, is_wide: bool) -> bool:
 
 def plain(parts: Iterable[RenderableType], *, colours: bool = False) -> str:
     """The text for a pipe or a file."""
+    console = _console(width=PIPE_WIDTH, color_system="standard" if colours else None)
+    return _captured(console, parts)
+
+
+def _console(**settings: Any) -> Console:
+    """A console that takes text as it is."""
     from rich.console import Console
 
-    console = Console(
-        markup=False, highlight=False, emoji=False, width=PIPE_WIDTH,
-        color_system="standard" if colours else None,
-    )  # fmt: skip
+    return Console(markup=False, highlight=False, emoji=False, **settings)
+
+
+def _captured(console: Console, parts: Iterable[RenderableType]) -> str:
+    """What a console would write, without spaces at the ends of lines."""
     with console.capture() as captured:
         _write(console, parts)
-    lines = captured.get().split("\n")[:-1]
-    return "".join(f"{line.rstrip()}\n" for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
 
 
 def _write(console: Console, parts: Iterable[RenderableType]) -> None:
