@@ -47,21 +47,9 @@ SIGNAL: Final = 128
 """The exit status after a signal is its number and this."""
 
 COMMANDS: Final = (
-    "summary",
-    "diagnose",
-    "compare",
-    "export",
-    "show",
-    "browse",
-    "cut",
-    "trace",
-    "records",
-    "sql",
-    "report",
-    "sniff",
-    "spark",
-    "wireshark-plugin",
-)
+    "summary", "diagnose", "compare", "export", "show", "browse", "cut", "trace", "records", "sql",
+    "report", "sniff", "spark", "wireshark-plugin",
+)  # fmt: skip
 """Commands, in the order of ``--help``: each is the `command` of a module with its name."""
 
 

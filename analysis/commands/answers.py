@@ -18,6 +18,7 @@ from analysis.commands.common import (
     Output,
     on_capture,
     on_output,
+    usage_errors,
     words,
 )
 from analysis.commands.coverage import TABLE as COVERAGE
@@ -44,30 +45,19 @@ def command_of(answer: Answer) -> click.Command:
 
 
 def _option(option: Option) -> Any:
-    name, default = option.flag, option.default
+    default, meaning = option.default, f"{option.meaning}."
+    settings: dict[str, Any] = {"default": default, "show_default": True}
     if isinstance(default, tuple):
-        return click.option(
-            name, option.name, multiple=True, default=default, callback=words, metavar="COLUMN",
-            help=f"{option.meaning}.{_defaults(default)}",
-        )  # fmt: skip
-    if option.choices:
-        return click.option(
-            name, option.name, type=Choice(option.choices), default=default,
-            show_default=True, help=f"{option.meaning}.",
-        )  # fmt: skip
-    if option.read:
-        return click.option(
-            name, option.name, type=click.Path(exists=True, dir_okay=False),
-            metavar="FILE", help=f"{option.meaning}.",
-        )  # fmt: skip
-    return click.option(
-        name, option.name, type=Integer(0), metavar="N", default=default,
-        show_default=True, help=f"{option.meaning}.",
-    )  # fmt: skip
-
-
-def _defaults(names: tuple[str, ...]) -> str:
-    return f" May be repeated.  [default: {', '.join(names)}]" if names else ""
+        settings = {"default": default, "multiple": True, "callback": words, "metavar": "COLUMN"}
+        if default:
+            meaning += f" May be repeated.  [default: {', '.join(default)}]"
+    elif option.choices:
+        settings |= {"type": Choice(option.choices)}
+    elif option.read:
+        settings = {"type": click.Path(exists=True, dir_okay=False), "metavar": "FILE"}
+    else:
+        settings |= {"type": Integer(0), "metavar": "N"}
+    return click.option(option.flag, option.name, help=meaning, **settings)
 
 
 def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:
@@ -76,18 +66,14 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     from analysis.display.terminal import printable
     from analysis.names.addresses import BROKER_COLUMNS
     from analysis.sql.query import no_tables
-    from dissector.errors import DissectorError
 
     context = click.get_current_context()
     given = {n: v for n, v in options.items() if context.get_parameter_source(n) != _DEFAULT}
     if fault := answer.without_effect(given, as_flags=True):
         raise click.UsageError(fault)
     function, names = partial(answer.arrow, **given), answer.tables_for(given)
-    try:
-        # Report a wrong option before reading a large capture.
+    with usage_errors():  # before a large capture is read
         columns = function(no_tables(names)).column_names
-    except DissectorError as error:
-        raise click.UsageError(str(error)) from error
     check_columns(columns, output)
     shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
     with source.stored(

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import field
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -23,6 +23,7 @@ from analysis.commands.sections import input_option, output_option
 from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value
+from dissector.errors import DissectorError
 from dissector.redaction import without_credentials
 
 if TYPE_CHECKING:
@@ -37,19 +38,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # Repeated here because the modules that define them import Arrow.
 TABLE_NAMES: Final = (
-    "exchanges",
-    "errors",
-    "batches",
-    "records",
-    "connections",
-    "topics",
-    "problems",
-    "partitions",
-    "memberships",
-    "transactions",
-    "decompressed_batches",
-    "brokers",
-)
+    "exchanges", "errors", "batches", "records", "connections", "topics", "problems", "partitions",
+    "memberships", "transactions", "decompressed_batches", "brokers",
+)  # fmt: skip
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"
 """The human-readable format; it needs all rows before it writes the first."""
@@ -173,8 +164,6 @@ class Input:
         self, *, show_progress: bool = True, show_secrets: bool = False
     ) -> Iterator[dict[str, Any]]:
         """Options for `open_capture`. Errors in the context: as in `opened`."""
-        import dissector
-        import dissector.capture
         from analysis.display.terminal import progress
 
         options: dict[str, Any] = {"ports": self.ports} if self.ports else {}
@@ -183,7 +172,7 @@ class Input:
         try:
             with progress(show_progress) as show:
                 yield options | {"progress": _interruptible(show)}
-        except dissector.DissectorError as error:
+        except DissectorError as error:
             raise click.ClickException(str(error)) from error
 
     def again(self, command: str) -> str:
@@ -221,6 +210,15 @@ class Input:
         """The captures, for a heading."""
         suffix = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
         return without_credentials(", ".join(self.captures[:3])) + suffix
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A context in which a wrong value of an option (DissectorError) is a usage error."""
+    try:
+        yield
+    except DissectorError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def _interruptible(show: Progress | None) -> Progress:
@@ -301,17 +299,16 @@ def _files(_: click.Context, __: click.Parameter, start: str) -> list[Completion
     return [CompletionItem(start, type="file")]
 
 
-def on_capture_alone(command: F) -> F:
-    """`on_capture` for commands that read in one process."""
-    return on_capture(command, jobs="")
-
-
 def _jobs(default: str) -> Callable[[F], F]:
     """The option `--jobs`."""
     return input_option(
         "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
         help=f"Read input of 256 MB or more with N processes.  [default: {default}]",
     )  # fmt: skip
+
+
+on_capture_alone = partial(on_capture, jobs="")
+"""`on_capture` for commands that read in one process."""
 
 
 @value
@@ -387,25 +384,18 @@ def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
     )  # fmt: skip
 
 
-def on_secrets(command: F) -> F:
-    """Add the option of commands whose output may contain secrets."""
-    return output_option(
-        "--show-secrets", is_flag=True, help="Show credentials and configuration values."
-    )(command)
+on_secrets = output_option(
+    "--show-secrets", is_flag=True, help="Show credentials and configuration values."
+)
+"""A decorator of commands whose output may contain secrets."""
 
+on_overwrite = output_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+"""A decorator of commands that write a file."""
 
-def on_overwrite(command: F) -> F:
-    """Add the option of commands that write a file."""
-    return output_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")(command)
-
-
-def on_pager(command: F) -> F:
-    """Add the option of commands that print text."""
-    return output_option(
-        "--no-pager", is_flag=True,
-        help="Print long output directly, not in a pager (PAGER or less).",
-    )(command)  # fmt: skip
-
+on_pager = output_option(
+    "--no-pager", is_flag=True, help="Print long output directly, not in a pager (PAGER or less)."
+)
+"""A decorator of commands that print text."""
 
 _TABLE_OPTIONS: Final = (
     on_pager,

@@ -18,6 +18,7 @@ from analysis.commands.common import (
     Output,
     on_capture,
     on_output,
+    usage_errors,
     words,
 )
 from analysis.commands.coverage import Coverage, coverage_of
@@ -46,30 +47,18 @@ USEFUL: Final = "low_percent high_percent is_worse"
 @partial(on_capture, metavar="BEFORE AFTER")
 @on_filter
 @click.option(
-    "--by",
-    multiple=True,
-    default=BY,
-    callback=words,
-    metavar="COLUMN",
+    "--by", multiple=True, default=BY, callback=words, metavar="COLUMN",
     help="Compare groups of requests by this column: any column of exchanges, or broker, "
     f"client, software, topic. May be repeated.  [default: {', '.join(BY)}]",
-)
+)  # fmt: skip
 @click.option(
-    "--threshold",
-    type=Number(0),
-    default=10.0,
-    show_default=True,
-    metavar="PERCENT",
+    "--threshold", type=Number(0), default=10.0, show_default=True, metavar="PERCENT",
     help="Smallest change of a measure to report.",
-)
+)  # fmt: skip
 @click.option(
-    "--confidence",
-    type=Number(50, 99.99),
-    default=95.0,
-    show_default=True,
-    metavar="PERCENT",
+    "--confidence", type=Number(50, 99.99), default=95.0, show_default=True, metavar="PERCENT",
     help="Probability that none of the reported changes is noise.",
-)
+)  # fmt: skip
 @click.option("--all", "unchanged", is_flag=True, help="List measures without a change, too.")
 @click.option(
     "--fail-on",
@@ -95,18 +84,14 @@ def command(
     from analysis.comparison.profile import profile
     from analysis.comparison.run import COMPARED_TABLES, compared
     from analysis.sql.query import connected, no_tables
-    from dissector.errors import DissectorError
 
     compare = partial(
         compared, by=by, least_percent=threshold, confidence=confidence / 100, unchanged=unchanged
     )
-    try:
-        # Report a wrong option before reading a large capture.
+    with usage_errors():  # before a large capture is read
         with connected(no_tables(COMPARED_TABLES), COMPARED_TABLES) as tables:
             empty = profile(tables, by)
         columns = compare(empty, empty).changes.column_names
-    except DissectorError as error:
-        raise click.UsageError(str(error)) from error
     check_columns(columns, output)
     if source.captures == ("-", "-"):
         raise click.UsageError("standard input can be read only once; write it to a file first")

@@ -50,22 +50,15 @@ def _thresholds(
 @on_capture
 @on_filter
 @output_option(
-    "--format",
-    "form",
-    type=Choice(("text", "json", "jsonl")),
-    default="text",
-    show_default=True,
+    "--format", "form", type=Choice(("text", "json", "jsonl")), default="text", show_default=True,
     help="Set the output format; jsonl has a line for each finding.",
-)
+)  # fmt: skip
 @click.option(
-    "--threshold",
-    "thresholds",
-    multiple=True,
-    callback=_thresholds,
+    "--threshold", "thresholds", multiple=True, callback=_thresholds,
     metavar="RULE[.THRESHOLD]=NUMBER",
     help="Set a threshold; without its name, the main one of the rule. May be repeated. "
     "docs/rules.md lists all of them.",
-)
+)  # fmt: skip
 @click.option(
     "--fail-on",
     type=Choice(SEVERITIES),

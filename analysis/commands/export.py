@@ -22,6 +22,7 @@ from analysis.commands.common import (
     Output,
     on_capture,
     on_output,
+    usage_errors,
 )
 from analysis.commands.coverage import TABLE as COVERAGE
 from analysis.commands.coverage import Coverage
@@ -86,15 +87,12 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
     """Write spans to `output`, or send them to `endpoint`."""
     from analysis.export import otlp
     from analysis.export.files import output_file
-    from dissector.errors import DissectorError
 
     if endpoint is not None and output.file is not None:
         raise click.UsageError("pass either --endpoint or --output")
     check(output, source)
-    try:
+    with usage_errors():
         url = None if endpoint is None else otlp.url_of(endpoint)
-    except DissectorError as error:
-        raise click.UsageError(str(error)) from error
     with source.stored(otlp.TABLES, show_progress=not to_terminal(output)) as sql:
         requests = otlp.requests(sql)
         if url is not None:

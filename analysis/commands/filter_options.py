@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from analysis.commands.common import F, Input
+from analysis.commands.common import F, Input, usage_errors
 from analysis.commands.sections import filter_option
 
 if TYPE_CHECKING:
     from analysis.input.filters import Filter
-
-Decorator: TypeAlias = Callable[[F], F]
 
 _OPTIONS: Final = (
     filter_option(
@@ -75,15 +72,12 @@ def with_filter(command: F) -> F:
         if where or client or topic or api or broker or since or until:
             from analysis.display.presentation import names, zone
             from analysis.input.filters import Filter
-            from dissector.errors import DissectorError
 
-            try:
+            with usage_errors():
                 chosen = Filter(
                     where, client, topic, api, broker, since or "", until or "",
                     names=names(), zone=zone(),
                 )  # fmt: skip
-            except DissectorError as error:
-                raise click.UsageError(str(error)) from error
         return command(chosen=chosen, **given)
 
     for option in reversed(_OPTIONS):

@@ -11,25 +11,21 @@ import click
 _OWN: Final = "Options"
 
 
-class FilterOption(click.Option):
-    """An option that selects exchanges."""
-
-    section = "Filters"
-
-
-class OutputOption(click.Option):
-    """An option of how and where results are written."""
-
-    section = "Output"
+_FILTERS: Final = "Filters"
+"""Options that select exchanges."""
+_OUTPUT: Final = "Output"
+"""How and where results are written."""
+_INPUT: Final = "Input and display"
+"""How captures are read and presented."""
+_SECTIONS: Final = (_OWN, _FILTERS, _OUTPUT, _INPUT)
 
 
-class InputOption(click.Option):
-    """An option of how captures are read and presented."""
+class SharedOption(click.Option):
+    """An option in a section."""
 
-    section = "Input and display"
-
-
-_SECTIONS: Final = (_OWN, *(each.section for each in (FilterOption, OutputOption, InputOption)))
+    def __init__(self, *names: Any, section: str, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.section = section
 
 
 class Command(click.Command):
@@ -53,6 +49,6 @@ def named_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], 
     return click.command(name, cls=Command, **settings)
 
 
-filter_option = partial(click.option, cls=FilterOption)
-output_option = partial(click.option, cls=OutputOption)
-input_option = partial(click.option, cls=InputOption)
+filter_option = partial(click.option, cls=SharedOption, section=_FILTERS)
+output_option = partial(click.option, cls=SharedOption, section=_OUTPUT)
+input_option = partial(click.option, cls=SharedOption, section=_INPUT)

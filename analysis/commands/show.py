@@ -36,11 +36,9 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 @on_capture_alone
 @on_filter
 @click.option(
-    "--packet",
-    type=Integer(1),
-    metavar="N",
+    "--packet", type=Integer(1), metavar="N",
     help="Show only exchanges whose request or response starts in packet N.",
-)
+)  # fmt: skip
 @click.option(
     "--correlation-id", type=int, metavar="N", help="Show only exchanges with this correlation id."
 )
@@ -53,36 +51,22 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
     help="Show at most N exchanges.",
 )  # fmt: skip
 @click.option(
-    "--timeline",
-    "with_timeline",
-    is_flag=True,
+    "--timeline", "with_timeline", is_flag=True,
     help="Also show the packets of each exchange: segments, retransmissions, acknowledgements, "
     "zero windows and waits. The capture is read twice.",
-)
+)  # fmt: skip
 @output_option(
-    "--format",
-    "form",
-    type=Choice(["tree", "json"]),
-    default="tree",
-    show_default=True,
+    "--format", "form", type=Choice(["tree", "json"]), default="tree", show_default=True,
     help="Print a tree for each exchange, or a JSON object per line.",
-)
+)  # fmt: skip
 @on_schema_registry
 @on_secrets
 @on_pager
 def command(
-    source: Input,
-    packet: int | None,
-    correlation_id: int | None,
-    connection: int | None,
-    only: str | None,
-    limit: int,
-    with_timeline: bool,
-    form: str,
-    registry: str | None,
-    show_secrets: bool,
-    no_pager: bool,
-) -> None:
+    source: Input, packet: int | None, correlation_id: int | None, connection: int | None,
+    only: str | None, limit: int, with_timeline: bool, form: str, registry: str | None,
+    show_secrets: bool, no_pager: bool,
+) -> None:  # fmt: skip
     """Show exchanges as trees: offset, field, value.
 
     Shows the first exchanges of the capture, or the first that match all options. Reading stops
@@ -129,13 +113,9 @@ def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]
 
 
 def _print_trees(
-    exchanges: Sequence[Exchange],
-    timelines: Sequence[Sequence[Event]] | None,
-    show_secrets: bool,
-    decode: Decode | None,
-    *,
-    pager: bool,
-) -> None:
+    exchanges: Sequence[Exchange], timelines: Sequence[Sequence[Event]] | None,
+    show_secrets: bool, decode: Decode | None, *, pager: bool,
+) -> None:  # fmt: skip
     from analysis.display.exchange_tree import timeline, tree
     from analysis.display.terminal import write
 
@@ -151,11 +131,9 @@ def _print_trees(
 
 
 def _print_json(
-    exchanges: Sequence[Exchange],
-    timelines: Sequence[Sequence[Event]] | None,
-    show_secrets: bool,
-    decode: Decode | None,
-) -> None:
+    exchanges: Sequence[Exchange], timelines: Sequence[Sequence[Event]] | None,
+    show_secrets: bool, decode: Decode | None,
+) -> None:  # fmt: skip
     from analysis.display.exchange_json import as_json, timeline_json
     from analysis.export.text import TerminalJson, json_line
 

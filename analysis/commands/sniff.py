@@ -67,110 +67,70 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
 @named_command("sniff")
 @click.argument("pipe", metavar="[PIPE]", required=False)
 @click.option(
-    "-i",
-    "--interface",
-    "interfaces",
-    multiple=True,
-    metavar="NAME",
+    "-i", "--interface", "interfaces", multiple=True, metavar="NAME",
     help="Capture on this interface; any: on all. May be repeated.",
-)
+)  # fmt: skip
 @click.option(
-    "--port",
-    "ports",
-    type=Integer(1, 65535),
-    multiple=True,
-    metavar="PORT",
+    "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
     help="Broker port; on an interface, capture only this port. May be repeated.",
-)
+)  # fmt: skip
 @click.option(
-    "--filter",
-    "expression",
-    default="",
-    metavar="EXPRESSION",
+    "--filter", "expression", default="", metavar="EXPRESSION",
     help="Capture only packets that match this filter, in the syntax of tcpdump.",
-)
+)  # fmt: skip
 @click.option(
-    "--keylog",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    metavar="FILE",
+    "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
     help="Decrypt TLS with the secrets in FILE (NSS key log format); FILE may grow.",
-)
+)  # fmt: skip
 @click.option(
-    "--view",
-    type=Choice(["lines", "jsonl", "screen", "none"]),
-    default="lines",
-    show_default=True,
+    "--view", type=Choice(["lines", "jsonl", "screen", "none"]), default="lines", show_default=True,
     help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "
     "only the summary at the end.",
-)
+)  # fmt: skip
 @on_schema_registry
 @on_presentation
 @with_filter
 @output_option(
-    "-o",
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
+    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Write the selected exchanges to FILE, as JSON Lines.",
-)
+)  # fmt: skip
 @output_option(
-    "--write",
-    "record",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
+    "--write", "record", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Write the packets to FILE, as pcapng.",
-)
+)  # fmt: skip
 @output_option(
-    "--export",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    metavar="DIR",
+    "--export", "folder", type=click.Path(file_okay=False, path_type=Path), metavar="DIR",
     help="Write each table to a folder in DIR, as Parquet files; start a new file every five "
     "minutes.",
-)
+)  # fmt: skip
 @output_option(
     "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
     help=f"With --export: write only this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). "
     "May be repeated.  [default: those of summary, batches and topics]",
 )  # fmt: skip
 @output_option(
-    "--rotate-size",
-    type=SIZE,
-    metavar="SIZE",
+    "--rotate-size", type=SIZE, metavar="SIZE",
     help="Start a new file after this many bytes: 500k, 100M, 2G.",
-)
+)  # fmt: skip
 @output_option(
-    "--rotate-time",
-    type=SPAN,
-    metavar="TIME",
+    "--rotate-time", type=SPAN, metavar="TIME",
     help="Start a new file after this time: 90, 5m, 1h.",
-)
+)  # fmt: skip
 @output_option(
     "--keep", type=Integer(1), metavar="N", help="Keep only the latest N files of each kind."
 )
 @click.option(
-    "--metrics",
-    "page",
-    metavar="[ADDRESS:]PORT",
+    "--metrics", "page", metavar="[ADDRESS:]PORT",
     help="Serve Prometheus metrics on this address and port.  [default address: 127.0.0.1]",
-)
+)  # fmt: skip
 @click.option(
-    "--max-series",
-    type=Integer(1),
-    metavar="N",
-    default=1000,
-    show_default=True,
+    "--max-series", type=Integer(1), metavar="N", default=1000, show_default=True,
     help="Limit the label combinations of a metric to N; later ones are counted as other.",
-)
+)  # fmt: skip
 @click.option(
-    "--unanswered-after",
-    "patience",
-    type=SPAN,
-    metavar="TIME",
-    default="60s",
-    show_default=True,
+    "--unanswered-after", "patience", type=SPAN, metavar="TIME", default="60s", show_default=True,
     help="Count a request as unanswered after this time.",
-)
+)  # fmt: skip
 @click.option(
     "--buffer", "buffer_bytes", type=SIZE, metavar="SIZE", default="32M", show_default=True,
     help="Set the size of the kernel buffer of each interface.",
@@ -289,11 +249,7 @@ def _watch(
         again = _again(origin, **kept)
         write(
             screen(
-                counted.summary,
-                origin.name,
-                capture.packets,
-                again,
-                has_keylog=keylog is not None,
+                counted.summary, origin.name, capture.packets, again, has_keylog=keylog is not None
             )
         )
         if again("summary") is None:

@@ -9,13 +9,7 @@ from functools import partial
 import click
 
 from analysis.commands.choice import Choice
-from analysis.commands.common import (
-    TABLE_NAMES,
-    Input,
-    on_capture,
-    on_secrets,
-    processors,
-)
+from analysis.commands.common import TABLE_NAMES, Input, on_capture, on_secrets, processors
 from analysis.commands.sections import named_command, output_option
 from analysis.startup import allow_pandas
 
@@ -23,54 +17,34 @@ from analysis.startup import allow_pandas
 @named_command("spark")
 @partial(on_capture, jobs="all processors", presents=False)
 @click.option(
-    "--table",
-    "tables",
-    type=Choice(TABLE_NAMES),
-    metavar="NAME",
-    multiple=True,
-    default=("exchanges",),
-    show_default=True,
+    "--table", "tables", type=Choice(TABLE_NAMES), metavar="NAME", multiple=True,
+    default=("exchanges",), show_default=True,
     help=f"Write this table: {', '.join(TABLE_NAMES)}. May be repeated.",
-)
+)  # fmt: skip
 @output_option(
-    "-o",
-    "--output",
-    "path",
-    metavar="DIR",
-    required=True,
+    "-o", "--output", "path", metavar="DIR", required=True,
     help="Write each table to a folder of its own in DIR.",
-)
+)  # fmt: skip
 @output_option(
-    "--mode",
-    type=Choice(("error", "overwrite")),
-    default="error",
-    show_default=True,
+    "--mode", type=Choice(("error", "overwrite")), default="error", show_default=True,
     help="If DIR has such a table with other options: stop, or replace it.",
-)
+)  # fmt: skip
 @click.option("--master", metavar="URL", help="Use this Spark master.  [default: on this machine]")
 @click.option(
-    "--conf",
-    "settings",
-    metavar="NAME=VALUE",
-    multiple=True,
+    "--conf", "settings", metavar="NAME=VALUE", multiple=True,
     help="Set a Spark property, as in spark-submit. May be repeated.",
-)
+)  # fmt: skip
 @click.option(
     "--since", metavar="TIME", default="", help="Ignore packets before this time (ISO 8601, UTC)."
 )
 @click.option(
-    "--until",
-    metavar="TIME",
-    default="",
+    "--until", metavar="TIME", default="",
     help="Ignore packets at or after this time (ISO 8601, UTC).",
-)
+)  # fmt: skip
 @click.option(
-    "--api",
-    "apis",
-    metavar="NAME",
-    multiple=True,
+    "--api", "apis", metavar="NAME", multiple=True,
     help="Write only rows of this API. May be repeated.",
-)
+)  # fmt: skip
 @on_secrets
 def command(
     source: Input, tables: tuple[str, ...], path: str, mode: str, master: str | None,

@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import (
-    FORMAT_NAMES,
-    TABLE,
-    Input,
-    Output,
-    on_capture_alone,
-    on_output,
-)
+from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture_alone, on_output
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
 from analysis.commands.sections import named_command

@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from analysis.commands.choice import Integer
-from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
+from analysis.commands.common import (
+    FORMAT_NAMES,
+    TABLE,
+    Input,
+    Output,
+    on_capture,
+    on_output,
+    usage_errors,
+)
 from analysis.commands.coverage import TABLE as COVERAGE
 from analysis.commands.coverage import coverage_of
 from analysis.commands.output import check, check_columns, to_terminal, write
@@ -41,13 +49,9 @@ def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
     from analysis.display.terminal import printable
     from analysis.sql.query import no_tables
     from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, events
-    from dissector.errors import DissectorError
 
-    try:
-        # Report a wrong option before reading a large capture.
+    with usage_errors():  # before a large capture is read
         empty = events(no_tables(TABLES), **wanted)
-    except DissectorError as error:
-        raise click.UsageError(str(error)) from error
     check_columns(empty.column_names, output)
     with source.stored(
         TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE,
