@@ -25,27 +25,7 @@ from analysis.answers.versions import versions
 from analysis.answers.zones import zones
 
 __all__ = [
-    "audit",
-    "batching",
-    "clients",
-    "delay",
-    "duplicates",
-    "errors",
-    "fetches",
-    "groups",
-    "lag",
-    "latency",
-    "leadership",
-    "network",
-    "producers",
-    "quality",
-    "replication",
-    "security",
-    "skew",
-    "stuck",
-    "throttle",
-    "topology",
-    "unanswered",
-    "versions",
-    "zones",
-]
+    "audit", "batching", "clients", "delay", "duplicates", "errors", "fetches", "groups", "lag",
+    "latency", "leadership", "network", "producers", "quality", "replication", "security", "skew",
+    "stuck", "throttle", "topology", "unanswered", "versions", "zones",
+]  # fmt: skip

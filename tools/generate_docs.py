@@ -13,6 +13,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from string import ascii_lowercase
+from textwrap import fill, indent
 from types import MappingProxyType
 from typing import Final
 
@@ -96,8 +97,8 @@ def _functions() -> str:
             *(f"from analysis.answers.{name} import {name}" for name in names),
             "",
             "__all__ = [",
-            *(f'    "{name}",' for name in names),
-            "]",
+            indent(fill(", ".join(f'"{name}"' for name in names) + ",", 96), "    "),
+            "]  # fmt: skip",
             "",
         ]
     )

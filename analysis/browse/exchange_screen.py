@@ -7,7 +7,7 @@ event loop only draws. A newer job of the same kind replaces an older one, whose
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import ClassVar, Final
 
 import numpy as np
@@ -20,13 +20,7 @@ from textual.widget import Widget
 from textual.widgets import Input
 from textual.worker import get_current_worker
 
-from analysis.browse.commands import (
-    Command,
-    Titled,
-    condition,
-    exchange_texts,
-    list_texts,
-)
+from analysis.browse.commands import Command, Titled, condition, exchange_texts, list_texts
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.dialogs import CopyDialog, Prompt
 from analysis.browse.field_view import TreeLine
@@ -120,12 +114,12 @@ class ExchangeScreen(Frame):
             self.query_one("#filter", Input).value = text
         view, rows = self.query_one("#list", RowView), self.rows
         column, descending = view.sorted_by or TIME, view.descending
-        is_cancelled = self._is_replaced
 
         def select() -> tuple[Filter, Numbers, Numbers]:
+            worker = get_current_worker()
             chosen = Filter.parse(text, names=presentation.names(), zone=presentation.zone())
             chosen = chosen.starting(self.source.start)
-            matching = rows.matching(chosen, is_cancelled())
+            matching = rows.matching(chosen, lambda: worker.is_cancelled)
             return chosen, matching, rows.ordered(matching, column, descending=descending)
 
         def show(result: tuple[Filter, Numbers, Numbers]) -> None:
@@ -138,11 +132,6 @@ class ExchangeScreen(Frame):
                 self._focus_tab()
 
         self.start("list", name, select, show)
-
-    @staticmethod
-    def _is_replaced() -> Callable[[], bool]:
-        worker = get_current_worker()
-        return lambda: worker.is_cancelled
 
     @property
     def selected(self) -> int | None:

@@ -61,7 +61,8 @@ class FieldView(CursorView):
         self._lines = lines
         self._folded = [None] * len(lines)
         for index, elements in _elements(lines).items():
-            first = elements > LARGE if self._all is None else self._all and self._is_field(index)
+            # The headings stay unfolded.
+            first = elements > LARGE if self._all is None else self._all and lines[index].depth > 0
             self._folded[index] = self._chosen.get(lines[index].key, first)
         self._fold(cursor)
 
@@ -101,10 +102,6 @@ class FieldView(CursorView):
         self._all = folded
         self._chosen.clear()
         self.show(self._lines, cursor=self.selected)
-
-    def _is_field(self, index: int) -> bool:
-        """Whether a line is deeper than the headings."""
-        return self._lines[index].depth > 0
 
     def _fold(self, cursor: int) -> None:
         """Hide the lines in folded ones."""

@@ -85,7 +85,7 @@ def _packets(
     part = choice.parts.get(place)
     pieces = part and _trimmed(packet, part)
     if part is None or not pieces:
-        yield packet, [*options, *_comments(text for _, text in comments)]
+        yield packet, [*options, *(comment_option(text) for _, text in comments)]
         return
     left = comments
     for begin, end, data in pieces:
@@ -94,7 +94,7 @@ def _packets(
         left = [each for each in left if each[0] >= limit]
         if removed := part.segment.length - (end - begin):
             own.append(f"{removed:,} payload bytes of other messages removed")
-        yield data, [*options, *_comments(own)]
+        yield data, [*options, *map(comment_option, own)]
 
 
 def _trimmed(packet: bytes, part: Part) -> list[tuple[int, int, bytes]]:
@@ -104,7 +104,3 @@ def _trimmed(packet: bytes, part: Part) -> list[tuple[int, int, bytes]]:
         for each, numbers in zip(part.ranges, part.numbers, strict=True)
     ]
     return [(begin, end, data) for begin, end, data in pieces if data is not None]
-
-
-def _comments(texts: Iterator[str] | list[str]) -> Iterator[tuple[int, bytes]]:
-    return map(comment_option, texts)

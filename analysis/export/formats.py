@@ -69,10 +69,7 @@ def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
         for field in schema
     ]
     options = parquet_options(pa.schema(plain)) | {"store_schema": False}
-    with (
-        ParquetWriter(sink, schema, **options) as writer,
-        ThreadPoolExecutor(1) as encoder,
-    ):
+    with ParquetWriter(sink, schema, **options) as writer, ThreadPoolExecutor(1) as encoder:
         # PyArrow would store the type of dictionaries, and return dictionaries to readers.
         stored = base64.b64encode(pa.schema(plain).serialize())
         writer.add_key_value_metadata({"ARROW:schema": stored})

@@ -30,9 +30,7 @@ from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import duckdb
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-    )
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 TABLES: Final = ("exchanges", "records")
 """The tables that spans are made of."""
@@ -74,9 +72,7 @@ _QUERY: Final = f"""
 
 def requests(tables: duckdb.DuckDBPyConnection) -> Iterator[ExportTraceServiceRequest]:
     """The spans of all exchanges, in requests of `SPANS`. `tables`: of `Input.stored`."""
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceRequest,
-    )
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     for batch in tables.sql(_QUERY).to_arrow_reader(_ROWS):
         rows = batch.to_pylist()
@@ -111,9 +107,7 @@ def send(requests: Iterable[ExportTraceServiceRequest], endpoint: str) -> int:
     `endpoint`: as OTEL_EXPORTER_OTLP_ENDPOINT: ``http://host:4318``. Raises DissectorError.
     """
     from google.protobuf.message import DecodeError as NotProtobuf
-    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
-        ExportTraceServiceResponse,
-    )
+    from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
     url = url_of(endpoint)
     count = 0

@@ -79,11 +79,6 @@ def _offset(second: int, zone: tzinfo) -> int:
     return (offset.days * 86_400 + offset.seconds) * SECOND
 
 
-def is_relative(text: str) -> bool:
-    """Whether a time depends on the start of the capture. Raises DissectorError if it is wrong."""
-    return time_ns(text, None) is None
-
-
 def time_ns(text: str, start: int | None, zone: tzinfo = UTC) -> int | None:
     """A time in ns since 1970; None if it is relative and `start` is None.
 

@@ -142,27 +142,23 @@ class Metrics(Collector, Watcher):
             yield from self._families()
 
     def _families(self) -> Iterator[Metric]:
-        labels = ("api", "client_id", "broker")
         scales = (1, 1, 1, 1000)
         for index, (name, text) in enumerate(_REQUEST_COUNTERS):
-            family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+            family = CounterMetricFamily(PREFIX + name, text, labels=("api", "client_id", "broker"))
             for key, values in self._requests.values.items():
                 family.add_metric(key, values[index] / scales[index])
             yield family
-        yield _counter(
-            "exchanges", "Exchanges by status.", self._statuses, "api", "status", "broker"
-        )
-        yield _counter(
-            "errors", "Error codes in responses.", self._errors, "api", "error", "client_id"
-        )
-        yield _counter(
-            "group_rebalances",
-            "New generations of groups.",
-            self._rebalances,
-            "group_type",
-            "group_id",
-        )
-        yield _counter("problems", "Rows of the table problems.", self._problems, "stage", "kind")
+        for name, text, series, labels in (
+            ("exchanges", "Exchanges by status.", self._statuses, ("api", "status", "broker")),
+            ("errors", "Error codes in responses.", self._errors, ("api", "error", "client_id")),
+            ("group_rebalances", "New generations of groups.", self._rebalances,
+             ("group_type", "group_id")),
+            ("problems", "Rows of the table problems.", self._problems, ("stage", "kind")),
+        ):  # fmt: skip
+            family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+            for key, values in series.values.items():
+                family.add_metric(key, values[0])
+            yield family
         latency = HistogramMetricFamily(
             f"{PREFIX}request_latency_seconds",
             "From the end of a request to the start of its response.",
@@ -224,13 +220,6 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
             f"--metrics {host}:{port}: cannot listen on this address: {reason}"
         ) from error
     return server.shutdown
-
-
-def _counter(name: str, text: str, series: Series, *labels: str) -> Metric:
-    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-    for key, values in series.values.items():
-        family.add_metric(key, values[0])
-    return family
 
 
 def _counts(rows: pa.Table, *names: str) -> Iterator[tuple[Key, int]]:

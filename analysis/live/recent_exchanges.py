@@ -65,9 +65,7 @@ class RecentExchanges(Watcher):
     tables = frozenset({"exchanges", "errors"})
 
     def __init__(
-        self,
-        row_filter: RowFilter = lambda rows: rows,
-        clock: Callable[[], float] = time.monotonic,
+        self, row_filter: RowFilter = lambda rows: rows, clock: Callable[[], float] = time.monotonic
     ) -> None:
         """`clock` returns seconds; exchanges expire by it."""
         self._row_filter = row_filter

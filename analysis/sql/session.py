@@ -27,14 +27,12 @@ Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 BATCH_ROWS: Final = 1 << 14
 """Most rows of a batch."""
 
-WRITABLE: Final = frozenset(
-    {
-        "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint",
-        "uinteger", "ubigint", "uhugeint", "float", "double", "decimal", "varchar", "uuid", "blob",
-        "date", "time", "timestamp", "timestamp_ms", "timestamp_ns", "timestamp_s",
-        "timestamp with time zone",
-    }
-)  # fmt: skip
+WRITABLE: Final = frozenset({
+    "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint",
+    "uinteger", "ubigint", "uhugeint", "float", "double", "decimal", "varchar", "uuid", "blob",
+    "date", "time", "timestamp", "timestamp_ms", "timestamp_ns", "timestamp_s",
+    "timestamp with time zone",
+})  # fmt: skip
 """DuckDB's types that every format can write, also in lists and structs. Other types, for example
 intervals, maps, unions and enums, are written as DuckDB's text."""
 
@@ -62,17 +60,14 @@ class Session:
         """
         self._tables.used.clear()
         self._tables.named.clear()
-        if (relation := self._wait(lambda: self._bound(query))) is None:
+        bound: duckdb.DuckDBPyRelation | None = self._wait(lambda: self._duckdb.sql(query))
+        if bound is None:  # a statement without rows, which has run
             return None
-        relation = _writable(relation)
+        relation = _writable(bound)
         self._tables.used |= self._wait(lambda: tables_used(relation))
         self._tables.named.clear()  # count only names in the run: see CaptureTables.pass_on
         reader: pa.RecordBatchReader = self._wait(lambda: relation.to_arrow_reader(BATCH_ROWS))
         return reader.schema, self._batches(reader)
-
-    def _bound(self, query: str) -> duckdb.DuckDBPyRelation | None:
-        """The bound query; None for a statement without rows, which has run."""
-        return self._duckdb.sql(query)
 
     def _batches(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
         while (batch := self._wait(lambda: next(reader, None))) is not None:

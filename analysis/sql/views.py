@@ -41,6 +41,7 @@ from analysis.sql.databases import open_database
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.row_order import register_numbered, row_numbers
+from dissector.arrays import value
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
 
@@ -249,26 +250,20 @@ def _reader(name: str, batches: Iterable[pa.RecordBatch]) -> pa.RecordBatchReade
     return pa.RecordBatchReader.from_batches(scanned, batches)
 
 
+@value
 class _View:
     """A table for DuckDB (Arrow's PyCapsule interface)."""
 
-    def __init__(
-        self,
-        tables: CaptureTables,
-        names: Sequence[str],
-        schema: pa.Schema,
-        rows: Callable[[], pa.RecordBatchReader],
-    ) -> None:
-        """`names`: names of the tables that the rows need."""
-        self._tables = tables
-        self._names = names
-        self._schema = schema
-        self._rows = rows
+    tables: CaptureTables
+    names: Sequence[str]
+    """Names of the tables that the rows need."""
+    schema: pa.Schema
+    rows: Callable[[], pa.RecordBatchReader]
 
     def __arrow_c_schema__(self) -> object:
-        self._tables.named.update(self._names)
-        return self._schema.__arrow_c_schema__()
+        self.tables.named.update(self.names)
+        return self.schema.__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        with self._tables.recorded_failure():
-            return self._rows().__arrow_c_stream__(requested_schema)
+        with self.tables.recorded_failure():
+            return self.rows().__arrow_c_stream__(requested_schema)

@@ -14,13 +14,11 @@ from typing import Final
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction, FieldLine, Page, PageSection
 
-ROLES: Final = frozenset(
-    {
-        "acks", "config_name", "config_value", "envelope_request", "envelope_response",
-        "error_code", "group_id", "is_sensitive", "member_id", "partition", "producer_id",
-        "records", "secret", "throttle_time_ms", "topic", "topic_id", "transactional_id",
-    }
-)  # fmt: skip
+ROLES: Final = frozenset({
+    "acks", "config_name", "config_value", "envelope_request", "envelope_response",
+    "error_code", "group_id", "is_sensitive", "member_id", "partition", "producer_id",
+    "records", "secret", "throttle_time_ms", "topic", "topic_id", "transactional_id",
+})  # fmt: skip
 """Roles that the plugin reads. No field has two of them."""
 
 
