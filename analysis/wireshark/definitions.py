@@ -19,7 +19,7 @@ ROLES: Final = frozenset({
     "error_code", "group_id", "is_sensitive", "member_id", "partition", "producer_id",
     "records", "secret", "throttle_time_ms", "topic", "topic_id", "transactional_id",
 })  # fmt: skip
-"""Roles that the plugin reads. No field has two of them."""
+"""Roles that the plugin reads. A field has one of them, or is a secret besides."""
 
 
 def definitions() -> str:
@@ -82,8 +82,9 @@ def _values(line: FieldLine) -> Iterator[str]:
         yield f"null = {_pair(line.nullable)}"
     if line.tag is not None:
         yield f"tag = {line.tag}"
-    for role in ROLES.intersection(line.roles):
-        yield f'role = "{role}"'
+    if roles := ROLES.intersection(line.roles):
+        # A key can be in a table of Lua only once. A secret stays hidden, also if it is records.
+        yield f'role = "{"secret" if "secret" in roles else next(iter(roles))}"'
 
 
 def _pair(versions: range) -> str:

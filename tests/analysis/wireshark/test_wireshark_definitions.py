@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from analysis.wireshark.definitions import definitions, field_prefix, lua_api
+from analysis.wireshark.definitions import ROLES, definitions, field_prefix, lua_api
 from analysis.wireshark.plugin import plugin
 from dissector.protocol import registry
 from dissector.protocol.parser import parse_page
@@ -40,6 +40,21 @@ def test_a_page_as_a_table() -> None:
         },
     },"""
     )
+
+
+def test_secret_records_are_secrets() -> None:
+    page = PAGE.replace("@secret @sasl_token", "@secret @records")
+    assert '0, role = "secret"},' in "\n".join(lua_api(parse_page(page, "07_MadeUp.txt")))
+    assert all(line.count("role = ") <= 1 for line in definitions().splitlines())
+
+
+def test_a_field_has_one_role_besides_secret() -> None:
+    lines = [
+        line for key in registry.apis() for s in registry.page(key).sections for line in s.lines
+    ]
+    for line in lines:
+        lines += line.lines
+        assert len(ROLES.intersection(line.roles) - {"secret"}) <= 1, line.name
 
 
 def test_prefixes_of_fields() -> None:
