@@ -34,6 +34,7 @@ from analysis.sql.expressions import (
     endpoint,
     grouped,
     quantiles,
+    sum_of_ms,
     table_columns,
     with_columns,
 )
@@ -92,9 +93,9 @@ def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> ArrowTabl
     query = grouped(
         rows,
         by,
-        f"coalesce({_NET_TOTAL}, 0) desc, min(nth)",
+        f"coalesce({sum_of_ms('net_ms')}, 0) desc, min(nth)",
         count="count(*)",
-        net_total_ms=_NET_TOTAL,
+        net_total_ms=sum_of_ms("net_ms"),
         **quantiles("latency_ms"),
         max_ms="max(latency_ms)",
         wait_count="count(*) filter (where queue_ms + poll_ms > 0)",
@@ -104,9 +105,6 @@ def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> ArrowTabl
     )
     return select(tables, query)
 
-
-_NET_TOTAL: Final = "sum(round(net_ms * 1e6)::bigint) / 1e6"
-"""In ns, so that the sum does not depend on the order of rows."""
 
 _SLOWEST: Final = f"""
   select * replace (array_to_string(topics, ', ') as topics), {endpoint("broker")} as broker

@@ -35,7 +35,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles
+from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles, sum_of_ms
 
 PRODUCER_COLUMNS: Final = (
     *columns_of("partitions", "client_id", "topic"),
@@ -169,5 +169,5 @@ _PRODUCERS: Final = f"""
     from ends)
   select client_id, topic, count(*) as requests, {_quantiles("latency")},
     {_quantiles("follower")},
-    100 * sum(follower_ms) / nullif(sum(latency_ms), 0) as follower_percent
+    100 * {sum_of_ms("follower_ms")} / nullif({sum_of_ms("latency_ms")}, 0) as follower_percent
   from waits group by all order by follower_p99_ms desc, client_id, topic"""

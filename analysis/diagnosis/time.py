@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from analysis.answers.network import LINKS
 from analysis.answers.throttle import throttled_responses
 from analysis.columns import Column
-from analysis.sql.expressions import ms_between, not_negative
+from analysis.sql.expressions import ms_between, not_negative, sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ def _query() -> str:
           left join (select connection_id, broker_rtt_ms, client_rtt_ms from {LINKS}) as links
             using (connection_id))
       select requests.*, coalesce(quota_ms, 0)::double as quota_ms from (
-        select client_id, count(*) as requests, sum(broker_ms) as broker_ms,
-          sum(network_ms) as network_ms, coalesce(sum(queue_ms), 0) as queue_ms,
-          coalesce(sum(poll_ms), 0) as poll_ms, sum(net_ms) as net_ms, min(nth) as nth
+        select client_id, count(*) as requests, {sum_of_ms("broker_ms")} as broker_ms,
+          {sum_of_ms("network_ms")} as network_ms,
+          coalesce({sum_of_ms("queue_ms")}, 0) as queue_ms,
+          coalesce({sum_of_ms("poll_ms")}, 0) as poll_ms,
+          {sum_of_ms("net_ms")} as net_ms, min(nth) as nth
         from requests group by client_id) as requests
       left join ({waited_for_quota()}) as quota
         on requests.client_id is not distinct from quota.client_id

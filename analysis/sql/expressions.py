@@ -85,6 +85,11 @@ def ms_between(start: str, end: str) -> str:
     return f"(epoch_ns({end}) - epoch_ns({start})) / 1e6"
 
 
+def sum_of_ms(column: str) -> str:
+    """SQL for the sum of times in ms, added in ns: a sum of floats depends on the order of rows."""
+    return f"sum(round({column} * 1e6)::bigint) / 1e6"
+
+
 def not_negative(value: str) -> str:
     """SQL for `value`, or 0 if it is negative; null if it is null."""
     return f"case when {value} < 0 then 0 else {value} end"

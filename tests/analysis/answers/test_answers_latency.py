@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any
 
+import duckdb
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
+from analysis.sql.expressions import sum_of_ms
 from tests.analysis.answering import broker_log, capture, latency_parts, made
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import facts
@@ -235,3 +238,10 @@ def test_quantiles_are_those_of_the_round_trips_that_librdkafka_logged() -> None
         for name, quantile in (("p50_ms", 0.5), ("p95_ms", 0.95)):
             logged = expected.get_group(api).quantile(quantile)
             assert by_api.loc[api, name] == pytest.approx(logged, rel=0.05, abs=0.3), (api, name)
+
+
+@pytest.mark.parametrize("times", [*permutations((0.1, 0.2, 0.3))])
+def test_a_sum_of_times_does_not_depend_on_the_order_of_rows(times: tuple[float, ...]) -> None:
+    rows = ", ".join(f"({time}::double)" for time in times)
+    ((total,),) = duckdb.sql(f"select {sum_of_ms('ms')} from (values {rows}) as t(ms)").fetchall()
+    assert total == 0.6
