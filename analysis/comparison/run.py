@@ -6,18 +6,21 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from analysis.columns import Column
+import numpy as np
+
+from analysis.answers import ArrowTable, Tables
+from analysis.columns import Column, resolved
+from analysis.comparison.bootstrap import draws, interval, logarithms, z_of
 from analysis.comparison.measures import MEASURES, NAMES, Measure
+from analysis.comparison.profile import BINS, SLICES, SUMS, Group, Key, Profile, profile
+from analysis.frames import frame
 from analysis.sql.expressions import By, column_names, is_time
+from analysis.sql.query import connected, table_of
 from dissector.arguments import boolean, number
 from dissector.arrays import value
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-
-    from analysis.answers import Tables
-    from analysis.comparison.profile import Group, Key, Profile
 
 COMPARED_TABLES: Final = ("exchanges", "errors", "batches", "connections")
 """Tables that a comparison needs."""
@@ -53,7 +56,7 @@ COLUMNS: Final = (
 class Comparison:
     """Changes between two captures."""
 
-    changes: pa.Table
+    changes: ArrowTable
     before: Profile
     after: Profile
     measured: int
@@ -80,10 +83,6 @@ def compare(
     Raises DissectorError if a table is missing, for a wrong value, or if `by` names an unknown
     column.
     """
-    from analysis.comparison.profile import profile
-    from analysis.frames import frame
-    from analysis.sql.query import connected
-
     by = column_names(by)
     least_percent = number("least_percent", least_percent, 0)
     confidence = number("confidence", confidence, 0, _LARGEST_CONFIDENCE)
@@ -103,9 +102,6 @@ def compared(
     unchanged: bool,
 ) -> Comparison:  # fmt: skip
     """The comparison of two profiles; the other parameters are those of `compare`."""
-    from analysis.columns import resolved
-    from analysis.sql.query import table_of
-
     names = column_names(by)
     measured = list(_measured(before, after, names, least_percent, confidence))
     rows = [*measured, *_texts(before, after, names), *_present(before, after)]
@@ -122,8 +118,6 @@ def _measured(
     before: Profile, after: Profile, names: tuple[str, ...], least_percent: float, confidence: float
 ) -> Iterator[dict[str, Any]]:
     """A row for each measure of each group with enough requests."""
-    from analysis.comparison.bootstrap import draws, interval, logarithms, z_of
-
     chosen = [
         each for each in _comparable(before, after)
         if not _is_of_one_side(dict(zip(names, each[0], strict=True)), before, after)
@@ -131,14 +125,11 @@ def _measured(
     z = z_of(confidence, len(chosen))
     drawn = draws()
     for key, measure, groups in chosen:
-        seconds = (before.seconds, after.seconds)
-        old, new = (_value(g, measure, s) for g, s in zip(groups, seconds, strict=True))
-        samples = [
-            logarithms(group, measure, drawn, length)
-            for group, length in zip(groups, seconds, strict=True)
-        ]
-        logs = [_log_of(g, measure, s) for g, s in zip(groups, seconds, strict=True)]
-        center = logs[1] - logs[0]
+        sides = list(zip(groups, (before.seconds, after.seconds), strict=True))
+        old, new = (_value(group, measure, seconds) for group, seconds in sides)
+        old_log, new_log = (_log_of(group, measure, seconds) for group, seconds in sides)
+        samples = [logarithms(group, measure, drawn, seconds) for group, seconds in sides]
+        center = new_log - old_log
         low, high = interval(center, (samples[0], samples[1]), z)
         is_change = (
             (low > 0 or high < 0)
@@ -167,10 +158,6 @@ def _comparable(
     before: Profile, after: Profile
 ) -> Iterator[tuple[Key, Measure, tuple[Group, Group]]]:
     """Groups and measures with a sample that is large enough."""
-    import numpy as np
-
-    from analysis.comparison.profile import BINS, SLICES, SUMS, Group
-
     empty = Group({name: np.zeros(SLICES) for name in SUMS}, np.zeros((SLICES, BINS)), {})
     has_time = before.seconds > 0 and after.seconds > 0
     for key in dict.fromkeys([*before.groups, *after.groups]):

@@ -7,7 +7,7 @@ messages whose bytes it has.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from analysis.timeline.exchange import (
     Packet,
     Side,
     acknowledges,
-    meaning,
+    described,
     part_text,
     span,
 )
@@ -110,17 +110,15 @@ def _events(
         is_client: _end(exchanges, is_client=is_client, is_encrypted=is_encrypted)
         for is_client in (True, False)
     }
-    events, previous = [], dict[bool, Packet]()
-    for packet in packets:
-        own, other = ends[packet.is_from_client], ends[not packet.is_from_client]
-        if own.begin is None:
-            own.begin = packet.seq
-        low = own.position(packet.seq)
-        text, is_problem = meaning(packet, own, other, low, previous.get(packet.is_from_client))
-        events.append(Event(packet, text, is_problem))
-        previous[packet.is_from_client] = packet
-        own.add(low, low + packet.length)
-    return events
+
+    def begun() -> Iterator[Packet]:
+        """The packets. An end without messages begins with its first packet."""
+        for packet in packets:
+            own = ends[packet.is_from_client]
+            own.begin = packet.seq if own.begin is None else own.begin
+            yield packet
+
+    return [event for event, _, _ in described(begun(), ends)]
 
 
 def _end(exchanges: Sequence[Exchange], *, is_client: bool, is_encrypted: bool) -> _End:

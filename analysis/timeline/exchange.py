@@ -7,7 +7,7 @@ connection between the first byte of the request and the acknowledgement of the 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -226,18 +226,30 @@ def _events(exchange: Exchange, packets: Sequence[Packet], is_encrypted: bool) -
     client = Side("request", content, begins[0], exchange.request_bytes or 0)
     broker = Side("response", content, begins[1], exchange.response_bytes or 0)
     first, last = span(exchange)
-    previous: dict[bool, Packet] = {}
     has_ended = False
-    for packet in packets:
-        own, other = (client, broker) if packet.is_from_client else (broker, client)
-        low = own.position(packet.seq)
+    for event, own, low in described(packets, {True: client, False: broker}):
+        packet = event.packet
         is_part = own.begin is not None and low < own.size and low + packet.length > 0
         is_part = is_part and packet.length > 0
         has_response = packet.is_from_client and acknowledges(packet, broker) >= broker.size > 0
         if is_part or first <= packet.time <= last or (has_response and not has_ended):
-            text, is_problem = meaning(packet, own, other, low, previous.get(packet.is_from_client))
-            yield Event(packet, text, is_problem)
+            yield event
             has_ended |= has_response and packet.time > last
+
+
+def described(
+    packets: Iterable[Packet], sides: Mapping[bool, Side]
+) -> Iterator[tuple[Event, Side, int]]:
+    """What each packet means, its sender, and the position of its first byte.
+
+    `sides`: the client (True) and the broker, which record what they send.
+    """
+    previous: dict[bool, Packet] = {}
+    for packet in packets:
+        own, other = sides[packet.is_from_client], sides[not packet.is_from_client]
+        low = own.position(packet.seq)
+        text, is_problem = _meaning(packet, own, other, low, previous.get(packet.is_from_client))
+        yield Event(packet, text, is_problem), own, low
         previous[packet.is_from_client] = packet
         own.add(low, low + packet.length)
 
@@ -247,7 +259,7 @@ def acknowledges(packet: Packet, side: Side) -> int:
     return 0 if packet.ack is None or side.begin is None else side.position(packet.ack)
 
 
-def meaning(
+def _meaning(
     packet: Packet, own: Side, other: Side, low: int, previous: Packet | None
 ) -> tuple[str, bool]:
     """The text of a packet that begins at position `low`, and whether it shows a problem.

@@ -18,17 +18,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from analysis.answers import ArrowTable, Tables
 from analysis.columns import Column, columns_of, resolved
+from analysis.frames import frame
 from analysis.sql.expressions import BROKER, CLIENT, endpoint, literal, ms_between
+from analysis.sql.query import connected, select, shaped
 from analysis.sql.record_flow import GROUPS_OF_READERS
 from dissector.arguments import integer, text
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
     import pandas as pd
-    import pyarrow as pa
-
-    from analysis.answers import Tables
 
 TABLES: Final = ("records", "partitions", "exchanges")
 """The tables that a trace needs."""
@@ -64,8 +64,6 @@ def trace(
     DissectorError without a condition on the record, for a header without a value, and for another
     wrong value.
     """
-    from analysis.frames import frame
-
     return frame(
         events(
             tables, header=header, key=key, topic=topic, partition=partition, offset=offset,
@@ -74,10 +72,8 @@ def trace(
     )  # fmt: skip
 
 
-def events(tables: Tables, *, limit: int = LIMIT, **wanted: Any) -> pa.Table:
+def events(tables: Tables, *, limit: int = LIMIT, **wanted: Any) -> ArrowTable:
     """The Arrow table of `trace`. `wanted`: its other arguments."""
-    from analysis.sql.query import connected, select, shaped
-
     limit = integer("limit", limit, 1)
     condition = _condition(**wanted)
     with connected(tables, TABLES) as connection:
