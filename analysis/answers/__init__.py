@@ -178,19 +178,11 @@ class Answer:
 
 
 def answer(
-    *,
-    question: str,
-    place: int,
-    tables: Sequence[str],
-    rows: str,
-    columns: Sequence[Column],
-    essential: str,
-    useful: str = "",
-    options: Sequence[Option] = (),
-    variants: Sequence[Variant] = (),
-    lists_problems: bool = False,
+    *, question: str, place: int, tables: Sequence[str], rows: str, columns: Sequence[Column],
+    essential: str, useful: str = "", options: Sequence[Option] = (),
+    variants: Sequence[Variant] = (), lists_problems: bool = False,
     former_names: Sequence[str] = (),
-) -> Callable[[Callable[P, pa.Table]], Callable[P, pd.DataFrame]]:
+) -> Callable[[Callable[P, pa.Table]], Callable[P, pd.DataFrame]]:  # fmt: skip
     """Declare an answer; the parameters are the attributes of `Answer`.
 
     `essential` and `useful`: names, separated by spaces. The decorated function takes tables, which

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from analysis.display.exchange_tree import display_filter
 from analysis.input.filters import Filter
+from analysis.sql.expressions import literal
 from dissector.exchanges.exchange import Exchange
 
 Command: TypeAlias = Callable[[str, Filter | None], str]
@@ -37,8 +38,6 @@ def list_texts(chosen: Filter, command: Command | None) -> Iterator[Titled]:
 
 def condition(name: str, value: object) -> str:
     """SQL: a column of exchanges has a value."""
-    from analysis.sql.expressions import literal
-
     if name == "time" or hasattr(value, "year"):
         column = "coalesce(request_time, response_time)" if name == "time" else name
         return f"{column} = {literal(str(value).removesuffix('+00:00'))}"  # with all digits

@@ -21,8 +21,7 @@ from analysis.commands.common import (
     usage_errors,
     words,
 )
-from analysis.commands.coverage import TABLE as COVERAGE
-from analysis.commands.coverage import coverage_of
+from analysis.commands.coverage import COVERAGE, coverage_of
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-TABLE: Final = "connections"
+COVERAGE: Final = "connections"
 """The table that shows it. Exported tables may lack it."""
 
 
@@ -48,7 +48,7 @@ class Coverage:
 def coverage_of(tables: duckdb.DuckDBPyConnection) -> Coverage:
     """The coverage of a capture; zeros without its table."""
     coverage = Coverage()
-    if (TABLE,) in tables.sql("show tables").fetchall():
-        for batch in tables.sql(f"from {TABLE}").to_arrow_reader():
+    if (COVERAGE,) in tables.sql("show tables").fetchall():
+        for batch in tables.sql(f"from {COVERAGE}").to_arrow_reader():
             coverage.add(batch)
     return coverage

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.commands.choice import Number
-from analysis.commands.common import Input, Output, on_capture_alone, on_overwrite
+from analysis.commands.common import Input, on_capture_alone, on_overwrite
 from analysis.commands.filter_options import on_filter
-from analysis.commands.output import check
+from analysis.commands.output import check_file
 from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
     has a packet comment, which Wireshark shows. Nothing is redacted: FILE has the records and
     credentials in these messages.
     """
-    check(Output("pcapng", file, overwrite), source)
+    check_file(file, overwrite=overwrite, captures=source.captures)
     from analysis.cutting.driver import check_output, cut
     from analysis.display.terminal import shell_words
     from analysis.input.passes import check_files

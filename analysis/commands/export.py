@@ -24,8 +24,7 @@ from analysis.commands.common import (
     on_output,
     usage_errors,
 )
-from analysis.commands.coverage import TABLE as COVERAGE
-from analysis.commands.coverage import Coverage
+from analysis.commands.coverage import COVERAGE, Coverage
 from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, check_folder, to_terminal, write
 from analysis.commands.sections import named_command

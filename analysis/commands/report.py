@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from analysis.commands.common import Input, Output, on_capture, on_overwrite
+from analysis.commands.common import Input, on_capture, on_overwrite
 from analysis.commands.filter_options import on_filter
-from analysis.commands.output import check
+from analysis.commands.output import check_file
 from analysis.commands.sections import named_command, output_option
 from analysis.extras import needed
 from analysis.startup import allow_pandas
@@ -32,7 +32,7 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     addresses of the capture, but no records. Tables of a large capture are stored in the folder for
     temporary files (TMPDIR), not in memory.
     """
-    check(Output("html", file, overwrite), source)
+    check_file(file, overwrite=overwrite, captures=source.captures)
     allow_pandas()
     from analysis.display.presentation import names, presented
     from analysis.display.terminal import shell_words
