@@ -70,6 +70,14 @@ def _parts() -> str:
       select topic, partition, base_offset, min(epoch_ns(response_time)) as written
       from all_batches join responses using (connection_id, correlation_id, time)
       where api = 'Produce' and base_offset is not null group by all),
+    -- Without Metadata, a Fetch may have the id of a topic that a Produce before version 13 names
+    -- (KIP-516). Brokers do not change the checksum of a batch.
+    named as (
+      select fetched.topic as id, min(sent.topic) as name
+      from all_batches as fetched join all_batches as sent using (partition, base_offset, crc)
+      where fetched.api in ('Fetch', 'ShareFetch') and fetched.topic = fetched.topic_id
+        and sent.api = 'Produce' and sent.topic_id is null
+      group by all having count(distinct sent.topic) = 1),
     readable as (
       select connection_id, correlation_id, time, topic, partition, base_offset,
         coalesce(written, epoch_ns(max_timestamp)) as written,
@@ -78,7 +86,9 @@ def _parts() -> str:
           min(case when is_control then epoch_ns(max_timestamp) end) over (
             partition by connection_id, correlation_id, time, topic, partition, producer_id
             order by base_offset rows between 1 following and unbounded following) end as ended
-      from all_batches left join produced using (topic, partition, base_offset)
+      from (select * replace (coalesce(name, topic) as topic)
+          from all_batches left join named on topic = id)
+        left join produced using (topic, partition, base_offset)
       where api in ('Fetch', 'ShareFetch')),
     firsts as (
       select connection_id, correlation_id, time as response_time,

@@ -140,6 +140,27 @@ def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_writte
         assert latency_parts(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
 
 
+@pytest.mark.parametrize(("crcs", "poll"), [((5,), 300), ((6,), 0), ((5, 5), 0)])
+def test_the_batch_of_a_fetch_with_only_the_id_of_its_topic(
+    crcs: tuple[int, ...], poll: float
+) -> None:
+    """Produce requests before version 13 name the topic. Brokers do not change the checksum."""
+    place = {"partition": 0, "base_offset": 7, "max_timestamp": START - 1000 * MS}
+    sent = [
+        place | {"connection_id": n, "correlation_id": 7, "api": "Produce", "time": START,
+                 "topic": f"t{n}", "crc": crc}
+        for n, crc in enumerate(crcs, 1)
+    ]  # fmt: skip
+    fetched = place | {
+        "connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS,
+        "topic": "3DxzU8YPSKiTJaxSRfhNyA", "topic_id": "3DxzU8YPSKiTJaxSRfhNyA", "crc": 5,
+    }  # fmt: skip
+    fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
+    produces = [at(0, 300, connection_id=n, api="Produce") for n, _ in enumerate(crcs, 1)]
+    tables = made(exchanges=[fetch, *produces], batches=[fetched, *sent])
+    assert latency_parts(tables)["poll_ms"].iloc[0] == poll
+
+
 @pytest.mark.parametrize("is_transactional", [True, False])
 def test_a_transaction_can_be_read_when_its_marker_is_written(is_transactional: bool) -> None:
     batch = {
