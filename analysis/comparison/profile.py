@@ -68,12 +68,14 @@ class Profile:
     """ns; None without requests."""
     last_time: int | None
     groups: dict[Key, Group]
-    versions: dict[Key, str]
+    versions: dict[Key, list[str]]
     """Versions of an API that a client uses, the most frequent first, by client id and API."""
-    software: dict[Key, str]
+    software: dict[Key, list[str]]
     """Software of a client, by client id; the most frequent first."""
     members: dict[str, dict[Key, int]]
     """Requests of each client, group and topic."""
+    topic_names: dict[str, str]
+    """Names of topics by id; the other capture may have only the id of a topic (KIP-516)."""
 
 
 def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
@@ -112,6 +114,12 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
             "client": _counts(tables, "client_id", "exchanges"),
             "group": _counts(tables, "group_id", "exchanges"),
             "topic": _counts(tables, "unnest(topics)", "exchanges"),
+        },
+        topic_names={
+            row["topic_id"]: row["topic"]
+            for row in _rows(
+                tables, "select distinct topic_id, topic from batches where topic != topic_id"
+            )
         },
     )
 
@@ -159,13 +167,15 @@ def _software() -> str:
     return with_columns("exchanges", table_columns("exchanges"), [CLIENT_SOFTWARE.name])
 
 
-def _texts(tables: duckdb.DuckDBPyConnection, key: str, value: str, rows: str) -> dict[Key, str]:
-    """The values of each key as one text, the most frequent first."""
+def _texts(
+    tables: duckdb.DuckDBPyConnection, key: str, value: str, rows: str
+) -> dict[Key, list[str]]:
+    """The values of each key as texts, the most frequent first."""
     query = f"""
-      select {key}, string_agg(value, ', ' order by count desc, value) as text from (
+      select {key}, list(value order by count desc, value) as texts from (
         select {key}, {value}::varchar as value, count(*) as count from {rows}
         where {value} is not null group by all) group by all"""
-    return {tuple(row.values())[:-1]: row["text"] for row in _rows(tables, query)}
+    return {tuple(row.values())[:-1]: row["texts"] for row in _rows(tables, query)}
 
 
 def _counts(tables: duckdb.DuckDBPyConnection, name: str, rows: str) -> dict[Key, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -213,13 +214,12 @@ def _named(names: tuple[str, ...], key: Key) -> dict[str, Any]:
 
 def _texts(before: Profile, after: Profile, by: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Clients with other software, or with the same software and other versions of an API."""
-    old, new = before.software, after.software
-    updated = [key for key in old if key in new and old[key] != new[key]]
-    changes = [("software", key, old[key], new[key]) for key in updated]
+    updated = _changed(before.software, after.software)
+    changes = [("software", *change) for change in updated]
     changes += [
-        ("api_version", key, version, after.versions[key])
-        for key, version in before.versions.items()
-        if after.versions.get(key, version) != version and key[:1] not in updated
+        ("api_version", *change)
+        for change in _changed(before.versions, after.versions)
+        if change[0][:1] not in [key for key, *_ in updated]
     ]
     for measure, key, *values in sorted(changes, key=str):
         # The names are in the detail if they have no column.
@@ -230,10 +230,23 @@ def _texts(before: Profile, after: Profile, by: tuple[str, ...]) -> Iterator[dic
         }  # fmt: skip
 
 
+def _changed(
+    before: dict[Key, list[str]], after: dict[Key, list[str]]
+) -> list[tuple[Key, str, str]]:
+    """Keys of both with other values, in any order: their frequency is noise."""
+    return [
+        (key, ", ".join(old), ", ".join(after[key]))
+        for key, old in before.items()
+        if key in after and {*old} != {*after[key]}
+    ]
+
+
 def _present(before: Profile, after: Profile) -> Iterator[dict[str, Any]]:
     """Clients, groups and topics in one of the captures only."""
-    for measure, old in before.members.items():
-        new = after.members[measure]
+    topic_names = before.topic_names | after.topic_names
+    for measure in before.members:
+        names = topic_names if measure == "topic" else {}
+        old, new = (_renamed(side.members[measure], names) for side in (before, after))
         for key in sorted(old.keys() ^ new.keys()):
             count = old.get(key, 0) + new.get(key, 0)
             if count >= LEAST_PRESENT:
@@ -243,3 +256,10 @@ def _present(before: Profile, after: Profile) -> Iterator[dict[str, Any]]:
                     "before": float(old.get(key, 0)), "after": float(new.get(key, 0)),
                     "unit": "requests", "detail": key[0], "size": float(count),
                 }  # fmt: skip
+
+
+def _renamed(counts: dict[Key, int], names: dict[str, str]) -> Counter[Key]:
+    renamed: Counter[Key] = Counter()
+    for (name,), count in counts.items():
+        renamed[names.get(name, name),] += count
+    return renamed

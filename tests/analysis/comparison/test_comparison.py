@@ -116,6 +116,43 @@ def test_another_client_version_comes_first() -> None:
     assert "api_version" not in set(rows["measure"])  # the software explains them
 
 
+def test_the_order_of_versions_and_software_is_no_change() -> None:
+    """Two instances with one client id, during an update: which has more requests is noise."""
+
+    def mixed(*counts: int) -> Tables:
+        versions = [v for v, count in zip((12, 13), counts, strict=True) for _ in range(count)]
+        names = [{"connection_id": n, "software_version": f"4.{v}"} for n, v in enumerate(versions)]
+        return made(
+            exchanges=[exchange(connection_id=n, api_version=v) for n, v in enumerate(versions)],
+            connections=[{"software_name": "java"} | name for name in names],
+        )
+
+    assert not len(compare(mixed(6, 4), mixed(4, 6)))
+    assert list(compare(mixed(6, 4), mixed(0, 6))["detail"]) == [
+        "java 4.12, java 4.13 -> java 4.13"
+    ]
+
+
+def test_a_topic_is_known_by_its_id() -> None:
+    """Without Metadata, only Produce requests before version 13 name the topic (KIP-516)."""
+    whole = capture("kafka-4-steady", COMPARED_TABLES)
+    fetched = whole["batches"]["api"] == "Fetch"
+    (topic_id,) = whole["batches"]["topic_id"][fetched].unique()
+    cut = {
+        "exchanges": whole["exchanges"].assign(
+            topics=[
+                [topic_id] if api == "Fetch" else topics
+                for api, topics in whole["exchanges"][["api", "topics"]].itertuples(index=False)
+            ]
+        ),
+        "batches": whole["batches"].assign(topic=whole["batches"]["topic"].mask(fetched, topic_id)),
+    }
+    rows = compare(whole, {**whole, **cut}, unchanged=True)
+    assert {"net_p50_ms", "requests_per_s"} <= set(rows["measure"])
+    assert set(rows["change"]) == {"none"}
+    assert (rows["change_percent"].dropna() == 0).all()
+
+
 def test_clients_groups_and_topics_that_come_or_go() -> None:
     rows = compare(
         capture("kafka-4-steady", COMPARED_TABLES), capture("kafka-4-misused", COMPARED_TABLES)
