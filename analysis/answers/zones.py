@@ -45,7 +45,14 @@ from typing import Final, TypeAlias
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, grouped_by, select
 from analysis.columns import Column, columns_of, first_and_last
 from analysis.names.addresses import Names
-from analysis.sql.expressions import By, by_frequency, grouped, table_columns, with_columns
+from analysis.sql.expressions import (
+    EXCHANGE,
+    By,
+    by_frequency,
+    grouped,
+    table_columns,
+    with_columns,
+)
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
 from dissector.arguments import path
 from dissector.errors import DissectorError
@@ -136,7 +143,7 @@ def zones(
         with_columns(_traffic(named), columns, by),
         by,
         "sum(bytes) desc, min(nth)",
-        requests="count(api_key)",
+        requests="count(request_packet)",
         sent_bytes="coalesce(sum(request_bytes), 0)",
         received_bytes="coalesce(sum(response_bytes), 0)",
         bytes="sum(bytes)",
@@ -209,7 +216,8 @@ def _consumers(zones: Mapping[str, str]) -> str:
           {by_frequency("broker_zone")} as broker_zones,
           coalesce(sum(bytes), 0) as bytes, sum(far_bytes) as far_bytes,
           sum(avoidable_bytes) as avoidable_bytes,
-          count(preferred_replica) as redirected, min(time) as first_time, max(time) as last_time,
+          count(distinct case when preferred_replica is not null
+            then ({EXCHANGE}) end) as redirected, min(time) as first_time, max(time) as last_time,
           min(nth) as nth
         from judged group by all),
       racks as (

@@ -92,6 +92,22 @@ def test_a_consumer_without_records_has_fetched_no_bytes_from_afar() -> None:
         assert (row["finding"] if pd.notna(row["finding"]) else None) == finding
 
 
+def test_tokens_without_headers_are_requests() -> None:
+    """Before SaslAuthenticate, SASL tokens had no Kafka header."""
+    requests = capture("kafka-3-logins", ("exchanges",))["exchanges"]["request_packet"].count()
+    assert rows("kafka-3-logins")["requests"].sum() == requests
+
+
+def test_a_response_about_two_partitions_is_one_response() -> None:
+    columns = {"connection_id": 0, "api": "Fetch", "topic": "t", "error_code": 0, "client_id": "a"}
+    tables = made(
+        connections=[connection()],
+        exchanges=[exchange(api="Fetch")],
+        partitions=[columns | {"partition": n, "preferred_replica": 2} for n in range(2)],
+    )
+    assert analysis.zones(tables, show="consumers")["redirected"].tolist() == [1]
+
+
 def test_partitions_identify_hosts_with_names() -> None:
     tables = made(
         connections=[connection()],
