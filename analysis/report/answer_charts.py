@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import altair as alt
 import pandas as pd
 
+from analysis.display.presentation import names as shown_names
 from analysis.report.chart_data import LINES, SPANS, Rows
 from analysis.report.chart_elements import (
     Chart,
     colour,
     height,
+    limit_note,
     logarithmic,
     names,
     time,
@@ -20,17 +23,26 @@ from analysis.report.chart_elements import (
     window,
 )  # fmt: skip
 
+PARTITIONS: Final = 20
+"""Most partitions in a chart with a bar for each action."""
+
 
 def rebalances(groups: pd.DataFrame) -> Chart | None:
     """Rebalances over time, with their triggers: `analysis.groups`."""
     spans = groups.assign(row=groups["group_id"])
     extra = ["trigger_client_id", "member_count", "generation"]
-    return _spans(spans, "trigger", extra, "Rebalances over time, one row per group")
+    return _spans(
+        spans, "trigger", extra, "Rebalances over time, one row per group",
+        "groups with the most rebalances",
+    )  # fmt: skip
 
 
 def transactions(rows: Rows) -> Chart | None:
     """Transactions by outcome: `chart_data.transactions`."""
-    return _bars(rows, "outcome", "Transactions over time, one row per producer")
+    return _bars(
+        rows, "outcome", "Transactions over time, one row per producer",
+        "producers with the most transactions",
+    )  # fmt: skip
 
 
 def moves(leadership: pd.DataFrame) -> Chart | None:
@@ -45,14 +57,18 @@ def moves(leadership: pd.DataFrame) -> Chart | None:
         duration_ms=leadership["errors_ms"],
     )
     extra = ["leader_epoch", "errors", "clients", "error"]
-    return _spans(spans, "leader", extra, "Leader changes over time, one row per partition")
+    return _spans(
+        spans, "leader", extra, "Leader changes over time, one row per partition",
+        "partitions with the most changes",
+    )  # fmt: skip
 
 
 def network(paths: pd.DataFrame) -> Chart | None:
     """Median latency, divided into network and broker: `analysis.network`."""
     known = paths.dropna(subset=["rtt_ms", "broker_p50_ms"])
     known = known.nlargest(LINES, "requests")
-    name = known["client_id"].astype("object").fillna("(none)") + " at " + known["broker"]
+    broker = known["broker"].map(shown_names().brief)
+    name = known["client_id"].astype("object").fillna("(none)") + " at " + broker
     parts = [
         pd.DataFrame(
             {"path": name, "part": part, "ms": known[column], "requests": known["requests"]}
@@ -71,7 +87,10 @@ def network(paths: pd.DataFrame) -> Chart | None:
             color=colour("part", rows),
             tooltip=tooltips(rows, "path", "part", "ms", "requests"),
         )
-        .properties(description="Median time on the network and in the broker, by client")
+        .properties(
+            description="Median time on the network and in the broker, by client",
+            title=limit_note(rows, "path", LINES, "paths with the most requests"),
+        )
     )
 
 
@@ -93,7 +112,10 @@ def delay(delays: pd.DataFrame) -> Chart | None:
         base.mark_bar(height=6).encode(x=from_median, x2="p99_ms:Q"),
         base.mark_point(filled=True, size=60, opacity=1).encode(x="p50_ms:Q"),
         base.mark_tick(thickness=2, height=14).encode(x="p99_ms:Q"),
-    ).properties(description="Delay from produce to first fetch, one row per partition")
+    ).properties(
+        description="Delay from produce to first fetch, one row per partition",
+        title=limit_note(rows, "name", LINES, "partitions with the largest p99"),
+    )
 
 
 def offsets(audit: pd.DataFrame) -> Chart | None:
@@ -102,7 +124,7 @@ def offsets(audit: pd.DataFrame) -> Chart | None:
     known = audit[[*columns, "client_id"]].dropna(subset=["first_offset", "last_offset"])
     name = known["topic"].astype(str) + " " + known["partition"].astype(str)
     known = known.assign(name=name, end=known["last_offset"] + 1)
-    busiest = known.groupby("name")["records"].sum().nlargest(LINES // 2).index
+    busiest = known.groupby("name")["records"].sum().nlargest(PARTITIONS).index
     rows = to_rows(known[known["name"].isin(busiest)].nlargest(SPANS, "records"))
     if not rows:
         return None
@@ -117,19 +139,25 @@ def offsets(audit: pd.DataFrame) -> Chart | None:
             color=colour("action", rows),
             tooltip=tooltips(rows, *columns, "client_id"),
         )
-        .properties(description="Produced and consumed offsets by partition")
+        .properties(
+            description="Produced and consumed offsets by partition",
+            title=limit_note(rows, "name", PARTITIONS, "partitions with the most records"),
+        )
     )
 
 
-def _spans(spans: pd.DataFrame, kind: str, extra: Sequence[str], description: str) -> Chart | None:
+def _spans(
+    spans: pd.DataFrame, kind: str, extra: Sequence[str], description: str, busiest_rows: str
+) -> Chart | None:
     """Bars over time from columns start_time, end_time, duration_ms, row and `kind`."""
     busiest = spans["row"].value_counts().index[:LINES]
     spans = spans[spans["row"].isin(busiest)].nlargest(SPANS, "duration_ms")
     columns = ["row", "start_time", "end_time", "duration_ms", kind, *extra]
-    return _bars(to_rows(spans.sort_values("start_time")[columns]), kind, description)
+    rows = to_rows(spans.sort_values("start_time")[columns])
+    return _bars(rows, kind, description, busiest_rows)
 
 
-def _bars(rows: Rows, kind: str, description: str) -> Chart | None:
+def _bars(rows: Rows, kind: str, description: str, busiest_rows: str) -> Chart | None:
     if not rows:
         return None
     base = alt.Chart(
@@ -143,4 +171,8 @@ def _bars(rows: Rows, kind: str, description: str) -> Chart | None:
     bars = base.mark_bar(height=14, opacity=0.7).encode(x2="end_time:Q")
     # A span may be narrower than a pixel, so its start has a tick.
     starts = base.mark_tick(thickness=3, height=20)
-    return alt.layer(bars, starts).add_params(*window()).properties(description=description)
+    return (
+        alt.layer(bars, starts)
+        .add_params(*window())
+        .properties(description=description, title=limit_note(rows, "row", LINES, busiest_rows))
+    )

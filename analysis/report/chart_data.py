@@ -14,7 +14,7 @@ import duckdb
 
 from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
-from analysis.sql.expressions import PROBLEM_RESPONSES, quantiles
+from analysis.sql.expressions import PROBLEM_RESPONSES, endpoint, quantiles
 from analysis.sql.query import fetch
 from dissector.arrays import value
 
@@ -109,7 +109,7 @@ def clients_and_brokers(connection: duckdb.DuckDBPyConnection) -> Rows:
     query = f"""
       with ends as (
         select coalesce(client_id, '(none)') as client,
-          broker_ip || ':' || broker_port as broker, latency_ms, is_problem
+          {endpoint("broker")} as broker, latency_ms, is_problem
         from exchanges
           left join {PROBLEM_RESPONSES} using (connection_id, correlation_id, response_time)
         where latency_ms is not null)

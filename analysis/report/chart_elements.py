@@ -92,6 +92,17 @@ def with_time_range(chart: dict[str, Any], edges: tuple[float, float]) -> dict[s
     return chart | {"params": params, "transform": [{"filter": rows}]}
 
 
+def note(text: str) -> alt.Title:
+    """A sentence above a chart; none if it is empty."""
+    return alt.Title(text, anchor="start", fontSize=12, fontWeight="normal")
+
+
+def limit_note(rows: Rows, name: str, limit: int, kind: str) -> alt.Title:
+    """The `note` of a chart with at most `limit` names; `kind`: those that it has."""
+    shown = len({row[name] for row in rows})
+    return note(f"The {limit} {kind}. The table lists all." if shown >= limit else "")
+
+
 def names(name: str) -> alt.Y:
     """An axis with one row per name."""
     return alt.Y(f"{name}:N").title(None).axis(labelLimit=180)

@@ -12,7 +12,8 @@ from typing import Any
 
 import altair as alt
 
-from analysis.report.chart_data import Rows
+from analysis.display.presentation import names as shown_names
+from analysis.report.chart_data import NAMES, Rows
 from analysis.report.chart_elements import (
     HEIGHT,
     SIZE,
@@ -21,6 +22,7 @@ from analysis.report.chart_elements import (
     counts,
     height,
     legend,
+    limit_note,
     logarithmic,
     logarithmic_domain,
     names,
@@ -92,6 +94,7 @@ def latency_distribution(rows: Rows) -> Chart:
 
 def clients_and_brokers(rows: Rows) -> Chart:
     """Latency and errors by client and broker."""
+    rows = [row | {"broker": shown_names().brief(row["broker"])} for row in rows]
     scale = logarithmic_domain(rows, "p99_ms")
     return (
         alt.Chart(alt.InlineData(rows), height=height(rows, "client"), width="container")
@@ -144,7 +147,10 @@ def lag(rows: Rows) -> Chart:
             tooltip=tooltips(rows, "time", "reader", "lag"),
         )
         .add_params(pick, *window())
-        .properties(description="Lag of groups in records, for the partitions with the largest lag")
+        .properties(
+            description="Lag of groups in records, for the partitions with the largest lag",
+            title=limit_note(rows, "reader", NAMES, "partitions with the largest lag"),
+        )
     )
 
 

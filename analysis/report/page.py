@@ -120,9 +120,9 @@ def page(
         name=printable(name),
         version=version("kafka-dissector"),
         hashes=" ".join(map(_hash, (vega, script))),
-        time=_time(totals),
+        time=_time(totals, chosen),
         chosen=printable(chosen),
-        note=_note(totals),
+        note=_note(totals, chosen),
         tiles=_tiles(totals, {item["name"]: item for item in items}),
         findings=_findings(diagnosis, command_line)
         if totals["exchanges"] or diagnosis.findings
@@ -190,15 +190,17 @@ def _tiles(totals: Mapping[str, Any], items: Mapping[str, Mapping[str, Any]]) ->
     ]
 
 
-def _time(totals: Mapping[str, Any]) -> str:
+def _time(totals: Mapping[str, Any], chosen: str) -> str:
     first, last = totals["first"], totals["last"]
     if first is None:
-        return "no TCP packets"
+        return "" if chosen else "no TCP packets"
     return f"{span_text(first, last)} UTC, {duration_text(last - first)}"
 
 
-def _note(totals: Mapping[str, Any]) -> str:
-    """A note if the capture has no exchanges, or none that could be decoded."""
+def _note(totals: Mapping[str, Any], chosen: str) -> str:
+    """A note if the capture, or its filter, has no exchanges, or none that could be decoded."""
+    if not totals["exchanges"] and chosen:
+        return "The filter selects no exchange of this capture."
     if not totals["exchanges"]:
         connections = counted(totals["connections"], "connection")
         return f"No Kafka exchanges in the {connections} of this capture."

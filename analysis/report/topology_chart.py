@@ -15,7 +15,7 @@ import altair as alt
 import pandas as pd
 
 from analysis.report.chart_data import Rows
-from analysis.report.chart_elements import ROW, Chart, colour, to_rows, tooltips
+from analysis.report.chart_elements import ROW, Chart, colour, note, to_rows, tooltips
 
 CURVE: Final = 16
 """Line segments per curve."""
@@ -70,9 +70,7 @@ def topology_chart(topology: pd.DataFrame) -> Chart | None:
         width="container",
         height=(1 + max(heights.values())) * ROW * 2,
         description="Producers (left) to topics (middle) to consumers (right)",
-        title=alt.Title(
-            _left_out(merged, largest), anchor="start", fontSize=12, fontWeight="normal"
-        ),
+        title=note(_left_out(merged, largest)),
     )
 
 

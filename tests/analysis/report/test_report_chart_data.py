@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import numpy as np
+import pandas as pd
 import pytest
 import vl_convert
 from hypothesis import given
@@ -16,7 +18,10 @@ from hypothesis import strategies as st
 
 import analysis
 import dissector
-from analysis.report import chart_data, charts
+from analysis.display.presentation import presented
+from analysis.names.addresses import Names
+from analysis.report import answer_charts, chart_data, charts
+from analysis.report.answer_charts import PARTITIONS
 from analysis.report.chart_elements import (
     COLOURS,
     PALETTE,
@@ -109,6 +114,45 @@ def test_only_the_busiest_names_are_kept(made: Make) -> None:
     cells = chart_data.clients_and_brokers(connection)
     assert len({row["client"] for row in cells}) == chart_data.LINES + 1
     assert len({row["broker"] for row in cells}) == chart_data.LINES + 1
+
+
+@pytest.mark.parametrize(("partitions", "note"), [
+    (PARTITIONS - 1, ""),
+    (PARTITIONS, "The 20 partitions with the most records. The table lists all."),
+])  # fmt: skip
+def test_a_chart_says_which_rows_it_has(partitions: int, note: str) -> None:
+    audit = pd.DataFrame(
+        {"topic": "t", "partition": n, "action": "produces", "client_id": "p",
+         "first_offset": 0, "last_offset": 9, "records": 10}
+        for n in range(partitions)
+    )  # fmt: skip
+    chart = answer_charts.offsets(audit)
+    assert chart is not None
+    assert chart.to_dict()["title"]["text"] == note
+
+
+def test_charts_have_the_names_of_brokers() -> None:
+    names = Names()
+    names.learn_brokers([(1, "2001:db8::1", 9092)])
+    row = {"client": "app", "responses": 1, "p50_ms": 1.0, "p99_ms": 1.0, "errors": 0}
+    path = {"client_id": "app", "requests": 1, "rtt_ms": 1.0, "broker_p50_ms": 1.0}
+    broker = {"broker": "[2001:db8::1]:9092"}
+    with presented(UTC, names):
+        drawn = (
+            charts.clients_and_brokers([row | broker]),
+            answer_charts.network(pd.DataFrame([path | broker])),
+        )
+    for chart in drawn:
+        assert chart is not None
+        assert "[2001:db8::1]:9092 (id 1)" in json.dumps(chart.to_dict())
+
+
+def test_an_address_of_ipv6_has_brackets(made: Make) -> None:
+    row = {"client_id": "app", "broker_ip": "::1", "broker_port": 9092, "latency_ms": 1.0}
+    made(exchanges=[row])
+    connection = views(CaptureTables(dissector.open_capture("x.pcap")))
+    (cell,) = chart_data.clients_and_brokers(connection)
+    assert cell["broker"] == "[::1]:9092"
 
 
 @given(st.integers(0, 10 * 365 * 24 * 3600 * 10**9))

@@ -47,6 +47,17 @@ def test_an_empty_capture(tmp_path: Path) -> None:
     assert chromium().run("return document.querySelectorAll('.chart').length") == 0
 
 
+def test_a_filter_that_selects_nothing(tmp_path: Path) -> None:
+    page = report(
+        tmp_path / "x.html", str(CAPTURES / "kafka-4-quotas.pcap.zst"), "--topic", "nothing"
+    )
+    text = html.unescape(page.read_text())
+    assert "The filter selects no exchange of this capture." in text
+    assert "No rows in the selected exchanges." in text
+    for wrong in ("no TCP packets", "No Kafka exchanges in", "No rows in this capture"):
+        assert wrong not in text
+
+
 def test_findings_about_a_capture_of_refused_connections(made: Make, tmp_path: Path) -> None:
     refused = connection(
         protocol="unknown", client_packets=1, broker_packets=1, client_bytes=0, broker_bytes=0,
