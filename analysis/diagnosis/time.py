@@ -34,13 +34,36 @@ COLUMNS: Final = (
 
 
 def waited_for_quota() -> str:
-    """SQL: the time for which a client sent nothing because of a quota, by client id."""
+    """SQL by client id: `quota_ms`, the time for which its connections sent nothing because of a
+    quota, and `throttled_ms`, the time of these connections.
+
+    A connection lasts from its first request to its last message, or to the end of the wait after
+    it: its later packets may be outside of a filter.
+    """
     after = ms_between("response_end_time", "last_time")
     return f"""
-      select client_id, sum(greatest(least(throttle_time_ms, case when last then {after}
-        else throttle_time_ms - greatest(early_ms, 0) end), 0)) as quota_ms
-      from {throttled_responses()} as throttled left join connections using (connection_id)
-      group by client_id"""
+      with waits as (
+        select client_id, connection_id, throttled.nth, epoch_ns(response_end_time) / 1e6 as start,
+          start + greatest(least(throttle_time_ms, case when last then {after}
+            else throttle_time_ms - greatest(early_ms, 0) end), 0) as stop
+        from {throttled_responses()} as throttled left join connections using (connection_id)),
+      separate as (  -- a wait may begin before the previous one has ended
+        select *, greatest(start, coalesce(max(stop) over (
+          partition by connection_id order by start, nth
+          rows between unbounded preceding and 1 preceding), start)) as begin
+        from waits),
+      waited as (
+        select client_id, connection_id, sum(greatest(stop - begin, 0)) as ms, max(stop) as stop
+        from separate group by all),
+      messages as (
+        select client_id, connection_id, epoch_ns(min(request_time)) / 1e6 as start,
+          epoch_ns(max(greatest(response_end_time, request_end_time))) / 1e6 as stop
+        from exchanges where request_time is not null group by all)
+      select waited.client_id, sum(ms) as quota_ms,
+        sum(greatest(waited.stop, messages.stop) - messages.start) as throttled_ms
+      from waited join messages on waited.connection_id = messages.connection_id
+        and waited.client_id is not distinct from messages.client_id
+      group by all"""
 
 
 def time_of_clients(rows: Callable[[str], pa.Table]) -> pa.Table:

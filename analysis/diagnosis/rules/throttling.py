@@ -36,8 +36,9 @@ REQUESTS: Final = ("request_percentage", "KIP-124")
             "enough have no throttle time at all, so the sum need not be large."
         ),
         Threshold(
-            "critical_percent", 20, "%", "Critical if the client waits for this share of the time "
-            "between its first request and its last message: a fifth of its throughput is lost."
+            "critical_percent", 20, "%", "Critical if its throttled connections wait for this "
+            "share of the time between their first request and their last message: a fifth of "
+            "their throughput is lost."
         ),
     ),
 )  # fmt: skip
@@ -46,14 +47,15 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
     by_api: dict[str | None, list[str]] = {}
     for row in case.answer("throttle --by client_id,api"):
         by_api.setdefault(row["client_id"], []).append(row["api"])
-    waited = {row["client_id"]: row["quota_ms"] for row in case.rows(waited_for_quota())}
+    waits = {row["client_id"]: row for row in case.rows(waited_for_quota())}
     for row in case.answer("throttle --by client_id"):
         if row["total_ms"] < limits["total_ms"]:
             continue
         name, apis = row["client_id"], by_api[row["client_id"]]
         quotas = [QUOTAS.get(api, REQUESTS) for api in apis]
         settings = list(dict.fromkeys(setting for setting, _ in quotas))
-        part = min(share(waited.get(name), case.span_ms(name)), 100)
+        waited = waits.get(name, {"quota_ms": None, "throttled_ms": None})
+        part = min(share(waited["quota_ms"], waited["throttled_ms"]), 100)
         yield Finding(
             severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
             subject=client(name),

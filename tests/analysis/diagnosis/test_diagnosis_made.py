@@ -11,6 +11,7 @@ import analysis
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose, diagnosed
 from analysis.diagnosis.words import ms
+from analysis.input.filters import Filter
 from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
@@ -278,6 +279,44 @@ def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> N
     (client,) = diagnosed(rows, limits({})).clients
     assert client["broker_ms"] == pytest.approx(2 + 5)
     assert client["queue_ms"] == pytest.approx(1)
+
+
+def throttled(at_ms: int, **columns: Any) -> dict[str, Any]:
+    """An exchange without a duration, which asks the client to wait for 500 ms."""
+    at = START + at_ms * 1_000_000
+    times = dict.fromkeys(
+        ("request_time", "request_end_time", "response_time", "response_end_time"), at
+    )
+    return exchange(**{"throttle_time_ms": 500, **times, **columns})
+
+
+def test_a_client_of_a_quota_is_throttled_in_every_part_of_the_capture() -> None:
+    """Each response asks `chatty` for one second. Its connection lasts longer than the part."""
+    tables = capture("kafka-4-quotas", DIAGNOSIS_TABLES)
+    start = tables["connections"]["first_time"].min().value
+    part = Filter(client=["chatty"], since="17s", until="22s", start=start).apply(tables)
+    (finding,) = diagnose(part).to_dict("records")
+    assert finding["severity"] == "critical"
+    assert finding["sentence"] == "Client `chatty` spends 99 % of its time in a quota"
+
+
+def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
+    """Ten instances with one client id wait at the same time, each for a tenth of its time."""
+    rows = [
+        throttled(at_ms, connection_id=n, throttle_time_ms=wait)
+        for n in range(10)
+        for at_ms, wait in ((0, 500), (5000, None))
+    ]
+    links = [connection(connection_id=n) for n in range(10)]
+    (finding,) = diagnose(made(exchanges=rows, connections=links)).to_dict("records")
+    assert finding["severity"] == "warning"
+    assert finding["sentence"] == "Client `app` spends 10 % of its time in a quota"
+
+
+def test_waits_that_overlap_count_once() -> None:
+    rows = [throttled(n, correlation_id=n) for n in range(2)] + [throttled(600, throttle_time_ms=0)]
+    (client,) = diagnosed(made(exchanges=rows, connections=[connection()]), limits({})).clients
+    assert client["quota_ms"] == pytest.approx(1 + 500)
 
 
 ATTEMPT = connection(
