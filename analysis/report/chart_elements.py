@@ -27,6 +27,9 @@ LONGEST_NAME: Final = 1000
 """Characters of a name that a chart contains whole."""
 
 
+LABEL: Final = alt.ExprRef("max(180, (containerSize()[0] || 0) * 0.3)")
+"""Most pixels of a name on an axis: a wide chart has room for a client and its broker."""
+
 _TIME: Final = (
     "utcmilliseconds(datum.value) ? utcFormat(datum.value, '%H:%M:%S.%L')"
     " : utcseconds(datum.value) ? utcFormat(datum.value, '%H:%M:%S')"
@@ -105,7 +108,7 @@ def limit_note(rows: Rows, name: str, limit: int, kind: str) -> alt.Title:
 
 def names(name: str) -> alt.Y:
     """An axis with one row per name."""
-    return alt.Y(f"{name}:N").title(None).axis(labelLimit=180)
+    return alt.Y(f"{name}:N").title(None).axis(labelLimit=LABEL)
 
 
 def height(rows: Rows, name: str, row: int = ROW) -> int:
