@@ -11,9 +11,9 @@ was read by those clients whose ranges contain its offset.
 offsets in no range of a consumer were never delivered to it. Ranges that overlap were read twice,
 for example after a rebalance without a commit.
 
-**How it is computed.** Adjacent and overlapping offsets are one range. Records that were fetched
-twice count twice. A produced range comes from the responses of the broker: a Produce with acks=0,
-or without a response, has no offsets, and a refused one is omitted.
+**How it is computed.** Adjacent and overlapping offsets are one range. Records that were fetched or
+sent twice count twice. A produced range comes from the responses of the broker: a Produce with
+acks=0, or without a response, has no offsets, and a refused one is omitted.
 
 **When it is wrong.** Compressed message sets of Kafka 0.x have no count of their messages, so a
 produced range may end too early. Gaps of compacted topics and of transaction markers are no losses.

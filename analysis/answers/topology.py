@@ -9,9 +9,9 @@ those for which it consumes.
 software: see `versions`. Ask the owners of a topic before you change it.
 
 **How it is computed.** Rows are counted by partition: a request with three partitions of a topic is
-one request, with the records of all three. Followers that replicate have a replica id in their
-Fetch; consumers have none. A Fetch does not name its group: `analysis.sql.record_flow` attributes
-connections to groups.
+one request, with the records of all three. Records that the broker refused count, too; `audit`
+omits them. Followers that replicate have a replica id in their Fetch; consumers have none. A Fetch
+does not name its group: `analysis.sql.record_flow` attributes connections to groups.
 
 **When it is wrong.** A consumer whose fetch session has no changes sends Fetches without partitions
 (KIP-227), which are not counted. Topics that the capture names only by id are listed by their id.

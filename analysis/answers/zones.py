@@ -27,7 +27,8 @@ or any other format of `--names`.
 Otherwise a zone is a rack: of a broker, in Metadata, or of a client, in its Fetch. A client without
 a rack has that of the clients or of the broker at its address. Replicas are those of the last
 Metadata before the Fetch. The bytes are those of Kafka's messages. A connection with TLS that is
-not decrypted counts with all its bytes.
+not decrypted counts with all its bytes. With `--by topic`, an exchange counts for each of its
+topics, and `percent` is a share of their sum.
 
 **When it is wrong.** Metadata must be in the capture, which clients request when they start.
 Addresses behind a proxy or a translation of addresses are those of the proxy. Racks and ids of
