@@ -200,11 +200,20 @@ def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
     return _rows(connection, query)
 
 
-def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
+def totals(connection: duckdb.DuckDBPyConnection, *, is_filtered: bool = False) -> dict[str, Any]:
     """One row over the whole capture, for the head of the report.
 
-    Errors are responses with an error that is not part of normal operation, as in the summary.
+    `is_filtered`: time and bytes are those of the selected exchanges, because their connections may
+    have begun before the selection, and lasted longer. Errors are responses with an error that is
+    not part of normal operation, as in the summary.
     """
+    timed = "connections"
+    if is_filtered:
+        timed = """(
+          select coalesce(request_time, response_time) as first_time,
+            coalesce(response_end_time, request_end_time) as last_time,
+            coalesce(request_bytes, 0) as client_bytes, coalesce(response_bytes, 0) as broker_bytes
+          from exchanges)"""
     query = f"""
       select * from
         (select count(*) as exchanges, count(distinct client_id) as clients,
@@ -213,10 +222,10 @@ def totals(connection: duckdb.DuckDBPyConnection) -> dict[str, Any]:
            count(*) filter (where status = 'unanswered') as unanswered,
            count(*) filter (where status = 'undecoded') as undecoded from exchanges),
         (select count(*) as errors from {PROBLEM_RESPONSES}),
-        (select count(*) as connections,
-           coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
+        (select count(*) as connections from connections),
+        (select coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
            epoch_ns(min(first_time)) as first, epoch_ns(max(last_time)) as last
-         from connections),
+         from {timed}),
         (select count(*) as problems from problems)"""
     return _rows(connection, query)[0]
 

@@ -78,7 +78,7 @@ def page(
     `name`: name of the capture; `sql`: a connection with its `sections.TABLES`; `command_line`
     returns the command line of an answer, by its name; `chosen`: the filter of the exchanges.
     """
-    totals, span = chart_data.totals(sql), chart_data.span(sql)
+    totals, span = chart_data.totals(sql, is_filtered=bool(chosen)), chart_data.span(sql)
     case = Case(sql)
     diagnosis = diagnosis_of(case, limits({}))
     items: list[dict[str, Any]] = []

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
+from analysis.display.terminal import size_text
 from tests.analysis.made_rows import connection
 from tests.analysis.report.browser import CAPTURES, chromium, report
 
@@ -56,6 +58,23 @@ def test_a_filter_that_selects_nothing(tmp_path: Path) -> None:
     assert "No rows in the selected exchanges." in text
     for wrong in ("no TCP packets", "No Kafka exchanges in", "No rows in this capture"):
         assert wrong not in text
+
+
+def test_the_head_of_a_part_has_its_time_and_bytes(tmp_path: Path) -> None:
+    """Its connections begin before it, and last longer."""
+    ends = ("2026-11-21T04:17:50", "2026-11-21T04:17:55")
+    capture = str(CAPTURES / "kafka-4-quotas.pcap.zst")
+    page = report(tmp_path / "x.html", capture, "--since", ends[0], "--until", ends[1])
+    head = page.read_text().split("<main")[0]
+    exchanges = analysis.load(capture, "exchanges")["exchanges"]
+    times = exchanges["request_time"].astype("str").str[:19].str.replace(" ", "T")
+    part = exchanges[(times >= ends[0]) & (times < ends[1])]
+    first, last = (f"{time:%H:%M:%S.%f}"[:12] for time in (
+        part["request_time"].min(), part["response_end_time"].max()
+    ))  # fmt: skip
+    assert f"2026-11-21 {first} to {last} UTC" in head
+    size = size_text(int(part["request_bytes"].sum() + part["response_bytes"].sum()))
+    assert f"<dd>{size}</dd>" in head
 
 
 def test_findings_about_a_capture_of_refused_connections(made: Make, tmp_path: Path) -> None:
