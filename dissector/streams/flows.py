@@ -414,7 +414,7 @@ class FlowTracker:
         deadline = self._streams.close_deadline.reshape(-1, 2)  # by end
         idle = rows[(table.closed[rows] == FIN_SEEN) & ~table.replaced[rows]]
         deadline[idle] = table.last_time[idle, None] + PATIENCE
-        reset = rows[(table.closed[rows] == RST_SEEN) & ~table.replaced[rows]]
+        reset = rows[(table.closed[rows] & RST_SEEN != 0) & ~table.replaced[rows]]
         deadline[reset[deadline[reset].min(axis=1) < table.last_time[reset]]] = LAST_TIME
         if (table.handshake[rows] == NEVER).any():
             self._measure_handshakes(block, assignment)
@@ -425,8 +425,8 @@ class FlowTracker:
         table = self._table
         is_rst = block.flags[packet] & RST != 0
         reset, fin = row[is_rst], row[~is_rst]
-        table.closed[reset] = RST_SEEN
-        table.closed[fin] = np.maximum(table.closed[fin], FIN_SEEN)
+        table.closed[reset] |= RST_SEEN
+        table.closed[fin] |= FIN_SEEN
         deadline = np.repeat(block.time[packet[is_rst]] + GRACE, 2)
         np.minimum.at(self._streams.close_deadline, streams_at(reset), deadline)
 

@@ -28,7 +28,7 @@ UNDECIDED, KAFKA, TLS, OTHER = range(4)
 """Protocols of a connection."""
 
 OPEN, FIN_SEEN, RST_SEEN = range(3)
-"""How a connection was closed."""
+"""How a connection was closed; the sum if FIN and RST were seen."""
 
 NEW, HEAD, SEARCHING, FRAMED, RESUMED, ENCRYPTED, IGNORED = range(7)
 """States of a stream, which `state` changes.

@@ -297,7 +297,11 @@ CONNECTIONS = Table(
         TableColumn("last_time", TIME, "time of the last packet"),
         TableColumn("protocol", TEXT, "kafka (also inside TLS), tls (not decrypted) or unknown"),
         TableColumn("opened", pa.bool_(), "whether the capture contains the TCP handshake"),
-        TableColumn("closed", TEXT, "fin or rst; null if the capture does not contain the end"),
+        TableColumn(
+            "closed",
+            TEXT,
+            "fin, also if a reset follows, or rst; null if the capture does not contain the end",
+        ),
         *_packets_from("client"),
         *_packets_from("broker"),
         TableColumn("handshake_rtt_ms", pa.float64(), "round-trip time of the TCP handshake", "ms"),

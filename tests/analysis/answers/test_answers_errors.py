@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.made_rows import START, connection, exchange
 from tests.captures.recorded import unpacked
+from tests.tshark import needs_tshark, tshark
 
 MS = 1_000_000
 
@@ -128,6 +130,20 @@ def test_timeouts_are_those_that_librdkafka_logged() -> None:
     assert dict(zip(keys, rows["requests"], strict=True)) == expected
     longest = max(float(ms) for *_, ms in timed_out)
     assert rows["longest_ms"].max() == pytest.approx(longest, abs=3)
+
+
+@needs_tshark
+@pytest.mark.parametrize("name", ["kafka-4-librdkafka", "kafka-4-paused", "kafka-4-telemetry"])
+def test_a_rst_behind_the_fin_of_a_client_is_no_reset(name: str, tmp_path: Path) -> None:
+    """librdkafka closes with requests in flight; its host resets the responses that come later."""
+    path = tmp_path / "a.pcap"
+    path.write_bytes(unpacked(CAPTURES / f"{name}.pcap.zst"))
+    closed = {int(port) for (port,) in tshark(path, ["tcp.srcport"], "-Y", "tcp.flags.fin == 1")}
+    tables = capture(name)
+    silent = tables["exchanges"].query("status == 'unanswered'")
+    assert len(silent)
+    assert closed.issuperset(silent["client_port"])
+    assert "reset" not in set(analysis.unanswered(tables)["reason"])
 
 
 def test_what_one_side_was_left_out_of_is_not_the_brokers_silence() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
-from dissector.streams.table import NEVER, OPEN, RST_SEEN
+from dissector.streams.table import FIN_SEEN, NEVER, OPEN, RST_SEEN
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
     BEGINNING,
@@ -193,7 +193,7 @@ def test_a_port_pair_that_is_reused_in_time_wait():
         out = dissect(dialogue.packets, cuts=cuts)
         table = out.streams.connections
         assert table.count == 2
-        assert table.closed[:2].tolist() == [RST_SEEN, OPEN]
+        assert table.closed[:2].tolist() == [FIN_SEEN | RST_SEEN, OPEN]
         assert table.packets[:2].sum(axis=1).tolist() == [9, 5]
         assert out.messages(1)[0] == [TWO[4:]]
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from dissector.packets.block import FIN, RST, SYN
+from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
+from dissector.tables.connections import CLOSED
 from tests.dissector.streams.dialogue import (
     MS,
     NEWEST,
@@ -261,6 +262,19 @@ def test_data_behind_a_rst():
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert out.streams.connections.count == 1
     assert out.streams.connections.closed[0] == 2
+
+
+@pytest.mark.parametrize("cuts", [[], range(20)])
+def test_a_rst_behind_a_fin_is_no_reset(cuts):
+    """As librdkafka closes a connection: the host resets a response that comes later."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.packet(0, flags=FIN | ACK)
+    connection.broker(TWO)
+    connection.rst()
+    out = dissect(dialogue.packets, cuts=cuts)
+    assert CLOSED[int(out.streams.connections.closed[0])].as_py() == "fin"
 
 
 def test_sequence_numbers_that_wrap():
