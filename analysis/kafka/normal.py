@@ -41,6 +41,9 @@ REQUEST_TIMEOUT_MS: Final = 30_000
 GROUP_TIMEOUT_MS: Final = 300_000
 """The same for JoinGroup and SyncGroup, which may wait for max.poll.interval.ms."""
 
+SYN_TIMEOUT_MS: Final = 1000
+"""The shortest time after which a client sends a SYN again (RFC 6298, section 2.1)."""
+
 
 def is_normal(error: str | None, api: str | None) -> bool:
     """Whether an error is part of normal operation in the response of an API."""

@@ -23,6 +23,7 @@ from analysis.kafka.normal import (
     NEGOTIATION,
     NORMAL_ERRORS,
     REQUEST_TIMEOUT_MS,
+    SYN_TIMEOUT_MS,
     is_normal,
 )
 from analysis.summary.results import ApiUse, Client, End, Totals
@@ -334,12 +335,15 @@ class Summary:
             self._named.append(named.select(columns).combine_chunks())
 
     def _count_failed(self, rows: pa.Table) -> None:
-        """Count connections that the server reset, or never replied to, before a handshake."""
+        """Count connections that the server reset, or never replied to, before a handshake: those
+        of `FAILED` of `analysis.diagnosis.rules.failed_connections`."""
         attempted = pc.and_(rows["opened"], rows["handshake_rtt_ms"].is_null())
         attempted = pc.and_(attempted, pc.equal(rows["bytes"], 0))
         has_reply = pc.greater(rows["broker_packets"], 0)
         repeated = pc.and_(pc.invert(has_reply), pc.greater(rows["client_packets"], 1))
         answered = pc.less_equal(rows["client_packets"], rows["broker_packets"])
+        lasted = pc.subtract(rows["last"], rows["first"])
+        answered = pc.or_(answered, pc.greater_equal(lasted, SYN_TIMEOUT_MS * 10**6))
         reset = pc.and_(pc.equal(pc.fill_null(rows["closed"], ""), "rst"), answered)
         refused = pc.and_(attempted, pc.and_(has_reply, reset))
         without_reply = pc.and_(attempted, pc.and_(repeated, rows["closed"].is_null()))

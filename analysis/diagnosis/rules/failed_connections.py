@@ -7,6 +7,8 @@ retry in both cases, and report no error until a timeout.
 Endpoints are those with a port that a Kafka connection of the capture uses, or an endpoint in
 `brokers`; all endpoints if the capture has no Kafka connection. A health check or a scan may reset
 the connection after SYN and SYN/ACK. It sends one packet more than it receives, and did not fail.
+So does a client that repeats a lost SYN and is then refused, but it waits for at least a second
+before it repeats the SYN (RFC 6298).
 
 A missing reply proves nothing if the capture has one direction only of connections that begin in
 it. Connections that began earlier do not show this: their broker may be down.
@@ -30,14 +32,17 @@ from analysis.diagnosis.rule import (
 )
 from analysis.diagnosis.words import ms, sql
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint
+from analysis.kafka.normal import SYN_TIMEOUT_MS
+from analysis.sql.expressions import endpoint, ms_between
 from analysis.sql.query import Row
 
-FAILED: Final = """
+FAILED: Final = f"""
   opened and handshake_rtt_ms is null and client_bytes + broker_bytes = 0
-    and case when broker_packets > 0 then closed = 'rst' and client_packets <= broker_packets
-      else closed is null and client_packets > 1 end"""
-"""SQL: whether a row of `connections` is a failed attempt: a reset, or a repeated SYN."""
+    and case when broker_packets = 0 then closed is null and client_packets > 1
+      else closed = 'rst' and (client_packets <= broker_packets
+        or {ms_between("first_time", "last_time")} >= {SYN_TIMEOUT_MS}) end"""
+"""SQL: whether a row of `connections` is a failed attempt: a reset, or a repeated SYN.
+`Summary` counts the same connections while it reads."""
 
 QUERY: Final = f"""
   with attempts as (select *, coalesce({FAILED}, false) as failed from connections),

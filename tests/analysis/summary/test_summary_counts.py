@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -11,18 +12,20 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
 import analysis
 import dissector
+from analysis.diagnosis.rules.failed_connections import QUERY
 from analysis.display.summary_screen import screen
 from analysis.kafka.normal import NORMAL_ERRORS
+from analysis.sql.query import connected, row_dicts, select
 from analysis.summary.counts import Summary
 from dissector.protocol import registry
 from dissector.tables import TABLES
-from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import SECOND, START, connection, exchange
 
 Rows = Sequence[dict[str, Any]]
@@ -244,7 +247,7 @@ def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint:
 
 ATTEMPT = SILENT | {
     "broker_port": 9092, "handshake_rtt_ms": None, "closed": "rst", "client_packets": 1,
-    "broker_packets": 1,
+    "broker_packets": 1, "last_time": START,
 }  # fmt: skip
 """A SYN that a RST answered."""
 REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets": 0}
@@ -261,6 +264,7 @@ REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets":
         ([ATTEMPT | {"opened": False}], []),
         ([ATTEMPT | {"handshake_rtt_ms": 0.1}], []),
         ([ATTEMPT | {"client_packets": 2}], []),
+        ([ATTEMPT | {"client_packets": 2, "last_time": START + SECOND}], [(9092, 1, 0)]),
         ([REPEATED_SYN, ONE_SIDED | {"opened": False}], [(9092, 0, 1)]),
         ([REPEATED_SYN, ONE_SIDED | {"protocol": "tls"}], []),
         ([REPEATED_SYN | {"closed": "rst"}], []),
@@ -274,6 +278,7 @@ REPEATED_SYN = ATTEMPT | {"closed": None, "client_packets": 4, "broker_packets":
         "RST only",
         "probe",
         "half-open scan",
+        "lost SYN, then refused",
         "dead host",
         "one direction of TLS",
         "probe of one direction",
@@ -288,6 +293,40 @@ def test_connections_that_could_not_be_established(
     assert [tuple(row[name] for name in names) for row in rows] == expected
     assert ("could not be established" in printed(summary)) == bool(expected)
     assert ("Nothing" in printed(summary)) == (not expected)
+
+
+COLUMNS = (
+    "opened", "handshake_rtt_ms", "closed", "last_time", "client_packets", "broker_packets",
+    "client_bytes",
+)  # fmt: skip
+ATTEMPTS = [
+    dict(zip(COLUMNS, values, strict=True))
+    for values in itertools.product(
+        (True, False), (None, 0.5), (None, "fin", "rst"), (START + SECOND // 2, START + SECOND),
+        range(4), range(4), (0, 9),
+    )
+]  # fmt: skip
+CONNECTIONS = st.builds(
+    lambda attempt, **columns: SILENT | attempt | columns,
+    st.sampled_from(ATTEMPTS),
+    protocol=st.sampled_from(["unknown", "unknown", "kafka", "tls"]),
+    broker_port=st.sampled_from([9092, 9093]),
+    first_time=st.sampled_from([START, START - SECOND]),
+)
+
+
+@example([SILENT | each | {"broker_port": port} for port, each in enumerate(ATTEMPTS)])
+@settings(max_examples=15, deadline=None)
+@given(st.lists(CONNECTIONS, max_size=4))
+def test_diagnose_finds_the_same_failed_connections(rows: Rows) -> None:
+    with connected(made(connections=rows), ("connections", "brokers")) as tables:
+        failed = row_dicts(select(tables, QUERY))
+    expected: dict[int, list[int]] = {}
+    for row in failed:
+        counts = expected.setdefault(row["broker_port"], [0, 0])
+        counts[not row["refused"]] = row["connections"]
+    counted = summed(connections=rows).failed_connections()
+    assert {r["broker_port"]: [r["refused"], r["without_reply"]] for r in counted} == expected
 
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["connection first", "request first"])
