@@ -135,8 +135,8 @@ def _requests() -> str:
         count(is_problem) as errors,
         count(*) filter (throttle_time_ms > 0) as throttled,
         count(*) filter (status = 'unanswered') as unanswered,
-        string_agg(distinct api || ' ' || api_version, ', ' order by api || ' ' || api_version)
-          as versions,
+        array_to_string([each.api || ' ' || each.api_version for each in list_sort(
+          list(distinct {{'api': api, 'api_version': api_version}}))], ', ') as versions,
         min(request_time) as first_time, max(request_time) as last_time, min(nth) as nth
       from {exchanges_with_parts()} left join {PROBLEM_RESPONSES}
         using (connection_id, correlation_id, response_time)

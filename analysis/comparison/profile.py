@@ -16,6 +16,7 @@ from analysis.comparison.measures import MEASURES
 from analysis.sql.expressions import (
     CLIENT_SOFTWARE,
     PROBLEM_RESPONSES,
+    natural,
     quoted,
     table_columns,
     with_columns,
@@ -172,7 +173,7 @@ def _texts(
 ) -> dict[Key, list[str]]:
     """The values of each key as texts, the most frequent first."""
     query = f"""
-      select {key}, list(value order by count desc, value) as texts from (
+      select {key}, list(value order by count desc, {natural("value")}) as texts from (
         select {key}, {value}::varchar as value, count(*) as count from {rows}
         where {value} is not null group by all) group by all"""
     return {tuple(row.values())[:-1]: row["texts"] for row in _rows(tables, query)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from analysis.sql.expressions import literal, literals, ms_between
+from analysis.sql.expressions import literal, literals, ms_between, natural
 from analysis.sql.record_flow import MEMBERSHIP
 
 
@@ -91,7 +91,7 @@ def settings() -> str:
         select client_id, client_ip as client, setting, value, evidence, sum(weight) as weight
         from collected join connections using (connection_id) where value is not null group by all)
       select client_id, client, setting, evidence,
-        string_agg(value, ', ' order by weight desc, value) as value
+        string_agg(value, ', ' order by weight desc, {natural("value")}) as value
       from counted group by all)"""
 
 

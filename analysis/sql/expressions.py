@@ -125,9 +125,15 @@ def grouped(rows: str, by: By, order: str = "", **columns: str) -> str:
 
 def by_frequency(column: str) -> str:
     """SQL for the values of a column, separated by commas, the most frequent first."""
-    histogram = f"histogram({column})"
-    counts = f"[(-entry.value::bigint, entry.key::varchar) for entry in map_entries({histogram})]"
-    return f"array_to_string([entry[2] for entry in list_sort({counts})], ', ')"
+    entry = f"(-entry.value::bigint, {natural('entry.key::varchar')}, entry.key::varchar)"
+    counts = f"[{entry} for entry in map_entries(histogram({column}))]"
+    return f"array_to_string([entry[3] for entry in list_sort({counts})], ', ')"
+
+
+def natural(text: str) -> str:
+    """SQL by which texts are ordered with their numbers in order: 3.9 before 3.10."""
+    padded = "case when regexp_full_match(part, '[0-9]+') then lpad(part, 20, '0') else part end"
+    return f"[{padded} for part in regexp_extract_all({text}, '[0-9]+|[^0-9]+')]"
 
 
 EXCHANGE: Final = "connection_id, correlation_id, time"

@@ -157,3 +157,14 @@ def test_a_burst_of_requests_is_not_a_rate() -> None:
         exchanges = [exchange(correlation_id=n, request_time=t) for n, t in enumerate(times)]
         (row,) = analysis.clients(made(exchanges=exchanges)).to_dict("records")
         assert row["per_second"] == expected
+
+
+def test_versions_and_software_are_in_the_order_of_their_numbers() -> None:
+    rows = [exchange(connection_id=n % 2, api_version=version) for n, version in enumerate((10, 9))]
+    links = [
+        connection(connection_id=n, software_version=version)
+        for n, version in enumerate(("3.10.0", "3.9.1"))
+    ]
+    (row,) = analysis.clients(made(exchanges=rows, connections=links)).to_dict("records")
+    assert row["versions"] == "Metadata 9, Metadata 10"
+    assert row["software"] == "apache-kafka-java 3.9.1, apache-kafka-java 3.10.0"
