@@ -14,14 +14,6 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-CLIENT_SPANS: Final = """
-  select client_id, count(*) as requests,
-    (epoch_ns(max(greatest(last_time, response_end_time, request_end_time)))
-      - epoch_ns(min(request_time))) / 1e6 as span_ms
-  from exchanges left join connections using (connection_id)
-  where request_time is not null group by client_id"""
-"""SQL: requests of each client id, and the time from its first request to its last packet."""
-
 SPAN: Final = """
   select min(epoch_ns(request_time)) as first,
     max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last
@@ -72,7 +64,13 @@ class Case:
     @cached_property
     def clients(self) -> dict[str | None, Row]:
         """Requests and span_ms by client id."""
-        return {row["client_id"]: row for row in self.rows(CLIENT_SPANS)}
+        return {row["client_id"]: row for row in self.rows(_spans("client_id"))}
+
+    @cached_property
+    def hosts(self) -> dict[tuple[str, str], Row]:
+        """Requests and span_ms by client id, which is empty instead of null, and address."""
+        rows = self.rows(_spans("coalesce(client_id, '') as client_id, exchanges.client_ip"))
+        return {(row["client_id"], row["client_ip"]): row for row in rows}
 
     @cached_property
     def requests(self) -> int:
@@ -86,3 +84,16 @@ class Case:
         """Time from the first request of a client to its last packet, in ms."""
         row = self.clients.get(client_id)
         return float(row["span_ms"] or 0) if row else 0.0
+
+
+def _spans(key: str) -> str:
+    """SQL: requests of each client, and the time from its first request to its last packet.
+
+    `key`: the columns that are one client.
+    """
+    return f"""
+      select {key}, count(*) as requests,
+        (epoch_ns(max(greatest(last_time, response_end_time, request_end_time)))
+          - epoch_ns(min(request_time))) / 1e6 as span_ms
+      from exchanges left join connections using (connection_id)
+      where request_time is not null group by all"""

@@ -2,7 +2,8 @@
 
 A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs handshakes of TCP, TLS and
-SASL, and the requests ApiVersions and Metadata, before the first useful request.
+SASL, and the requests ApiVersions and Metadata, before the first useful request. Hosts that share a
+client id are separate clients.
 """
 
 from __future__ import annotations
@@ -25,28 +26,26 @@ from analysis.diagnosis.words import capital, client, known
         ),
         Threshold(
             "per_minute", 10, "connections/min", "Reconnects of the client per minute between its "
-            "first and last request: below it, handshakes are a small part of the load."
+            "first request and last packet: below it, handshakes are a small part of the load."
         ),
     ),
 )  # fmt: skip
 def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that reconnect often, by the answer `leadership`."""
     for row in case.answer("leadership --show clients"):
-        name = row["client_id"] or None
-        minutes = max(case.span_ms(name), 1) / 60_000
-        if (
-            row["reconnects"] < limits["reconnects"]
-            or row["reconnects"] / minutes < limits["per_minute"]
-        ):
+        name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
+        if row["reconnects"] < limits["reconnects"] or host is None:
             continue
-        requests = case.requests_of(name)
+        span_ms, requests = max(host["span_ms"], 1), host["requests"]
+        if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:
+            continue
         names = ("client_id", "client_ip", "connections", "reconnects", "resets")
         yield Finding(
             severity=WARNING,
             subject=client(name),
             clients=known([name]),
-            sentence=f"{capital(client(name))} opened {row['connections']:,} connections in "
-            f"{case.span_ms(name) / 1000:,.0f} s",
+            sentence=f"{capital(client(name))} on {row['client_ip']} opened "
+            f"{row['connections']:,} connections in {span_ms / 1000:,.0f} s",
             evidence=f"Reconnects: {row['reconnects']:,}. Connections that ended with a reset: "
             f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:,.1f} for "
             "each connection.",

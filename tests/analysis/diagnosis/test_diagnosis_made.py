@@ -321,7 +321,7 @@ def test_waits_that_overlap_count_once() -> None:
 
 ATTEMPT = connection(
     protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,
-    closed="rst", handshake_rtt_ms=None,
+    closed="rst", handshake_rtt_ms=None, last_time=START,
 )  # fmt: skip
 """A SYN that a RST answered."""
 SYN = ATTEMPT | {"closed": None, "broker_packets": 0}
@@ -331,7 +331,9 @@ HALF_OPEN = ATTEMPT | {"client_packets": 2}
 
 
 def at(seconds: int, row: dict[str, Any] = ATTEMPT) -> dict[str, Any]:
-    return row | {"first_time": START + seconds * SECOND}
+    lasts = row["last_time"] - row["first_time"]
+    first = START + seconds * SECOND
+    return row | {"first_time": first, "last_time": first + lasts}
 
 
 REFUSED = "10.0.0.9:9092 refuses connections"
@@ -351,12 +353,14 @@ NO_REPLY = "10.0.0.9:9092 does not reply to connection attempts"
         ([connection(), *(at(n) | {"broker_port": 80} for n in (1, 2, 3))], None, None),
         ([connection(broker_packets=0), *(at(n, REPEATED_SYN) for n in (1, 2, 3))], None, None),
         ([at(n, HALF_OPEN) for n in range(3)], None, None),
+        ([at(n, HALF_OPEN | {"last_time": START + SECOND}) for n in range(3)], "critical", REFUSED),
         ([*(at(n, REPEATED_SYN) for n in (1, 2, 13)), at(14, SYN)], "critical", NO_REPLY),
         ([connection(broker_packets=0, opened=False), *(at(n, REPEATED_SYN) for n in (1, 2, 3))],
          "critical", NO_REPLY),
     ],
     ids=["refused", "no reply", "stopped", "two attempts", "started", "was down",
-         "another service", "one direction", "half-open scan", "attempt at the end", "dead host"],
+         "another service", "one direction", "half-open scan",
+         "lost SYN, then refused", "attempt at the end", "dead host"],
 )  # fmt: skip
 def test_connections_that_fail(
     connections: list[dict[str, Any]], severity: str | None, sentence: str | None
@@ -365,6 +369,30 @@ def test_connections_that_fail(
     failed = findings[findings["rule"] == "failed_connections"]
     assert list(failed["severity"]) == [severity] * (severity is not None)
     assert list(failed["sentence"]) == [sentence] * (sentence is not None)
+
+
+def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
+    """One opens a connection each second for 30 s, the other one uses a single one for an hour."""
+    hosts = {"10.0.0.1": range(30), "10.0.0.2": [3600]}
+    links = [
+        connection(
+            connection_id=number, client_ip=host, first_time=START + seconds * SECOND,
+            last_time=START + seconds * SECOND + SECOND // 2,
+        )
+        for host, times in hosts.items() for number, seconds in enumerate(times, 100 * len(times))
+    ]  # fmt: skip
+    requests = [
+        exchange(
+            connection_id=link["connection_id"], client_ip=link["client_ip"],
+            request_time=link["first_time"], request_end_time=link["first_time"],
+        )
+        for link in links
+    ]  # fmt: skip
+    findings = diagnose(made(exchanges=requests, connections=links))
+    (churn,) = findings[findings["rule"] == "connection_churn"].to_dict("records")
+    assert churn["sentence"] == "Client `app` on 10.0.0.1 opened 30 connections in 30 s"
+    assert churn["numbers"]["client_ip"] == "10.0.0.1"
+    assert "Requests: 30, 1.0 for each connection" in churn["evidence"]
 
 
 @pytest.mark.parametrize("again", [2, 3])
