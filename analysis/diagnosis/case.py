@@ -14,6 +14,15 @@ if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
+HOSTS: Final = """
+  select coalesce(client_id, '') as client_id, exchanges.client_ip, count(*) as requests,
+    (epoch_ns(max(greatest(last_time, response_end_time, request_end_time)))
+      - epoch_ns(min(request_time))) / 1e6 as span_ms
+  from exchanges left join connections using (connection_id)
+  where request_time is not null group by all"""
+"""SQL: requests of each client id at each address, and the time from the first request to the last
+packet."""
+
 SPAN: Final = """
   select min(epoch_ns(request_time)) as first,
     max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last
@@ -62,38 +71,23 @@ class Case:
         return row["first"], row["last"]
 
     @cached_property
-    def clients(self) -> dict[str | None, Row]:
-        """Requests and span_ms by client id."""
-        return {row["client_id"]: row for row in self.rows(_spans("client_id"))}
-
-    @cached_property
     def hosts(self) -> dict[tuple[str, str], Row]:
         """Requests and span_ms by client id, which is empty instead of null, and address."""
-        rows = self.rows(_spans("coalesce(client_id, '') as client_id, exchanges.client_ip"))
-        return {(row["client_id"], row["client_ip"]): row for row in rows}
+        return {(row["client_id"], row["client_ip"]): row for row in self.rows(HOSTS)}
 
-    @cached_property
+    @property
     def requests(self) -> int:
         """Number of requests in the capture."""
-        return sum(row["requests"] for row in self.clients.values())
+        return sum(row["requests"] for row in self.hosts.values())
 
     def requests_of(self, client_id: str | None) -> int:
-        return self.clients[client_id]["requests"] if client_id in self.clients else 0
+        """Number of requests of a client."""
+        return sum(row["requests"] for row in self._hosts_of(client_id))
 
     def span_ms(self, client_id: str | None) -> float:
-        """Time from the first request of a client to its last packet, in ms."""
-        row = self.clients.get(client_id)
-        return float(row["span_ms"] or 0) if row else 0.0
+        """Time from the first request of a client to its last packet, in ms; the sum of its
+        hosts."""
+        return float(sum(row["span_ms"] or 0 for row in self._hosts_of(client_id)))
 
-
-def _spans(key: str) -> str:
-    """SQL: requests of each client, and the time from its first request to its last packet.
-
-    `key`: the columns that are one client.
-    """
-    return f"""
-      select {key}, count(*) as requests,
-        (epoch_ns(max(greatest(last_time, response_end_time, request_end_time)))
-          - epoch_ns(min(request_time))) / 1e6 as span_ms
-      from exchanges left join connections using (connection_id)
-      where request_time is not null group by all"""
+    def _hosts_of(self, client_id: str | None) -> list[Row]:
+        return [row for (name, _), row in self.hosts.items() if name == (client_id or "")]

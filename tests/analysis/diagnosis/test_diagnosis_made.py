@@ -395,6 +395,20 @@ def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
     assert "Requests: 30, 1.0 for each connection" in churn["evidence"]
 
 
+def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
+    """Each of 6 hosts waits for 1 of 25 s."""
+    hosts = [{"connection_id": n, "client_ip": f"10.0.0.{n}"} for n in range(6)]
+    links = [connection(last_time=START + 25 * SECOND, **host) for host in hosts]
+    requests = [
+        exchange(throttle_time_ms=ms, request_time=at, response_end_time=at + 1, **host)
+        for host in hosts for ms, at in ((1000, START), (0, START + 2 * SECOND))
+    ]  # fmt: skip
+    findings = diagnose(made(exchanges=requests, connections=links))
+    (quota,) = findings[findings["rule"] == "throttling"].to_dict("records")
+    assert quota["severity"] == "warning"
+    assert quota["sentence"] == "Client `app` spends 4 % of its time in a quota"
+
+
 @pytest.mark.parametrize("again", [2, 3])
 def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
     """A record is produced each second; the group fetches from its committed offset `again` times,
