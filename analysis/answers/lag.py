@@ -133,7 +133,7 @@ ENDS: Final = f"""(
 """SQL: each response with the end of a partition, and the largest end so far. The end does not
 depend on a filter: see `analysis.sql.context`."""
 
-_DECIDED: Final = f"""(
+DECIDED: Final = f"""(
   with named as (
     from {_SUCCESSFUL} join (
       select connection_id, correlation_id, request_time as time,
@@ -141,14 +141,17 @@ _DECIDED: Final = f"""(
       from exchanges where api = 'TxnOffsetCommit' group by all)
       using (connection_id, correlation_id, time)
     where api = 'TxnOffsetCommit'),
+  -- A producer that starts again aborts its open transaction.
   ends as (
-    select transactional_id, response_time as end_time, committed from transactions
-    where api = 'EndTxn' and error_code = 0 and committed is not null)
-  select named.* exclude (transactional_id) replace (end_time as response_time)
+    select transactional_id, connection_id, correlation_id, time, response_time, committed
+    from transactions
+    where error_code = 0 and (api = 'EndTxn' and committed is not null or api = 'InitProducerId'))
+  select named.* exclude (transactional_id) replace (ends.connection_id as connection_id,
+    ends.correlation_id as correlation_id, ends.time as time, ends.response_time as response_time)
   from named asof join ends
-    on named.transactional_id = ends.transactional_id and response_time <= end_time
+    on named.transactional_id = ends.transactional_id and named.response_time <= ends.response_time
   where committed)"""
-"""SQL: offsets in committed transactions, with the time of the commit."""
+"""SQL: offsets in committed transactions, with the ids and times of the EndTxn that commits."""
 
 _SHARED: Final = f"""(
   with state as (
@@ -176,7 +179,7 @@ _EVENTS: Final = f"""(
     from {GROUPS_OF_READERS}),
   commits as (
     from {_SUCCESSFUL} where api in ('OffsetCommit', 'OffsetFetch')
-    union all by name from {_DECIDED})
+    union all by name from {DECIDED})
   select group_id, topic, partition, response_time as time,
     case when {_COMMITS} then client_id end as client_id, "offset" as committed_offset,
     case when {_COMMITS} then response_time end as committed_time, null::bigint as position,

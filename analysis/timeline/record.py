@@ -8,7 +8,8 @@ key, or by a header, and returns the events of each record in order of time:
     refused        first byte of its response with an error
     replicated     first byte of the Fetch response with which another broker gets the record
     fetched        first byte of the Fetch or ShareFetch response with which a client gets it
-    committed      response to the first commit of a group beyond the record
+    committed      response to the first commit of a group beyond the record; of offsets in a
+                   transaction, the response to the EndTxn that commits it
 
 A record that was produced with acks=0 has no offset. Its fetches are known only if the key or the
 header finds them, too.
@@ -19,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.answers import ArrowTable, Tables
+from analysis.answers.lag import DECIDED
 from analysis.columns import Column, columns_of, resolved
 from analysis.frames import frame
 from analysis.sql.expressions import BROKER, CLIENT, endpoint, literal, ms_between
@@ -30,7 +32,7 @@ from dissector.errors import DissectorError
 if TYPE_CHECKING:
     import pandas as pd
 
-TABLES: Final = ("records", "partitions", "exchanges")
+TABLES: Final = ("records", "partitions", "exchanges", "transactions")
 """The tables that a trace needs."""
 LIMIT: Final = 10
 """Most records of a trace."""
@@ -59,8 +61,8 @@ def trace(
 ) -> pd.DataFrame:  # fmt: skip
     """The events of the records that meet all conditions, at most `limit` records.
 
-    `tables`: a capture, or its tables `records`, `partitions` and `exchanges`. `header`:
-    NAME=VALUE, with ``*`` for any text in VALUE. `key`: the key as text, likewise. Raises
+    `tables`: a capture, or its tables `records`, `partitions`, `exchanges` and `transactions`.
+    `header`: NAME=VALUE, with ``*`` for any text in VALUE. `key`: the key as text, likewise. Raises
     DissectorError without a condition on the record, for a header without a value, and for another
     wrong value.
     """
@@ -158,10 +160,11 @@ _QUERY: Final = f"""(
   commits as (
     select names.topic, names.partition, names."offset", p.group_id,
       arg_min(p, coalesce(p.response_time, p."time")) as p
-    from names join partitions as p on p.topic = names.topic
-      and p.partition = names.partition and p."offset" > names."offset"
-    where p.api in ('OffsetCommit', 'TxnOffsetCommit') and p.error_code = 0
-      and p."time" >= names.first
+    from names join (
+        from partitions where api = 'OffsetCommit' and error_code = 0
+        union all by name from {DECIDED}) as p
+      on p.topic = names.topic and p.partition = names.partition and p."offset" > names."offset"
+    where p."time" >= names.first
     group by all),
   events as (
     select topic, partition, "offset", 'produced' as event, "time", null as group_id,

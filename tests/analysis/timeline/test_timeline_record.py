@@ -132,6 +132,62 @@ def test_a_pattern_has_any_characters(key: str, pattern: str) -> None:
     assert not len(analysis.trace(tables, key=f"{pattern}?"))
 
 
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("ends", "committed_ms"),
+    [
+        ([("EndTxn", True)], 20),
+        ([("EndTxn", False)], None),
+        ([("EndTxn", False), ("EndTxn", True)], None),
+        ([("InitProducerId", None), ("EndTxn", True)], None),
+        ([], None),
+    ],
+    ids=["committed", "aborted", "aborted before", "fenced", "open"],
+)
+def test_offsets_in_a_transaction_are_committed_with_it(
+    ends: list[tuple[str, bool | None]], committed_ms: int | None
+) -> None:
+    """A producer that starts again aborts the open transaction of its predecessor."""
+    place = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
+    group = {"client_id": "app", "group_id": "g"}
+
+    def times(step: int) -> dict[str, int]:
+        return {"correlation_id": step, "time": START + step * 10 * MS}
+
+    apis = ["Produce", "TxnOffsetCommit", *(api for api, _ in ends)]
+    exchanges = [
+        exchange(
+            api=api, correlation_id=step, transactional_id="x", request_time=START + step * 10 * MS,
+            response_time=START + step * 10 * MS,
+        )
+        for step, api in enumerate(apis)
+    ]  # fmt: skip
+    at = {"response_time": START + 10 * MS}
+    tables = made(
+        records=[place | times(0) | {"api": "Produce", "offset": 4, "key": b"a"}],
+        exchanges=exchanges,
+        partitions=[place | group | times(1) | at | {"api": "TxnOffsetCommit", "offset": 5}],
+        transactions=[
+            times(step) | {"connection_id": 0, "response_time": START + step * 10 * MS, "api": api,
+                           "transactional_id": "x", "error_code": 0, "committed": committed}
+            for step, (api, committed) in enumerate(ends, 2)
+        ],
+    )  # fmt: skip
+    events = analysis.trace(tables, key="a").set_index("event")["since_produced_ms"].to_dict()
+    assert events.get("committed") == committed_ms
+    assert analysis.lag(tables)["committed_offset"].tolist() == [5] * (committed_ms is not None)
+
+
+def test_the_commit_of_a_transaction_is_its_end() -> None:
+    recorded = analysis.load(CAPTURES / "kafka-4-transactions.pcap.zst", TABLES)
+    events = analysis.trace(recorded, topic="ledger", partition=0, offset=4)
+    (packet,) = events.loc[events["event"] == "committed", "packet"]
+    by_packet = recorded["exchanges"].set_index("response_packet")
+    assert by_packet.loc[packet, "api"] == "EndTxn"
+
+
 def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     command = ["trace", str(FOLLOWED), "--topic", "work", "--partition", "0", "--offset", "10"]
     assert main([*command, "--format", "jsonl"]) == 0
