@@ -67,10 +67,10 @@ def hidden(
     `is_malformed`: all bytes of the message are there, and contradict its definition.
     """
     beside = EnclosingFields(events)
-    has_secrets = api_key is not None and _has_secrets(api_key, direction)
+    may_be_any = api_key is not None and has_secrets(api_key, direction)
 
     def is_secret(event: Explained) -> bool:
-        if has_secrets and (UNKNOWN_TAG in event.roles or (is_malformed and event.is_body_value)):
+        if may_be_any and (UNKNOWN_TAG in event.roles or (is_malformed and event.is_body_value)):
             return True
         return _is_secret(event, beside)
 
@@ -148,7 +148,7 @@ def may_be_secret(
     """Whether undecoded bytes of a message may be secret. `events`: the fields before them."""
     if api_key is None or version is None or not _is_known(api_key, version):
         return True
-    if _has_secrets(api_key, direction):
+    if has_secrets(api_key, direction):
         return True
     topics = {each.value for each in events if {"topic", "topic_id"} & set(each.roles)}
     return _has_role(api_key, direction, "records") and (
@@ -166,7 +166,7 @@ def redacted_bytes(
     and version.
     """
     size = f"{len(data):,} byte{'' if len(data) == 1 else 's'} {REDACTED}"
-    if api_key is None or version is None or _has_secrets(api_key, direction):
+    if api_key is None or version is None or has_secrets(api_key, direction):
         return size
     if not 0 <= api_key <= LARGEST_VERSION and not 0 <= version <= LARGEST_VERSION:
         return size  # it may be text
@@ -179,7 +179,7 @@ def _is_known(api_key: int, version: int) -> bool:
     return registry.api_name(api_key) is not None and version in registry.versions(api_key)
 
 
-def _has_secrets(api_key: int, direction: Direction) -> bool:
+def has_secrets(api_key: int, direction: Direction) -> bool:
     """Whether a known version of an API has a field that may be secret, or a token follows it.
 
     Bytes behind a SaslHandshake whose size is damaged are the token, which has no header (KIP-43).

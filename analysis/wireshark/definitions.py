@@ -13,17 +13,18 @@ from typing import Final
 
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction, FieldLine, Page, PageSection
+from dissector.secrets import has_secrets
 
-ROLES: Final = frozenset({
-    "acks", "config_name", "config_value", "envelope_request", "envelope_response",
+ROLES: Final = (
+    "secret", "acks", "config_name", "config_value", "envelope_request", "envelope_response",
     "error_code", "group_id", "is_sensitive", "member_id", "partition", "producer_id",
-    "records", "secret", "throttle_time_ms", "topic", "topic_id", "transactional_id",
-})  # fmt: skip
-"""Roles that the plugin reads. A field has one of them, or is a secret besides."""
+    "records", "throttle_time_ms", "topic", "topic_id", "transactional_id",
+)  # fmt: skip
+"""Roles that the plugin reads, the first one of a field: secret records are secret."""
 
 
 def definitions() -> str:
-    """The Lua statements that define APIs, error codes and names of configurations."""
+    """The Lua statements that define APIs, error codes, names of configurations, and secrets."""
     apis = registry.apis()
     lines = [f"local LAST_API = {max(apis)}", "local apis = {"]
     for key in apis:
@@ -32,6 +33,10 @@ def definitions() -> str:
     lines += [f'    [{code}] = "{each.name}",' for code, each in registry.error_codes().items()]
     lines += ["}", "local open_configs = {"]
     lines += [f'    ["{name}"] = true,' for name in sorted(registry.open_configs())]
+    lines += ["}", "local apis_with_secrets = {"]
+    for direction in Direction:
+        keys = (f"[{key}] = true" for key in apis if has_secrets(key, direction))
+        lines.append(f"    {direction.name.lower()} = {{{', '.join(keys)}}},")
     lines.append("}")
     return "\n".join(lines) + "\n"
 
@@ -82,9 +87,9 @@ def _values(line: FieldLine) -> Iterator[str]:
         yield f"null = {_pair(line.nullable)}"
     if line.tag is not None:
         yield f"tag = {line.tag}"
-    if roles := ROLES.intersection(line.roles):
-        # A key can be in a table of Lua only once. A secret stays hidden, also if it is records.
-        yield f'role = "{"secret" if "secret" in roles else next(iter(roles))}"'
+    role = next((each for each in ROLES if each in line.roles), None)
+    if role is not None:
+        yield f'role = "{role}"'
 
 
 def _pair(versions: range) -> str:

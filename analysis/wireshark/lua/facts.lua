@@ -37,16 +37,21 @@ do
         message.is_sensitive = string.byte(message.data, at) ~= 0
     end
 
-    -- Whether a value is secret: credentials are; records of __cluster_metadata may have some;
-    -- configurations are if the broker marks them so, or if it does not and Kafka may treat their
-    -- name as sensitive.
-    function facts.is_secret(message, item)
+    -- Records of __cluster_metadata with secrets (KIP-631): a null key, the length of the value, and
+    -- the first bytes of a ConfigRecord or UserScramCredentialRecord.
+    local FRAMED = "\1[\128-\255]?[%z\1-\127]\1[\4\11]%z"
+
+    -- Whether a value is secret: credentials are; records of __cluster_metadata may have some, also
+    -- if the name of the topic is damaged; configurations are if the broker marks them so, or if it
+    -- does not and Kafka may treat their name as sensitive.
+    function facts.is_secret(message, item, at, stop)
         if kafkad.prefs.show_secrets then
             return false
         elseif SECRET_BYTES[item.role] then
             return true
         elseif item.role == "records" then
             return message.topic == METADATA or message.topic_id == METADATA_ID
+                or message.data:sub(at, stop - 1):find(FRAMED) ~= nil
         elseif item.role ~= "config_value" then
             return false
         elseif message.is_sensitive ~= nil then

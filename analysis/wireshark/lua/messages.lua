@@ -75,17 +75,38 @@ do
         return code == UNSUPPORTED_VERSION and message.stop - 1 == 14 + 6 * count
     end
 
-    local function body(message, tree, at)
+    -- Reads a body. Returns the number of bytes after its last field.
+    local function read_body(message, tree, at)
         message.elements = math.max(16384, math.min((message.stop - at) / 4, 2097152))
         local stop = walker.fields(message, message.layout, at, tree)
         local surplus = message.stop - stop
-        if surplus == 0 then
-            return
-        elseif message.direction == "response" and surplus > math.max(FEW, (stop - at) / PART) then
+        if message.direction == "response" and surplus > math.max(FEW, (stop - at) / PART) then
             wire.fail("malformed", stop, surplus .. " bytes are left over")
         end
-        local text = surplus .. " bytes after the last field"
-        message.item:add_proto_expert_info(experts.surplus, text)
+        return surplus
+    end
+
+    -- Fails before the body of an API with secrets if it contradicts its definition. Its fields may
+    -- be misaligned: then each of them may contain a secret.
+    local function check_alignment(message, at)
+        if kafkad.prefs.show_secrets or not apis_with_secrets[message.direction][message.key] then
+            return
+        end
+        local trial = setmetatable({item = false, errors = {}}, {__index = message})
+        local is_valid, failure = pcall(read_body, trial, nil, at)
+        if not is_valid and failure.kind ~= "cut" then
+            message.hidden_from = at
+            error(failure, 0)
+        end
+    end
+
+    local function body(message, tree, at)
+        check_alignment(message, at)
+        local surplus = read_body(message, tree, at)
+        if surplus > 0 then
+            local text = surplus .. " bytes after the last field"
+            message.item:add_proto_expert_info(experts.surplus, text)
+        end
     end
 
     local function decode(message, tree)
@@ -134,7 +155,7 @@ do
         end
         local text = "offset " .. (failure.at - 1) .. ": " .. failure.text
         message.item:add_proto_expert_info(experts[failure.kind], text)
-        show_undecoded(message, tree, failure.at)
+        show_undecoded(message, tree, message.hidden_from or failure.at)
     end
 
     local function title(message)

@@ -49,7 +49,9 @@ do
 
     local function show_value(message, item, at, start, stop, tree, raw, value)
         local shown
-        if stop > at and facts.is_secret(message, item) then
+        local has_content = stop > at or item.type == "string"
+        local is_secret = has_content and facts.is_secret(message, item, at, stop)
+        if is_secret then
             -- No bytes, here and in the structs around it: exports write the bytes of items.
             message.masked = message.masked + 1
             shown = add(message, tree, item.field, start, start, raw and MASK)
@@ -71,7 +73,7 @@ do
                 named:set_generated()
             end
         end
-        return shown
+        return shown, is_secret
     end
 
     -- A value that is not a struct.
@@ -92,7 +94,9 @@ do
                 if tree then
                     add_null(message, tree, item, start, at, name)
                 end
-                message.topic = nil
+                if item.role == "topic" then
+                    message.topic = nil
+                end
                 return at
             end
             stop = wire.after(message, at, size)
@@ -101,7 +105,10 @@ do
             end
             value = item.type == "string" and (tree or item.role) and wire.text(raw) or nil
         end
-        local shown = tree and show_value(message, item, at, start, stop, tree, raw, value)
+        local shown, is_secret
+        if tree then
+            shown, is_secret = show_value(message, item, at, start, stop, tree, raw, value)
+        end
         if shown and name ~= item.name then
             shown:prepend_text(name .. " ")
         end
@@ -111,7 +118,7 @@ do
         if FACTS[item.role] then
             FACTS[item.role](message, at, value, shown)
         elseif item.role == "records" and shown then
-            batches.walk(message, at, stop, shown, facts.is_secret(message, item))
+            batches.walk(message, at, stop, shown, is_secret)
         end
         return stop
     end

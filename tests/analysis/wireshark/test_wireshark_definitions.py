@@ -17,6 +17,7 @@ request   header 0   0
 response
   error_code    int16             @error_code
   token         bytes?   3+ tag 0 @secret @sasl_token
+  data          records           @records @secret
 """
 
 
@@ -37,6 +38,7 @@ def test_a_page_as_a_table() -> None:
         response = {
             {"error_code", "int16", 0, 3, role = "error_code"},
             {"token", "bytes", 3, 3, null = {3, 3}, tag = 0, role = "secret"},
+            {"data", "records", 0, 3, role = "secret"},
         },
     },"""
     )

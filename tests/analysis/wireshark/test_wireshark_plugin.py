@@ -25,14 +25,14 @@ from dissector import open_capture
 from dissector.exchanges.exchange import Exchange
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.protocol import registry
-from dissector.protocol.explain import EnclosingFields, Explained, Explanation
+from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction, FieldLine
-from dissector.protocol.structures import METADATA_TOPIC, METADATA_TOPIC_ID
+from dissector.protocol.structures import METADATA_TOPIC
 from dissector.redaction import REDACTED
 from dissector.secrets import hidden
 from tests.captures.recorded import CAPTURES, RECORDINGS
 from tests.dissector.packets import packet_bytes
-from tests.kafka_bytes import request
+from tests.kafka_bytes import request, text
 from tests.robustness.robustness_damage import recording
 
 PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
@@ -152,16 +152,15 @@ def names_of(api_key: int) -> dict[tuple[str, str], str]:
 def expected(api_key: int, explanation: Explanation) -> list[Leaf]:
     """The fields of a message as the plugin shows them."""
     leaves = []
-    secret, beside = hidden(explanation.events), EnclosingFields(explanation.events)
+    secret = hidden(explanation.events)
     for event in explanation.events:
         if event.path.startswith("header.") and event.value is not None and event.type != "tags":
             continue
         if event.type == "tags" and not event.value:
             continue
         value = REDACTED if event.path in secret else text_of(event)
-        topics = {beside.of(event.path, "topic"), beside.of(event.path, "topic_id")}
-        if event.type == "records" and topics & {METADATA_TOPIC, METADATA_TOPIC_ID}:
-            value = ""
+        if value == REDACTED and event.type == "records" and "secret" not in event.roles:
+            value = ""  # of bytes; their text has the mark
         leaves.append((name_of(event, api_key), value))
     return leaves
 
@@ -312,19 +311,55 @@ def test_no_password_is_shown(script: Path, name: str) -> None:
     )
 
 
+SECRET = b"hunter2"
+SECRET_FORMS = (SECRET.decode(), SECRET.hex(), SECRET.hex(":"))
+RECORD = b"\x01\x1e\x01\x04\x00" + SECRET
+"""The beginning of a ConfigRecord in a batch: a null key, the size of the value, type, version."""
+
+
+def produced(topic: str, *records: bytes | None) -> bytes:
+    """A Produce request v3 with records for partitions of a topic, in turn."""
+    partitions = [
+        struct.pack(">i", index) + (b"\xff" * 4 if each is None else text(each, ">i"))
+        for index, each in enumerate(records)
+    ]
+    body = struct.pack(">hhii", -1, 1, 30_000, 1) + text(topic) + struct.pack(">i", len(records))
+    return request(0, 3, body + b"".join(partitions))
+
+
+def details(script: Path, folder: Path, sent: bytes, *options: str) -> str:
+    """The details of a request."""
+    path = folder / "sent.pcap"
+    path.write_bytes(packet_bytes.pcap([packet_bytes.frame(text(sent, ">i"))]))
+    return tshark(script, path, "-Y", "kafkad", "-T", "pdml", "-J", "kafkad _ws.col", *options)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request(44, 0, struct.pack(">ibhi", 1, 2, 0, 1) + text(b"a.password\0\0\7" + SECRET)),
+        request(51, 0, b"\0\2\x08" + SECRET + b"\1\0\x20"),
+        produced("damaged", RECORD),
+        produced(METADATA_TOPIC, None, SECRET),
+    ],
+    ids=["misaligned configuration", "misaligned name", "damaged topic", "behind null"],
+)
+def test_fields_that_may_be_secret_are_not_shown(script: Path, tmp_path: Path, sent: bytes) -> None:
+    written = details(script, tmp_path, sent)
+    assert "[redacted]" in written
+    assert not any(form in written for form in SECRET_FORMS)
+    written = details(script, tmp_path, sent, "-o", "kafkad.show_secrets:TRUE")
+    assert any(form in written for form in SECRET_FORMS)
+
+
 def test_unknown_tagged_fields_are_not_shown(script: Path, tmp_path: Path) -> None:
     """A later release may have secrets in them."""
-    secret = b"hunter2"
-    body = b"\0\2t\1\x4d" + bytes([len(secret)]) + secret
-    sent = request(36, 2, body)
-    path = tmp_path / "tagged.pcap"
-    path.write_bytes(packet_bytes.pcap([packet_bytes.frame(struct.pack(">i", len(sent)) + sent)]))
-    options = ("-Y", "kafkad.unknown_tag", "-T", "pdml", "-J", "kafkad")
-    text = tshark(script, path, *options)
-    assert "tag 77" in text
-    assert "7 bytes [redacted]" in text
-    assert secret.hex() not in text
-    assert secret.hex() in tshark(script, path, *options, "-o", "kafkad.show_secrets:TRUE")
+    sent = request(36, 2, b"\0\2t\1\x4d\7" + SECRET)
+    written = details(script, tmp_path, sent)
+    assert "tag 77" in written
+    assert "7 bytes [redacted]" in written
+    assert SECRET.hex() not in written
+    assert SECRET.hex() in details(script, tmp_path, sent, "-o", "kafkad.show_secrets:TRUE")
 
 
 def test_filters_for_all_apis(script: Path) -> None:
