@@ -7,6 +7,7 @@ do
     local NEWER = 16 -- versions above the newest known one, in a first ApiVersions request
     local SASL_HANDSHAKE, API_VERSIONS = 17, 18
     local HEAD = 300 -- bytes that are enough to recognise a request
+    local START = 8 -- bytes up to the correlation id of a response
     local stream_field = Field.new("tcp.stream")
     local lost_field = Field.new("tcp.analysis.lost_segment")
     local sequence_field = Field.new("tcp.seq")
@@ -108,11 +109,20 @@ do
         end
     end
 
+    -- Whether the rest of the message that started last is missing: with it, these bytes would
+    -- start as the message.
+    local function is_abandoned(stream, tvb, is_request)
+        local started = stream.started[is_request]
+        return started and tvb:raw(0, math.min(tvb:len(), #started.head)) ~= started.head
+    end
+
     -- Whether a message starts here. Where the bytes before it are in the capture, its size
     -- suffices; otherwise it must be a request, or respond to one, or fill the bytes exactly.
     local function starts_message(stream, tvb, is_request)
         local is_framed = stream.is_framed[is_request]
-        if lost_field() then
+        if is_abandoned(stream, tvb, is_request) then
+            stream.started[is_request], is_framed = nil, false
+        elseif lost_field() then
             is_framed = false
         elseif is_framed then
             return true
@@ -153,9 +163,13 @@ do
         return is_from(pinfo, stream) and "request" or "response"
     end
 
-    -- Remembers the time of the first byte of a message that continues in later packets.
-    function conversations.start(stream, direction, pinfo)
-        stream.started[direction] = stream.started[direction] or pinfo.rel_ts
+    -- Remembers the first bytes, and the time of the first one, of a message that continues in later
+    -- packets.
+    function conversations.start(stream, direction, pinfo, tvb, offset)
+        local is_request = direction == "request"
+        local started = stream.started[is_request] or {time = pinfo.rel_ts}
+        started.head = tvb:raw(offset, math.min(tvb:len() - offset, START))
+        stream.started[is_request] = started
     end
 
     -- A queue is a row, or a list of rows if a correlation id repeats before the response.
@@ -211,14 +225,14 @@ do
     end
 
     local function add_row(stream, message, pinfo, identity, correlation)
-        local direction = message.direction
-        local is_request = direction == "request"
+        local is_request = message.direction == "request"
+        local started = stream.started[is_request]
         count = count + 1
         rows.packet[count], rows.identity[count] = pinfo.number, identity
         rows.correlation[count], rows.peer[count] = correlation, false
         rows.client_id[count], rows.text[count] = false, false
-        rows.time[count] = not is_request and stream.started[direction] or pinfo.rel_ts
-        stream.started[direction] = nil
+        rows.time[count] = not is_request and started and started.time or pinfo.rel_ts
+        stream.started[is_request] = nil
         rows.kind[count] = is_request and request_kind(stream, message.data)
             or response_kind(stream, count, correlation)
         return count

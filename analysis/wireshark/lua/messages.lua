@@ -175,9 +175,10 @@ do
             tree:add(fields.response_in, range, message.peer):set_generated()
         elseif message.peer then
             tree:add(fields.response_to, range, message.peer):set_generated()
-            local seconds = math.floor(message.latency)
-            local nanoseconds = math.floor((message.latency - seconds) * 1e9 + 0.5)
-            tree:add(fields.latency, range, NSTime.new(seconds, nanoseconds)):set_generated()
+            local latency = math.floor(message.latency * 1e9 + 0.5)
+            local nanoseconds = math.fmod(latency, 1e9) -- negative as the latency
+            local time = NSTime.new((latency - nanoseconds) / 1e9, nanoseconds)
+            tree:add(fields.latency, range, time):set_generated()
         end
     end
 

@@ -27,7 +27,7 @@ do
         local function size(given, packet, offset)
             local needed = size_of(given, packet, offset)
             if not packet.visited and needed > given:len() - offset then
-                conversations.start(stream, direction, packet)
+                conversations.start(stream, direction, packet, given, offset)
             end
             return needed
         end
@@ -37,7 +37,7 @@ do
             return given:len()
         end
         if not pinfo.visited and tvb:len() < 4 then
-            conversations.start(stream, direction, pinfo)
+            conversations.start(stream, direction, pinfo, tvb, 0)
         end
         dissect_tcp_pdus(tvb, tree, 4, size, message)
         info:fence()

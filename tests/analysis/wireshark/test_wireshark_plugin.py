@@ -362,6 +362,41 @@ def test_unknown_tagged_fields_are_not_shown(script: Path, tmp_path: Path) -> No
     assert SECRET.hex() in details(script, tmp_path, sent, "-o", "kafkad.show_secrets:TRUE")
 
 
+def response_frame(payload: bytes, seq: int) -> bytes:
+    """A packet from the broker to the client of `packet_bytes.frame`."""
+    sent = packet_bytes.frame(payload, seq=seq, src=9092, dst=40000)
+    return sent[:26] + sent[30:34] + sent[26:30] + sent[34:]
+
+
+def test_latency_of_a_response_behind_a_lost_one(script: Path, tmp_path: Path) -> None:
+    asked, answered = text(request(18, 0, b""), ">i"), text(struct.pack(">ihi", 7, 0, 0), ">i")
+    asked_later, answered_later = (each.replace(b"\0\7", b"\0\x08") for each in (asked, answered))
+    packets = [
+        packet_bytes.frame(asked),
+        response_frame(answered[:9], 7),  # its last 5 bytes are lost
+        packet_bytes.frame(asked_later, seq=1 + len(asked)),
+        response_frame(answered_later, 7 + len(answered)),
+    ]
+    path = tmp_path / "lost.pcap"
+    path.write_bytes(packet_bytes.pcap(packets, step=1000))
+    (response,) = (each for each in shown(pdml(script, path)) if each.ports[0] == 9092)
+    assert response.links == {"response_to": "3", "latency": "0.001000000"}
+
+
+def test_the_middle_of_a_message_is_not_one(script: Path, tmp_path: Path) -> None:
+    """A packet that was cut when it was captured ends the reassembly of a message."""
+    first, long = text(request(18, 0, b""), ">i"), text(request(3, 0, bytes(300)), ">i")
+    parts = [first, long[:40], long[40:240], long[240:], first]
+    path, seq, written = tmp_path / "cut.pcap", 1, packet_bytes.pcap_header()
+    for part in parts:
+        packet = packet_bytes.frame(part, seq=seq)
+        written += packet_bytes.pcap_record(packet[:100], length=len(packet))
+        seq += len(part)
+    path.write_bytes(written)
+    messages = shown(pdml(script, path))
+    assert [each.packet for each in messages if each.header] == [1, 5]
+
+
 def test_filters_for_all_apis(script: Path) -> None:
     capture = CAPTURES / "kafka-4-quotas.pcap.zst"
     exchanges = list(open_capture(capture).exchanges())
