@@ -29,7 +29,14 @@ do
         return steps, is_fixed and steps[1] or nil
     end
 
-    local function layout(lines, start, version, flexible)
+    local function append(list, values)
+        for _, field in pairs(values) do
+            list[#list + 1] = field
+        end
+    end
+
+    -- proto_fields: gets the fields of Wireshark that the struct may have.
+    local function layout(lines, start, version, flexible, proto_fields)
         local made = {flexible = flexible, tagged = {}}
         for index = start, #lines do
             local line = lines[index]
@@ -40,8 +47,13 @@ do
                     is_tagged = line.tag ~= nil, field = line.field, count = line.count,
                     common = fields.common[line.role],
                 }
+                append(proto_fields, {item.field, item.count, item.common})
                 if line[2] == "struct" then
-                    item.fields = layout(line, 5, version, flexible)
+                    item.fields = layout(line, 5, version, flexible, proto_fields)
+                elseif line[2] == "records" then
+                    append(proto_fields, fields.batch)
+                elseif line.role == "topic_id" then
+                    append(proto_fields, {fields.common.topic}) -- of known ids
                 end
                 if line.tag then
                     made.tagged[line.tag] = item
@@ -59,6 +71,16 @@ do
         return made
     end
 
+    -- Whether a filter, a column or the details need a field of a body.
+    function layouts.is_referenced(layout, tree)
+        for _, field in ipairs(layout.proto_fields) do
+            if tree:referenced(field) then
+                return true
+            end
+        end
+        return false
+    end
+
     -- The layout of a body; nil for an unknown API or version. direction: "request", "response".
     function layouts.of(key, direction, version)
         local api = apis[key]
@@ -69,7 +91,11 @@ do
         api.layouts = made
         if not made[direction][version] then
             local flexible = is_in(version, api.flexible)
-            local found = layout(api[direction], 1, version, flexible)
+            local proto_fields = {
+                fields.null, fields.tagged_fields, fields.unknown_tag, fields.record_batch,
+            }
+            local found = layout(api[direction], 1, version, flexible, proto_fields)
+            found.proto_fields = proto_fields
             found.header = (direction == "request" and 1 or 0) + (flexible and 1 or 0)
             local rule = api[direction .. "_header"]
             if rule and version >= rule[2] and version <= rule[3] then

@@ -113,8 +113,10 @@ do
         local read = message.direction == "request" and request_header or response_header
         local at, client_id = read(message, tree)
         message.client_id = message.client_id or client_id
-        if message.layout and (tree or message.layout.has_facts) then
-            return body(message, tree, at)
+        local layout = message.layout
+        if layout and (tree or layout.has_facts) then
+            local is_shown = tree and layouts.is_referenced(layout, tree)
+            return body(message, is_shown and tree or nil, at)
         elseif message.layout then
             return
         elseif message.key then
@@ -231,7 +233,6 @@ do
         }
         conversations.identify(stream, message, pinfo)
         message.item = tree:add(kafkad, tvb())
-        message.item:set_text("Kafka " .. (message.text or title(message)))
         local is_shown = tree:referenced(dissector())
         if message.text and not is_shown then
             return message.text
@@ -241,6 +242,7 @@ do
             message.layout = layouts.of(message.key, direction, version)
         end
         if is_shown then
+            message.item:set_text("Kafka " .. (message.text or title(message)))
             show_facts(message, message.item)
         end
         read(message, is_shown and message.item or nil)

@@ -415,6 +415,17 @@ def test_filters_for_all_apis(script: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    "condition", ["fetch.max_bytes", "batch.codec", "topic", "null", "api_key == 1", "error"]
+)
+def test_filters_without_details(script: Path, condition: str) -> None:
+    """Fields are only read where the filter needs them."""
+    capture, condition = CAPTURES / "kafka-4-quotas.pcap.zst", f"kafkad.{condition}"
+    with_details = tshark(script, capture, "-Y", condition, "-T", "fields", "-e", "frame.number")
+    lines = tshark(script, capture, "-Y", condition).splitlines()
+    assert [line.split()[0] for line in lines] == with_details.split() != []
+
+
 def test_the_page_shows_current_output(script: Path) -> None:
     page = (CAPTURES.parent / "docs" / "howto" / "wireshark.md").read_text()
     examples = re.findall(r"^    \$ (tshark .*)\n((?:    (?!\$).*\n)+)", page, re.MULTILINE)
