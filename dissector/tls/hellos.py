@@ -32,6 +32,8 @@ class ServerHello:
     """The server's choice."""
 
     random: bytes
+    session_id: bytes
+    """In TLS 1.3, the client's own (RFC 8446, section 4.1.3)."""
     version: int
     cipher: int
     compression: int
@@ -69,14 +71,15 @@ def server_hello(body: bytes) -> ServerHello:
     cursor = _Cursor(body)
     version = cursor.number(2)
     random = cursor.take(32)
-    cursor.block(1)
+    session_id = cursor.block(1)
     cipher, compression = cursor.number(2), cursor.number(1)
     extensions = _extensions(cursor)
     if _VERSIONS in extensions:
         version = _Cursor(extensions[_VERSIONS]).number(2)
     return ServerHello(
-        random, version, cipher, compression, _alpn(extensions), _ENCRYPT_THEN_MAC in extensions
-    )
+        random, session_id, version, cipher, compression, _alpn(extensions),
+        _ENCRYPT_THEN_MAC in extensions,
+    )  # fmt: skip
 
 
 def encrypted_extensions(body: bytes) -> EncryptedExtensions:

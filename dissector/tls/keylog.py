@@ -1,12 +1,14 @@
 """Secrets of TLS sessions in the format of key logs (RFC 9850, the NSS key log format).
 
 A line has a label, the client random that identifies the session, and the secret; the last two are
-hexadecimal. Lines of other forms are ignored. A log may grow.
+hexadecimal. Java agents log TLS 1.2 in another form: the session id of the ServerHello, and the
+master secret. Lines of other forms are ignored. A log may grow.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import chain
 
 _BOM = rb"^(?:\xef\xbb\xbf)?"
 """Begin of a line; editors on Windows put a byte order mark before the first one."""
@@ -14,8 +16,19 @@ _LINE = re.compile(
     _BOM + rb"([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{32}){2,3})[\s\0]*$", re.M
 )
 """The secret has 48 bytes, or those of a hash: 32 or 48. Secrets in a pcapng may end with NUL."""
-_ANY_LINE = re.compile(_BOM + rb"[A-Z][A-Z0-9_]* [0-9a-fA-F]+ [0-9a-fA-F]+[\s\0]*$", re.M)
+_SESSION_LINE = re.compile(
+    _BOM + rb"(RSA Session-ID:)((?:[0-9a-fA-F]{2}){1,32}) Master-Key:([0-9a-fA-F]{96})[\s\0]*$",
+    re.M,
+)
+"""A line of the Java agent extract-tls-secrets. Wireshark reads it, too."""
+_ANY_LINE = re.compile(
+    _BOM
+    + rb"(?:[A-Z][A-Z0-9_]* |RSA Session-ID:)[0-9a-fA-F]+ (?:Master-Key:)?[0-9a-fA-F]+[\s\0]*$",
+    re.M,
+)
 """Also with a label that is not used for decryption."""
+SESSION_ID = "RSA Session-ID:"
+"""Label of secrets by session id."""
 
 
 def may_be_key_log(text: bytes) -> bool:
@@ -27,7 +40,7 @@ def may_be_key_log(text: bytes) -> bool:
 
 
 class KeyLog:
-    """Secrets by label and client random."""
+    """Secrets by label, and client random or session id."""
 
     def __init__(self, text: bytes = b"", *, grows: bool = False) -> None:
         """`grows`: the log may grow, so it counts as given even while it is empty."""
@@ -42,15 +55,16 @@ class KeyLog:
 
     def add(self, text: bytes) -> None:
         """Add lines. If the last one is incomplete, add it again when it is complete."""
-        for line in _LINE.finditer(text):
-            label, random, secret = line.groups()
-            key = label + bytes.fromhex(random.decode("ascii"))
+        for line in chain(_LINE.finditer(text), _SESSION_LINE.finditer(text)):
+            label, identity, secret = line.groups()
+            key = label + bytes.fromhex(identity.decode("ascii"))
             self._secrets[key] = bytes.fromhex(secret.decode("ascii"))
 
-    def find(self, label: str, random: bytes, size: int) -> bytes | None:
-        """The secret of `size` bytes with this label, of the session with client random `random`.
+    def find(self, label: str, identity: bytes, size: int) -> bytes | None:
+        """The secret of `size` bytes with this label, of the session with client random `identity`;
+        its session id if the label is `SESSION_ID`.
 
         An incomplete line may have a secret with fewer bytes.
         """
-        secret = self._secrets.get(label.encode("ascii") + random, b"")
+        secret = self._secrets.get(label.encode("ascii") + identity, b"")
         return secret if len(secret) == size else None

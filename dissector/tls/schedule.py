@@ -12,7 +12,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from dissector.tls.hellos import ServerHello
-from dissector.tls.keylog import KeyLog
+from dissector.tls.keylog import SESSION_ID, KeyLog
 from dissector.tls.suites import Suite
 
 if TYPE_CHECKING:
@@ -70,7 +70,9 @@ class Schedule:
     def _opener_1_2(self, is_client: bool) -> Opener | None:
         from dissector.tls import protection
 
-        master = self._keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES)
+        master = self._keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES) or self._keys.find(
+            SESSION_ID, self._chosen.session_id, MASTER_BYTES
+        )
         if self._openers is None and master is not None:
             self._openers = protection.openers_1_2(
                 master, self._random, self._chosen.random, self._suite,

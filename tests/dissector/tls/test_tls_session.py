@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from dissector.tls import HOLE, KeyLog, TlsSession
+from dissector.tls.keylog import may_be_key_log
 from dissector.tls.record_layer import RecordReader
 from dissector.tls.suites import NAMES
 from tests.dissector.tls.tls_made import (
@@ -156,6 +157,18 @@ def test_resumption(folder, version):
     second = talk(folder, both, MESSAGES[:4], session=first.session)
     assert sum(len(data) for _, data in second.wire) < sum(len(data) for _, data in first.wire)
     assert_all_said(second)
+
+
+def test_secrets_by_session_id(folder):
+    """The form in which extract-tls-secrets 4.0.0 logs TLS 1.2 in a broker."""
+    both = contexts(folder, "TLSv1_2")
+    both[1].options |= ssl.OP_NO_TICKET
+    made = talk(folder, both, MESSAGES[:4])
+    assert made.session is not None
+    session_id, secret = made.session.id.hex().upper(), made.keys.split()[-1].decode().upper()
+    made.keys = f"RSA Session-ID:{session_id} Master-Key:{secret}\n".encode()
+    assert may_be_key_log(made.keys)
+    assert_all_said(made)
 
 
 def test_hello_retry_request(folder):
