@@ -20,8 +20,11 @@ UNDECRYPTED: Final = {
     "tls_wrong_keys": "the secrets in the key log do not fit",
     "tls_no_handshake": "their handshakes are not in the capture",
     "tls_alert": "their handshakes failed",
+    "tls_closed": "their handshakes failed",
 }
 """Why connections are encrypted although there is a key log, by the kind of their problems."""
+FAILED_HANDSHAKE: Final = ("tls_alert", "tls_closed")
+"""Kinds of problems of a failed handshake, which are found also without a key log."""
 NO_KEY_LOG: Final = "it is TLS, and no key log decrypts it"
 """Detail of the problem `tls_no_keys` without a key log."""
 

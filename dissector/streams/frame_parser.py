@@ -41,6 +41,7 @@ from dissector.streams.table import (
     UNDECIDED,
     Bools,
 )
+from dissector.tls.alerts import ALERT_RECORD, clear_alert
 
 FIRST_CHECK = 64
 """Bytes of an incomplete message at which its body is first checked; then each time that it has
@@ -138,12 +139,30 @@ class FrameParser:
         self._states.advance(stream[np.array(resumed, np.int64)], FOUND)
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
         for each in broken[ended[broken] == BAD].tolist():
+            if self._skip_alert(int(index[each])):
+                continue
             self._block_problems.add(
                 "frames", "bad_size", "four bytes cannot be the size of a frame",
                 int(stream[each]), int(streams.boundary[stream[each]]), 4,
             )  # fmt: skip
         self._lose_boundary(stream[broken])
         return index[np.union1d(broken, np.array(resumed, np.int64))]
+
+    def _skip_alert(self, index: int) -> bool:
+        """Report a TLS alert at the start of a broker's stream, and move the boundary behind it: a
+        client without TLS has connected to a listener that requires it."""
+        chains, stream = self._chains, int(self._stream[index])
+        if self._streams.boundary[stream] or self._table.client[stream >> 1] == stream & 1:
+            return False
+        begin = int(chains.address[chains.first[index]])
+        size = min(ALERT_RECORD, int(chains.end[index]) - begin)
+        name = clear_alert(chains.space.bytes(begin, size))
+        if name is None:
+            return False
+        detail = f"TLS failed: alert {name} to a client without TLS"
+        self._block_problems.add("tls", "tls_alert", detail, stream, 0, size)
+        self._streams.boundary[stream] = size
+        return True
 
     def _report_long(self, index: int, at: int, place: int) -> None:
         """Report that a message begins at a place inside the message at `at`."""

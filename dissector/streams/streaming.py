@@ -105,7 +105,9 @@ class Streams:
         self._reassembler = Reassembler(self.connections, self.states, self._set.states)
         self.declared = DeclaredConnections(self.connections, self.states, self._set.states)
         self._framer = Framer(self._set)
-        self._tls_streams = TlsStreams(decrypted, keys or KeyLog(), memory // STREAM_SHARE // 2)
+        self._tls_streams = TlsStreams(
+            decrypted, self.states, keys or KeyLog(), memory // STREAM_SHARE // 2
+        )
         self._named_ports = NamedPorts(self.connections, named, refusal)
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""

@@ -18,6 +18,7 @@ import numpy as np
 
 from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
+from dissector.streams import sequence
 from dissector.streams.block_problems import BlockProblems
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Framer
@@ -28,10 +29,12 @@ from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     FIRST_TIME,
     KAFKA,
+    NEVER,
     NEW,
     OPEN,
     SEARCHING,
     UNDECIDED,
+    StreamTable,
     streams_at,
 )
 from dissector.tls import HOLE, KeyLog, Plaintext, TlsFacts
@@ -43,11 +46,14 @@ if TYPE_CHECKING:
 class TlsStreams:
     """All TLS connections of a capture."""
 
-    def __init__(self, stream_set: StreamSet, keys: KeyLog, budget: int) -> None:
-        """`keys` may grow. `budget`: limit of `size`."""
+    def __init__(
+        self, stream_set: StreamSet, encrypted: StreamTable, keys: KeyLog, budget: int
+    ) -> None:
+        """`encrypted`: the streams to decrypt. `keys` may grow. `budget`: limit of `size`."""
         self.facts: dict[int, TlsFacts] = {}
         """Facts of the handshakes, by connection."""
         self._set = stream_set
+        self._encrypted = encrypted
         self._table = stream_set.table
         self._streams = stream_set.streams
         self._framer = Framer(stream_set)
@@ -141,7 +147,9 @@ class TlsStreams:
         self._keep_to_budget()
         for row, session in list(self._sessions.items()):
             is_last = last or row in ended
-            records += [(2 * row + plain.end, plain) for plain in session.read(last=is_last)]
+            is_closed = is_last and self._is_closed(row)
+            plains = session.read(last=is_last, is_closed=is_closed)
+            records += [(2 * row + plain.end, plain) for plain in plains]
             if session.client is not None:
                 self._table.client[row] = session.client
             problems += self._problems(row, session)
@@ -167,6 +175,17 @@ class TlsStreams:
         rows = np.array(list(self._sessions), np.int64)
         is_over = (table.closed[rows] != OPEN) | table.replaced[rows]
         return {*rows[is_over & (table.last_time[rows] < now - GRACE)].tolist()}
+
+    def _is_closed(self, row: int) -> bool:
+        """Whether a connection was closed, and no byte of it is missing in the capture."""
+        table, stream = self._table, streams_at(np.array([row]))
+        ack, end = self._encrypted.receiver_ack[stream], self._encrypted.next_position[stream]
+        origin = (table.isn[row] + 1).astype(np.uint32)
+        acknowledged = sequence.positions(ack.astype(np.uint32), origin, end)
+        is_whole = (table.packets[row] > 0) & (table.isn[row] != NEVER)
+        is_whole &= (table.lost[row] == 0) & (table.cut[row] == 0)
+        is_whole &= (ack == NEVER) | (acknowledged <= end + 1)  # a FIN has a sequence number too
+        return bool(table.closed[row] != OPEN and is_whole.all())
 
     def _close(self, row: int) -> None:
         """End the decryption of this connection."""

@@ -31,6 +31,16 @@ _NAMES = {
 }
 
 
+ALERT_RECORD = 7
+"""Bytes of an unencrypted alert with the header of its record."""
+
+
+def clear_alert(record: bytes) -> str | None:
+    """The name of the fatal alert that this unencrypted record contains; None if it is another."""
+    is_alert = len(record) == ALERT_RECORD and record[:2] == b"\x15\3" and record[3:6] == b"\0\2\2"
+    return alert_name(record[6]) if is_alert else None
+
+
 def alert_name(number: int) -> str:
     """The name of an alert, or its number."""
     return _NAMES.get(number, str(number))

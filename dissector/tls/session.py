@@ -3,7 +3,8 @@
 Each end goes through epochs: unencrypted; in TLS 1.3 under its handshake secret, up to Finished;
 then under a traffic secret, and a new one after each KeyUpdate. TLS 1.2 has one epoch after
 ChangeCipherSpec. Bytes of an end are buffered until their dependencies are present: the client's
-records need the ServerHello, the server's the ClientHello, both need the key log.
+records need the ServerHello, the server's the ClientHello, both need the key log. Without a key
+log, the handshake is followed, to report whether it failed.
 
 A TLS 1.3 client may send data before its handshake (early data, 0-RTT; RFC 8446, section 4.2.10),
 under a separate secret, up to its EndOfEarlyData. It is buffered until the server's
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING
 
 from dissector.arrays import mutable
 from dissector.errors import DecodeError
+from dissector.problems import FAILED_HANDSHAKE
 from dissector.tls.alerts import alert_name
 from dissector.tls.certificates import subject
 from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem
@@ -70,6 +72,10 @@ VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS
 _CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
 _FATAL = 2
+_PADDED_ALERT = 35
+"""Size of an encrypted alert of Java, which adds 16 bytes of padding."""
+_ALERT_BODIES = (11, 19, _PADDED_ALERT)
+"""Sizes of encrypted alerts in TLS 1.3. The first one has the short tag of CCM_8."""
 _EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 that end an epoch; epoch 2 stands for all later ones."""
 
@@ -89,6 +95,10 @@ class _Side:
     reader: RecordReader = field(default_factory=RecordReader)
     messages: bytearray = field(default_factory=bytearray)
     """An incomplete handshake message."""
+    clear_until: int = 0
+    """Position behind its last unencrypted record."""
+    has_lost: bool = False
+    """Whether bytes before an unencrypted record are missing."""
     epoch: int = 0
     """0 is unencrypted; in TLS 1.3, 1 is the handshake."""
     opener: Opener | None = None
@@ -106,6 +116,8 @@ class _Side:
     is_ending: bool = False
     """Whether its last record ended an epoch, and the key log lacks the secret of the next one."""
     is_given_up: bool = False
+    protected_since: Arrival | None = None
+    """Arrival of its first encrypted record, in a handshake without keys."""
     passes_early: bool = False
     """Whether it may begin with early data that must be skipped."""
     passed_early: bool = False
@@ -131,6 +143,7 @@ class TlsSession:
         self._chosen: ServerHello | None = None
         self._schedule: Schedule | None = None
         self._has_failed = False
+        self._is_closing = False  # whether the client sent an alert behind its handshake
         self._reads_early: bool | None = None  # whether the server does; None if unknown
         self._time = 0  # of a problem that is reported now
 
@@ -144,8 +157,12 @@ class TlsSession:
         if not self.is_over and not side.is_given_up:
             side.reader.feed(at, data, arrival)
 
-    def read(self, *, last: bool = False) -> list[Plaintext]:
-        """Decrypt all that is possible now. `last`: no further bytes come."""
+    def read(self, *, last: bool = False, is_closed: bool = False) -> list[Plaintext]:
+        """Decrypt all that is possible now.
+
+        `last`: no further bytes come. `is_closed`: because the connection was closed, and no byte
+        of it is missing.
+        """
         plaintext: list[Plaintext] = []
         moved = True
         while moved and not self.is_over:
@@ -157,6 +174,8 @@ class TlsSession:
                     moved = True
         waiting = self.waiting
         if not self.is_over and (last or waiting > WAITING_LIMIT):
+            if is_closed:
+                self._report_incomplete_handshake()
             self._end_waiting(waiting)
         return plaintext
 
@@ -211,12 +230,11 @@ class TlsSession:
         if side.epoch == 0 and side.opener is None:
             if is_client and self._chosen is None and record.content != HANDSHAKE:
                 return False
-            if not self._is_protected(side, record):
+            if side.protected_since is None and not self._is_protected(side, record):
                 self._read_clear(side, record)
                 return True
             if not self._keys.is_given:
-                self.is_over = True
-                return True
+                return self._follow(side, record)
             if not self._begin(side):
                 return False
             if record.content == CHANGE_CIPHER_SPEC:
@@ -226,6 +244,58 @@ class TlsSession:
             return False
         self._open(side, record, plaintext)
         return True
+
+    def _follow(self, side: _Side, record: TlsRecord) -> bool:
+        """Follow an encrypted handshake without keys; False if the record must stay buffered.
+
+        In TLS 1.2 an alert about the client's part is unencrypted until the server's part ends. TLS
+        1.3 encrypts alerts, but their size shows them. If a server rejects the client's
+        certificate, its alert is the first record that it sends after the client's part.
+        """
+        client_since = self._sides[1 - side.end].protected_since
+        if not self._is_1_3:
+            side.protected_since = record.arrival
+            self.is_over = client_since is not None
+        elif side.end == self.client:
+            self._follow_client(side, record)
+        elif client_since is None:
+            return False
+        elif record.arrival > client_since:
+            if _may_be_alert(record) and not self._is_closing:
+                self._report_encrypted_alert(side, record)
+            self.is_over = True
+        side.reader.accept(record)
+        return True
+
+    def _follow_client(self, side: _Side, record: TlsRecord) -> None:
+        """Follow an encrypted record of the client in TLS 1.3."""
+        if side.protected_since is not None:
+            # With padding, the alert before a close has the size of a short request.
+            self._is_closing |= _may_be_alert(record) and len(record.body) < _PADDED_ALERT
+            return
+        side.protected_since = record.arrival
+        if _may_be_alert(record):
+            self._report_encrypted_alert(side, record)
+            self.is_over = True
+
+    def _report_encrypted_alert(self, side: _Side, record: TlsRecord) -> None:
+        self._add_problem("tls_alert", "TLS failed: an encrypted alert", side, record.at)
+
+    def _report_incomplete_handshake(self) -> None:
+        """Report that a closed connection lacks a message of the handshake."""
+        if self._hello is None or self.client is None or self._has_failed:
+            return
+        client, server = self._sides[self.client], self._sides[1 - self.client]
+        if self._chosen is None:
+            missing, side, is_missing = "ServerHello", server, not server.reader.latest
+        else:
+            missing, side = "client's Finished", client
+            is_missing = not (client.epoch or client.protected_since or client.reader.size)
+        if is_missing:
+            self._time = max(client.reader.latest, server.reader.latest)
+            detail = f"TLS failed: the connection ended before the {missing}"
+            self._add_problem("tls_closed", detail, side, side.reader.at)
+            self._has_failed = True
 
     def _finds_client(self, side: _Side, record: TlsRecord) -> bool:
         """Whether this end is the client; a server's first records wait for the client's."""
@@ -255,7 +325,9 @@ class TlsSession:
         return record.content == CHANGE_CIPHER_SPEC or (was_lost and record.content == HANDSHAKE)
 
     def _read_clear(self, side: _Side, record: TlsRecord) -> None:
-        was_lost = side.reader.lost_at is not None
+        was_lost = record.at != side.clear_until
+        side.has_lost |= was_lost
+        side.clear_until = record.at + HEADER + len(record.body)
         side.reader.accept(record)
         if record.content == HANDSHAKE:
             if was_lost:
@@ -429,7 +501,11 @@ class TlsSession:
                     break
         except DecodeError as error:
             side.messages.clear()
-            if side.epoch == 0 and self._chosen is None:  # later messages are not needed
+            if side.epoch or self._chosen is not None:
+                return  # later messages are not needed
+            if side.has_lost:  # what follows a lost hello may be encrypted
+                self._stop_without_hello(side)
+            else:
                 self._stop("tls_malformed", error.detail, side)
 
     def _read_message(self, side: _Side, kind: int, body: bytes) -> None:
@@ -467,7 +543,6 @@ class TlsSession:
         self.facts.cipher = name_of(hello.cipher)
         self.facts.alpn = hello.alpn
         if not self._keys.is_given:
-            self.is_over = hello.version >= TLS_1_3  # otherwise, certificate and alerts are clear
             return
         parts = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
@@ -498,8 +573,14 @@ class TlsSession:
     def _add_problem(
         self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
     ) -> None:
-        if self._keys.is_given or kind == "tls_alert":
+        if self._keys.is_given or kind in FAILED_HANDSHAKE:
             self.problems.append(TlsProblem(kind, detail, side.end, offset, size, self._time))
+
+
+def _may_be_alert(record: TlsRecord) -> bool:
+    """Whether an encrypted record of TLS 1.3 has the size of an alert: two bytes, and behind them
+    the content type and the tag."""
+    return record.content == APPLICATION_DATA and len(record.body) in _ALERT_BODIES
 
 
 def _begins_with(record: TlsRecord | None, kind: int) -> bool:

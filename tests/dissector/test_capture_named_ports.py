@@ -18,6 +18,7 @@ BROKER = ipv4("10.0.0.9")
 PORT = 8080
 HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(194)
 """The beginning of a TLS record with a ClientHello."""
+SERVER_HELLO = bytes.fromhex("160303007a020000760303")
 
 
 def tables(path: Path, packets: list[Any], **options: Any) -> dict[str, list[dict[str, Any]]]:
@@ -43,7 +44,7 @@ def heartbeat(group: bytes) -> bytes:
 
 CASES = {
     "HTTP": (b"GET / HTTP/1.1\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n", "47 45 54 20 ('GET ')"),
-    "TLS": (HELLO, b"", "it is TLS, and no key log decrypts it"),
+    "TLS": (HELLO, SERVER_HELLO, "it is TLS, and no key log decrypts it"),
     "zeros": (bytes(400), bytes(400), "00 00 00 00"),
     "noise": (b"\xfa\xce" * 200, b"\x9e\x11" * 100, "fa ce fa ce"),
     "little": (b"\0", b"", "the client sent 3 bytes"),

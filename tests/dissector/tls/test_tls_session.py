@@ -441,26 +441,55 @@ def failed(folder: Path, both: Contexts) -> Dialogue:
 
 @pytest.mark.parametrize("order", [(CLIENT, SERVER), (SERVER, CLIENT)])
 @pytest.mark.parametrize(
-    ("versions", "alert", "is_clear"),
+    ("versions", "alert"),
     [
-        (("TLSv1_2", "TLSv1_3"), "protocol_version", True),
-        (("TLSv1_2", "TLSv1_2"), "unknown_ca", True),
-        (("TLSv1_3", "TLSv1_3"), "unknown_ca", False),
+        (("TLSv1_2", "TLSv1_3"), "protocol_version"),
+        (("TLSv1_2", "TLSv1_2"), "unknown_ca"),
+        (("TLSv1_3", "TLSv1_3"), "unknown_ca"),
     ],
 )
-def test_a_failed_handshake_is_a_problem_with_its_alert(folder, versions, alert, is_clear, order):
+def test_a_failed_handshake_is_a_problem_with_its_alert(folder, versions, alert, order):
     client, server = (contexts(folder, version)[end] for end, version in enumerate(versions))
     client.verify_mode = ssl.CERT_REQUIRED
     made = failed(folder, (client, server))
     parts = sorted(placed(made.wire), key=lambda part: part[0] == CLIENT)  # of one block
     parts = [(order[end], at, data) for end, at, data in parts]
-    for keys, is_reported in ((made.keys, True), (b"", is_clear)):
+    for keys in (made.keys, b""):
         session = TlsSession(KeyLog(keys))
         for end, at, data in parts:
             session.feed(end, at, data, (0, 0, 0))
-        session.read(last=True)
+        session.read(last=True, is_closed=True)
         details = [(problem.kind, problem.detail) for problem in session.problems]
-        assert details == [("tls_alert", f"TLS failed: alert {alert}")] * is_reported
+        assert details == [("tls_alert", f"TLS failed: alert {alert}")]
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_handshake_without_keys_did_not_fail(folder, version, count):
+    """Whether requests follow, or the client closes."""
+    wire = talk(folder, contexts(folder, version), MESSAGES[2:4] * count).wire
+    close = (CLIENT, b"\x17\3\3\0\x13" + bytes(19)) if version == "TLSv1_3" else wire[-1]
+    session = TlsSession(KeyLog())
+    for number, (end, at, data) in enumerate(placed([*wire, close, (SERVER, close[1])])):
+        session.feed(end, at, data, (number, 0, number))
+        session.read()
+    session.read(last=True, is_closed=True)
+    assert session.problems == []
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("is_closed", [False, True])
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_a_connection_that_is_closed_during_the_handshake(folder, version, is_closed, has_keys):
+    made = talk(folder, contexts(folder, version), [])
+    for count, missing, sender in ((1, "ServerHello", SERVER), (2, "client's Finished", CLIENT)):
+        session = TlsSession(KeyLog(made.keys if has_keys else b""))
+        for end, at, data in placed(made.wire[:count]):
+            session.feed(end, at, data, (0, 0, 0))
+        session.read(last=True, is_closed=is_closed)
+        problems = [(each.kind, each.detail, each.end) for each in session.problems]
+        detail = f"TLS failed: the connection ended before the {missing}"
+        assert problems == [("tls_closed", detail, sender)] * is_closed
 
 
 def test_traffic_secrets_that_are_logged_after_those_of_the_handshake(folder):
@@ -544,6 +573,18 @@ def test_the_problem_names_the_hello_that_a_capture_of_one_end_lacks(made, end, 
     (trouble,) = decrypted(parts, KeyLog(made.keys))[0].problems
     assert trouble.kind == "tls_no_handshake"
     assert trouble.detail == f"not decrypted: its {missing} is not in the capture"
+
+
+def test_the_problem_names_a_lost_server_hello(folder):
+    """The server's next record is its encrypted Finished, which is no handshake message."""
+    both = contexts(folder, "TLSv1_2")
+    for _ in range(8):  # random bytes may have the size of a message
+        made = talk(folder, both, MESSAGES[:4])
+        parts = placed(made.wire)
+        lost = next(part for part in parts if part[0] == SERVER)
+        session, _ = decrypted([part for part in parts if part is not lost], KeyLog(made.keys))
+        details = {each.detail for each in session.problems}
+        assert details == {"not decrypted: its ServerHello is not in the capture"}
 
 
 @pytest.mark.parametrize("version", ["TLSv1", "TLSv1_1"])
