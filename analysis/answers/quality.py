@@ -28,7 +28,7 @@ from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.answers.unanswered import unanswered_requests
 from analysis.columns import Column, resolved
 from analysis.sql.expressions import literal, literals
-from dissector.problems import NO_KEY_LOG, UNDECRYPTED
+from dissector.problems import FAILED_HANDSHAKE, NO_KEY_LOG, UNDECRYPTED
 
 _COLUMNS: Final = (
     Column("flaw", "string", "kind of flaw"),
@@ -97,7 +97,7 @@ _NOT_DECRYPTED: Final = f"""coalesce(
   (select case kind {_REASONS} else arg_min(detail, nth) end
    from problems where kind in {_KINDS} and not ends_with(detail, {literal(NO_KEY_LOG)})
    group by kind
-   having kind != 'tls_alert' or 2 * count(*) > (
+   having kind not in {literals(FAILED_HANDSHAKE)} or 2 * count(*) > (
      select count(*) from connections where protocol = 'tls')
    order by count(*) desc, min(nth) limit 1),
   'a key log decrypts them')"""

@@ -28,7 +28,7 @@ from analysis.kafka.errors import error_name
 from analysis.names.addresses import endpoint
 from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
-from dissector.problems import FILE_KINDS, UNDECRYPTED, UNREADABLE
+from dissector.problems import FAILED_HANDSHAKE, FILE_KINDS, UNDECRYPTED, UNREADABLE
 
 Row: TypeAlias = Mapping[str, Any]
 Cells: TypeAlias = tuple[Column, Callable[[Row], Text]]
@@ -57,20 +57,21 @@ def screen(
     totals = summary.totals()
     files = list(_files(summary))
     failed = summary.failed_connections()
+    handshakes = list(_failed_handshakes(summary))
     unread = [*files, *_coverage(summary, totals, _attempts(failed), has_keylog=has_keylog)]
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, packets)
     if note:
         yield Text(printable(note), "bold")
     if summary.exchanges:
-        wrong = [*_failed(failed, totals), *_wrong(summary, totals, command)]
+        wrong = [*_failed(failed, totals), *handshakes, *_wrong(summary, totals, command)]
         wrong = wrong or [_good(totals, is_whole=not files)]
         yield from _section("What is wrong", _led([*unread, *wrong], command("diagnose")))
         yield from _section("Part of normal operation", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     elif not note:
-        causes = _led(_failed(failed, totals), command("diagnose"))
+        causes = _led([*_failed(failed, totals), *handshakes], command("diagnose"))
         yield from _nothing(totals, [*unread, *causes])
     yield from _section("What could not be read", _unread(summary, command))
 
@@ -163,7 +164,8 @@ def _coverage(
 def _why_encrypted(summary: Summary, hidden: int, *, has_keylog: bool) -> str:
     """The most frequent reason why these connections are not decrypted, or what to do."""
     for row in summary.problems():
-        is_reason = 2 * row["count"] > hidden if row["kind"] == "tls_alert" else has_keylog
+        is_failure = row["kind"] in FAILED_HANDSHAKE
+        is_reason = 2 * row["count"] > hidden if is_failure else has_keylog
         if is_reason and row["kind"] in UNDECRYPTED:
             return UNDECRYPTED[row["kind"]]
     return UNDECRYPTED["tls_no_keys"] if has_keylog else "use --keylog FILE"
@@ -175,6 +177,14 @@ def _are(count: int) -> str:
 
 def _attempts(failed: Sequence[Row]) -> int:
     return sum(row["refused"] + row["without_reply"] for row in failed)
+
+
+def _failed_handshakes(summary: Summary) -> Iterator[RenderableType]:
+    """Reasons of failed TLS handshakes."""
+    if rows := summary.failed_handshakes():
+        yield _finding(counted(sum(row["count"] for row in rows), "TLS handshake"), "failed")
+        reason = (Column("reason"), lambda row: _text(row["reason"]))
+        yield from map(_indented, _listed(rows, _number_column("count", "count"), reason))
 
 
 def _failed(failed: Sequence[Row], totals: Totals) -> Iterator[RenderableType]:

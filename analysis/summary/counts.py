@@ -28,6 +28,7 @@ from analysis.kafka.normal import (
 )
 from analysis.summary.results import ApiUse, Client, End, Totals
 from analysis.summary.tally import Tally, known, ones, with_count, with_span, zeros
+from dissector.problems import FAILED_HANDSHAKE
 from dissector.protocol import registry
 
 _GROUP_BARRIERS: Final = frozenset(api.name for api in registry.all_apis() if api.is_group_barrier)
@@ -67,6 +68,7 @@ class Summary:
             ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
         )
         self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
+        self._failed_handshakes = Tally(("reason",), count="sum")
         self._protocols = Tally(
             ("protocol",), count="sum", first="min", last="max", packets="sum", bytes="sum",
             lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
@@ -237,6 +239,10 @@ class Summary:
         failed = [row for row in rows if row["refused"] + row["without_reply"]]
         return sorted(failed, key=lambda row: -(row["refused"] + row["without_reply"]))
 
+    def failed_handshakes(self) -> list[dict[str, Any]]:
+        """reason and count of failed TLS handshakes; the most frequent first."""
+        return sorted(self._failed_handshakes.rows(), key=lambda row: -row["count"])
+
     def totals(self) -> Totals:
         """Totals of all connections."""
         table = self._protocols.total
@@ -367,6 +373,12 @@ class Summary:
 
     def _read_problems(self, rows: pa.Table) -> None:
         self._problems.add(rows.select(["stage", "kind", "count", "bytes", "detail"]))
+        failed = rows.filter(pc.is_in(rows["kind"], pa.array(FAILED_HANDSHAKE)))
+        if len(failed):
+            reason = pc.replace_substring_regex(
+                failed["detail"], r"^TLS failed: | \(sent by .*", ""
+            )
+            self._failed_handshakes.add(failed.select(["count"]).append_column("reason", reason))
 
     def _add_latencies(self, rows: pa.Table) -> None:
         answered = rows.filter(rows["latency_ms"].is_valid())

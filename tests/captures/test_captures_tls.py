@@ -16,9 +16,11 @@ from dissector import CaptureError, DissectorError
 from dissector.capture import open_capture
 from dissector.frame_reader import FrameReader
 from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 from tests.captures.recorded import CAPTURES
 from tests.robustness.robustness_damage import recording
 from tests.tshark import needs_tshark, tshark
+from tools.record.kafka.truth import read as truth
 
 CAPTURE, KEYS = CAPTURES / "kafka-4-tls.pcap.zst", CAPTURES / "kafka-4-tls.keys.log"
 CARRIED = CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
@@ -84,6 +86,32 @@ def test_columns_of_handshakes_without_keys() -> None:
     assert Counter(row["tls_version"] for row in rows) == {None: 3, "1.3": 4, "1.2": 12}
     assert {row["protocol"] for row in rows if row["tls_version"]} == {"tls"}
     assert {row["protocol"] for row in keyed} == {"kafka"}
+
+
+FAILURES = {
+    "no client certificate": "an encrypted alert (sent by {broker})",
+    "no client certificate, TLS 1.2": "alert bad_certificate (sent by {broker})",
+    "expired certificate": "alert certificate_expired (sent by {client})",
+    "expired certificate, TLS 1.2": "alert certificate_expired (sent by {client})",
+    "unknown authority, no alert": "the connection ended before the client's Finished "
+    "(sent by {client})",
+    "no common version": "alert protocol_version (sent by {broker})",
+    "client without TLS": "alert internal_error to a client without TLS (sent by {broker})",
+    "broker without TLS": "the connection ended before the ServerHello (sent by {broker})",
+}
+"""The problem of each case of python/handshakes.py, without keys."""
+
+
+@pytest.mark.parametrize("block_bytes", [40, 1 << 20])
+def test_failed_handshakes_are_those_of_the_client(block_bytes: int) -> None:
+    cases = [row for row in truth("kafka-4-handshakes") if row.get("event") == "handshake"]
+    expected = Counter(f"TLS failed: {FAILURES[row['case']].format(**row)}" for row in cases)
+    source = open_packets([CAPTURES / "kafka-4-handshakes.pcap.zst"], block_bytes=block_bytes)
+    problems = Pipeline(source, []).tables(["problems"])["problems"]
+    details = Counter(problems["detail"].to_pylist())
+    # The Java client, which fails with an encrypted alert, has no case.
+    assert len(details - expected) == 1
+    assert not expected - details
 
 
 def test_wrong_keys_are_one_problem_for_each_connection(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from tools.record.kafka.truth import read
 
 FIRES = {
     "failed_connections": "kafka-4-unbalanced",
+    "failed_handshakes": "kafka-4-handshakes",
     "throttling": "kafka-4-quotas",
     "network_time": "kafka-4-net-delay",
     "retransmissions": "kafka-4-net-loss",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -132,13 +133,14 @@ def kafka_3_logins() -> None:
         cluster.start(2)
 
 
-def authority(work: Path) -> tuple[Path, Path]:
+def authority(work: Path, name: str = "broker", *options: str) -> tuple[Path, Path]:
     """A key store for the broker, and the certificate of it, for 127.0.0.1."""
     artifacts.require("keytool")
-    store, certificate = work / "broker.p12", work / "broker.pem"
+    store, certificate = work / f"{name}.p12", work / f"{name}.pem"
     keytool = ["keytool", "-keystore", str(store), "-storepass", "made-up", "-alias", "broker"]
     made = ["-genkeypair", "-keyalg", "RSA", "-dname", "CN=127.0.0.1", "-ext", "san=ip:127.0.0.1"]
-    subprocess.run([*keytool, *made, "-validity", "3650"], check=True, capture_output=True)
+    given = options or ("-validity", "3650")
+    subprocess.run([*keytool, *made, *given], check=True, capture_output=True)
     shown = ["-exportcert", "-rfc", "-file", str(certificate)]
     subprocess.run([*keytool, *shown], check=True, capture_output=True)
     return store, certificate
@@ -171,3 +173,53 @@ def kafka_4_tls() -> None:
         with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL") as cluster:
             given = [cluster.bootstrap, "safe", str(certificate), str(keys)]
             clients.python(recording, "tls", *given)
+
+
+@scenario
+def kafka_4_handshakes() -> None:
+    """TLS handshakes that fail, each for another reason, at four listeners of one broker."""
+    broker = artifacts.broker(KAFKA_4)
+    about = (
+        "TLS handshakes that fail, without keys: an expired certificate, no client certificate, no "
+        "common version, TLS on one side only"
+    )
+    with Recording("kafka-4-handshakes", about) as recording:
+        stores = {
+            "broker": authority(recording.work),
+            "expired": authority(
+                recording.work, "expired", "-startdate", "-2y", "-validity", "365"
+            ),
+        }
+        listeners = {"CLIENTS": 9092, "EXPIRED": 9093, "OLDER": 9094, "PLAIN": 9095}
+        named = ",".join(f"{name}://127.0.0.1:{port}" for name, port in listeners.items())
+        settings = {
+            "listeners": f"{named},CONTROLLERS://127.0.0.1:19092",
+            "advertised.listeners": named,
+            "listener.security.protocol.map": "CLIENTS:SSL,EXPIRED:SSL,OLDER:SSL,PLAIN:PLAINTEXT,"
+            "CONTROLLERS:PLAINTEXT",
+            "listener.name.clients.ssl.client.auth": "required",
+            "listener.name.older.ssl.enabled.protocols": "TLSv1.2",
+        }
+        for name, kind in (("clients", "broker"), ("expired", "expired"), ("older", "broker")):
+            store, certificate = stores[kind]
+            settings |= {
+                f"listener.name.{name}.ssl.{key}": value
+                for key, value in {
+                    "keystore.location": str(store),
+                    "keystore.password": "made-up",
+                    "keystore.type": "PKCS12",
+                    "truststore.location": str(certificate),
+                    "truststore.type": "PEM",
+                }.items()
+            }
+        with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL"):
+            trusted = [str(certificate) for _, certificate in stores.values()]
+            output = clients.python(recording, "handshakes", *trusted)
+            for line in output.splitlines():
+                recording.note("handshake", **json.loads(line))
+            secured = [
+                "security.protocol=SSL", "ssl.truststore.type=PEM",
+                f"ssl.truststore.location={trusted[0]}", "max.block.ms=900",
+            ]  # fmt: skip
+            given = ["127.0.0.1:9093", "safe", "1", "40", *secured]
+            clients.java(recording, broker, "Produce", *given)

@@ -1,0 +1,181 @@
+"""TLS handshakes that fail: certificates, versions, and TLS on one side only.
+
+The problems `tls_alert` and `tls_closed` show them, also without a key log. TLS 1.3 encrypts most
+alerts: then only a key log, or the log of the broker or client, has the reason. Some clients close
+the connection without an alert; a process that ends does so, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import (
+    BROKER,
+    CLIENT,
+    CRITICAL,
+    WARNING,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
+from analysis.diagnosis.words import ms, sql
+from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint, literals
+from analysis.sql.query import Row
+from dissector.problems import FAILED_HANDSHAKE
+
+
+class Advice(NamedTuple):
+    cause: str
+    side: str
+    setting: str
+    change: str
+
+
+_BROKER_EXPIRED: Final = Advice(
+    "the certificate of the broker has expired, or the clock of the client is wrong",
+    BROKER, "ssl.keystore.location", "Renew the certificate of the broker.",
+)  # fmt: skip
+_BROKER_CERTIFICATE: Final = Advice(
+    "the client does not accept the certificate of the broker: it has expired, it is for another "
+    "host name, or the trust store lacks its authority",
+    CLIENT, "ssl.truststore.location",
+    "Compare the certificate (openssl s_client -connect HOST:PORT) with the trust store of the "
+    "client, and its names with bootstrap.servers and advertised.listeners.",
+)  # fmt: skip
+_CLIENT_CERTIFICATE: Final = Advice(
+    "the listener requires a certificate of the client (ssl.client.auth=required): the client "
+    "sends none, or one that the broker does not accept",
+    CLIENT, "ssl.keystore.location",
+    "Give the client a certificate that is valid, and whose authority is in the trust store of "
+    "the broker.",
+)  # fmt: skip
+_VERSIONS: Final = Advice(
+    "client and broker have no TLS version or cipher suite in common, or the certificate of the "
+    "broker does not fit",
+    BROKER, "ssl.enabled.protocols",
+    "Compare ssl.enabled.protocols and ssl.cipher.suites of both sides, and the key of the "
+    "broker's certificate with the suites.",
+)  # fmt: skip
+_NO_TLS_OF_CLIENT: Final = Advice(
+    "the client does not use TLS, but the listener requires it",
+    CLIENT, "security.protocol=SSL",
+    "Set security.protocol to SSL or SASL_SSL in the client, or correct the port in "
+    "bootstrap.servers.",
+)  # fmt: skip
+_NO_TLS_OF_BROKER: Final = Advice(
+    "the client uses TLS, but the listener does not",
+    CLIENT, "security.protocol=PLAINTEXT",
+    "Correct the port in bootstrap.servers, or set security.protocol of the client to that of the "
+    "listener.",
+)  # fmt: skip
+_NEITHER: Final = Advice(
+    "the other side sent something that TLS does not allow",
+    BROKER, "ssl.enabled.protocols",
+    "Read the log of the broker: it names the reason.",
+)  # fmt: skip
+
+_CERTIFICATE_ALERTS: Final = (
+    "bad_certificate", "unsupported_certificate", "certificate_revoked", "certificate_expired",
+    "certificate_unknown", "unknown_ca", "access_denied", "certificate_required",
+)  # fmt: skip
+_BY_CLIENT: Final[Mapping[str, Advice]] = {
+    **{f"alert {name}": _BROKER_CERTIFICATE for name in _CERTIFICATE_ALERTS},
+    "alert certificate_expired": _BROKER_EXPIRED,
+    "an encrypted alert": _BROKER_CERTIFICATE,
+    "the connection ended before the client's Finished": _BROKER_CERTIFICATE,
+}
+"""Advice by the reason, if the client ended the handshake."""
+_BY_BROKER: Final[Mapping[str, Advice]] = {
+    **{f"alert {name}": _CLIENT_CERTIFICATE for name in _CERTIFICATE_ALERTS},
+    "an encrypted alert": _CLIENT_CERTIFICATE,
+    "the connection ended before the ServerHello": _NO_TLS_OF_BROKER,
+}
+_BY_EITHER: Final = {
+    f"alert {name}": _VERSIONS
+    for name in ("handshake_failure", "protocol_version", "insufficient_security")
+}
+
+FAILED: Final = f"""
+  select connection_id, client_ip, broker_ip, broker_port, time,
+    substr(split_part(detail, ' (sent by ', 1), 13) as reason,
+    ends_with(detail, ':' || broker_port || ')') as by_broker
+  from problems join connections using (connection_id)
+  where kind in {literals(FAILED_HANDSHAKE)} and starts_with(detail, 'TLS failed: ')"""
+"""SQL: failed handshakes, each with the reason, and whether the broker sent it."""
+
+_COUNTS: Final = """count(distinct connection_id) as connections,
+    count(distinct client_ip) as hosts"""
+
+QUERY: Final = f"""
+  with failed as ({FAILED}),
+  used as (
+    select broker_ip, broker_port,
+      count(*) filter (connection_id not in (select connection_id from failed)) as others
+    from connections where client_bytes > 0 and broker_bytes > 0 group by all)
+  select {endpoint("broker")} as broker, broker_ip, broker_port, reason, by_broker, {_COUNTS},
+    min(time) as first_time, max(time) as last_time, coalesce(any_value(others), 0) as others
+  from failed left join used using (broker_ip, broker_port)
+  group by all order by connections desc, broker, reason, by_broker"""
+
+COMMAND: Final = sql(f"""
+  select broker_ip, broker_port, reason, by_broker, {_COUNTS} from ({FAILED}) group by all""")
+
+
+@rule(
+    question="Do TLS handshakes fail?",
+    place=24,
+    rests_on="problems connections",
+    thresholds=(
+        Threshold("alerts", 1, "connection", "Connections that ended with an alert. Java clients "
+                  "do not try again after one."),
+        Threshold("closed", 3, "connections", "Connections that were closed during the handshake. "
+                  "One or two occur when a process stops."),
+    ),
+)  # fmt: skip
+def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Endpoints with failed handshakes, by the reason."""
+    for row in case.rows(QUERY):
+        is_alert = "alert" in row["reason"]
+        if row["connections"] >= limits["alerts" if is_alert else "closed"]:
+            yield _finding(row)
+
+
+def _finding(row: Row) -> Finding:
+    reason, broker = row["reason"], row["broker"]
+    advice = _advice(reason, by_broker=row["by_broker"])
+    others = "No other connection to it had data of both sides."
+    if row["others"]:
+        others = f"{counted(row['others'], 'other connection')} to it had data of both sides."
+    sent = (
+        f" The {'broker' if row['by_broker'] else 'client'} sent it." if "alert" in reason else ""
+    )
+    names = ("broker_ip", "broker_port", "reason", "by_broker", "connections", "hosts")
+    return Finding(
+        severity=WARNING if row["others"] else CRITICAL,
+        subject=f"broker {broker}",
+        sentence=f"TLS handshakes with {broker} fail: {reason}",
+        evidence=f"{counted(row['connections'], 'connection')} from "
+        f"{counted(row['hosts'], 'host')} within "
+        f"{ms((row['last_time'] - row['first_time']) / 1e6)}.{sent} {others}",
+        numbers={name: row[name] for name in names},
+        cause=advice.cause,
+        side=advice.side,
+        setting=advice.setting,
+        change=advice.change,
+        reference="Kafka documentation: Security, Encryption and Authentication using SSL; "
+        "RFC 8446, section 6",
+        command=COMMAND,
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )
+
+
+def _advice(reason: str, *, by_broker: bool) -> Advice:
+    if reason.endswith("without TLS"):
+        return _NO_TLS_OF_CLIENT
+    advice = (_BY_BROKER if by_broker else _BY_CLIENT).get(reason)
+    return advice or _BY_EITHER.get(reason, _NEITHER)
