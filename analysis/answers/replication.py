@@ -22,7 +22,8 @@ normal for acks=all. A follower out of sync is lost if the leader fails: alert o
 **How it is computed.** Fetches with a replica id are those of followers. The first one whose fetch
 offset is behind the last record of a Produce request confirms it. The wait for followers ends with
 the last confirmation before the response, and begins with the last byte of the request; it includes
-the write of the leader.
+the write of the leader. A follower that becomes the leader does not follow itself: `brokers` and
+`topics` show which broker gets a Produce request.
 
 **When it is wrong.** Connections between brokers must be in the capture, for example captured at
 the leader, and not be encrypted. Since Fetch 15 a follower names its replica id only when it
@@ -36,6 +37,7 @@ from typing import Final
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles, sum_of_ms
+from analysis.sql.zones import ENDPOINTS
 
 PRODUCER_COLUMNS: Final = (
     *columns_of("partitions", "client_id", "topic"),
@@ -51,7 +53,7 @@ PRODUCER_COLUMNS: Final = (
 @answer(
     question="How far are followers behind, and how long do producers wait for them?",
     place=22,
-    tables=("partitions", "exchanges", "connections"),
+    tables=("partitions", "exchanges", "connections", "topics", "brokers"),
     options=(
         Option(
             "show", "Show followers, or what producers wait for", choices=("followers", "producers")
@@ -101,10 +103,12 @@ _FETCHES: Final = f"""(
 _CONFIRMED: Final = f"""(
   with produced as (
     select {EXCHANGE}, partitions.client_id, topic, partition, last_offset, response_time, acks,
-      request_end_time, latency_ms
+      request_end_time, latency_ms, broker_id
     from partitions join (
-      select connection_id, correlation_id, request_time as time, request_end_time, acks, latency_ms
-      from exchanges where api = 'Produce') using (connection_id, correlation_id, time)
+      select connection_id, correlation_id, request_time as time, request_end_time, acks,
+        latency_ms, broker_id
+      from exchanges left join {ENDPOINTS} using (broker_ip, broker_port)
+      where api = 'Produce') using (connection_id, correlation_id, time)
     where api = 'Produce' and error_code = 0 and topic is not null and last_offset is not null),
   confirmations as (
     select topic, partition, replica_id, "offset", min(time) as confirmed_time
@@ -113,7 +117,7 @@ _CONFIRMED: Final = f"""(
     select produced.*, replica_id from produced join (
       select topic, partition, replica_id, min(confirmed_time) as since
       from confirmations group by all) using (topic, partition)
-    where time >= since),
+    where time >= since and replica_id is distinct from broker_id),
   later as (
     select pairs.*, confirmed_time
     from pairs asof left join confirmations

@@ -73,6 +73,24 @@ _SEQUENCE: Final = Advice(
     "KIP-360",
 )
 
+_PROTOCOL: Final = Advice(
+    "the members of the group have no assignor in common, or use both the classic and the consumer "
+    "protocol",
+    CLIENT,
+    "partition.assignment.strategy",
+    "Compare partition.assignment.strategy and group.protocol of all members. To change the "
+    "assignor without downtime, let all members support both for one rolling restart.",
+    "KIP-429, KIP-848",
+)
+_SASL: Final = Advice(
+    "the listener does not use SASL, or not the mechanism of the client",
+    CLIENT,
+    "security.protocol",
+    "Compare security.protocol and sasl.mechanism of the client with "
+    "listener.security.protocol.map and sasl.enabled.mechanisms of the broker, for this port.",
+    "KIP-43; Kafka documentation: Security, Authentication using SASL",
+)
+
 ADVICE: Final[Mapping[str, Advice]] = {
     "TOPIC_AUTHORIZATION_FAILED": _ACL,
     "GROUP_AUTHORIZATION_FAILED": _ACL,
@@ -86,6 +104,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Correct the credentials of the client; expired tokens need another login.",
         "Kafka documentation: Security, Authentication using SASL",
     ),
+    "ILLEGAL_SASL_STATE": _SASL,
+    "UNSUPPORTED_SASL_MECHANISM": _SASL,
     "NOT_LEADER_OR_FOLLOWER": _LEADER,
     "LEADER_NOT_AVAILABLE": _LEADER,
     "FENCED_LEADER_EPOCH": _LEADER,
@@ -101,6 +121,23 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "UNKNOWN_MEMBER_ID": _MEMBER,
     "ILLEGAL_GENERATION": _MEMBER,
     "FENCED_MEMBER_EPOCH": _MEMBER,
+    "INCONSISTENT_GROUP_PROTOCOL": _PROTOCOL,
+    "INVALID_SESSION_TIMEOUT": Advice(
+        "the session timeout of the client is outside of the limits of the broker",
+        CLIENT,
+        "session.timeout.ms",
+        "Set session.timeout.ms between group.min.session.timeout.ms (6 s by default) and "
+        "group.max.session.timeout.ms (30 min) of the broker.",
+        "Kafka documentation: Broker Configs, group.min.session.timeout.ms",
+    ),
+    "GROUP_MAX_SIZE_REACHED": Advice(
+        "the group has as many members as the broker permits",
+        BROKER,
+        "group.max.size",
+        "Stop members that have no partition, or raise group.max.size (group.consumer.max.size "
+        "for the consumer protocol).",
+        "KIP-389",
+    ),
     "FENCED_INSTANCE_ID": Advice(
         "two members use the same group.instance.id",
         CLIENT,
@@ -153,6 +190,55 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "transaction.timeout.ms",
         "Abort after an error before the next transaction; see producers --show transactions.",
         "KIP-98",
+    ),
+    "INVALID_TRANSACTION_TIMEOUT": Advice(
+        "the transaction timeout of the producer is larger than the broker permits",
+        CLIENT,
+        "transaction.timeout.ms",
+        "Lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the broker (15 min "
+        "by default).",
+        "KIP-98; Kafka documentation: Broker Configs, transaction.max.timeout.ms",
+    ),
+    "INVALID_RECORD": Advice(
+        "the broker validates records and rejects these: a compacted topic takes no record without "
+        "a key",
+        CLIENT,
+        "cleanup.policy",
+        "Give each record a key, or remove compact from cleanup.policy of the topic.",
+        "KIP-467; Kafka documentation: Topic Configs, cleanup.policy",
+    ),
+    "INVALID_TIMESTAMP": Advice(
+        "the timestamps of the records are too far from the clock of the broker: the clock of a "
+        "host is wrong, or the application sets timestamps itself",
+        CLIENT,
+        "message.timestamp.after.max.ms",
+        "Compare the clocks of both hosts, and look for timestamps in seconds or microseconds "
+        "instead of milliseconds. Old records, as of an import, need a larger "
+        "message.timestamp.before.max.ms of the topic.",
+        "KIP-937",
+    ),
+    "INVALID_REPLICATION_FACTOR": Advice(
+        "the cluster has fewer brokers than the replication factor of a new topic",
+        CLIENT,
+        "default.replication.factor",
+        "Lower the replication factor of the topic, or bring the missing brokers back. For "
+        "__consumer_offsets it is offsets.topic.replication.factor of the brokers.",
+        "Kafka documentation: Broker Configs, default.replication.factor",
+    ),
+    "UNSUPPORTED_COMPRESSION_TYPE": Advice(
+        "the version of the request does not permit the codec: zstd needs Produce 7 and Fetch 10",
+        CLIENT,
+        "compression.type",
+        "Upgrade the client, or choose a codec that all producers and consumers of the topic "
+        "support.",
+        "KIP-110",
+    ),
+    "OFFSET_METADATA_TOO_LARGE": Advice(
+        "the client commits offsets with too much metadata",
+        CLIENT,
+        "offset.metadata.max.bytes",
+        "Commit less metadata, or raise offset.metadata.max.bytes of the broker (4 kB by default).",
+        "Kafka documentation: Broker Configs, offset.metadata.max.bytes",
     ),
     "POLICY_VIOLATION": Advice(
         "a policy of the brokers forbids the request",

@@ -87,6 +87,29 @@ def test_a_produce_before_the_first_fetch_does_not_count() -> None:
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
 
 
+def test_a_leader_does_not_follow_itself() -> None:
+    """Broker 2 followed broker 1 until it became the leader."""
+    partitions = [
+        row("Fetch", 5, offset=0, replica_id=2),
+        row("Produce", 10, last_offset=0, response_time=20 * MS),
+        row("Fetch", 15, offset=1, replica_id=2),
+        row("Produce", 60, last_offset=1, response_time=62 * MS, connection_id=1),
+    ]
+    exchanges = [
+        {"connection_id": number, "correlation_id": at, "api": "Produce", "acks": -1,
+         "broker_ip": "10.0.0.9", "broker_port": 9092 + number, "request_time": at * MS,
+         "request_end_time": at * MS, "latency_ms": 2.0}
+        for number, at in enumerate((10, 60))
+    ]  # fmt: skip
+    brokers = [{"broker_id": 1 + n, "host": "10.0.0.9", "port": 9092 + n} for n in range(2)]
+    connections = [connection(), connection(connection_id=1, broker_port=9093)]
+    tables = made(
+        partitions=partitions, exchanges=exchanges, connections=connections, brokers=brokers
+    )
+    (follower,) = analysis.replication(tables).to_dict("records")
+    assert (follower["replica_id"], follower["confirmed"], follower["without"]) == (2, 1, 0)
+
+
 def test_a_request_with_several_partitions_counts_once() -> None:
     """It waits for the last of its partitions."""
     partitions = [

@@ -9,11 +9,13 @@ import pytest
 
 import analysis
 from analysis.diagnosis.catalog import limits
+from analysis.diagnosis.error_advice import ADVICE
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose, diagnosed
 from analysis.diagnosis.words import ms
 from analysis.input.filters import Filter
 from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
+from dissector.protocol import registry
 from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import SECOND, START, connection, exchange
 
@@ -467,3 +469,30 @@ def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -
     link = connection(handshake_rtt_ms=handshake_ms, client_rtt_ms=0.6, broker_rtt_ms=9.8)
     rows = [exchange(latency_ms=0.5, correlation_id=n) for n in range(20)]
     assert rules(exchanges=rows, connections=[link]) == ["network_time"] * fires
+
+
+def test_a_follower_of_several_partitions_is_one_finding() -> None:
+    """Of each partition, eleven records were acknowledged before broker 2 had them."""
+    row = {"connection_id": 0, "topic": "t", "error_code": 0}
+    partitions = [
+        row | {"partition": p, "api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
+        | {"correlation_id": 99}
+        for p in range(3)
+    ] + [
+        row | {"partition": p, "api": "Produce", "time": START + n * SECOND, "last_offset": n}
+        | {"correlation_id": n, "response_time": START + n * SECOND + 1}
+        for p in range(3)
+        for n in range(1, 12)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
+        for n in range(1, 12)
+    ]
+    tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
+    (finding,) = diagnose(tables).query("rule == 'late_followers'").to_dict("records")
+    assert finding["sentence"] == "Broker 2 is a follower of 3 partitions and was out of sync"
+    assert finding["evidence"].startswith("Most: 11 Produce requests to t-0 with acks=all")
+
+
+def test_advice_is_for_errors_of_kafka() -> None:
+    assert ADVICE.keys() <= {error.name for error in registry.error_codes().values()}
