@@ -41,6 +41,12 @@ do
     -- the first bytes of a ConfigRecord or UserScramCredentialRecord.
     local FRAMED = "\1[\128-\255]?[%z\1-\127]\1[\4\11]%z"
 
+    -- Searches the first bytes alone before the pattern, which takes ten times as long.
+    local function has_framed(records)
+        local has_prefix = records:find("\1\4\0", 1, true) or records:find("\1\11\0", 1, true)
+        return has_prefix and records:find(FRAMED) ~= nil
+    end
+
     -- Whether a value is secret: credentials are; records of __cluster_metadata may have some, also
     -- if the name of the topic is damaged; configurations are if the broker marks them so, or if it
     -- does not and Kafka may treat their name as sensitive.
@@ -51,7 +57,7 @@ do
             return true
         elseif item.role == "records" then
             return message.topic == METADATA or message.topic_id == METADATA_ID
-                or message.data:sub(at, stop - 1):find(FRAMED) ~= nil
+                or has_framed(message.data:sub(at, stop - 1))
         elseif item.role ~= "config_value" then
             return false
         elseif message.is_sensitive ~= nil then

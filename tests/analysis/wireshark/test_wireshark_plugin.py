@@ -313,8 +313,9 @@ def test_no_password_is_shown(script: Path, name: str) -> None:
 
 SECRET = b"hunter2"
 SECRET_FORMS = (SECRET.decode(), SECRET.hex(), SECRET.hex(":"))
-RECORD = b"\x01\x1e\x01\x04\x00" + SECRET
-"""The beginning of a ConfigRecord in a batch: a null key, the size of the value, type, version."""
+CONFIG_RECORD = b"\x01\x1e\x01\x04\x00" + SECRET
+SCRAM_RECORD = b"\x01\xc8\x01\x01\x0b\x00" + SECRET
+"""Beginnings of records in a batch (KIP-631): a null key, the size of the value, type, version."""
 
 
 def produced(topic: str, *records: bytes | None) -> bytes:
@@ -339,10 +340,11 @@ def details(script: Path, folder: Path, sent: bytes, *options: str) -> str:
     [
         request(44, 0, struct.pack(">ibhi", 1, 2, 0, 1) + text(b"a.password\0\0\7" + SECRET)),
         request(51, 0, b"\0\2\x08" + SECRET + b"\1\0\x20"),
-        produced("damaged", RECORD),
+        produced("damaged", CONFIG_RECORD),
+        produced("damaged", SCRAM_RECORD),
         produced(METADATA_TOPIC, None, SECRET),
     ],
-    ids=["misaligned configuration", "misaligned name", "damaged topic", "behind null"],
+    ids=["misaligned configuration", "misaligned name", "configuration", "SCRAM", "behind null"],
 )
 def test_fields_that_may_be_secret_are_not_shown(script: Path, tmp_path: Path, sent: bytes) -> None:
     written = details(script, tmp_path, sent)
