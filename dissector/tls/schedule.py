@@ -9,19 +9,30 @@ late: a missing secret may be present at the next look-up.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from dissector.tls.hellos import ServerHello
 from dissector.tls.keylog import SESSION_ID, KeyLog
-from dissector.tls.suites import Suite
+from dissector.tls.suites import NAMES, Suite, suite
 
 if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
 TLS_1_2, TLS_1_3 = 0x0303, 0x0304
+SUITES_1_3 = 0x13
+"""First byte of the numbers of cipher suites of TLS 1.3 (RFC 8446, appendix B.4)."""
 MASTER_BYTES = 48
 """Size of the secret of TLS 1.2 (RFC 5246, section 8.1)."""
 _EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
+
+
+def suites_1_3() -> Iterator[tuple[ServerHello, Suite]]:
+    """The cipher suites of TLS 1.3, each with the choice of it by a server."""
+    for number in NAMES:
+        parts = suite(number)
+        if number >> 8 == SUITES_1_3 and parts is not None:
+            yield ServerHello(b"", b"", TLS_1_3, number, 0, None, False), parts
 
 
 class Schedule:

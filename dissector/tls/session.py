@@ -11,6 +11,9 @@ under a separate secret, up to its EndOfEarlyData. It is buffered until the serv
 EncryptedExtensions, which state whether the server accepts it. If not, it is discarded, and the
 client sends the data again.
 
+In TLS 1.3 the ServerHello may be lost: the key log has the secrets, and only one cipher suite opens
+the server's records. TLS 1.2 derives keys from it.
+
 A record authenticates with its number in the epoch. After lost records, the next numbers are tried,
 as many as records fit into the lost bytes, and those of the next epoch: the number that opens the
 record gives the number of lost records. The length of their plaintext is unknown, so positions
@@ -48,7 +51,7 @@ from dissector.tls.record_layer import (
     RecordReader,
     TlsRecord,
 )
-from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule
+from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule, suites_1_3
 from dissector.tls.suites import name_of, suite
 
 if TYPE_CHECKING:
@@ -230,6 +233,8 @@ class TlsSession:
         if side.epoch == 0 and side.opener is None:
             if is_client and self._chosen is None and record.content != HANDSHAKE:
                 return False
+            if self._lacks_server_hello(side, record) and not self._finds_suite(side, record):
+                return self.is_over
             if side.protected_since is None and not self._is_protected(side, record):
                 self._read_clear(side, record)
                 return True
@@ -244,6 +249,29 @@ class TlsSession:
             return False
         self._open(side, record, plaintext)
         return True
+
+    def _lacks_server_hello(self, side: _Side, record: TlsRecord) -> bool:
+        """Whether this record is encrypted, and can only be read without the ServerHello."""
+        is_server = self._hello is not None and side.end != self.client
+        is_encrypted = self._chosen is None and record.content == APPLICATION_DATA
+        return is_server and is_encrypted and self._keys.is_given
+
+    def _finds_suite(self, side: _Side, record: TlsRecord) -> bool:
+        """Find the cipher suite of TLS 1.3 whose keys open the server's record. Authentication
+        proves it. False if there is none: the record must stay buffered, or all was abandoned."""
+        assert self._hello is not None
+        has_secrets = False
+        for hello, parts in suites_1_3():
+            schedule = Schedule(self._keys, self._hello.random, hello, parts)
+            for epoch in (0, 1):
+                following = schedule.following(epoch, b"", is_client=False)
+                has_secrets |= following is not None
+                if following and self._attempt(side, record, following[0], 0)[1] is not None:
+                    self._choose(side, hello)
+                    return True
+        if has_secrets:
+            self._stop_without_hello(side)
+        return False
 
     def _follow(self, side: _Side, record: TlsRecord) -> bool:
         """Follow an encrypted handshake without keys; False if the record must stay buffered.

@@ -575,6 +575,24 @@ def test_the_problem_names_the_hello_that_a_capture_of_one_end_lacks(made, end, 
     assert trouble.detail == f"not decrypted: its {missing} is not in the capture"
 
 
+@needs_openssl
+@pytest.mark.parametrize("cipher", ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"])
+@pytest.mark.parametrize("is_flight", [False, True])
+def test_tls_1_3_is_read_without_its_server_hello(folder, cipher, is_flight):
+    """Lost alone, or with all that the server sends before its Finished."""
+    made = by_command_line(folder, ["-tls1_3"], ["-ciphersuites", cipher], ["hello", "again"])
+    flight = next(data for end, data in made.wire if end == SERVER)
+    size = len(flight) if is_flight else 5 + int.from_bytes(flight[3:5])
+    parts = [
+        (end, max(at, size), data[size - at :]) if end == SERVER and at < size else (end, at, data)
+        for end, at, data in placed(made.wire)
+    ]
+    session, texts = decrypted(parts, KeyLog(made.keys))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+    assert (session.facts.version, session.facts.cipher) == ("1.3", cipher)
+    assert {each.kind for each in session.problems} <= {"tls_cut_record"}
+
+
 def test_the_problem_names_a_lost_server_hello(folder):
     """The server's next record is its encrypted Finished, which is no handshake message."""
     both = contexts(folder, "TLSv1_2")
