@@ -23,10 +23,13 @@ from analysis.names.addresses import endpoint
 from dissector.arrays import value
 from dissector.embedded import ERROR, NOWHERE, TEXT
 from dissector.embedded.records import Decode
+from dissector.errors import DecodeError
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
+from dissector.protocol.body_end import body_end
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
+from dissector.protocol.surplus import is_accepted
 from dissector.redaction import REDACTED
 from dissector.secrets import hidden, may_be_secret, redacted_bytes
 
@@ -111,11 +114,24 @@ def _head(exchange: Exchange) -> Iterator[Text]:
 
 def concealed(exchange: Exchange, direction: Direction, explanation: Explanation) -> frozenset[str]:
     """Paths of the secret fields of a message. `explanation`: of this message, also unfolded."""
-    frames = (exchange.request_frame, exchange.response_frame)
-    sizes = (exchange.request_bytes, exchange.response_bytes)
-    is_whole = len(frames[direction] or b"") + 4 >= (sizes[direction] or 0)
-    is_malformed = explanation.error is not None and is_whole
+    is_malformed = explanation.error is not None and _contradicts_definition(exchange, direction)
     return hidden(explanation.events, exchange.api_key, direction, is_malformed=is_malformed)
+
+
+def _contradicts_definition(exchange: Exchange, direction: Direction) -> bool:
+    """Whether a message with an error cannot be one that the capture cut."""
+    request = None
+    frame, size = exchange.request_frame or b"", exchange.request_bytes or 0
+    if direction == Direction.RESPONSE:
+        request = (exchange.api_key or 0, exchange.api_version or 0)
+        frame, size = exchange.response_frame or b"", exchange.response_bytes or 0
+    if len(frame) + 4 >= size:
+        return True
+    try:
+        end = body_end(frame, size - 4, request)
+    except DecodeError:
+        return True
+    return not is_accepted(direction, end, size - 4 - end)
 
 
 def display_filter(exchange: Exchange) -> str:

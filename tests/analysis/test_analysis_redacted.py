@@ -87,6 +87,17 @@ def test_a_token_in_the_frame_of_a_handshake() -> None:
     assert not leaks(made(api_key=17, api="SaslHandshake", api_version=0, request_frame=frame))
 
 
+def test_a_misaligned_message_that_the_snap_length_cut() -> None:
+    """It announces more elements than the message has bytes."""
+    wrong = (
+        struct.pack(">ib", 2, 4) + text("") + bytes(4) + b"\4" + text(SECRET) + b"\x7f\xff\xff\xff"
+    )
+    frame = request(44, 0, wrong)
+    row = made(**ALTER_CONFIGS, request_frame=frame, request_bytes=len(frame) + 4 + 100)
+    assert not leaks(row)
+    assert any("! " in line for line in lines(row))
+
+
 def test_a_message_that_the_snap_length_cut_is_not_misaligned() -> None:
     body = struct.pack(">ib", 1, 4) + text("1") + struct.pack(">i", 1) + CONFIG + b"\0"
     frame = request(44, 0, body)
