@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 HOSTS: Final = """
-  select coalesce(client_id, '') as client_id, exchanges.client_ip, count(*) as requests,
-    (epoch_ns(max(greatest(last_time, response_end_time, request_end_time)))
+  select coalesce(client_id, '') as client_id, client_ip, count(*) as requests,
+    (epoch_ns(max(greatest(response_end_time, request_end_time)))
       - epoch_ns(min(request_time))) / 1e6 as span_ms
-  from exchanges left join connections using (connection_id)
-  where request_time is not null group by all"""
+  from exchanges where request_time is not null group by all"""
 """SQL: requests of each client id at each address, and the time from the first request to the last
-packet."""
+message."""
 
 SPAN: Final = """
   select min(epoch_ns(request_time)) as first,
@@ -83,11 +82,6 @@ class Case:
     def requests_of(self, client_id: str | None) -> int:
         """Number of requests of a client."""
         return sum(row["requests"] for row in self._hosts_of(client_id))
-
-    def span_ms(self, client_id: str | None) -> float:
-        """Time from the first request of a client to its last packet, in ms; the sum of its
-        hosts."""
-        return float(sum(row["span_ms"] or 0 for row in self._hosts_of(client_id)))
 
     def _hosts_of(self, client_id: str | None) -> list[Row]:
         return [row for (name, _), row in self.hosts.items() if name == (client_id or "")]

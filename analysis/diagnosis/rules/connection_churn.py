@@ -26,7 +26,7 @@ from analysis.diagnosis.words import capital, client, known
         ),
         Threshold(
             "per_minute", 10, "connections/min", "Reconnects of the client per minute between its "
-            "first request and last packet: below it, handshakes are a small part of the load."
+            "first request and last message: below it, handshakes are a small part of the load."
         ),
     ),
 )  # fmt: skip

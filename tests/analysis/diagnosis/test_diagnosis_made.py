@@ -315,6 +315,18 @@ def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
     assert finding["sentence"] == "Client `app` spends 10 % of its time in a quota"
 
 
+def test_an_idle_connection_does_not_hide_reconnects() -> None:
+    """The last of 84 connections in 5 s stays open for an hour without requests."""
+    tables = capture("kafka-4-misused", DIAGNOSIS_TABLES)
+    tables = Filter(client=["reconnecting"]).apply(tables)
+    links = tables["connections"]
+    latest = links["first_time"] == links["first_time"].max()
+    ends = links["last_time"].mask(latest, links["last_time"] + pd.Timedelta(hours=1))
+    rows = diagnose({**tables, "connections": links.assign(last_time=ends)}).set_index("rule")
+    sentence = rows.loc["connection_churn", "sentence"]
+    assert sentence == "Client `reconnecting` opened 84 connections in 5 s"
+
+
 def test_waits_that_overlap_count_once() -> None:
     rows = [throttled(n, correlation_id=n) for n in range(2)] + [throttled(600, throttle_time_ms=0)]
     (client,) = diagnosed(made(exchanges=rows, connections=[connection()]), limits({})).clients
