@@ -81,7 +81,5 @@ class Case:
 
     def requests_of(self, client_id: str | None) -> int:
         """Number of requests of a client."""
-        return sum(row["requests"] for row in self._hosts_of(client_id))
-
-    def _hosts_of(self, client_id: str | None) -> list[Row]:
-        return [row for (name, _), row in self.hosts.items() if name == (client_id or "")]
+        rows = (row for row in self.hosts.values() if row["client_id"] == (client_id or ""))
+        return sum(row["requests"] for row in rows)
