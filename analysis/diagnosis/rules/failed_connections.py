@@ -1,4 +1,4 @@
-"""Connections: an endpoint refuses them, or does not reply.
+"""Connections: an endpoint refuses them, does not reply, or closes them before it responds.
 
 A host without a listener on the port resets a connection attempt: the broker is down, or the client
 has a wrong address. Without any reply, the host is down or a firewall drops the packets. Clients
@@ -12,6 +12,12 @@ before it repeats the SYN (RFC 6298).
 
 A missing reply proves nothing if the capture has one direction only of connections that begin in
 it. Connections that began earlier do not show this: their broker may be down.
+
+A broker that closes a connection within a second, without any byte, did not understand what it got,
+or has too many connections.
+
+A client that gets addresses of brokers, and asks for them again and again, does not reach them. If
+the name of a host has no address, the capture has no attempt.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import (
     BROKER,
+    CLIENT,
     CRITICAL,
     NETWORK,
     WARNING,
@@ -30,10 +37,10 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import ms, sql
+from analysis.diagnosis.words import capital, client, clients, known, listed, ms, sql
 from analysis.display.terminal import counted
 from analysis.kafka.normal import SYN_TIMEOUT_MS
-from analysis.sql.expressions import endpoint, ms_between
+from analysis.sql.expressions import endpoint, literals, ms_between
 from analysis.sql.query import Row
 
 FAILED: Final = f"""
@@ -67,6 +74,68 @@ COMMAND: Final = sql(f"""
   select broker_ip, broker_port, broker_packets > 0 as refused, count(*) as connections,
     count(distinct client_ip) as hosts from connections where {FAILED} group by all""")
 
+DROPPED: Final = """
+  opened and closed is not null and protocol in ('kafka', 'tls') and client_bytes > 0
+    and broker_packets > 0 and broker_bytes = 0 and coalesce(broker_lost_bytes, 0) = 0
+    and epoch_ns(last_time) - epoch_ns(first_time) < 1e9"""
+"""SQL: whether a row of `connections` ended before the broker sent any byte."""
+
+DROPPED_QUERY: Final = f"""
+  with attempts as (select *, coalesce({DROPPED}, false) as dropped from connections),
+  kafka as (select distinct broker_ip, broker_port from attempts where protocol = 'kafka'),
+  served as (
+    select broker_ip, broker_port, protocol, max(first_time) as served_time, count(*) as served
+    from attempts where broker_bytes > 0 group by all)
+  select {endpoint("broker")} as broker, broker_ip, broker_port, protocol,
+    count(*) as connections, count(distinct client_ip) as hosts, min(first_time) as first_time,
+    max(first_time) as last_time, coalesce(any_value(served), 0) as served,
+    count(*) filter (served_time is null or first_time > served_time) as since_served
+  from attempts left join served using (broker_ip, broker_port, protocol)
+  where dropped
+    and ((broker_ip, broker_port) in (from kafka) or not exists (from kafka))
+  group by all order by connections desc, broker, protocol"""
+"""SQL: endpoints that close connections before they send any byte, by protocol."""
+
+DROPPED_COMMAND: Final = sql(f"""
+  select broker_ip, broker_port, protocol, count(*) as connections,
+    count(distinct client_ip) as hosts from connections where {DROPPED} group by all""")
+
+PREPARING: Final = (
+    "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",
+    "PushTelemetry", "InitProducerId",
+)  # fmt: skip
+"""APIs that any broker serves, so that a client sends them to the first one that it reaches."""
+
+LOOKUP: Final = "api in ('Metadata', 'FindCoordinator')"
+LOOKUPS: Final = """count(*) filter (api = 'Metadata') as metadata_requests,
+    count(*) filter (api = 'FindCoordinator') as coordinator_requests"""
+
+LOOKUP_QUERY: Final = f"""
+  with advertised as (
+    select connection_id, correlation_id, trim(host, '[]') as node_ip, port as node_port,
+      {endpoint("node")} || ' (id ' || broker_id || ')' as node
+    from brokers where host is not null),
+  named as (
+    select client_id, string_agg(distinct node, ', ' order by node) as nodes
+    from advertised join exchanges using (connection_id, correlation_id)
+    where {LOOKUP} group by all)
+  select client_id, nodes, {LOOKUPS},
+    count(*) filter ({LOOKUP} and status = 'answered' and error_count = 0) as found,
+    min(request_time) filter ({LOOKUP}) as first_time,
+    max(request_time) filter ({LOOKUP}) as last_time, min(request_packet) as first_packet
+  from exchanges join named using (client_id) group by all
+  having not bool_or(not {LOOKUP} and api not in {literals(PREPARING)})
+    and not bool_or((broker_ip, broker_port) in (select node_ip, node_port from advertised))
+    and (coordinator_requests > 0 or count(distinct connection_id) = count(distinct client_ip))
+  order by found desc, client_id"""
+"""SQL: clients that get addresses of brokers, connect to none of them, and send no other request.
+
+A host may be a name. A client that lists topics then has a second connection, to that host.
+"""
+
+LOOKUP_COMMAND: Final = sql(f"""
+  select client_id, {LOOKUPS} from exchanges group by client_id""")
+
 
 @rule(
     question="Do connections to a broker fail?",
@@ -77,9 +146,19 @@ COMMAND: Final = sql(f"""
                   "last accepted one. One or two occur when a process stops."),
         Threshold("recovered_ms", 10_000, "ms", "An endpoint that accepts connections again: the "
                   "time from the first failure to the last. A broker starts in a few seconds."),
+        Threshold("lookups", 10, "requests", "Responses with addresses of brokers to a client that "
+                  "sends nothing else: a client needs two or three."),
+        Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests: clients retry "
+                  "at least once a second, and health checks do not ask so often."),
     ),
 )  # fmt: skip
 def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Endpoints that fail; if there is none, clients that do not connect to any."""
+    rows = [*_unreachable(case, limits), *_dropped(case, limits)]
+    yield from rows or _lookups(case, limits)
+
+
+def _unreachable(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints that refuse connections, or do not reply."""
     for row in case.rows(QUERY):
         lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
@@ -124,3 +203,92 @@ def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
         first_time=row["first_time"],
         last_time=row["last_time"],
     )  # fmt: skip
+
+
+def _dropped(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Endpoints that close connections before they send any byte."""
+    for row in case.rows(DROPPED_QUERY):
+        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+        is_lasting = row["since_served"] >= limits["connections"]
+        if is_lasting or (
+            row["connections"] >= limits["connections"] and lasts_ms >= limits["recovered_ms"]
+        ):
+            yield _dropped_finding(row, lasts_ms, is_lasting=is_lasting)
+
+
+def _dropped_finding(row: Row, lasts_ms: float, *, is_lasting: bool) -> Finding:
+    names = ("broker_ip", "broker_port", "protocol", "connections", "hosts")
+    is_tls, broker = row["protocol"] == "tls", row["broker"]
+    first = "the first message of TLS" if is_tls else "the first request"
+    kind = "TLS" if is_tls else "new"
+    return Finding(
+        severity=CRITICAL if is_lasting else WARNING,
+        subject=f"broker {broker}",
+        sentence=f"{broker} closes {kind} connections without a response",
+        evidence=f"{counted(row['connections'], 'connection')} from "
+        f"{counted(row['hosts'], 'host')} within {ms(lasts_ms)} ended at once after {first}. "
+        f"{row['served']:,} other {kind} connections of the capture got a response.",
+        numbers={name: row[name] for name in names},
+        cause="the listener does not use TLS, but the clients do: their security.protocol is SSL "
+        "or SASL_SSL, or they use a wrong port" if is_tls
+        else "a limit of connections is reached, the listener expects TLS, or a proxy has no "
+        "broker behind it",
+        side=CLIENT if is_tls else BROKER,
+        setting="security.protocol" if is_tls else "max.connections.per.ip",
+        change="Compare security.protocol of the clients with listener.security.protocol.map of "
+        "the broker for this port."
+        if is_tls
+        else "Look for the reason in the broker's log. Compare max.connections.per.ip and "
+        "max.connections with its open connections, and security.protocol of the clients with its "
+        "listener.",
+        reference="Kafka documentation: Security, Listener Configuration" if is_tls
+        else "KIP-308, KIP-402",
+        command=DROPPED_COMMAND,
+        requests=0 if is_tls else row["connections"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )  # fmt: skip
+
+
+def _lookups(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Clients that ask for the addresses of brokers, and send nothing to these."""
+    alike: dict[str, list[Row]] = {}
+    for row in case.rows(LOOKUP_QUERY):
+        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+        if limits["lookups"] <= row["found"] and lasts_ms <= row["found"] * limits["lookup_ms"]:
+            alike.setdefault(row["nodes"], []).append(row)
+    for nodes, rows in alike.items():
+        yield _lookup_finding(rows, nodes.split(", "))
+
+
+def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
+    """A finding for clients that got the same addresses."""
+    row, names = rows[0], [row["client_id"] for row in rows]
+    lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+    shown = ("client_id", "metadata_requests", "coordinator_requests")
+    does = "gets addresses of brokers, but does" if len(rows) == 1 else (
+        "get addresses of brokers, but do"
+    )  # fmt: skip
+    return Finding(
+        severity=CRITICAL,
+        subject=clients(names),
+        clients=known(names),
+        sentence=f"{capital(clients(names))} {does} not connect to them",
+        evidence=f"{capital(client(names[0]))} sent "
+        f"{counted(row['metadata_requests'], 'Metadata request')} and "
+        f"{counted(row['coordinator_requests'], 'FindCoordinator request')} within "
+        f"{ms(lasts_ms)}, and nothing that uses the responses. {row['found']:,} of them have no "
+        f"error. They name {listed(nodes)}.",
+        numbers={name: row[name] for name in shown},
+        cause="the client cannot resolve or reach the address that the brokers advertise",
+        side=BROKER,
+        setting="advertised.listeners",
+        change="Check these addresses on the host of the client: nc -vz HOST PORT. Advertise a "
+        "name that clients can resolve, for the listener that they use.",
+        reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
+        command=LOOKUP_COMMAND,
+        requests=sum(row["metadata_requests"] + row["coordinator_requests"] for row in rows),
+        first_packet=row["first_packet"],
+        first_time=min(row["first_time"] for row in rows),
+        last_time=max(row["last_time"] for row in rows),
+    )

@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from analysis.answers.lag import STATES
+from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import known, percent, share, verb
@@ -26,19 +26,33 @@ from analysis.sql.query import Row
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
 QUARTERS: Final = f"""
-  with states as (select *, epoch_ns(time) as moment from {STATES} where lag is not null),
-  placed as (
-    select *, min(moment) over span as first, max(moment) over span as last,
-      (4 * (moment - first)::hugeint // ((last - first)::hugeint + 1))::int as quarter
-    from states window span as (partition by group_id, topic))
-  select group_id, topic, partition, quarter, arg_max(lag, (time, source, nth)) as lag
-  from placed where group_id is not null group by all
-  order by group_id, topic, partition, quarter"""
+  with states as (
+    select group_id, topic, partition, epoch_ns(time) as moment,
+      arg_max(lag, (source, nth)) as lag, arg_max(end_offset, (source, nth)) as end_offset
+    from {STATES} where lag is not null and group_id is not null group by all),
+  spans as (
+    select group_id, topic, min(moment) as first, max(moment) as last from states group by all),
+  quarters as (
+    select group_id, topic, partition, quarter,
+      first + ((quarter + 1) * (last - first)::hugeint // 4)::bigint as moment
+    from (select distinct group_id, topic, partition from states) join spans using (group_id, topic)
+      cross join range(4) as each (quarter)),
+  reached as (
+    select quarters.*, lag, end_offset from quarters asof join states
+      on quarters.group_id = states.group_id and quarters.topic = states.topic
+        and quarters.partition = states.partition and quarters.moment >= states.moment)
+  select group_id, reached.topic, reached.partition, quarter,
+    lag + coalesce(ends.end_offset - reached.end_offset, 0) as lag
+  from reached asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
+    on reached.topic = ends.topic and reached.partition = ends.partition
+      and reached.moment >= ends.moment
+  order by group_id, reached.topic, reached.partition, quarter"""
+"""SQL: the lag at the end of each quarter, with what was produced since the last event of the
+group. A group that works long on its records has no event in a quarter."""
 
 FETCHING: Final = """
-  select client_id, count(*) as fetches, sum(latency_ms) as fetch_ms,
-    (epoch_ns(max(response_time)) - epoch_ns(min(request_time))) / 1e6 as span_ms
-  from exchanges where api = 'Fetch' and latency_ms is not null group by client_id"""
+  select client_id, sum(latency_ms) as fetch_ms from exchanges
+  where api = 'Fetch' and latency_ms is not null group by client_id"""
 
 REPEATED: Final = f"""
   select readers.group_id, topic, partition, "offset", count(*) as fetches
@@ -82,7 +96,7 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         key = (row["group_id"], row["topic"], row["partition"])
         if key in growing and row["lag"] >= limits["lag"]:
             rows.setdefault((row["group_id"], row["topic"]), []).append(row)
-    fetching = {row["client_id"]: row for row in case.rows(FETCHING)} if rows else {}
+    fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
     repeated = {
         (row["group_id"], row["topic"], row["partition"], row["offset"]): row["fetches"]
         for row in (case.rows(REPEATED) if rows else ())
@@ -128,13 +142,13 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
 
 
 def _finding(
-    case: Case, row: Row, growing: int, quarters: list[int], fetching: Row | None
+    case: Case, row: Row, growing: int, quarters: list[int], fetch_ms: float | None
 ) -> Finding:
-    cause, side, setting, change = _cause(row, fetching)
+    part = share(fetch_ms, case.span_ms(row["client_id"]))
+    cause, side, setting, change = _cause(row, part)
     names = ("group_id", "topic", "partition", "client_id", "lag", "position_lag", "max_lag")
     busy = ""
-    if fetching:
-        part = share(fetching["fetch_ms"], fetching["span_ms"])
+    if fetch_ms:
         busy = f" The reader has a Fetch at the broker for {percent(min(part, 100))} of the time."
     not_fetched = row["position_lag"] or 0
     return Finding(
@@ -158,14 +172,14 @@ def _finding(
     )
 
 
-def _cause(row: Row, fetching: Row | None) -> tuple[str, str, str | None, str]:
+def _cause(row: Row, fetch_percent: float) -> tuple[str, str, str | None, str]:
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return (
             "the consumer fetches in time, but works slowly on its records or commits late",
             CLIENT, None,
             "Speed up the work on records, or add members up to the number of partitions.",
         )  # fmt: skip
-    if fetching and share(fetching["fetch_ms"], fetching["span_ms"]) < 50:
+    if 0 < fetch_percent < 50:
         return (
             "the consumer is the bottleneck: most of the time it asks for nothing",
             CLIENT, None,

@@ -2,7 +2,8 @@
 
 Requests without a response because the capture or the connection ended in order are not counted,
 nor those whose response may be missing from the capture. Long polls are left out: a client that
-stops leaves one behind.
+stops leaves one behind. ApiVersions requests of connections that are closed at once belong to
+`failed_connections`.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         if (
             row["reason"] not in ("timeout", "reset")
             or row["api"] in waiting
+            or (row["api"] == "ApiVersions" and (row["longest_ms"] or 0) < TIMEOUT_MS)
             or row["requests"] < limits["requests"]
         ):
             continue

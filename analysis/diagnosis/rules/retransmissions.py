@@ -58,7 +58,7 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
             "one.",
             reference="RFC 9293, section 3.8.1",
             command="network --by client_id,broker",
-            requests=row["requests"],
+            requests=min(row["retransmitted"], row["requests"]),  # at most so many had to wait
         )
 
 

@@ -423,6 +423,65 @@ def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
     assert quota["sentence"] == "Client `app` spends 4 % of its time in a quota"
 
 
+def closed(protocol: str, seconds: float, **columns: Any) -> dict[str, Any]:
+    """A connection that the broker closes before it sends a byte."""
+    start = START + int(seconds * SECOND)
+    return connection(
+        protocol=protocol, client_bytes=72, broker_bytes=0, broker_lost_bytes=None,
+        first_time=start, last_time=start + 10_000_000,
+    ) | columns  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("connections", "severity", "sentence"),
+    [
+        ([connection(), *(closed("tls", n) for n in (1, 2, 3))], "critical",
+         "10.0.0.9:9092 closes TLS connections without a response"),
+        ([connection(), *(closed("kafka", n) for n in (1, 2, 3))], "critical",
+         "10.0.0.9:9092 closes new connections without a response"),
+        ([*(closed("kafka", n) for n in (1, 2, 13)), at(14, connection())], "warning",
+         "10.0.0.9:9092 closes new connections without a response"),
+        ([*(closed("kafka", n) for n in (1, 2, 3)), at(14, connection())], None, None),
+        ([connection(), *(closed("tls", n, broker_port=443) for n in (1, 2, 3))], None, None),
+        ([closed("kafka", n, last_time=START + 40 * SECOND) for n in (1, 2, 3)], None, None),
+        ([closed("kafka", n, closed=None) for n in (1, 2, 3)], None, None),
+    ],
+    ids=["TLS", "limit", "limit at times", "start", "another service", "timeout", "open"],
+)  # fmt: skip
+def test_connections_that_the_broker_closes(
+    connections: list[dict[str, Any]], severity: str | None, sentence: str | None
+) -> None:
+    failed = diagnose(made(exchanges=[], connections=connections)).query(
+        "rule == 'failed_connections'"
+    )
+    assert list(failed["severity"]) == [severity] * (severity is not None)
+    assert list(failed["sentence"]) == [sentence] * (sentence is not None)
+
+
+@pytest.mark.parametrize(
+    ("host", "changed", "fires"),
+    [
+        ("kafka-0.internal", {}, True),
+        ("10.0.0.9", {}, False),
+        ("10.7.7.7", {}, True),
+        ("kafka-0.internal", {"api": "Produce"}, False),
+        ("kafka-0.internal", {"error_count": 1}, False),
+        ("kafka-0.internal", {"connection_id": 1}, False),
+    ],
+    ids=["a name", "its own broker", "an address", "it works", "an error", "it lists topics"],
+)
+def test_clients_that_do_not_reach_advertised_brokers(
+    host: str, changed: dict[str, Any], fires: bool
+) -> None:
+    rows = [exchange(correlation_id=n, request_time=START + n * SECOND) for n in range(10)]
+    rows[-1] |= changed
+    brokers = [
+        {"connection_id": 0, "correlation_id": 0, "broker_id": 1, "host": host, "port": 9092}
+    ]
+    findings = diagnose(made(exchanges=rows, brokers=brokers)).query("rule == 'failed_connections'")
+    assert list(findings["setting"]) == ["advertised.listeners"] * fires
+
+
 @pytest.mark.parametrize("again", [2, 3])
 def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
     """A record is produced each second; the group fetches from its committed offset `again` times,
@@ -445,6 +504,33 @@ def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
         assert sentence == "Group `g` does not get past offset 20 of partition 0 of topic `t`"
     else:
         assert sentence == "Group `g` falls behind in topic `t`"
+
+
+def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
+    """It fetches once, works, and commits after 1, 9 and 12 s; 50 records a second are produced."""
+    produced = [
+        fetched(n, 0)
+        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
+        for n in range(14)
+    ]
+    commits = [
+        fetched(n, 0)
+        | {"api": "OffsetCommit", "group_id": "g", "offset": n, "high_watermark": None}
+        for n in (1, 9, 12)
+    ]
+    fetch = fetched(0, 0) | {"offset": 0, "last_offset": 20, "high_watermark": 50}
+    exchanges = [
+        exchange(
+            api=api, client_id="reader", group_id="g" if api == "OffsetCommit" else None,
+            topics=["t"], request_time=START + n * SECOND, request_end_time=START + n * SECOND,
+            response_time=START + n * SECOND, response_end_time=START + n * SECOND,
+        )
+        for n, api in ((0, "Fetch"), (1, "OffsetCommit"), (9, "OffsetCommit"), (12, "OffsetCommit"))
+    ]  # fmt: skip
+    tables = made(exchanges=exchanges, partitions=[*produced, *commits, fetch])
+    (finding,) = diagnose(tables).query("rule == 'growing_lag'").to_dict("records")
+    assert "quarter of its time: 199, 349, 491, 638; at the end 688 records" in finding["evidence"]
+    assert finding["cause"].startswith("the consumer is the bottleneck")
 
 
 @pytest.mark.parametrize(
