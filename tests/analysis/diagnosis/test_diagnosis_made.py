@@ -594,3 +594,27 @@ def test_a_follower_of_several_partitions_is_one_finding() -> None:
 
 def test_advice_is_for_errors_of_kafka() -> None:
     assert ADVICE.keys() <= {error.name for error in registry.error_codes().values()}
+
+
+def test_retransmissions_concern_at_most_one_request_each() -> None:
+    link = connection(client_packets=200, client_retransmitted=5)
+    rows = [exchange(correlation_id=n) for n in range(100)]
+    findings = diagnose(made(exchanges=rows, connections=[link]))
+    (finding,) = findings.query("rule == 'retransmissions'").to_dict("records")
+    assert finding["requests"] == 5
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [("ApiVersions", ["failed_connections"]), ("Produce", ["failed_connections", "no_response"])],
+)
+def test_the_first_request_of_a_connection_that_the_broker_closes(
+    api: str, expected: list[str]
+) -> None:
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    rows = [
+        exchange(api=api, connection_id=n, request_end_time=START + n * SECOND, **unanswered)
+        for n in (1, 2, 3)
+    ]
+    links = [closed("kafka", n, connection_id=n, closed="rst") for n in (1, 2, 3)]
+    assert rules(exchanges=rows, connections=links) == expected
