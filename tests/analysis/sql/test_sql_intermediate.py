@@ -1,4 +1,4 @@
-"""Intermediate tables are created by the first query that names them, and not again."""
+"""What many answers on one connection need is made once: tables, and the check of their columns."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import duckdb
 import pytest
 
 from analysis.sql import intermediate as module
+from analysis.sql import query as query_module
 from analysis.sql.intermediate import create_intermediate_tables, intermediate_table
 from analysis.sql.latency_breakdown import exchanges_with_parts
-from analysis.sql.query import connected, select
+from analysis.sql.query import connected, no_tables, select
+from dissector.errors import DissectorError
 from tests.analysis.answering import made
 from tests.analysis.made_rows import exchange
 
@@ -44,3 +46,23 @@ def test_answers_share_the_parts_of_latencies() -> None:
         assert select(tables, query)["net_ms"].to_pylist() == [3.0]
         tables.execute('update "intermediate latency_parts" set net_ms = 4')
         assert select(tables, query)["net_ms"].to_pylist() == [4.0]
+
+
+def test_the_tables_of_an_open_connection_are_not_looked_up_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lookups: list[tuple[str, ...]] = []
+    look_up = query_module._views
+    monkeypatch.setattr(
+        query_module, "_views", lambda c, names: lookups.append((*names,)) or look_up(c, names)
+    )
+    with connected(no_tables(["exchanges", "errors"]), ("exchanges", "errors")) as tables:
+        for _ in range(2):
+            with connected(tables, ("errors",)) as same:
+                assert same is tables
+        with (
+            pytest.raises(DissectorError, match="the table batches is missing"),
+            connected(tables, ("errors", "batches")),
+        ):
+            pass
+        assert lookups == [("errors", "batches")]
