@@ -32,11 +32,11 @@ def cause(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an error of Spark says about its cause, in one line, without a remedy."""
+    """What an error of Spark says about its cause, in one line, without a remedy or a full stop."""
     text = str(error)
     if isinstance(error, DissectorError):
         return text
-    return _of_python(text) or _of_java(text) or type(error).__name__
+    return (_of_python(text) or _of_java(text) or type(error).__name__).removesuffix(".")
 
 
 def _of_python(text: str) -> str | None:

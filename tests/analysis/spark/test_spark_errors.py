@@ -136,6 +136,14 @@ Caused by: java.io.EOFException
             PYTHON.format(raised="ModuleNotFoundError: No module named 'dissector'"),
             "an executor's Python has no module dissector",
         ),
+        (
+            PYTHON.format(
+                raised="PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
+                "different version: 3.12 than that in driver: 3.11, PySpark cannot run with "
+                "different minor versions."
+            ),
+            "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different",
+        ),
         (JAVA, "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
         ("[TABLE_OR_VIEW_NOT_FOUND] The table or view x cannot be found.", "[TABLE_OR_VIEW"),
         ("", "ValueError"),
@@ -145,6 +153,7 @@ def test_the_cause_is_named(text: str, cause: str) -> None:
     actual = causes.cause(ValueError(text))
     assert actual.startswith(cause)
     assert "\n" not in actual
+    assert not actual.endswith(".")  # callers add their own
 
 
 def test_the_command_reports_an_error_in_a_task(
