@@ -13,7 +13,7 @@ from analysis.diagnosis.error_advice import ADVICE
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose, diagnosed
 from analysis.diagnosis.words import ms
 from analysis.input.filters import Filter
-from analysis.sql.query import no_tables
+from analysis.sql.query import connected, no_tables
 from dissector.errors import DissectorError
 from dissector.protocol import registry
 from tests.analysis.answering import capture, made
@@ -228,11 +228,11 @@ def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) 
 
 
 def test_a_threshold_can_be_changed() -> None:
-    tables = capture("kafka-4-quotas", DIAGNOSIS_TABLES)
-    all_found = diagnose(tables)
-    assert len(diagnose(tables, thresholds={"throttling": 10_000})) == 2
-    assert len(diagnose(tables, thresholds={"throttling.total_ms": 10_000})) == 2
-    softer = diagnose(tables, thresholds={"throttling.critical_percent": 101})
+    with connected(capture("kafka-4-quotas", DIAGNOSIS_TABLES), DIAGNOSIS_TABLES) as tables:
+        all_found = diagnose(tables)
+        assert len(diagnose(tables, thresholds={"throttling": 10_000})) == 2
+        assert len(diagnose(tables, thresholds={"throttling.total_ms": 10_000})) == 2
+        softer = diagnose(tables, thresholds={"throttling.critical_percent": 101})
     assert len(softer) == len(all_found)
     assert set(softer["severity"]) == {"warning"}
 
