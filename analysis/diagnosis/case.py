@@ -81,5 +81,12 @@ class Case:
 
     def requests_of(self, client_id: str | None) -> int:
         """Number of requests of a client."""
-        rows = (row for row in self.hosts.values() if row["client_id"] == (client_id or ""))
-        return sum(row["requests"] for row in rows)
+        return sum(row["requests"] for row in self._hosts_of(client_id))
+
+    def span_ms(self, client_id: str | None) -> float:
+        """Time from the first request of a client to its last message, in ms; the sum of its
+        hosts."""
+        return float(sum(row["span_ms"] or 0 for row in self._hosts_of(client_id)))
+
+    def _hosts_of(self, client_id: str | None) -> list[Row]:
+        return [row for row in self.hosts.values() if row["client_id"] == (client_id or "")]

@@ -28,7 +28,6 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import (
     BROKER,
-    CLIENT,
     CRITICAL,
     NETWORK,
     WARNING,
@@ -75,30 +74,29 @@ COMMAND: Final = sql(f"""
     count(distinct client_ip) as hosts from connections where {FAILED} group by all""")
 
 DROPPED: Final = """
-  opened and closed is not null and protocol in ('kafka', 'tls') and client_bytes > 0
+  opened and closed is not null and protocol = 'kafka' and client_bytes > 0
     and broker_packets > 0 and broker_bytes = 0 and coalesce(broker_lost_bytes, 0) = 0
     and epoch_ns(last_time) - epoch_ns(first_time) < 1e9"""
-"""SQL: whether a row of `connections` ended before the broker sent any byte."""
+"""SQL: whether a row of `connections` ended before the broker sent any byte. The rule
+`failed_handshakes` reports those that use TLS."""
 
 DROPPED_QUERY: Final = f"""
-  with attempts as (select *, coalesce({DROPPED}, false) as dropped from connections),
-  kafka as (select distinct broker_ip, broker_port from attempts where protocol = 'kafka'),
+  with attempts as (
+    select *, coalesce({DROPPED}, false) as dropped from connections where protocol = 'kafka'),
   served as (
-    select broker_ip, broker_port, protocol, max(first_time) as served_time, count(*) as served
+    select broker_ip, broker_port, max(first_time) as served_time, count(*) as served
     from attempts where broker_bytes > 0 group by all)
-  select {endpoint("broker")} as broker, broker_ip, broker_port, protocol,
+  select {endpoint("broker")} as broker, broker_ip, broker_port,
     count(*) as connections, count(distinct client_ip) as hosts, min(first_time) as first_time,
     max(first_time) as last_time, coalesce(any_value(served), 0) as served,
     count(*) filter (served_time is null or first_time > served_time) as since_served
-  from attempts left join served using (broker_ip, broker_port, protocol)
-  where dropped
-    and ((broker_ip, broker_port) in (from kafka) or not exists (from kafka))
-  group by all order by connections desc, broker, protocol"""
-"""SQL: endpoints that close connections before they send any byte, by protocol."""
+  from attempts left join served using (broker_ip, broker_port)
+  where dropped group by all order by connections desc, broker"""
+"""SQL: endpoints that close connections before they send any byte."""
 
 DROPPED_COMMAND: Final = sql(f"""
-  select broker_ip, broker_port, protocol, count(*) as connections,
-    count(distinct client_ip) as hosts from connections where {DROPPED} group by all""")
+  select broker_ip, broker_port, count(*) as connections, count(distinct client_ip) as hosts
+  from connections where {DROPPED} group by all""")
 
 PREPARING: Final = (
     "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",
@@ -217,37 +215,29 @@ def _dropped(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _dropped_finding(row: Row, lasts_ms: float, *, is_lasting: bool) -> Finding:
-    names = ("broker_ip", "broker_port", "protocol", "connections", "hosts")
-    is_tls, broker = row["protocol"] == "tls", row["broker"]
-    first = "the first message of TLS" if is_tls else "the first request"
-    kind = "TLS" if is_tls else "new"
+    names = ("broker_ip", "broker_port", "connections", "hosts")
+    broker = row["broker"]
     return Finding(
         severity=CRITICAL if is_lasting else WARNING,
         subject=f"broker {broker}",
-        sentence=f"{broker} closes {kind} connections without a response",
+        sentence=f"{broker} closes new connections without a response",
         evidence=f"{counted(row['connections'], 'connection')} from "
-        f"{counted(row['hosts'], 'host')} within {ms(lasts_ms)} ended at once after {first}. "
-        f"{row['served']:,} other {kind} connections of the capture got a response.",
+        f"{counted(row['hosts'], 'host')} within {ms(lasts_ms)} ended at once after the first "
+        f"request. {row['served']:,} other connections of the capture got a response.",
         numbers={name: row[name] for name in names},
-        cause="the listener does not use TLS, but the clients do: their security.protocol is SSL "
-        "or SASL_SSL, or they use a wrong port" if is_tls
-        else "a limit of connections is reached, the listener expects TLS, or a proxy has no "
+        cause="a limit of connections is reached, the listener expects TLS, or a proxy has no "
         "broker behind it",
-        side=CLIENT if is_tls else BROKER,
-        setting="security.protocol" if is_tls else "max.connections.per.ip",
-        change="Compare security.protocol of the clients with listener.security.protocol.map of "
-        "the broker for this port."
-        if is_tls
-        else "Look for the reason in the broker's log. Compare max.connections.per.ip and "
+        side=BROKER,
+        setting="max.connections.per.ip",
+        change="Look for the reason in the broker's log. Compare max.connections.per.ip and "
         "max.connections with its open connections, and security.protocol of the clients with its "
         "listener.",
-        reference="Kafka documentation: Security, Listener Configuration" if is_tls
-        else "KIP-308, KIP-402",
+        reference="KIP-308, KIP-402",
         command=DROPPED_COMMAND,
-        requests=0 if is_tls else row["connections"],
+        requests=row["connections"],
         first_time=row["first_time"],
         last_time=row["last_time"],
-    )  # fmt: skip
+    )
 
 
 def _lookups(case: Case, limits: Limits) -> Iterator[Finding]:
