@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
 from bench import report, suite
 from bench.suite import HERE, Options, Results
 
 SECTIONS = {
-    "bulk": lambda options, results: suite.compare(options, results, "bulk"),
-    "chatter": lambda options, results: suite.compare(options, results, "chatter"),
-    "older": lambda options, results: suite.compare(options, results, "older"),
-    "random": lambda options, results: suite.compare(options, results, "random"),
+    **{load: partial(suite.compare, load=load) for load in suite.SIZES},
     "tables": suite.tables,
     "answers": suite.answers,
     "sizes": suite.sizes,
     "start": suite.start,
-    "messages": lambda options, results: suite.inside(options, results, "messages"),
-    "records": lambda options, results: suite.inside(options, results, "records"),
-    "spark": lambda options, results: suite.inside(
-        options, results, "spark", "--print", "--scale", f"{options.scale:g}"
-    ),
+    **{name: partial(suite.inside, name=name) for name in suite.INSIDE},
 }
-INSIDE = ("messages", "records", "spark")
 
 
 def show_progress(text: str) -> None:
@@ -50,7 +43,7 @@ def main() -> None:
     options = Options(arguments.scale or scale, arguments.rounds or rounds, show_progress)
     results = Results()
     for name, measure in SECTIONS.items():
-        if name in (arguments.only or SECTIONS) and not (arguments.quick and name in INSIDE):
+        if name in (arguments.only or SECTIONS) and not (arguments.quick and name in suite.INSIDE):
             measure(options, results)
     show_progress("")
     page = report.text(results)

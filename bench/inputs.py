@@ -18,7 +18,9 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
+from mmap import mmap
 from pathlib import Path
 
 import numpy as np
@@ -244,18 +246,27 @@ def _renumber(
     np.frombuffer(data, np.uint8)[at[owner] + source.mark_offset[mark]] = value & 0xFF
 
 
+def records(data: bytes | mmap) -> Iterator[tuple[int, int]]:
+    """Position and size of each record of a little-endian pcap; with its header of RECORD bytes."""
+    at = len(HEADER)
+    while at < len(data):
+        size = RECORD + int.from_bytes(data[at + 8 : at + 12], "little")
+        yield at, size
+        at += size
+
+
 def divide(source: Path, folder: Path, count: int) -> None:
     """Write the packets of a little-endian pcap file as about `count` files of the same size."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     data = source.read_bytes()
-    at = begin = len(HEADER)
-    while at < len(data):
-        at += RECORD + int.from_bytes(data[at + 8 : at + 12], "little")
-        if at - begin >= len(data) / count or at == len(data):
-            path = folder / f"{at:012}.pcap"
-            path.write_bytes(data[: len(HEADER)] + data[begin:at])
-            begin = at
+    begin = len(HEADER)
+    for at, size in records(data):
+        end = at + size
+        if end - begin >= len(data) / count or end == len(data):
+            path = folder / f"{end:012}.pcap"
+            path.write_bytes(data[: len(HEADER)] + data[begin:end])
+            begin = end
 
 
 def main() -> None:

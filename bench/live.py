@@ -17,7 +17,6 @@ import os
 import re
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import tempfile
@@ -26,8 +25,9 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.measure import warm
-from bench.suite import DATA, RECORDINGS, SIZES
+from bench.inputs import RECORD, records
+from bench.measure import processor_time
+from bench.suite import SIZES, Options, make
 
 RATE = 100_000
 """Goal: packets of `SIZE` bytes per second."""
@@ -38,7 +38,6 @@ PAGE = 9464
 SNIFF = "import sys; from analysis.cli import main; sys.exit(main())"
 BURST = 64
 """Packets per system call."""
-TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +79,7 @@ def main() -> None:
     if os.geteuid() != 0:
         sys.exit("needs root, to create a network and capture from it")
     make_network()
-    path = ready()
+    path = make(Options(1.0, 1, lambda work: None), "bulk", "bulk", SIZES["bulk"]).path
     print("packets/s  bytes  MB/s  sent       dropped  exchanges  CPU of sniff  peak memory")
     outcomes = [measure(path, rate, options.sniff_options) for rate in options.rate]
     for outcome in outcomes:
@@ -107,16 +106,6 @@ def make_network() -> None:
     # Without addresses, these interfaces carry no other traffic.
     for name in (SENDING, CAPTURING):
         Path(f"/proc/sys/net/ipv6/conf/{name}/disable_ipv6").write_text("1")
-
-
-def ready() -> Path:
-    """The input file, created if necessary."""
-    numbers = [word for key, size in SIZES["bulk"].items() for word in (f"--{key}", str(size))]
-    line = [sys.executable, "-m", "bench.inputs", "bulk", str(RECORDINGS["bulk"]), *numbers]
-    subprocess.run(line, check=True, stdout=subprocess.DEVNULL)
-    path = DATA / "bulk.pcap"
-    warm(path)
-    return path
 
 
 def measure(path: Path, rate: int, options: list[str]) -> Outcome:
@@ -178,12 +167,6 @@ def total(metrics: str, name: str) -> int:
     return int(sum(map(float, values)))
 
 
-def processor_time(pid: int) -> float:
-    """CPU seconds of a process, user and system (proc(5), fields 14 and 15 of stat)."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICKS
-
-
 class _Piece(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
@@ -206,7 +189,7 @@ def send(interface: str, path: Path, rate: int) -> dict[str, float]:
         out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)
         memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE)
         start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-        places = records(memory)
+        places = [(at + RECORD, size - RECORD) for at, size in records(memory)]
         pieces = (_Piece * len(places))(*((start + at, size) for at, size in places))
         messages = (_Message * len(places))()
         width = ctypes.sizeof(_Piece)
@@ -217,20 +200,7 @@ def send(interface: str, path: Path, rate: int) -> dict[str, float]:
         begin = time.perf_counter()
         burst(out, messages, rate * SIZE / size)
         seconds = time.perf_counter() - begin
-        return {
-            "packets": len(places), "bytes": size * len(places), "seconds": seconds
-        }  # fmt: skip
-
-
-def records(memory: mmap.mmap) -> list[tuple[int, int]]:
-    """Position and length of each packet."""
-    places, at = [], 24
-    size = struct.Struct("<I").unpack_from
-    while at < len(memory):
-        (length,) = size(memory, at + 8)
-        places.append((at + 16, length))
-        at += 16 + length
-    return places
+        return {"packets": len(places), "bytes": size * len(places), "seconds": seconds}
 
 
 def burst(out: socket.socket, messages: ctypes.Array[_Message], rate: float) -> None:

@@ -1,4 +1,4 @@
-"""Measures whole processes: wall time, CPU time, peak memory.
+"""Measures whole processes: wall time, CPU time, peak memory; and functions, on one core.
 
 Programs run in turn on the same file (A B C A B C …), so that other load affects all of them. The
 file is read once before, and no cache is dropped, so it is warm for all programs.
@@ -19,12 +19,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 TIMEOUT = 300.0
 """Timeout of a process, in seconds."""
 MOST_SECONDS = 80.0
 """Limit for the sum of a program's runs, in seconds; then it does not run again."""
 
+TICKS = os.sysconf("SC_CLK_TCK")
+
+Load = TypeVar("Load")
 Progress = Callable[[str], None]
 
 
@@ -113,6 +117,30 @@ def in_turn(
             progress(f"round {number + 1} of {rounds}: {name}")
             series.runs.append(run(command))
     return results
+
+
+def processor_time(pid: int) -> float:
+    """CPU seconds of a running process, user and system (proc(5), fields 14 and 15 of stat)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / TICKS
+
+
+def best_rates(
+    functions: Mapping[str, Callable[[Load], int]], load: Load, rounds: int
+) -> dict[str, float]:
+    """What each function returns, its number of items, per second of CPU time: the best round.
+
+    They run in turn on one core, so that other load affects all of them.
+    """
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    best = dict.fromkeys(functions, 0.0)
+    for _ in range(rounds):
+        for name, function in functions.items():
+            begin = time.process_time()
+            count = function(load)
+            best[name] = max(best[name], count / (time.process_time() - begin))
+    return best
 
 
 def warm(path: Path) -> None:

@@ -9,8 +9,6 @@ run in one process on one core, in turn; the best of several rounds counts.
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -28,12 +26,13 @@ from kio.serial import entity_reader
 from kio.static.constants import EntityType
 
 import dissector
+from bench.measure import best_rates
 from bench.report import table
+from bench.suite import CAPTURES
 from dissector.exchanges.decoded_fields import Messages, decode_fields, flat
 from dissector.exchanges.wanted_roles import REQUEST_ROLES, RESPONSE_ROLES
 from dissector.protocol.notation import Direction
 
-CAPTURES = Path(__file__).parents[1] / "captures"
 RECORDINGS = {
     "chatter": CAPTURES / "chatter-mock.pcap.zst",
     "groups": CAPTURES / "kafka-4-group-consumer.pcap.zst",
@@ -54,7 +53,8 @@ class Sample:
     body: int
 
 
-Decoder = Callable[[Sequence[Sample]], None]
+Decoder = Callable[[Sequence[Sample]], int]
+"""Returns the number of messages."""
 
 
 def samples(recording: Path) -> Iterator[Sample]:
@@ -107,31 +107,34 @@ _KAFKA_PYTHON: dict[tuple[int, bool], Any] = {
 }  # fmt: skip
 
 
-def with_kio(messages: Sequence[Sample]) -> None:
+def with_kio(messages: Sequence[Sample]) -> int:
     """Decode to kio's data classes."""
     for sample in messages:
         header, body = _kio(sample)
         _, at = header(sample.frame, 0)
         body(sample.frame, at)
+    return len(messages)
 
 
-def with_kafka_python(messages: Sequence[Sample]) -> None:
+def with_kafka_python(messages: Sequence[Sample]) -> int:
     """Decode to kafka-python's objects."""
     for sample in messages:
         message = _KAFKA_PYTHON[sample.api_key, sample.direction is Direction.REQUEST]
         message.decode(sample.frame, version=sample.api_version, header=True)
+    return len(messages)
 
 
-def to_dicts(messages: Sequence[Sample]) -> None:
+def to_dicts(messages: Sequence[Sample]) -> int:
     """Decode to dicts."""
     for sample in messages:
         if sample.direction is Direction.REQUEST:
             dissector.decode_request(sample.frame)
         else:
             dissector.decode_response(sample.frame, sample.api_key, sample.api_version)
+    return len(messages)
 
 
-def to_columns(messages: Sequence[Sample]) -> None:
+def to_columns(messages: Sequence[Sample]) -> int:
     """Decode to columns."""
     for direction, roles in (
         (Direction.REQUEST, REQUEST_ROLES),
@@ -154,6 +157,7 @@ def to_columns(messages: Sequence[Sample]) -> None:
             np.ones(len(chosen), np.bool_),
         )
         assert decoded.good.all()
+    return len(messages)
 
 
 DECODERS: dict[str, Decoder] = {
@@ -164,27 +168,14 @@ DECODERS: dict[str, Decoder] = {
 }
 
 
-def measure(messages: Sequence[Sample]) -> dict[str, float]:
-    """Messages per second of each decoder; the best of several rounds."""
-    best = dict.fromkeys(DECODERS, 0.0)
-    for _ in range(ROUNDS):
-        for name, decode in DECODERS.items():
-            begin = time.process_time()
-            decode(messages)
-            best[name] = max(best[name], len(messages) / (time.process_time() - begin))
-    return best
-
-
 def main() -> None:
     """Print a Markdown table of messages per second."""
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows = []
     for load, recording in RECORDINGS.items():
         recorded = list(samples(recording))
         messages = (recorded * (COUNT // len(recorded) + 1))[:COUNT]
         size = sum(len(sample.frame) for sample in messages) / len(messages)
-        speeds = measure(messages).values()
+        speeds = best_rates(DECODERS, messages, ROUNDS).values()
         rows.append([load, f"{size:,.0f} B", *(f"{speed:,.0f}" for speed in speeds)])
     print(
         f"Messages per second on one core; kio {version('kio')}, "

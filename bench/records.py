@@ -12,9 +12,7 @@ and without this check. A third column converts its objects to a table.
 
 from __future__ import annotations
 
-import os
 import random
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -26,6 +24,7 @@ from aiokafka.record import default_records
 from aiokafka.record.memory_records import MemoryRecords
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
+from bench.measure import best_rates
 from dissector.packets.block import Int64
 from dissector.records.arrow import SCHEMA, records_table
 from dissector.records.batch_headers import CODECS
@@ -138,24 +137,13 @@ READERS: dict[str, Callable[[Load], int]] = {
 }
 
 
-def measure(load: Load) -> dict[str, float]:
-    """Records per second of each reader; the best of several rounds."""
-    best = dict.fromkeys(READERS, 0.0)
-    for _ in range(ROUNDS):
-        for name, read in READERS.items():
-            begin = time.process_time()
-            count = read(load)
-            best[name] = max(best[name], count / (time.process_time() - begin))
-    return best
-
-
 def rows() -> Iterator[list[str]]:
     """One row per size and codec."""
     yield ["value", "codec", *READERS, "ratio to aiokafka", "to unchecked"]
     yield ["---:", "---", *["---:"] * (len(READERS) + 2)]
     for size in SIZES:
         for codec, name in enumerate(CODECS):
-            speeds = measure(written(size, codec))
+            speeds = best_rates(READERS, written(size, codec), ROUNDS)
             own, checked, unchecked, *_ = speeds.values()
             yield [
                 f"{size:,} B",
@@ -169,8 +157,6 @@ def rows() -> Iterator[list[str]]:
 def main() -> None:
     """Print a Markdown table of records per second, and the ratio to aiokafka."""
     compiled = "_crecords" in default_records.DefaultRecordBatch.__module__
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(
         f"Records per second on one core, batches of {RECORDS} records; "
         f"aiokafka {version('aiokafka')} "

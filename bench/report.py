@@ -19,6 +19,7 @@ from bench.peers import FLOOR, OURS, OURS_ON_TWO, PEERS, TSHARK
 from bench.suite import FILES, IN_FILES, TABLES, TIMES, Large, Results, sized
 
 MB = 1e6
+CELLS = ("s", "range", "CPU s", "peak MB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,10 +139,7 @@ def _peers(results: Results, load: str) -> str:
         rows.append(
             [
                 f"{peer.name}: {peer.does}",
-                f"{series.wall:.2f}",
-                _range(series, 1, 2),
-                f"{series.cpu:.2f}",
-                f"{series.memory / MB:,.0f}",
+                *_cells(series),
                 f"{large.packets / series.wall:,.0f}",
                 f"{large.messages / series.wall:,.0f}",
                 f"{large.bytes / MB / series.wall:,.1f}",
@@ -149,17 +147,14 @@ def _peers(results: Results, load: str) -> str:
                 _ratio(_pace(results, load, TSHARK), _pace(results, load, peer.name)),
             ]
         )
-    header = [
-        "program",
-        "s",
-        "range",
-        "CPU s",
-        "peak MB",
-        "packets/s",
-        "messages/s",
-        "MB/s",
-    ]
+    header = ["program", *CELLS, "packets/s", "messages/s", "MB/s"]
     return table([*header, "time ÷ tcpdump", "speed ÷ tshark"], rows)
+
+
+def _cells(series: Series) -> list[str]:
+    """The cells of `CELLS`."""
+    memory = f"{series.memory / MB:,.0f}"
+    return [f"{series.wall:.2f}", _range(series, 1, 2), f"{series.cpu:.2f}", memory]
 
 
 def _pace(results: Results, load: str, program: str) -> float | None:
@@ -179,15 +174,9 @@ def _against_first(runs: Mapping[str, Series], kind: str, first: str) -> str:
         if series.failure:
             rows.append([f"{name}: {series.failure}"])
             continue
-        ratios = ["", ""]
-        if not base.failure:
-            ratios = [f"{series.wall / base.wall:.2f}", f"{series.cpu / base.cpu:.2f}"]
-        memory = f"{series.memory / MB:,.0f}"
-        rows.append(
-            [name, f"{series.wall:.2f}", _range(series, 1, 2), f"{series.cpu:.2f}", memory, *ratios]
-        )
-    header = [kind, "s", "range", "CPU s", "peak MB", f"time ÷ {first}", f"CPU ÷ {first}"]
-    return table(header, rows)
+        ratios = ["" if ratio is None else f"{ratio:.2f}" for ratio in _ratios(series, base)]
+        rows.append([name, *_cells(series), *ratios])
+    return table([kind, *CELLS, f"time ÷ {first}", f"CPU ÷ {first}"], rows)
 
 
 def _sizes(results: Results) -> str:
@@ -226,20 +215,13 @@ def _goals(results: Results) -> Iterator[Goal]:
     """The goals for the measured loads."""
     for load, goal in {"bulk": 22, "chatter": 25, "random": 20}.items():
         if load in results.peers:
-            reached, in_cpu = _against(results, load, TSHARK, OURS)
-            yield Goal(f"{load}: speed ÷ tshark", goal, reached, in_cpu)
+            yield Goal(f"{load}: speed ÷ tshark", goal, *_against(results, load, TSHARK, OURS))
     if "bulk" in results.peers:
-        reached, in_cpu = _against(results, "bulk", OURS, FLOOR)
-        yield Goal("bulk: time ÷ tcpdump", 6, reached, in_cpu, at_most=True)
+        ratios = _against(results, "bulk", OURS, FLOOR)
+        yield Goal("bulk: time ÷ tcpdump", 6, *ratios, at_most=True)
         for ours, limit, suffix in ((OURS, 2, ""), (OURS_ON_TWO, 1.5, ", on two processors")):
-            reached, in_cpu = _beyond_start(results, ours)
-            yield Goal(
-                f"bulk: time ÷ tcpdump, without start-up{suffix}",
-                limit,
-                reached,
-                in_cpu,
-                at_most=True,
-            )
+            about = f"bulk: time ÷ tcpdump, without start-up{suffix}"
+            yield Goal(about, limit, *_beyond_start(results, ours), at_most=True)
     for load in results.peers:
         reached, _ = _against(results, load, OURS, OURS_ON_TWO)
         yield Goal(f"{load}: speed on two processors ÷ one", 1.7, reached)
@@ -247,36 +229,27 @@ def _goals(results: Results) -> Iterator[Goal]:
         single, double = (results.sizes.get(sized(load, times)) for times in (1.0, 2.0))
         if single is None or double is None:
             continue
-        is_valid = not single.failure and not double.failure
+        is_valid = not _failed(single, double)
         memory = max(single.memory, double.memory) / MB if is_valid else None
         yield Goal(f"{load}: peak memory", 300, memory, unit="MB", at_most=True)
         growth = double.memory / single.memory if is_valid else None
         yield Goal(f"{load}: peak memory, double size ÷ single", 1.05, growth, at_most=True)
     files, one = (results.sizes.get(name) for name in (IN_FILES, "chatter"))
     if files and one:
-        is_valid = not files.failure and not one.failure
-        reached, in_cpu = (files.wall / one.wall, files.cpu / one.cpu) if is_valid else (None, None)
         goal = f"chatter in {FILES:,} files: time ÷ one file"
-        yield Goal(goal, 1.5, reached, in_cpu, at_most=True)
+        yield Goal(goal, 1.5, *_ratios(files, one), at_most=True)
     for source, answers in results.answers.items():
         runs, latency = answers.values(), answers["latency"]
-        reached = (
-            [None] * 3
-            if any(series.failure for series in runs)
-            else [
-                max(series.memory for series in runs) / MB,
-                max(series.wall for series in runs) / latency.wall,
-                max(series.cpu for series in runs) / latency.cpu,
-            ]
-        )
-        memory, slowest, in_cpu = reached
+        memory = slowest = in_cpu = None
+        if not _failed(*runs):
+            memory = max(series.memory for series in runs) / MB
+            slowest = max(series.wall for series in runs) / latency.wall
+            in_cpu = max(series.cpu for series in runs) / latency.cpu
         yield Goal(f"answers from {source}: memory", 2000, memory, unit="MB", at_most=True)
         yield Goal(f"answers from {source}: slowest ÷ latency", 2, slowest, in_cpu, at_most=True)
     sql, export = (results.tables.get(name) for name in ("sql", "exchanges"))
     if sql and export:
-        is_valid = not sql.failure and not export.failure
-        ratio = sql.wall / export.wall if is_valid else None
-        yield Goal("sql: time ÷ export", 1.3, ratio, at_most=True)
+        yield Goal("sql: time ÷ export", 1.3, _ratios(sql, export)[0], at_most=True)
     for command, limit in {"--help": 150, "export": 220}.items():
         if series := results.start.get(f"{OURS} {command}"):
             reached = None if series.failure else series.wall * 1e3
@@ -287,10 +260,18 @@ def _against(
     results: Results, load: str, left: str, right: str
 ) -> tuple[float | None, float | None]:
     """Ratio of wall times and of CPU times of two programs."""
-    first, second = (results.peers[load][name] for name in (left, right))
-    if first.failure or second.failure:
+    return _ratios(results.peers[load][left], results.peers[load][right])
+
+
+def _ratios(first: Series, second: Series) -> tuple[float | None, float | None]:
+    """Ratio of wall times and of CPU times; None if a run failed."""
+    if _failed(first, second):
         return None, None
     return first.wall / second.wall, first.cpu / second.cpu
+
+
+def _failed(*runs: Series) -> bool:
+    return any(series.failure for series in runs)
 
 
 def _beyond_start(results: Results, name: str) -> tuple[float | None, float | None]:
@@ -299,7 +280,7 @@ def _beyond_start(results: Results, name: str) -> tuple[float | None, float | No
     empty = Series()
     ours_start = results.start.get(f"{OURS} export", empty)
     floor_start = results.start.get(f"{FLOOR} -w /dev/null", empty)
-    if any(s.failure or not s.runs for s in (ours, floor, ours_start, floor_start)):
+    if _failed(ours, floor, ours_start, floor_start) or not (ours_start.runs and floor_start.runs):
         return None, None
     wall = ours.wall - ours_start.wall, floor.wall - floor_start.wall
     cpu = ours.cpu - ours_start.cpu, floor.cpu - floor_start.cpu

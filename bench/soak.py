@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from bench.measure import processor_time
+from bench.peers import PROGRAM
 from bench.report import MB, table
+from bench.suite import RECORDINGS
 
-PROGRAM = Path(sys.executable).parent / "kafka-dissector"
-CAPTURES = Path(__file__).parents[1] / "captures"
 PERIOD = 0.5
 """Seconds."""
 CLIENTS, PORTS = 10_000, 35_000
@@ -46,14 +47,15 @@ def generate(size: float, output: BinaryIO) -> int:
     from bench import inputs
 
     parts = [
-        inputs.Input("soak-bulk", CAPTURES / "bulk-tansu.pcap.zst", 20, bytes=100_000_000),
-        inputs.Input("soak-chatter", CAPTURES / "chatter-mock.pcap.zst", 50, messages=100_000),
+        inputs.Input("soak-bulk", RECORDINGS["bulk"], 20, bytes=100_000_000),
+        inputs.Input("soak-chatter", RECORDINGS["chatter"], 50, messages=100_000),
     ]
     source = []
     for part in parts:
         content = inputs.ready(part)
-        data = np.fromfile(part.path, np.uint8)[len(inputs.HEADER) :]
-        source.append((content, data, np.array(_records(data.tobytes()), np.int64)))
+        data = part.path.read_bytes()
+        at = np.array([at for at, _ in inputs.records(data)], np.int64) - len(inputs.HEADER)
+        source.append((content, np.frombuffer(data, np.uint8)[len(inputs.HEADER) :], at))
     output.write(inputs.HEADER)
     written = exchanges = turn = now = 0
     while written < size:
@@ -76,15 +78,6 @@ def generate(size: float, output: BinaryIO) -> int:
     return exchanges
 
 
-def _records(data: bytes) -> list[int]:
-    """The offset of each record of a pcap."""
-    actual, at = [], 0
-    while at < len(data):
-        actual.append(at)
-        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
-    return actual
-
-
 def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, int]:
     """Run both ends of the pipe; returns samples, CPU seconds, and the expected exchanges."""
     generator = [sys.executable, "-m", "bench.soak", "--generate", f"{size}"]
@@ -95,13 +88,13 @@ def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, i
     assert source.stderr
     source.stdout.close()
     samples = []
-    ticks = 0
+    seconds = 0.0
     while process.poll() is None:
         proc = Path(f"/proc/{process.pid}")
         try:
             read = int((proc / "io").read_text().split()[1])
             resident = int((proc / "statm").read_text().split()[1]) * 4096
-            ticks = sum(map(int, (proc / "stat").read_text().rpartition(")")[2].split()[11:13]))
+            seconds = processor_time(process.pid)
         except (OSError, IndexError):
             break  # the process has ended
         samples.append(Sample(read, resident))
@@ -110,7 +103,7 @@ def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, i
         raise SystemExit(f"kafka-dissector ended with {process.returncode}")
     expected = int(source.stderr.read().split()[-1])
     source.wait()
-    return samples, ticks / 100, expected
+    return samples, seconds, expected
 
 
 def memory_table(samples: list[Sample], size: float, parts: int = 5) -> str:

@@ -55,6 +55,8 @@ FILES = 2_000
 IN_FILES = "chatter-files"
 """The name of chatter in so many files."""
 CONNECTIONS = (50, 500, 5_000)
+INSIDE = ("messages", "records", "spark")
+"""The modules that measure inside a process."""
 OWN_ROUNDS = 3
 """Rounds of measurements of the project alone."""
 
@@ -68,7 +70,7 @@ class Large:
     bytes: int
     messages: int
     connections: int
-    broker_ports: tuple[int, ...]
+    broker_ports: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +115,9 @@ def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) 
     path = DATA / f"{name}.pcap"
     warm(path)
     return Large(
-        path,
-        content["packets"],
-        content["bytes"],
-        content["messages"],
-        content["connections"],
-        tuple(content["broker_ports"]),
-    )
+        path, content["packets"], content["bytes"], content["messages"], content["connections"],
+        content["broker_ports"],
+    )  # fmt: skip
 
 
 def scaled(options: Options, sizes: Mapping[str, int], times: float = 1.0) -> dict[str, int]:
@@ -211,10 +209,11 @@ def start(options: Options, results: Results) -> None:
     results.start = in_turn(commands, min(options.rounds, OWN_ROUNDS), options.progress)
 
 
-def inside(options: Options, results: Results, what: str, *words: str) -> None:
-    """Run a module that measures inside a process: messages, records or Spark."""
-    options.progress(what)
-    line = [sys.executable, "-m", f"bench.{what}", *words]
+def inside(options: Options, results: Results, name: str) -> None:
+    """Run a module of `INSIDE`."""
+    options.progress(name)
+    words = ["--print", "--scale", f"{options.scale:g}"] if name == "spark" else []
+    line = [sys.executable, "-m", f"bench.{name}", *words]
     result = subprocess.run(line, capture_output=True, text=True)
     lines = (result.stdout if result.returncode == 0 else result.stderr).strip().splitlines()
-    results.inside[what] = "\n".join(lines if result.returncode == 0 else lines[-1:])
+    results.inside[name] = "\n".join(lines if result.returncode == 0 else lines[-1:])
