@@ -102,6 +102,23 @@ def plain(value: Any) -> Any:
     return value
 
 
+def header_fields(source: Source, direction: str) -> dict[str, Any]:
+    """Random fields of a header."""
+    head = {"correlation_id": source.of("int32")}
+    if direction == "request":
+        head["client_id"] = None if source.is_null() else source.of("string")
+    return head
+
+
+def vector(
+    source: str, key: int, direction: str, version: int, frame: bytes, head: dict[str, Any],
+    body: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """A line of the file."""
+    known = {"source": source, "api_key": key, "direction": direction, "version": version}
+    return {**known, "frame": frame.hex(), **head, "body": body}
+
+
 # kio
 
 
@@ -179,25 +196,15 @@ def kio_vector(key: int, name: str, version: int, direction: EntityType) -> dict
         if isinstance(each, type) and getattr(each, "__type__", None) is direction
     )
     payload, body = kio_entity(entity, source)
-    head = {"correlation_id": source.of("int32")}
-    if direction is EntityType.request:
-        head["client_id"] = None if source.is_null() else source.of("string")
-        request = {"request_api_key": key, "request_api_version": version}
-        header = entity.__header_schema__(**request, **head)
-    else:
-        header = entity.__header_schema__(**head)
+    head = header_fields(source, direction.name)
+    is_request = direction is EntityType.request
+    request = {"request_api_key": key, "request_api_version": version} if is_request else {}
+    header = entity.__header_schema__(**request, **head)
     frame = io.BytesIO()
     entity_writer(type(header))(frame, header)
     entity_writer(entity)(frame, payload)
-    return {
-        "source": "kio",
-        "api_key": key,
-        "direction": direction.name,
-        "version": version,
-        "frame": frame.getvalue().hex(),
-        **head,
-        "body": kio_renamed(body, RENAMED.get((key, version), {})),
-    }
+    body = kio_renamed(body, RENAMED.get((key, version), {}))
+    return vector("kio", key, direction.name, version, frame.getvalue(), head, body)
 
 
 # kafka-python
@@ -227,23 +234,14 @@ def python_vectors(known: set[tuple[int, str, int]]) -> Iterator[dict[str, Any]]
 def python_vector(message: type[ApiMessage], version: int) -> dict[str, Any]:
     source = Source(f"kafka-python {message.API_KEY} {version} {message.type}")
     body = python_struct(message._struct, version, source)
-    head = {"correlation_id": source.of("int32")}
-    if message.type == "request":
-        head["client_id"] = None if source.is_null() else source.of("string")
+    head = header_fields(source, message.type)
     flexible = message.flexible_version_q(version)
     header = message(version=version)
     header.with_header(**head)
     frame = header.encode_header(flexible=flexible)
     frame += message._struct.encode(body, version=version, compact=flexible, tagged=flexible)
-    return {
-        "source": "kafka-python",
-        "api_key": message.API_KEY,
-        "direction": message.type,
-        "version": version,
-        "frame": frame.hex(),
-        **head,
-        "body": plain(body),
-    }
+    key, direction = message.API_KEY, message.type
+    return vector("kafka-python", key, direction, version, frame, head, plain(body))
 
 
 def python_struct(struct: Any, version: int, source: Source) -> dict[str, Any]:

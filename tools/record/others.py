@@ -19,14 +19,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 
-import zstandard
-
-from tools.record.kafka.recording import end, enter_new_network, wait_for
+from tools.record.kafka.recording import end, enter_new_network, pack, wait_for
 from tools.record.ledger import CAPTURES, put
 from tools.record.others_binary import EXCHANGES
 from tools.record.recording import Tool
@@ -380,21 +378,6 @@ PORTS: dict[Callable[[Stage], None], int] = {
 """Port of each protocol; 0 for several."""
 
 
-@contextmanager
-def captured(path: Path, port: int) -> Iterator[None]:
-    """Capture packets of a port while the block runs; of all ports if it is 0."""
-    log = path.with_suffix(".txt")
-    with log.open("wb") as output:
-        command = [*Tool().command(path)[:-1], "tcp", *(["port", str(port)] if port else [])]
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        wait_for(lambda: "listening on" in log.read_text(), "it captures", 10)
-        yield
-        time.sleep(0.5)  # the last FINs
-    finally:
-        end(process)
-
-
 def record(speak: Callable[[Stage], None]) -> None:
     """Record one protocol, and keep it."""
     enter_new_network()
@@ -402,11 +385,10 @@ def record(speak: Callable[[Stage], None]) -> None:
     work = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     work.chmod(0o777)
     raw = work / "capture.pcap"
-    with captured(raw, port), ExitStack() as stack:
+    select = f"tcp port {port}" if port else "tcp"
+    with Tool().capturing(raw, work / "capture.txt", select), ExitStack() as stack:
         speak(Stage(work, port, stack))
-    packed = zstandard.ZstdCompressor(level=19).compress(raw.read_bytes())
-    if len(packed) > LARGEST:
-        raise RuntimeError(f"{raw} is {len(packed):,} bytes, over {LARGEST:,}")
+    packed = pack(raw, ".zst", LARGEST)
     (CAPTURES / "other").mkdir(exist_ok=True)
     (CAPTURES / "other" / f"{name}.pcap.zst").write_bytes(packed)
     about, software = (speak.__doc__ or "").split(" | ")

@@ -13,21 +13,18 @@ dropped packets, or larger than `LARGEST`, is not written.
 
 from __future__ import annotations
 
-import gzip
 import re
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import zstandard
-
 from tools.record import clients, ledger, truth
-from tools.record.kafka.recording import end, enter_new_network, wait_for
+from tools.record.kafka.recording import end, enter_new_network, pack, wait_for
 from tools.record.ledger import CAPTURES
 
 LARGEST = 300_000
@@ -62,14 +59,28 @@ class Tool:
         unit = "ns" if self.nanoseconds or self.program == "dumpcap" else "µs"
         return f"{self.interface}, {self.link}, {self.suffix[1:]} in {unit}"
 
-    def command(self, path: Path) -> list[str]:
-        """The command that captures TCP to `path` until it gets a signal to end."""
+    def command(self, path: Path, select: str) -> list[str]:
+        """The command that captures to `path` until it gets a signal to end."""
         command = [self.program, "-i", self.interface, "-y", self.link, "-s", SNAPLEN]
         if self.program == "dumpcap":
-            return [*command, "-f", "tcp", "-B", "32", "-w", str(path)]
+            return [*command, "-f", select, "-B", "32", "-w", str(path)]
         precision = "nano" if self.nanoseconds else "micro"
         live = ["--immediate-mode", "-U", "-n", f"--time-stamp-precision={precision}"]
-        return [*command, *live, "-B", "32768", "-w", str(path), "tcp"]
+        return [*command, *live, "-B", "32768", "-w", str(path), select]
+
+    @contextmanager
+    def capturing(self, path: Path, log: Path, select: str = "tcp") -> Iterator[None]:
+        """Capture to `path` while the block runs. `log`: gets the output of the program."""
+        with log.open("wb") as output:
+            command = self.command(path, select)
+            process = subprocess.Popen(command, stdout=output, stderr=output)
+        try:
+            ready = ("listening on", "File: ")
+            wait_for(lambda: any(word in log.read_text() for word in ready), "it captures", 10)
+            yield
+            time.sleep(0.5)  # the last FINs
+        finally:
+            end(process)
 
 
 class Recording:
@@ -84,31 +95,17 @@ class Recording:
         enter_new_network()
         subprocess.run(["ip", "address", "add", "2001:db8::1/128", "dev", "lo"], check=True)
 
-    @contextmanager
-    def capture(self) -> Iterator[None]:
+    def capture(self) -> AbstractContextManager[None]:
         """Capture while the block runs."""
-        said = self.work / "tool.txt"
-        with said.open("wb") as output:
-            process = subprocess.Popen(self.tool.command(self.raw), stdout=output, stderr=output)
-        try:
-            ready = ("listening on", "File: ")
-            wait_for(lambda: any(word in said.read_text() for word in ready), "it captures", 10)
-            yield
-            time.sleep(0.5)  # the last FINs
-        finally:
-            end(process)
+        return self.tool.capturing(self.raw, self.work / "tool.txt")
 
-    @contextmanager
-    def librdkafka(self) -> Iterator[None]:
+    def librdkafka(self) -> AbstractContextManager[None]:
         """Write the log of librdkafka to a file while the block runs."""
-        with clients.standard_error_to(self._log("librdkafka")):
-            yield
+        return clients.standard_error_to(self._log("librdkafka"))
 
-    @contextmanager
-    def python(self, kind: str, *loggers: str) -> Iterator[None]:
+    def python(self, kind: str, *loggers: str) -> AbstractContextManager[None]:
         """Write the messages of a Python client's `loggers` to a file while the block runs."""
-        with clients.logging_to(self._log(kind), *loggers):
-            yield
+        return clients.logging_to(self._log(kind), *loggers)
 
     def _log(self, kind: str) -> Path:
         return self.work / f"{self.name}.{kind}.log"
@@ -120,24 +117,17 @@ class Recording:
         if dropped or not captured:
             raise RuntimeError(f"{captured} packets captured, {dropped} dropped:\n{said}")
         target = CAPTURES / f"{self.name}{self.tool.suffix}{self.tool.packing}"
-        packed = _pack(self.raw.read_bytes(), self.tool.packing)
-        if len(packed) > LARGEST:
-            raise RuntimeError(f"{self.raw} is {len(packed):,} bytes, over {LARGEST:,}")
+        packed = pack(self.raw, self.tool.packing, LARGEST)
         target.write_bytes(packed)
         logs = sorted(self.work.glob(f"{self.name}.*.log"))
         for log in logs:
-            (CAPTURES / f"{log.name}.zst").write_bytes(_pack(log.read_bytes(), ".zst"))
+            (CAPTURES / f"{log.name}.zst").write_bytes(pack(log, ".zst"))
         rows = truth.write(self.name)
+        tool = f"{_version(self.tool.program)}, {time.strftime('%Y-%m-%d', time.gmtime())}"
         entry = ledger.Entry(
-            target.name,
-            self.about,
-            broker,
-            ", ".join(software),
-            f"{_version(self.tool.program)}, {time.strftime('%Y-%m-%d', time.gmtime())}",
-            self.tool.link_and_format,
-            captured,
-            rows,
-        )
+            target.name, self.about, broker, ", ".join(software), tool, self.tool.link_and_format,
+            captured, rows,
+        )  # fmt: skip
         ledger.enter(entry)
         print(entry.line(), f"{len(packed):,} bytes", sep="")
         shutil.rmtree(self.work)
@@ -146,15 +136,6 @@ class Recording:
 def _count(pattern: re.Pattern[str], text: str) -> int:
     """The sum of the numbers that `pattern` finds."""
     return sum(int(number) for groups in pattern.findall(text) for number in groups if number)
-
-
-def _pack(data: bytes, packing: str) -> bytes:
-    """`data` as a file of that suffix holds it."""
-    if packing == ".gz":
-        return gzip.compress(data, 9, mtime=0)
-    if packing == ".zst":
-        return zstandard.ZstdCompressor(level=19).compress(data)
-    return data
 
 
 def _version(program: str) -> str:

@@ -20,6 +20,7 @@ CACHE = (
 
 KAFKA_4 = "4.4.0"
 KAFKA_3 = "3.9.2"
+SMALL_JVM = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
 <groupId>recorder</groupId><artifactId>x</artifactId><version>1</version>
@@ -141,8 +142,15 @@ def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:
     return target
 
 
-def run(command: Sequence[str], folder: Path, timeout: float = 900) -> None:
-    """Run `command` in `folder`; its output is shown only when it fails."""
+def java(classpath: str, program: str, *arguments: str) -> str:
+    """What java/PROGRAM.java prints, compiled as it starts."""
+    source = str(HERE / "java" / f"{program}.java")
+    return run(["java", "-cp", classpath, source, *arguments], timeout=120)
+
+
+def run(command: Sequence[str], folder: Path | None = None, timeout: float = 900) -> str:
+    """What `command` prints, run in `folder`. Raises RuntimeError with its output if it fails."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    return done.stdout

@@ -11,12 +11,12 @@ import sys
 from pathlib import Path
 
 from tools.record.kafka import artifacts
-from tools.record.kafka.artifacts import HERE
+from tools.record.kafka.artifacts import HERE, SMALL_JVM
 from tools.record.kafka.recording import Recording
 
 Program = tuple[list[str], dict[str, str]]
 
-JVM = ["java", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
+JVM = [*SMALL_JVM, "-Xmx192m"]
 
 
 def in_java(classpath: str, program: str) -> Program:

@@ -16,18 +16,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from tools.record.kafka.artifacts import HERE
+from tools.record.kafka.artifacts import HERE, SMALL_JVM
 from tools.record.kafka.recording import Recording, end, wait_for
 
 CLUSTER_ID = "cmVjb3JkZXIta2Fma2EtMQ"
-JVM = [
-    "java",
-    "-Xmx320m",
-    "-Xms64m",
-    "-XX:+UseSerialGC",
-    "-XX:TieredStopAtLevel=1",
-    "-Duser.timezone=UTC",
-]
+JVM = [*SMALL_JVM, "-Xmx320m", "-Xms64m"]
 STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
 
 COMMON = {
@@ -140,15 +133,9 @@ class Cluster:
         logger = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
         if self.version.startswith("3."):
             logger = f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}"
-        command = [
-            *JVM,
-            logger,
-            f"-Drequest.log={folder / 'request.log'}",
-            "-cp",
-            self.classpath,
-            "kafka.Kafka",
-            str(folder / "properties"),
-        ]
+        logs = [logger, f"-Drequest.log={folder / 'request.log'}"]
+        program = ["-cp", self.classpath, "kafka.Kafka", str(folder / "properties")]
+        command = [*JVM, *logs, *program]
         self._awaited[number] = self._starts(number) + 1
         self.recording.note("started", node=number)
         self._running[number] = self.recording.start(node.name, command)
@@ -240,24 +227,20 @@ class Cluster:
         clients = f"CLIENTS://{host}:{node.port}"
         controllers = f"CONTROLLERS://{host}:{node.controller_port}"
         protocols = f"CLIENTS:{self._protocol},CONTROLLERS:PLAINTEXT"
+        addresses = {
+            "listener.security.protocol.map": protocols, "inter.broker.listener.name": "CLIENTS",
+        }  # fmt: skip
+        if node.is_broker:
+            addresses["advertised.listeners"] = clients
         if not node.roles:
-            return {
-                "broker.id": str(node.id),
-                "listeners": clients,
-                "advertised.listeners": clients,
-                "listener.security.protocol.map": protocols,
-                "inter.broker.listener.name": "CLIENTS",
-                "zookeeper.connect": f"{self._host}:2181",
-            }
+            zookeeper = {"broker.id": str(node.id), "zookeeper.connect": f"{self._host}:2181"}
+            return addresses | zookeeper | {"listeners": clients}
         listeners = {"broker": clients, "controller": controllers}
         voters = (other for other in self.nodes.values() if "controller" in other.roles)
-        return {
+        return addresses | {
             "process.roles": node.roles,
             "node.id": str(node.id),
             "listeners": ",".join(listeners[role] for role in node.roles.split(",")),
-            **({"advertised.listeners": clients} if node.is_broker else {}),
-            "listener.security.protocol.map": protocols,
-            "inter.broker.listener.name": "CLIENTS",
             "controller.listener.names": "CONTROLLERS",
             "controller.quorum.bootstrap.servers": ",".join(
                 f"{other.host or self._host}:{other.controller_port}" for other in voters
@@ -278,11 +261,9 @@ class ZooKeeper:
         lines = [f"dataDir={work / 'zookeeper'}", "clientPort=2181", "admin.enableServer=false"]
         settings.write_text("\n".join(lines))
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-        logger = [
-            f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}",
-            "-Drequest.log=/dev/null",
-        ]
-        command = [*JVM, *logger, "-cp", self._classpath, main, str(settings)]
+        logger = f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}"
+        program = ["-cp", self._classpath, main, str(settings)]
+        command = [*JVM, logger, "-Drequest.log=/dev/null", *program]
         self._process = self._recording.start("zookeeper", command)
         log = self._recording.work / "zookeeper.log"
         wait_for(lambda: "binding to port" in log.read_text(), "ZooKeeper starts", 30)

@@ -8,7 +8,6 @@ broker, and in 3.9.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 from tools.record.kafka import artifacts
@@ -22,10 +21,7 @@ HEAD = """\
 
 def names(release: str) -> set[str]:
     """Those of one release."""
-    program = str(artifacts.HERE / "java" / "Configs.java")
-    command = ["java", "-cp", artifacts.broker(release), program]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return set(run.stdout.split())
+    return set(artifacts.java(artifacts.broker(release), "Configs").split())
 
 
 def main() -> None:

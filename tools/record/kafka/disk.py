@@ -8,7 +8,6 @@ controller of cgroup v1.
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import Self
 
@@ -36,7 +35,7 @@ class Disk:
             image.truncate(SIZE)
         # A journal would be written by a thread of the kernel, outside of the group.
         run("mkfs.ext4", "-q", "-O", "^has_journal", str(self._image))
-        self._device = run("losetup", "--find", "--show", str(self._image))
+        self._device = run("losetup", "--find", "--show", str(self._image)).strip()
         run("mount", self._device, str(self.mount))
         return self
 
@@ -55,6 +54,4 @@ class Disk:
 
 
 def run(*command: str) -> str:
-    """Run a command to its end, and return its output."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    return done.stdout.strip()
+    return artifacts.run(command, timeout=60)

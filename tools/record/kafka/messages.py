@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +23,8 @@ SEED = "4"
 
 def vectors(release: str) -> list[dict[str, Any]]:
     """A random message of each version that one release knows."""
-    program = str(artifacts.HERE / "java" / "Messages.java")
-    command = ["java", "-cp", artifacts.client(release), program, "vectors", SEED, "1"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return [{**json.loads(line), "release": release} for line in printed.stdout.splitlines()]
+    printed = artifacts.java(artifacts.client(release), "Messages", "vectors", SEED, "1")
+    return [{**json.loads(line), "release": release} for line in printed.splitlines()]
 
 
 def main() -> None:

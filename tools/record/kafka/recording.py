@@ -11,6 +11,7 @@ ledger. After an exception it writes nothing and prints the folder of the logs.
 from __future__ import annotations
 
 import ctypes
+import gzip
 import os
 import shutil
 import signal
@@ -61,9 +62,8 @@ class Tap:
 
     def counted(self) -> tuple[str, int]:
         """Link type and number of packets, as capinfos reports them."""
-        command = ["capinfos", "-T", "-r", "-E", "-c", str(self.path)]
-        report = subprocess.run(command, capture_output=True, text=True, check=True)
-        _, link, packets = report.stdout.rstrip("\n").split("\t")
+        report = artifacts.run(["capinfos", "-T", "-r", "-E", "-c", str(self.path)])
+        _, link, packets = report.rstrip("\n").split("\t")
         return link, int(packets)
 
 
@@ -156,9 +156,7 @@ class Recording:
         seconds: float = 120,
     ) -> str:
         """Run a process to its end, and return its output. Raises RuntimeError if it fails."""
-        process = self.start(name, command, env)
-        code = process.wait(seconds)
-        if code:
+        if code := self.start(name, command, env).wait(seconds):
             raise RuntimeError(f"{name} ended with {code}:\n{self.log(name)[-4000:]}")
         return self.log(name)
 
@@ -199,9 +197,7 @@ class Recording:
         shutil.rmtree(self.work)
 
     def _keep(self, tap: Tap, rows: list[truth.Row]) -> None:
-        squeezed = zstandard.ZstdCompressor(level=19).compress(tap.path.read_bytes())
-        if len(squeezed) > LARGEST:
-            raise RuntimeError(f"{tap.path} is larger than {LARGEST} bytes: {len(squeezed)}")
+        squeezed = pack(tap.path, ".zst", LARGEST)
         target = CAPTURES / f"{tap.path.name}.zst"
         target.write_bytes(squeezed)
         truth.write(CAPTURES / f"{tap.path.stem}.truth.jsonl.zst", rows)
@@ -218,6 +214,21 @@ class Recording:
         )
         ledger.enter(entry, ledger.KAFKA)
         print(f"{entry.line()}{len(squeezed):,} bytes, {len(rows):,} facts")
+
+
+def pack(path: Path, packing: str, largest: int | None = None) -> bytes:
+    """The content of a file as one with the suffix `packing`: ``.gz``, ``.zst`` or empty.
+
+    Raises RuntimeError if it is larger than `largest` bytes.
+    """
+    content = path.read_bytes()
+    if packing == ".gz":
+        content = gzip.compress(content, 9, mtime=0)
+    elif packing == ".zst":
+        content = zstandard.ZstdCompressor(level=19).compress(content)
+    if largest is not None and len(content) > largest:
+        raise RuntimeError(f"{path} is {len(content):,} bytes, over {largest:,}")
+    return content
 
 
 def enter_new_network() -> None:

@@ -10,7 +10,6 @@ with its first segment, and of Kafka 3.9 with `dump.txt`, which kafka.tools.Dump
 from __future__ import annotations
 
 import io
-import subprocess
 import tarfile
 from contextlib import suppress
 from pathlib import Path
@@ -61,16 +60,10 @@ class Workshop(Recording):
 
     def dump(self, classpath: str, folder: Path) -> str:
         """The output of DumpLogSegments for a partition's first segment."""
-        command = [
-            *JVM,
-            "-cp",
-            f"{classpath}:{artifacts.maven(TOOLS)}",
-            "kafka.tools.DumpLogSegments",
-            "--print-data-log",
-        ]
+        command = [*JVM, "-cp", f"{classpath}:{artifacts.maven(TOOLS)}"]
         decoder = DECODERS.get(folder.name.rpartition("-")[0], "--deep-iteration")
-        command += [decoder, "--files", str(folder / SEGMENT)]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        options = ["--print-data-log", decoder, "--files", str(folder / SEGMENT)]
+        return artifacts.run([*command, "kafka.tools.DumpLogSegments", *options])
 
     def _finish(self) -> None:
         """Only the files that `keep` has read are wanted."""
@@ -89,35 +82,27 @@ def work(recording: Recording, java: str, bootstrap: str) -> None:
     clients.java(recording, java, "SetConfig", bootstrap, "BROKER", "1", *secret)
 
 
-def older() -> dict[str, bytes]:
-    """The disk of Kafka 3.9, and the output of its tool."""
-    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_4)
-    with Workshop("segments-3") as shop:
-        with Cluster(shop, KAFKA_3, broker, format_with=SCRAM) as cluster:
+def disk(release: str) -> dict[str, bytes]:
+    """The disk of a broker: of 3.9 with the output of its tool, of 4 with groups of new types."""
+    broker, java = artifacts.broker(release), artifacts.client(KAFKA_4)
+    number = release.partition(".")[0]
+    with Workshop(f"segments-{number}") as shop:
+        with Cluster(shop, release, broker, format_with=SCRAM) as cluster:
             work(shop, java, cluster.bootstrap)
-        shop.keep(broker, dump=True)
-    return {f"kafka-3/{name}": data for name, data in shop.files.items()}
-
-
-def newer() -> dict[str, bytes]:
-    """The disk of Kafka 4, with groups that 3.9 does not know."""
-    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
-    with Workshop("segments-4") as shop:
-        with Cluster(shop, KAFKA_4, broker, format_with=SCRAM) as cluster:
-            work(shop, java, cluster.bootstrap)
-            new = [cluster.bootstrap, "orders", "new-readers", "6", "group.protocol=consumer"]
-            clients.java(shop, java, "Member", *new)
-            shared = [cluster.bootstrap, "orders", "sharers", "6", "sharer"]
-            clients.java(shop, java, "ShareMember", *shared)
-        shop.keep(broker, dump=False)
-    return {f"kafka-4/{name}": data for name, data in shop.files.items()}
+            if release == KAFKA_4:
+                new = [cluster.bootstrap, "orders", "new-readers", "6", "group.protocol=consumer"]
+                clients.java(shop, java, "Member", *new)
+                shared = [cluster.bootstrap, "orders", "sharers", "6", "sharer"]
+                clients.java(shop, java, "ShareMember", *shared)
+        shop.keep(broker, dump=release == KAFKA_3)
+    return {f"kafka-{number}/{name}": data for name, data in shop.files.items()}
 
 
 def main() -> None:
     """Write the archive."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
-        for name, data in sorted({**older(), **newer()}.items()):
+        for name, data in sorted({**disk(KAFKA_3), **disk(KAFKA_4)}.items()):
             about = tarfile.TarInfo(name)
             about.size = len(data)
             archive.addfile(about, io.BytesIO(data))

@@ -10,11 +10,11 @@ every structure version that the newest jars know; `java/Framed.java`, `java/Str
 from __future__ import annotations
 
 import gzip
-import subprocess
 import tempfile
 from pathlib import Path
 
 from tools.record.kafka import artifacts
+from tools.record.kafka.artifacts import run
 
 VECTORS = Path(__file__).parents[3] / "tests" / "data" / "structure_vectors.jsonl.gz"
 SEED = "4"
@@ -28,12 +28,6 @@ def lines(class_path: str, program: str, *arguments: str) -> str:
     with tempfile.TemporaryDirectory() as folder:
         run(["javac", "-nowarn", "-d", folder, "-cp", class_path, *sources])
         return run(["java", "-cp", f"{folder}:{expanded(class_path)}", program, *arguments])
-
-
-def run(command: list[str]) -> str:
-    """What a command prints."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return done.stdout
 
 
 def expanded(class_path: str) -> str:
