@@ -27,7 +27,15 @@ from analysis.kafka.normal import (
     is_normal,
 )
 from analysis.summary.results import ApiUse, Client, End, Totals
-from analysis.summary.tally import Tally, known, ones, with_count, with_span, zeros
+from analysis.summary.tally import (
+    Tally,
+    known,
+    ones,
+    with_columns,
+    with_count,
+    with_span,
+    zeros,
+)
 from dissector.problems import FAILED_HANDSHAKE
 from dissector.protocol import registry
 
@@ -41,6 +49,24 @@ _KIND: Final = ("api_key", "api", "api_version")
 _CLIENT: Final = ("connection_id", "client_id", "client_ip")
 _RESPONSE: Final = (*_CLIENT, "correlation_id", "time", "api", "api_version")
 """Columns of `errors` with one value in each response."""
+
+
+_ATTEMPT: Final = (
+    pc.field("opened") & pc.field("handshake_rtt_ms").is_null() & (pc.field("bytes") == 0)
+)
+_LASTED: Final = pc.field("last") - pc.field("first") >= SYN_TIMEOUT_MS * 10**6
+_KNOWN: Final = pc.field("protocol").isin(["kafka", "tls"])
+_ROLES: Final = {
+    "known": _KNOWN,
+    "one_sided": _KNOWN & pc.field("opened") & (pc.field("one_sided") == 1),
+    "refused": _ATTEMPT & (pc.field("broker_packets") > 0) & (pc.field("closed") == "rst")
+    & ((pc.field("client_packets") <= pc.field("broker_packets")) | _LASTED),
+    "without_reply": _ATTEMPT & (pc.field("broker_packets") == 0) & pc.field("closed").is_null()
+    & (pc.field("client_packets") > 1),
+}  # fmt: skip
+"""What a connection shows about the endpoint of its broker."""
+_FAILURES: Final = ("refused", "without_reply")
+"""Roles of failed attempts: `FAILED` of `analysis.diagnosis.rules.failed_connections`."""
 
 
 class Summary:
@@ -75,9 +101,9 @@ class Summary:
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
         self._endpoints = Tally(
-            ("broker_ip", "broker_port"), known="sum", refused="sum", without_reply="sum",
-            one_sided="sum", first="min", last="max",
-        )  # fmt: skip
+            ("broker_ip", "broker_port", "role"), count="sum", first="min", last="max"
+        )
+        """Connections by `_ROLES`."""
         self._ends: dict[int, End] = {}
         by_client = partial(
             Tally, ("api", "client_id"), count="sum", first="min", last="max", incomplete="sum"
@@ -229,15 +255,20 @@ class Summary:
         a response names.
         """
         rows = self._endpoints.rows()
-        ports = {row["broker_port"] for row in rows if row["known"]}
-        lacks_replies = any(row["one_sided"] for row in rows)
-        rows = [
-            {**row, "without_reply": 0 if lacks_replies else row["without_reply"]}
+        ports = {row["broker_port"] for row in rows if row["role"] == "known"}
+        lacks_replies = any(row["role"] == "one_sided" for row in rows)
+        failures = _FAILURES[:1] if lacks_replies else _FAILURES
+        failed = [
+            {**row, **dict.fromkeys(_FAILURES, 0), row["role"]: row["count"]}
             for row in rows
-            if row["broker_port"] in ports or not ports
+            if row["role"] in failures and (row["broker_port"] in ports or not ports)
         ]
-        failed = [row for row in rows if row["refused"] + row["without_reply"]]
-        return sorted(failed, key=lambda row: -(row["refused"] + row["without_reply"]))
+        by_endpoint = Tally(
+            ("broker_ip", "broker_port"), refused="sum", without_reply="sum", first="min",
+            last="max",
+        )  # fmt: skip
+        by_endpoint.add(pa.Table.from_pylist(failed))
+        return sorted(by_endpoint.rows(), key=lambda r: -(r["refused"] + r["without_reply"]))
 
     def failed_handshakes(self) -> list[dict[str, Any]]:
         """reason and count of failed TLS handshakes; the most frequent first."""
@@ -263,30 +294,21 @@ class Summary:
 
     def _read_exchanges(self, rows: pa.Table) -> None:
         throttle = known(rows["throttle_time_ms"])
-        rows = rows.append_column("throttled", pc.greater(throttle, 0).cast(pa.int64()))
-        self._statuses.add(rows.select(["status", "count"]))
-        silent = rows.filter(pc.equal(rows["status"], "unanswered"))
-        if len(silent):
-            silent = with_span(silent, "request_time")
-            keys = ["connection_id", "api", "client_id", "max_wait_ms"]
-            silent = silent.append_column("incomplete", zeros(len(silent)))  # known at the end
-            self._unanswered.add(silent.select([*keys, "count", "first", "last", "incomplete"]))
+        rows = with_columns(rows, throttled=pc.greater(throttle, 0), errors=zeros(len(rows)))
+        self._statuses.add(rows)
+        silent = with_span(rows.filter(pc.equal(rows["status"], "unanswered")), "request_time")
+        unknown = zeros(len(silent))  # until the end
+        self._unanswered.add(with_columns(silent, incomplete=unknown))
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
-        self._kinds.add(rows.select([*_KIND, "count", "throttled"]))
-        counts = rows.select([*_CLIENT, "count"])
-        self._clients.add(counts.append_column("errors", zeros(len(rows))))
+        self._kinds.add(rows)
+        self._clients.add(rows)
         self._add_latencies(rows)
-        slowed = rows.filter(rows["throttled"].cast(pa.bool_()))
-        if len(slowed):
-            time = slowed["throttle_time_ms"].cast(pa.int64())
-            slowed = slowed.append_column("total", time).append_column("longest", time)
-            self._throttled.add(slowed.select(["client_id", "api", "count", "total", "longest"]))
+        slowed = rows.filter(pc.greater(rows["throttled"], 0))
+        time = slowed["throttle_time_ms"].cast(pa.int64())
+        self._throttled.add(with_columns(slowed, total=time, longest=time))
 
     def _read_errors(self, rows: pa.Table) -> None:
-        rows = with_span(rows, "time")
-        self._errors.add(
-            rows.select(["error_code", "error", "api", "topic", "count", "first", "last"])
-        )
+        self._errors.add(with_span(rows, "time"))
         self._count_responses(rows.filter(pc.invert(are_normal(rows))))
 
     def _count_responses(self, errors: pa.Table) -> None:
@@ -298,10 +320,9 @@ class Summary:
             return
         self._last_error = responses.slice(len(responses) - 1)
         counts = ones(len(responses))
-        kinds = responses.select(["api", "api_version"])
-        self._kind_errors.add(kinds.append_column("count", counts))
-        clients = responses.select(list(_CLIENT)).append_column("count", zeros(len(responses)))
-        self._clients.add(clients.append_column("errors", counts))
+        self._kind_errors.add(with_columns(responses, count=counts))
+        requests = zeros(len(responses))  # counted with the exchanges
+        self._clients.add(with_columns(responses, count=requests, errors=counts))
 
     def _read_memberships(self, rows: pa.Table) -> None:
         """Find new generations: members of classic groups join them, others are moved to them."""
@@ -311,74 +332,35 @@ class Summary:
         new = pc.if_else(classic, joined, pc.and_(moved, pc.greater(rows["generation"], 0)))
         rows = rows.filter(pc.and_(pc.equal(rows["error_code"], 0), new))
         rows = rows.filter(pc.and_(rows["generation"].is_valid(), rows["group_id"].is_valid()))
-        if len(rows):
-            keys = ["group_id", "group_type", "generation", "count", "first", "last"]
-            self._generations.add(with_span(rows, "time").select(keys))
+        self._generations.add(with_span(rows, "time"))
 
     def _read_connections(self, rows: pa.Table) -> None:
-        for name in ("packets", "bytes", "lost_bytes"):
-            both = pc.add(known(rows[f"client_{name}"]), known(rows[f"broker_{name}"]))
-            rows = rows.append_column(name.removesuffix("_bytes"), both)
-        rows = rows.append_column("lossy", pc.greater(rows["lost"], 0).cast(pa.int64()))
-        for name in ("first", "last"):
-            rows = rows.append_column(name, rows[f"{name}_time"].cast(pa.int64()))
+        packets, size, lost = (
+            pc.add(known(rows[f"client_{name}"]), known(rows[f"broker_{name}"]))
+            for name in ("packets", "bytes", "lost_bytes")
+        )
         fewer_packets = pc.min_element_wise(rows["client_packets"], rows["broker_packets"])
-        for name, is_so in (
-            ("with_payload", pc.greater(rows["bytes"], 0)),
-            ("one_sided", pc.equal(fewer_packets, 0)),
-        ):
-            rows = rows.append_column(name, is_so.cast(pa.int64()))
-        columns = ["packets", "bytes", "lost", "lossy", "with_payload", "one_sided"]
-        self._protocols.add(rows.select(["protocol", "count", "first", "last", *columns]))
+        rows = with_columns(
+            rows, packets=packets, bytes=size, lost=lost, lossy=pc.greater(lost, 0),
+            first=rows["first_time"].cast(pa.int64()), last=rows["last_time"].cast(pa.int64()),
+            with_payload=pc.greater(size, 0), one_sided=pc.equal(fewer_packets, 0),
+        )  # fmt: skip
+        self._protocols.add(rows)
         self._note_ends(rows)
-        self._count_failed(rows)
-        unknown = rows.filter(pc.equal(rows["protocol"], "unknown"))
-        if len(unknown):
-            self._unknown_ports.add(unknown.select(["broker_port", "bytes"]))
+        for role, condition in _ROLES.items():
+            chosen = with_span(rows.filter(condition), "first_time")
+            self._endpoints.add(with_columns(chosen, role=pa.repeat(role, len(chosen))))
+        self._unknown_ports.add(rows.filter(pc.equal(rows["protocol"], "unknown")))
         named = rows.filter(rows["software_name"].is_valid())
         if len(named):
             columns = ["connection_id", "software_name", "software_version"]
             self._named.append(named.select(columns).combine_chunks())
 
-    def _count_failed(self, rows: pa.Table) -> None:
-        """Count connections that the server reset, or never replied to, before a handshake: those
-        of `FAILED` of `analysis.diagnosis.rules.failed_connections`."""
-        attempted = pc.and_(rows["opened"], rows["handshake_rtt_ms"].is_null())
-        attempted = pc.and_(attempted, pc.equal(rows["bytes"], 0))
-        has_reply = pc.greater(rows["broker_packets"], 0)
-        repeated = pc.and_(pc.invert(has_reply), pc.greater(rows["client_packets"], 1))
-        answered = pc.less_equal(rows["client_packets"], rows["broker_packets"])
-        lasted = pc.subtract(rows["last"], rows["first"])
-        answered = pc.or_(answered, pc.greater_equal(lasted, SYN_TIMEOUT_MS * 10**6))
-        reset = pc.and_(pc.equal(pc.fill_null(rows["closed"], ""), "rst"), answered)
-        refused = pc.and_(attempted, pc.and_(has_reply, reset))
-        without_reply = pc.and_(attempted, pc.and_(repeated, rows["closed"].is_null()))
-        failed = pc.fill_null(pc.or_(refused, without_reply), False)
-        is_kafka = pc.is_in(rows["protocol"], pa.array(["kafka", "tls"]))
-        one_sided = pc.equal(rows["one_sided"], 1)
-        lacks_side = pc.and_(pc.and_(is_kafka, rows["opened"]), one_sided)
-        rows = rows.drop_columns(["one_sided"])
-        for name, is_so in (
-            ("known", is_kafka), ("refused", refused), ("without_reply", without_reply),
-            ("one_sided", lacks_side),
-        ):  # fmt: skip
-            rows = rows.append_column(name, pc.fill_null(is_so, False).cast(pa.int64()))
-        for name in ("first", "last"):
-            index = rows.column_names.index(name)
-            times = pc.if_else(failed, rows["first_time"].cast(pa.int64()), None)
-            rows = rows.set_column(index, name, times)
-        names = (*self._endpoints.keys, "known", "refused", "without_reply", "one_sided")
-        names += ("first", "last")
-        self._endpoints.add(rows.filter(pc.or_(is_kafka, failed)).select(names))
-
     def _read_problems(self, rows: pa.Table) -> None:
-        self._problems.add(rows.select(["stage", "kind", "count", "bytes", "detail"]))
+        self._problems.add(rows)
         failed = rows.filter(pc.is_in(rows["kind"], pa.array(FAILED_HANDSHAKE)))
-        if len(failed):
-            reason = pc.replace_substring_regex(
-                failed["detail"], r"^TLS failed: | \(sent by .*", ""
-            )
-            self._failed_handshakes.add(failed.select(["count"]).append_column("reason", reason))
+        reason = pc.replace_substring_regex(failed["detail"], r"^TLS failed: | \(sent by .*", "")
+        self._failed_handshakes.add(with_columns(failed, reason=reason))
 
     def _add_latencies(self, rows: pa.Table) -> None:
         answered = rows.filter(rows["latency_ms"].is_valid())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ import pyarrow.compute as pc
 class Tally:
     """Sums, minima and maxima of groups, over any number of batches.
 
-    A batch is a table with the key columns and the columns to aggregate; `total` has one row for
-    each combination of keys, in order of their first appearance.
+    A batch is a table with the key columns and the columns to aggregate, perhaps with others;
+    `total` has one row for each combination of keys, in order of their first appearance.
     """
 
     def __init__(self, keys: Sequence[str], **how: str) -> None:
@@ -24,9 +25,12 @@ class Tally:
         self.total: pa.Table | None = None
 
     def add(self, rows: pa.Table) -> None:
-        if self.total is not None:
-            rows = pa.concat_tables([self.total, rows.select(self.total.column_names)])
+        if not len(rows):
+            return
         names = [*self.keys, *(name for name, _ in self._how)]
+        rows = rows.select(names)
+        if self.total is not None:
+            rows = pa.concat_tables([self.total, rows])
         grouped = rows.group_by(self.keys, use_threads=False).aggregate(self._how)
         columns = [*self.keys, *(f"{name}_{how}" for name, how in self._how)]
         self.total = grouped.select(columns).rename_columns(names)
@@ -41,12 +45,21 @@ class Tally:
         return [] if self.total is None else self.total.to_pylist()
 
 
+def with_columns(rows: pa.Table, **columns: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """The rows with more columns, or other ones; booleans become 0 and 1."""
+    for name, column in columns.items():
+        numbers = column.cast(pa.int64()) if pa.types.is_boolean(column.type) else column
+        index = rows.schema.get_field_index(name)
+        add = rows.append_column if index < 0 else partial(rows.set_column, index)
+        rows = add(name, numbers)
+    return rows
+
+
 def with_count(table: pa.Table) -> pa.Table:
     """The table with a column `count`; 1 if it is missing or null."""
-    if "count" not in table.column_names:
-        return table.append_column("count", ones(len(table)))
-    index = table.column_names.index("count")
-    return table.set_column(index, "count", pc.fill_null(table["count"], 1))
+    is_there = "count" in table.column_names
+    count = pc.fill_null(table["count"], 1) if is_there else ones(len(table))
+    return with_columns(table, count=count)
 
 
 def ones(count: int) -> pa.Array:
@@ -62,7 +75,7 @@ def zeros(count: int) -> pa.Array:
 def with_span(rows: pa.Table, time: str) -> pa.Table:
     """The rows, with first and last: a time in ns."""
     ns = rows[time].cast(pa.int64())
-    return rows.append_column("first", ns).append_column("last", ns)
+    return with_columns(rows, first=ns, last=ns)
 
 
 def known(column: pa.ChunkedArray) -> pa.ChunkedArray:
