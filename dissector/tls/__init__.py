@@ -13,6 +13,7 @@ events         results: handshake facts, plaintext, problems
 record_layer   TLS records from the bytes of one end, across holes
 schedule       selects the next secret, by handshake and key log
 protection     keys and ciphers; the only module that needs `cryptography`
+side           one end of a connection: records, epoch, handshake messages
 session        one connection: handshake, keys, plaintext
 
 `TlsSession` is imported when it is first used: few captures have TLS connections.

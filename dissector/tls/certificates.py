@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from dissector.errors import DecodeError
 
-SEQUENCE, VERSION, OBJECT_ID = 0x30, 0xA0, 0x06
+SEQUENCE, VERSION = 0x30, 0xA0
 BMP_STRING = 0x1E
 ATTRIBUTES = {
     bytes.fromhex("550403"): "CN",

@@ -14,20 +14,16 @@ client sends the data again.
 In TLS 1.3 the ServerHello may be lost: the key log has the secrets, and only one cipher suite opens
 the server's records. TLS 1.2 derives keys from it.
 
-A record authenticates with its number in the epoch. After lost records, the next numbers are tried,
-as many as records fit into the lost bytes, and those of the next epoch: the number that opens the
-record gives the number of lost records. The length of their plaintext is unknown, so positions
-jump by `HOLE`. An end is abandoned if too many records in a row do not open.
+After lost records, the numbers of the next epoch are tried, too (`side`). The length of the lost
+plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a row
+do not open.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import field
 from typing import TYPE_CHECKING
 
-from dissector.arrays import mutable
 from dissector.errors import DecodeError
 from dissector.problems import FAILED_HANDSHAKE
 from dissector.tls.alerts import alert_name
@@ -48,27 +44,19 @@ from dissector.tls.record_layer import (
     HANDSHAKE,
     HEADER,
     Arrival,
-    RecordReader,
     TlsRecord,
 )
 from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule, suites_1_3
+from dissector.tls.side import Side
 from dissector.tls.suites import name_of, suite
 
 if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
-NUMBERS = 64
-"""Numbers that are tried for any record. Each record that opens allows as many later attempts."""
-ATTEMPTS = 1 << 17
-"""Attempts beyond these, of an end: about a second if all of them fail, as behind crafted holes."""
-SMALLEST = 22
-"""Bytes of a record with one byte of data (RFC 8446, section 5.2), except with CCM_8."""
 REJECTS = 64
 """Consecutive positions without a valid record before an end is abandoned."""
 WAITING_LIMIT = 1 << 18
 """Bytes that may be buffered, of both ends, for the peer's handshake or for the key log."""
-MESSAGE_LIMIT = 1 << 18
-"""Longest handshake message in bytes; certificates are the longest."""
 
 VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS_1_3: "1.3"}
 
@@ -90,45 +78,6 @@ _UNREAD = {
 """Why early data is not decrypted, by whether the server accepted it."""
 
 
-@mutable
-class _Side:
-    """One end."""
-
-    end: int
-    reader: RecordReader = field(default_factory=RecordReader)
-    messages: bytearray = field(default_factory=bytearray)
-    """An incomplete handshake message."""
-    clear_until: int = 0
-    """Position behind its last unencrypted record."""
-    has_lost: bool = False
-    """Whether bytes before an unencrypted record are missing."""
-    epoch: int = 0
-    """0 is unencrypted; in TLS 1.3, 1 is the handshake."""
-    opener: Opener | None = None
-    """In epoch 0, of early data."""
-    secret: bytes = b""
-    sequence: int = 0
-    """Number of the next record in its epoch."""
-    position: int = 0
-    """Position of the next plaintext."""
-    attempts: int = ATTEMPTS
-    """Remaining attempts beyond `NUMBERS` for a record."""
-    rejects: int = 0
-    is_misfit: bool = False
-    """Whether no record of an epoch opens, nor the first one, before which no byte is missing."""
-    is_ending: bool = False
-    """Whether its last record ended an epoch, and the key log lacks the secret of the next one."""
-    is_given_up: bool = False
-    protected_since: Arrival | None = None
-    """Arrival of its first encrypted record, in a handshake without keys."""
-    passes_early: bool = False
-    """Whether it may begin with early data that must be skipped."""
-    passed_early: bool = False
-    """Whether early data was skipped."""
-    missed: bool = False
-    """Whether plaintext is missing before the next one."""
-
-
 class TlsSession:
     """Decrypts one connection. `keys` may grow during the session."""
 
@@ -141,7 +90,7 @@ class TlsSession:
         self.problems: list[TlsProblem] = []
         """New problems; the reader clears the list."""
         self._keys = keys
-        self._sides = (_Side(0), _Side(1))
+        self._sides = (Side(0), Side(1))
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
         self._schedule: Schedule | None = None
@@ -197,7 +146,7 @@ class TlsSession:
         side = self._begin_end()
         self._stop("memory", "the memory budget was used up", side, self.waiting)
 
-    def _begin_end(self) -> _Side:
+    def _begin_end(self) -> Side:
         """The end with the most buffered bytes; problems get the time of the last byte."""
         self._time = max(side.reader.latest for side in self._sides)
         return max(self._sides, key=lambda side: side.reader.size)
@@ -224,7 +173,7 @@ class TlsSession:
                 self._report_cut(each)
             self.is_over = True
 
-    def _take(self, side: _Side, record: TlsRecord, plaintext: list[Plaintext]) -> bool:
+    def _take(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> bool:
         """Read one record; False if it must stay buffered."""
         self._time = record.arrival[0]
         if self._hello is None and not self._finds_client(side, record):
@@ -250,13 +199,13 @@ class TlsSession:
         self._open(side, record, plaintext)
         return True
 
-    def _lacks_server_hello(self, side: _Side, record: TlsRecord) -> bool:
+    def _lacks_server_hello(self, side: Side, record: TlsRecord) -> bool:
         """Whether this record is encrypted, and can only be read without the ServerHello."""
         is_server = self._hello is not None and side.end != self.client
         is_encrypted = self._chosen is None and record.content == APPLICATION_DATA
         return is_server and is_encrypted and self._keys.is_given
 
-    def _finds_suite(self, side: _Side, record: TlsRecord) -> bool:
+    def _finds_suite(self, side: Side, record: TlsRecord) -> bool:
         """Find the cipher suite of TLS 1.3 whose keys open the server's record. Authentication
         proves it. False if there is none: the record must stay buffered, or all was abandoned."""
         assert self._hello is not None
@@ -266,14 +215,14 @@ class TlsSession:
             for epoch in (0, 1):
                 following = schedule.following(epoch, b"", is_client=False)
                 has_secrets |= following is not None
-                if following and self._attempt(side, record, following[0], 0)[1] is not None:
+                if following and side.attempt(record, following[0], 0)[1]:
                     self._choose(side, hello)
                     return True
         if has_secrets:
             self._stop_without_hello(side)
         return False
 
-    def _follow(self, side: _Side, record: TlsRecord) -> bool:
+    def _follow(self, side: Side, record: TlsRecord) -> bool:
         """Follow an encrypted handshake without keys; False if the record must stay buffered.
 
         In TLS 1.2 an alert about the client's part is unencrypted until the server's part ends. TLS
@@ -295,7 +244,7 @@ class TlsSession:
         side.reader.accept(record)
         return True
 
-    def _follow_client(self, side: _Side, record: TlsRecord) -> None:
+    def _follow_client(self, side: Side, record: TlsRecord) -> None:
         """Follow an encrypted record of the client in TLS 1.3."""
         if side.protected_since is not None:
             # With padding, the alert before a close has the size of a short request.
@@ -306,7 +255,7 @@ class TlsSession:
             self._report_encrypted_alert(side, record)
             self.is_over = True
 
-    def _report_encrypted_alert(self, side: _Side, record: TlsRecord) -> None:
+    def _report_encrypted_alert(self, side: Side, record: TlsRecord) -> None:
         self._add_problem("tls_alert", "TLS failed: an encrypted alert", side, record.at)
 
     def _report_incomplete_handshake(self) -> None:
@@ -325,7 +274,7 @@ class TlsSession:
             self._add_problem("tls_closed", detail, side, side.reader.at)
             self._has_failed = True
 
-    def _finds_client(self, side: _Side, record: TlsRecord) -> bool:
+    def _finds_client(self, side: Side, record: TlsRecord) -> bool:
         """Whether this end is the client; a server's first records wait for the client's."""
         if _begins_with(record, _CLIENT_HELLO):
             self.client = side.end
@@ -340,7 +289,7 @@ class TlsSession:
             self._stop_without_hello(side)
         return False
 
-    def _is_protected(self, side: _Side, record: TlsRecord) -> bool:
+    def _is_protected(self, side: Side, record: TlsRecord) -> bool:
         """Whether this record of an unencrypted end begins its first epoch."""
         if self._chosen is None:
             return False
@@ -352,7 +301,7 @@ class TlsSession:
         was_lost = side.reader.lost_at is not None
         return record.content == CHANGE_CIPHER_SPEC or (was_lost and record.content == HANDSHAKE)
 
-    def _read_clear(self, side: _Side, record: TlsRecord) -> None:
+    def _read_clear(self, side: Side, record: TlsRecord) -> None:
         was_lost = record.at != side.clear_until
         side.has_lost |= was_lost
         side.clear_until = record.at + HEADER + len(record.body)
@@ -364,7 +313,7 @@ class TlsSession:
         elif record.content == ALERT:
             self._read_alert(side, record.body)
 
-    def _begin(self, side: _Side) -> bool:
+    def _begin(self, side: Side) -> bool:
         """Enter early data or the first epoch; False if the record must stay buffered."""
         if side.end != self.client or not self._offers_early:
             return self._advance(side)
@@ -384,26 +333,21 @@ class TlsSession:
     def _is_1_3(self) -> bool:
         return self._chosen is not None and self._chosen.version == TLS_1_3
 
-    def _advance(self, side: _Side) -> bool:
+    def _advance(self, side: Side) -> bool:
         """Enter the next epoch; False if its key is unknown."""
         following = self._following(side)
-        if following is None:
-            return False
-        side.opener, side.secret = following
-        side.epoch += 1
-        side.sequence = 0
-        side.is_ending = False
-        side.messages.clear()
-        return True
+        if following is not None:
+            side.enter(*following)
+        return following is not None
 
-    def _following(self, side: _Side) -> tuple[Opener, bytes] | None:
+    def _following(self, side: Side) -> tuple[Opener, bytes] | None:
         """Opener and secret of the next epoch."""
         if self._schedule is None:
             return None
         is_client = side.end == self.client
         return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
-    def _open(self, side: _Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
+    def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
         if self._is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
             side.reader.accept(record)  # unencrypted, and without a number
@@ -414,8 +358,7 @@ class TlsSession:
         if opened is None:
             self._not_opened(side, record)
             return
-        side.is_misfit, side.rejects = False, 0
-        side.attempts = min(side.attempts + NUMBERS, ATTEMPTS)
+        side.note_opened()
         self._report_lost(side, record.at)
         side.reader.accept(record)
         content, data = opened
@@ -429,16 +372,16 @@ class TlsSession:
         elif content == ALERT:
             self._read_alert(side, data)
 
-    def _try(self, side: _Side, record: TlsRecord) -> tuple[int, bytes] | None:
+    def _try(self, side: Side, record: TlsRecord) -> tuple[int, bytes] | None:
         """Content type and plaintext, by the first key and number that open the record."""
         assert side.opener is not None
         opened = side.opener.open(record, side.sequence)
         if opened is not None:
             side.sequence += 1
             return opened
-        if self._may_be_early(side):
+        if side.may_be_early:
             return None
-        sequence, opened = self._attempt(side, record, side.opener, side.sequence + 1)
+        sequence, opened = side.attempt(record, side.opener, side.sequence + 1)
         if opened is not None:
             self._missed(side)
             side.sequence = sequence + 1
@@ -446,7 +389,7 @@ class TlsSession:
         following = self._following(side)
         if following is None:
             return None
-        sequence, opened = self._attempt(side, record, following[0], 0)
+        sequence, opened = side.attempt(record, following[0], 0)
         if opened is not None:
             if sequence or side.epoch != 1:
                 self._missed(side)
@@ -454,28 +397,14 @@ class TlsSession:
             side.sequence = sequence + 1
         return opened
 
-    def _attempt(
-        self, side: _Side, record: TlsRecord, opener: Opener, first: int
-    ) -> tuple[int, tuple[int, bytes] | None]:
-        """The number, from `first` on, that opens a record; and content type and plaintext."""
-        lost_at = side.reader.lost_at
-        lost = 0 if lost_at is None else record.at - lost_at
-        count = NUMBERS + min(lost // SMALLEST, side.attempts)
-        for sequence in range(first, first + count):
-            opened = opener.open(record, sequence)
-            if opened is not None:
-                break
-        side.attempts -= max(sequence - first - NUMBERS, 0)
-        return sequence, opened
-
-    def _missed(self, side: _Side) -> None:
+    def _missed(self, side: Side) -> None:
         """Note lost records: their plaintext, and the remainder of a message, are unknown."""
         side.messages.clear()
         if side.epoch != 1 or not self._is_1_3:  # otherwise handshake records
             side.missed = True
 
-    def _not_opened(self, side: _Side, record: TlsRecord) -> None:
-        if self._may_be_early(side):
+    def _not_opened(self, side: Side, record: TlsRecord) -> None:
+        if side.may_be_early:
             if not side.passed_early:
                 side.passed_early = True
                 side.missed = self._reads_early is not False
@@ -498,11 +427,7 @@ class TlsSession:
             side.is_given_up = True
             self.is_over = all(each.is_given_up for each in self._sides)
 
-    def _may_be_early(self, side: _Side) -> bool:
-        """Whether records that do not open may be early data, which has a separate key."""
-        return side.passes_early and side.epoch == 1 and side.sequence == 0
-
-    def _report_lost(self, side: _Side, until: int) -> None:
+    def _report_lost(self, side: Side, until: int) -> None:
         """Report the bytes skipped before position `until`."""
         since = side.reader.lost_at
         if since is None or until <= since:
@@ -512,7 +437,7 @@ class TlsSession:
             kind, detail = "tls_wrong_keys", "not decrypted: its secret in the key log does not fit"
         self._add_problem(kind, detail, side, since, until - since)
 
-    def _report_cut(self, side: _Side) -> None:
+    def _report_cut(self, side: Side) -> None:
         """Report the undecrypted bytes at the end."""
         reader = side.reader
         self._report_lost(side, reader.at + reader.size)
@@ -520,10 +445,10 @@ class TlsSession:
             detail = "the connection or the capture ended inside a TLS record"
             self._add_problem("tls_cut_record", detail, side, reader.at, reader.size)
 
-    def _read_messages(self, side: _Side, data: bytes) -> None:
+    def _read_messages(self, side: Side, data: bytes) -> None:
         """Read handshake messages, which may share records and cross them."""
         try:
-            for kind, body in _messages(side.messages, data):
+            for kind, body in side.handshake_messages(data):
                 self._read_message(side, kind, body)
                 if self.is_over:
                     break
@@ -536,7 +461,7 @@ class TlsSession:
             else:
                 self._stop("tls_malformed", error.detail, side)
 
-    def _read_message(self, side: _Side, kind: int, body: bytes) -> None:
+    def _read_message(self, side: Side, kind: int, body: bytes) -> None:
         is_client = side.end == self.client
         if kind == _CLIENT_HELLO and is_client:
             if side.epoch:
@@ -555,14 +480,14 @@ class TlsSession:
         elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS:
             side.is_ending = not self._advance(side)
 
-    def _read_alert(self, side: _Side, body: bytes) -> None:
+    def _read_alert(self, side: Side, body: bytes) -> None:
         """A fatal alert ends the connection (RFC 8446, section 6); often, the handshake failed."""
         if len(body) == 2 and body[0] == _FATAL:
             detail = f"TLS failed: alert {alert_name(body[1])}"
             self._add_problem("tls_alert", detail, side, side.reader.at)
             self._has_failed = True
 
-    def _choose(self, side: _Side, hello: ServerHello) -> None:
+    def _choose(self, side: Side, hello: ServerHello) -> None:
         """Store the server's choice, and check that it can be decrypted."""
         if hello.is_retry:
             return
@@ -583,12 +508,12 @@ class TlsSession:
         elif self._hello is not None:
             self._schedule = Schedule(self._keys, self._hello.random, hello, parts)
 
-    def _stop_without_hello(self, side: _Side, waiting: int | None = None) -> None:
+    def _stop_without_hello(self, side: Side, waiting: int | None = None) -> None:
         """Abandon both ends, as one is not in the capture, or its begin is missing."""
         missing = "ServerHello" if self._hello else "ClientHello"
         self._stop("tls_no_handshake", f"its {missing} is not in the capture", side, waiting)
 
-    def _stop(self, kind: str, reason: str, side: _Side, waiting: int | None = None) -> None:
+    def _stop(self, kind: str, reason: str, side: Side, waiting: int | None = None) -> None:
         """Abandon both ends; reported if there are keys.
 
         `waiting`: size of the buffered bytes. None: later bytes of the connection are not buffered.
@@ -599,7 +524,7 @@ class TlsSession:
             each.reader.clear()
 
     def _add_problem(
-        self, kind: str, detail: str, side: _Side, offset: int, size: int | None = None
+        self, kind: str, detail: str, side: Side, offset: int, size: int | None = None
     ) -> None:
         if self._keys.is_given or kind in FAILED_HANDSHAKE:
             self.problems.append(TlsProblem(kind, detail, side.end, offset, size, self._time))
@@ -614,17 +539,3 @@ def _may_be_alert(record: TlsRecord) -> bool:
 def _begins_with(record: TlsRecord | None, kind: int) -> bool:
     """Whether a record begins with an unencrypted handshake message of this kind."""
     return record is not None and record.content == HANDSHAKE and record.body[0] == kind
-
-
-def _messages(pending: bytearray, data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Kind and body of the complete handshake messages; an incomplete one stays in `pending`."""
-    pending += data
-    while len(pending) >= 4:
-        size = 4 + int.from_bytes(pending[1:4], "big")
-        if size > MESSAGE_LIMIT:
-            raise DecodeError("a TLS handshake message is too long", offset=0)
-        if len(pending) < size:
-            return
-        kind, body = pending[0], bytes(pending[4:size])
-        del pending[:size]
-        yield kind, body
