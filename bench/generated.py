@@ -12,8 +12,8 @@ from pathlib import Path
 from random import Random
 from struct import pack
 
-HEADER = bytes.fromhex("4d3cb2a1 0200 0400 00000000 00000000 00000400 01000000")
-"""Header of a pcap with times in ns: snaplen 262144, Ethernet."""
+from bench.pcap import HEADER
+
 BROKER_PORT, FIRST_PORT = 9092, 20_000
 BEGIN = 1_700_000_000 * 10**9
 STEP, LATENCY = 20_000, 2_000_000

@@ -17,18 +17,15 @@ import hashlib
 import json
 import math
 import os
-import shutil
-from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
-from mmap import mmap
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bench import generated, template
-from bench.generated import HEADER
-from bench.template import IP, RECORD, Conversation, Template
+from bench.pcap import HEADER
+from bench.template import IP, Conversation, Template
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -244,29 +241,6 @@ def _renumber(
     mark = np.arange(len(owner)) + np.repeat(first - (np.cumsum(count) - count), count)
     value = (source.mark_id[mark] + by[owner]) >> source.mark_shift[mark]
     np.frombuffer(data, np.uint8)[at[owner] + source.mark_offset[mark]] = value & 0xFF
-
-
-def records(data: bytes | mmap) -> Iterator[tuple[int, int]]:
-    """Position and size of each record of a little-endian pcap; with its header of RECORD bytes."""
-    at = len(HEADER)
-    while at < len(data):
-        size = RECORD + int.from_bytes(data[at + 8 : at + 12], "little")
-        yield at, size
-        at += size
-
-
-def divide(source: Path, folder: Path, count: int) -> None:
-    """Write the packets of a little-endian pcap file as about `count` files of the same size."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    data = source.read_bytes()
-    begin = len(HEADER)
-    for at, size in records(data):
-        end = at + size
-        if end - begin >= len(data) / count or end == len(data):
-            path = folder / f"{end:012}.pcap"
-            path.write_bytes(data[: len(HEADER)] + data[begin:end])
-            begin = end
 
 
 def main() -> None:

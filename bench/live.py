@@ -25,8 +25,8 @@ import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.inputs import RECORD, records
 from bench.measure import processor_time
+from bench.pcap import RECORD, records
 from bench.suite import SIZES, Options, make
 
 RATE = 100_000

@@ -18,12 +18,15 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bench.measure import processor_time
+from bench.pcap import HEADER, records
 from bench.peers import PROGRAM
 from bench.report import MB, table
 from bench.suite import RECORDINGS
 
 PERIOD = 0.5
 """Seconds."""
+PARTS = 5
+"""Rows of the table."""
 CLIENTS, PORTS = 10_000, 35_000
 """First client port, and number of client ports; no broker uses one of them."""
 STEP = 61
@@ -54,9 +57,9 @@ def generate(size: float, output: BinaryIO) -> int:
     for part in parts:
         content = inputs.ready(part)
         data = part.path.read_bytes()
-        at = np.array([at for at, _ in inputs.records(data)], np.int64) - len(inputs.HEADER)
-        source.append((content, np.frombuffer(data, np.uint8)[len(inputs.HEADER) :], at))
-    output.write(inputs.HEADER)
+        at = np.array([at for at, _ in records(data)], np.int64) - len(HEADER)
+        source.append((content, np.frombuffer(data, np.uint8)[len(HEADER) :], at))
+    output.write(HEADER)
     written = exchanges = turn = now = 0
     while written < size:
         content, whole, at = source[turn % len(source)]
@@ -106,11 +109,11 @@ def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, i
     return samples, seconds, expected
 
 
-def memory_table(samples: list[Sample], size: float, parts: int = 5) -> str:
+def memory_table(samples: list[Sample], size: float) -> str:
     """Peak memory by bytes read."""
     rows = []
-    for part in range(parts):
-        low, high = size * part / parts, size * (part + 1) / parts
+    for part in range(PARTS):
+        low, high = size * part / PARTS, size * (part + 1) / PARTS
         within = [sample.resident for sample in samples if low <= sample.read < high]
         if within:
             rows.append([f"{high / 1e9:.1f}", f"{max(within) / MB:.0f}"])

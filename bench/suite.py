@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from bench import inputs
 from bench.measure import Progress, Series, in_turn, run, warm
+from bench.pcap import divide
 from bench.peers import FLOOR, OURS, PEERS, PROGRAM, command, export
 
 HERE = Path(__file__).parent
@@ -181,7 +181,7 @@ def sizes(options: Options, results: Results) -> None:
     whole = results.inputs["chatter"]
     results.inputs[IN_FILES] = replace(whole, path=DATA / IN_FILES)
     options.progress(f"input {IN_FILES}")
-    inputs.divide(whole.path, DATA / IN_FILES, FILES)
+    divide(whole.path, DATA / IN_FILES, FILES)
     commands[IN_FILES] = export(DATA / IN_FILES, "exchanges", OUTPUT)
     for connections in CONNECTIONS:
         name = f"connections-{connections}"

@@ -20,9 +20,10 @@ import numpy as np
 import zstandard
 from numpy.typing import NDArray
 
-RECORD = 16
-"""Bytes of a pcap record header; offsets below count from its start."""
+from bench.pcap import RECORD
+
 IP = RECORD + 14
+"""Offset of the IP header in a record, whose header counts."""
 UNITS = {b"\x4d\x3c\xb2\xa1": 1, b"\xd4\xc3\xb2\xa1": 1000}
 """Magic of a little-endian pcap, and the ns of one unit of its times."""
 SYN = 0x02

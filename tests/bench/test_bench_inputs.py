@@ -11,6 +11,7 @@ import pytest
 import dissector
 from bench import inputs
 from bench.inputs import Content, Input
+from bench.pcap import divide
 from tests.tshark import needs_tshark, tshark
 
 RECORDING = Path(__file__).parents[2] / "captures" / "bulk-tansu.pcap.zst"
@@ -106,7 +107,7 @@ def test_random_messages_are_complete(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_files_of_a_divided_input_have_its_packets(specification: Input, tmp_path: Path) -> None:
     inputs.make(specification)
-    inputs.divide(specification.path, tmp_path / "files", 50)
+    divide(specification.path, tmp_path / "files", 50)
     files = sorted((tmp_path / "files").iterdir())
     assert 40 <= len(files) <= 50
     sizes = [path.stat().st_size for path in files]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,3 +41,9 @@ def test_a_table_is_aligned_and_short_rows_are_filled() -> None:
         "| a      | 10.0 |",
         "| longer |      |",
     ]
+
+
+def test_the_measuring_process_stays_small() -> None:
+    """The kernel counts its memory at the start of a child as the child's."""
+    small = "import sys; import bench.__main__; assert not {'numpy', 'dissector'} & {*sys.modules}"
+    subprocess.run([sys.executable, "-c", small], check=True)
