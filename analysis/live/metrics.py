@@ -28,7 +28,7 @@ from analysis.live.series import PREFIX, Key, Series, label_values
 from analysis.live.session import Watcher
 from analysis.live.topic_metrics import TopicMetrics
 from analysis.names.addresses import endpoints
-from analysis.summary.tally import Tally
+from analysis.summary.tally import Tally, ones, with_columns, with_count
 from dissector.arrays import value
 from dissector.errors import DissectorError
 
@@ -72,20 +72,18 @@ class Metrics(Collector, Watcher):
             _READERS[name](self, pa.table(rows))
 
     def _read_exchanges(self, rows: pa.Table) -> None:
-        rows = rows.append_column("broker", endpoints(rows, "broker"))
-        rows = rows.append_column("count", pa.array(np.ones(len(rows), np.int64)))
+        rows = with_columns(with_count(rows), broker=endpoints(rows, "broker"))
         tally = Tally(
             ("api", "client_id", "broker"), count="sum", request_bytes="sum", response_bytes="sum",
             throttle_time_ms="sum",
         )  # fmt: skip
-        names = ("request_bytes", "response_bytes", "throttle_time_ms", "count")
-        requests = rows.filter(pc.not_equal(rows["status"], "request_missing"))
-        tally.add(requests.select(["api", "client_id", "broker", *names]))
+        tally.add(rows.filter(pc.not_equal(rows["status"], "request_missing")))
+        names = ("request_bytes", "response_bytes", "throttle_time_ms")
         for row in tally.rows():
-            values = [row["count"], *(row[name] or 0 for name in names[:3])]
+            values = [row["count"], *(row[name] or 0 for name in names)]
             self._requests.add(label_values(row["api"], row["client_id"], row["broker"]), values)
         tally = Tally(("api", "status", "broker"), count="sum")
-        tally.add(rows.select(["api", "status", "broker", "count"]))
+        tally.add(rows)
         for row in tally.rows():
             self._statuses.add(label_values(row["api"], row["status"], row["broker"]), row["count"])
         complete = rows.filter(rows["latency_ms"].is_valid())
@@ -224,6 +222,6 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
 
 def _counts(rows: pa.Table, *names: str) -> Iterator[tuple[Key, int]]:
     tally = Tally(names, count="sum")
-    tally.add(rows.select(names).append_column("count", pa.array(np.ones(len(rows), np.int64))))
+    tally.add(with_columns(rows, count=ones(len(rows))))
     for row in tally.rows():
         yield label_values(*(row[name] for name in names)), row["count"]

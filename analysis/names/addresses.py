@@ -39,7 +39,7 @@ class Names:
         """`names`: a network may have several; the first one is shown."""
         self._networks: defaultdict[Network, dict[str, None]] = defaultdict(dict)
         self._brokers: dict[tuple[int, str, int], None] = {}
-        self._ids: dict[tuple[str, int], dict[str, int]] = {}
+        self._ids: dict[tuple[str, int | None], dict[str, int]] = {}
         """Host and id of brokers, by address and port."""
         self._hosts: set[str] = set()
         """Addresses with a name of their own."""
@@ -70,8 +70,8 @@ class Names:
         Without a name, the endpoint remains first: ``10.0.0.9:9092 (id 1)``.
         """
         address, port = _divided(endpoint)
-        facts = [f"id {id}" for id in self._ids.get((address, port), {}).values()] if port else []
-        words = [*self._of(address)[:1], endpoint, *facts]
+        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()]
+        words = [*self._of(address)[:1], endpoint, *ids]
         return f"{words[0]} ({', '.join(words[1:])})" if words[1:] else endpoint
 
     def name(self, address: str) -> str | None:
@@ -87,7 +87,7 @@ class Names:
         if address not in self._hosts:
             return self.shown(endpoint)
         name = self._of(address)[0]
-        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()] if port else []
+        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()]
         head = f"{name}:{port}" if port else name
         return f"{head} ({', '.join(ids)})" if ids else head
 
@@ -98,7 +98,7 @@ class Names:
     def all_names(self, endpoint: str) -> list[str]:
         """All names by which filters find an endpoint; for a broker also its host and id."""
         address, port = _divided(endpoint)
-        brokers = self._ids.get((address, port), {}) if port else {}
+        brokers = self._ids.get((address, port), {})
         return [*dict.fromkeys([*self._of(address), *brokers, *map(str, brokers.values())])]
 
     def _of(self, address: str) -> tuple[str, ...]:

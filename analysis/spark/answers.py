@@ -70,7 +70,7 @@ def answer(declared: Answer, tables: Mapping[str, DataFrame], **options: Any) ->
 def columns(declared: Answer, options: Mapping[str, Any]) -> StructType:
     """The columns of an answer, which depend on the options alone. Raises DissectorError."""
     empty = declared.arrow(no_tables(declared.tables_for(options)), **options)
-    return from_arrow_schema(_with_nanoseconds(empty).schema)
+    return from_arrow_schema(pa.table(with_nanoseconds(empty)).schema)
 
 
 def pack(name: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -100,9 +100,5 @@ def answered(
 
     declared = ANSWERS[name]
     with stored(_unpacked(parts), declared.tables_for(options)) as connection:
-        rows = _with_nanoseconds(declared.arrow(connection, **options))
+        rows = pa.table(with_nanoseconds(declared.arrow(connection, **options)))
     yield from rows.cast(schema).to_batches()
-
-
-def _with_nanoseconds(rows: pa.Table) -> pa.Table:
-    return pa.table(with_nanoseconds(rows))

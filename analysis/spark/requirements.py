@@ -24,14 +24,9 @@ MODULES: Final = (
 """The last module imports everything that tasks need."""
 
 
-def is_connect(spark: Any) -> bool:
-    """Whether a session uses Spark Connect."""
-    return any(base.__module__.startswith("pyspark.sql.connect") for base in type(spark).__mro__)
-
-
 def refuse_connect(spark: Any) -> None:
     """Raises DissectorError for a session of Spark Connect."""
-    if is_connect(spark):
+    if any(base.__module__.startswith("pyspark.sql.connect") for base in type(spark).__mro__):
         raise DissectorError(
             "Spark Connect is not supported: use a classic session, which has its driver in this "
             "process, from SparkSession.builder.master(...)"
