@@ -67,8 +67,9 @@ def command(
             import fsspec  # noqa: F401
             import pyspark  # noqa: F401
         options = request(
-            source.captures, tables, ports=source.ports, apis=apis, since=since, until=until,
-            keylog=source.keylog, show_secrets=show_secrets, memory=source.memory << 20,
+            source.captures, tables, ports=source.ports, apis=apis, since=since or None,
+            until=until or None, keylog=source.keylog, show_secrets=show_secrets,
+            memory=source.memory << 20,
         )  # fmt: skip
         with Output(path, options, mode).opened() as output:
             # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.

@@ -80,7 +80,7 @@ class BoundedSummary(Summary):
         for connection in ids:
             self._ends.pop(connection, None)
 
-    def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
+    def _add_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._histogram.add(kind, latency)
 
     def _latencies_by_kind(self) -> dict[int, list[float]]:

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -86,21 +87,26 @@ def request(
     *,
     ports: Sequence[int] = (),
     apis: Iterable[str] = (),
-    since: str = "",
-    until: str = "",
+    since: str | None = None,
+    until: str | None = None,
     keylog: str | os.PathLike[str] | None = None,
     show_secrets: bool = False,
     memory: int = DEFAULT_MEMORY,
 ) -> Request:
     """A request from times and APIs as text. Raises DissectorError."""
-    _check(tables)
+    for name in tables:
+        if name not in TABLES:
+            raise DissectorError(
+                f"unknown table {name}; the tables are {', '.join(TABLES)}"
+                f"{did_you_mean(name, TABLES)}"
+            )
     return Request(
         list(map(local_path, paths)),
         tables,
         ports=ports or None,
         keylog=None if keylog is None else os.fspath(keylog),
-        since=_time(since) if since else BEFORE_ALL,
-        until=_time(until) if until else AFTER_ALL,
+        since=BEFORE_ALL if since is None else _time(since),
+        until=AFTER_ALL if until is None else _time(until),
         apis=frozenset(map(registry.find_api, apis)),
         show_secrets=show_secrets,
         memory=memory,
@@ -116,19 +122,20 @@ def parse(options: Mapping[str, str]) -> Request:
     if paths == [""]:
         raise DissectorError(f"no captures: pass a path to load(), or the option path; {_NOT_KEPT}")
     table = remaining.pop("table", "exchanges")
-    tables = tuple(dict.fromkeys([table, *_words(remaining, "tables")]))
-    _check(tables)
-    request = Request(
-        list(map(local_path, paths)),
-        tables,
-        ports=[_port(word) for word in _words(remaining, "ports")] or None,
+    made = request(
+        paths,
+        tuple(dict.fromkeys([table, *_words(remaining, "tables")])),
+        ports=[_port(word) for word in _words(remaining, "ports")],
+        apis=_words(remaining, "apis"),
+        since=remaining.pop("since", None),
+        until=remaining.pop("until", None),
         keylog=remaining.pop("keylog", None),
-        since=_time(remaining.pop("since")) if "since" in remaining else BEFORE_ALL,
-        until=_time(remaining.pop("until")) if "until" in remaining else AFTER_ALL,
-        apis=frozenset(map(registry.find_api, _words(remaining, "apis"))),
+        show_secrets=_flag(remaining, "show_secrets", "false"),
+    )
+    made = replace(
+        made,
         columns=_words(remaining, "columns"),
         values=_flag(remaining, "values", "true"),
-        show_secrets=_flag(remaining, "show_secrets", "false"),
         result_dir=_folder(remaining, "result_dir"),
         watermark=_number("watermark", remaining.pop("watermark", str(WATERMARK))),
         state=_folder(remaining, "state"),
@@ -136,16 +143,7 @@ def parse(options: Mapping[str, str]) -> Request:
     )
     if remaining:
         raise DissectorError(f"unknown option {next(iter(remaining))}")
-    return request
-
-
-def _check(tables: Sequence[str]) -> None:
-    for name in tables:
-        if name not in TABLES:
-            raise DissectorError(
-                f"unknown table {name}; the tables are {', '.join(TABLES)}"
-                f"{did_you_mean(name, TABLES)}"
-            )
+    return made
 
 
 def _words(options: dict[str, str], name: str) -> list[str]:

@@ -205,19 +205,15 @@ class Summary:
     def _split_unanswered(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Rows of requests that were never answered, and of those in flight at the end."""
         last = self.totals().last_time
-        rows = self._unanswered.rows()
-        ends = {
-            connection: replace(end, time=last) if end.is_open else end
-            for connection, end in self._ends.items()
-        }
-        for row in rows:
-            end = ends.get(row["connection_id"])
+        never_answered: list[dict[str, Any]] = []
+        in_flight: list[dict[str, Any]] = []
+        for row in self._unanswered.rows():
+            end = self._ends.get(row["connection_id"])
+            if end is not None and end.is_open:
+                end = replace(end, time=last)
             row["incomplete"] = 0 if end is None or end.is_whole else row["count"]
-        is_in_flight = [_is_in_flight(row, ends) for row in rows]
-        return (
-            [row for row, is_so in zip(rows, is_in_flight, strict=True) if not is_so],
-            [row for row, is_so in zip(rows, is_in_flight, strict=True) if is_so],
-        )
+            (in_flight if _is_in_flight(row, end) else never_answered).append(row)
+        return never_answered, in_flight
 
     def _note_ends(self, rows: pa.Table) -> None:
         """Note the ends of connections that have requests without a response; some of these
@@ -302,7 +298,9 @@ class Summary:
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
         self._kinds.add(rows)
         self._clients.add(rows)
-        self._add_latencies(rows)
+        timed = rows.filter(rows["latency_ms"].is_valid())
+        kind = _kind_code(timed["api_key"], timed["api_version"])
+        self._add_latencies(kind, timed["latency_ms"].to_numpy())
         slowed = rows.filter(pc.greater(rows["throttled"], 0))
         time = slowed["throttle_time_ms"].cast(pa.int64())
         self._throttled.add(with_columns(slowed, total=time, longest=time))
@@ -362,12 +360,7 @@ class Summary:
         reason = pc.replace_substring_regex(failed["detail"], r"^TLS failed: | \(sent by .*", "")
         self._failed_handshakes.add(with_columns(failed, reason=reason))
 
-    def _add_latencies(self, rows: pa.Table) -> None:
-        answered = rows.filter(rows["latency_ms"].is_valid())
-        kind = _kind_code(answered["api_key"], answered["api_version"])
-        self._keep_latencies(kind, answered["latency_ms"].to_numpy())
-
-    def _keep_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
+    def _add_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._latencies.append((kind, latency))
 
     def _latencies_by_kind(self) -> dict[int, list[float]]:
@@ -405,13 +398,12 @@ def add_clients(
         client.errors += row["errors"]
 
 
-def _is_in_flight(row: Mapping[str, Any], ends: Mapping[int, End]) -> bool:
+def _is_in_flight(row: Mapping[str, Any], end: End | None) -> bool:
     """Whether unanswered requests were sent too late to be answered before the end.
 
     On an open connection these are all that have not timed out yet; on one that was closed, long
     polls, which clients leave behind when they stop.
     """
-    end = ends.get(row["connection_id"])
     if end is None or not end.is_whole or end.time is None or row["first"] is None:
         return False
     patience = row["max_wait_ms"] or 0
