@@ -96,8 +96,8 @@ def _free_port() -> int:
         return port
 
 
-def _wait(log: Path, arguments: str) -> None:
+def _wait(log: Path, text: str) -> None:
     end = time.monotonic() + TIMEOUT
-    while arguments not in log.read_text():
+    while text not in log.read_text():
         assert time.monotonic() < end, log.read_text()
         time.sleep(0.1)

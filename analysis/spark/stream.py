@@ -103,11 +103,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Offset) -> None:
         folder = _folder(self._request, end)
         for older in folder.parent.glob("batch-*"):
-            if older.name[: -len("-") - _DIGEST] < folder.name[: -len("-") - _DIGEST]:
+            if older.name.rpartition("-")[0] < folder.name.rpartition("-")[0]:
                 shutil.rmtree(older, ignore_errors=True)
 
 
-_DIGEST: Final = 16
 _UNUSED: Final = ("since", "until", "tables", "plan_id", "result_dir")
 """Options of the data source that a stream does not have."""
 _DAMAGED: Final = (
@@ -124,7 +123,7 @@ def _folder(request: Request, end: Mapping[str, Any]) -> Path:
             "a stream needs the option state: a folder that outlives the query, like its checkpoint"
         )
     offset = hashlib.sha256(json.dumps(end, sort_keys=True).encode()).hexdigest()
-    name = f"batch-{end['batch']:09}-{offset[:_DIGEST]}"
+    name = f"batch-{end['batch']:09}-{offset[:16]}"
     return Path(request.state, request.tables[0], name)
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from tools.record.kafka.recording import end, enter_new_network, pack, wait_for
 from tools.record.ledger import CAPTURES, put
 from tools.record.others_binary import EXCHANGES
-from tools.record.recording import Tool
+from tools.record.recording import Tool, captured
 from tools.record.running import main
 
 LARGEST = 60_000
@@ -386,26 +386,18 @@ def record(speak: Callable[[Stage], None]) -> None:
     work.chmod(0o777)
     raw = work / "capture.pcap"
     select = f"tcp port {port}" if port else "tcp"
-    with Tool().capturing(raw, work / "capture.txt", select), ExitStack() as stack:
+    log = work / "capture.txt"
+    with Tool().capturing(raw, log, select), ExitStack() as stack:
         speak(Stage(work, port, stack))
+    packets = captured(log)
     packed = pack(raw, ".zst", LARGEST)
     (CAPTURES / "other").mkdir(exist_ok=True)
     (CAPTURES / "other" / f"{name}.pcap.zst").write_bytes(packed)
     about, software = (speak.__doc__ or "").split(" | ")
-    packets = packets_of(raw.read_bytes())
     day = time.strftime("tcpdump, %Y-%m-%d", time.gmtime())
     put(TITLE, HEAD, name, f"| `{name}` | {about} | {software} | {day} | {packets} |\n")
     print(name, f"{packets} packets, {len(packed):,} bytes")
     shutil.rmtree(work)
-
-
-def packets_of(content: bytes) -> int:
-    """How many packets a pcap has."""
-    count, at = 0, 24
-    while at < len(content):
-        at += 16 + int.from_bytes(content[at + 8 : at + 12], "little")
-        count += 1
-    return count
 
 
 if __name__ == "__main__":

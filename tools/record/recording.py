@@ -112,10 +112,7 @@ class Recording:
 
     def keep(self, broker: str, *software: str) -> None:
         """Write all files. Raises RuntimeError if packets were dropped or the file is too large."""
-        said = (self.work / "tool.txt").read_text()
-        captured, dropped = _count(CAPTURED, said), _count(DROPPED, said)
-        if dropped or not captured:
-            raise RuntimeError(f"{captured} packets captured, {dropped} dropped:\n{said}")
+        packets = captured(self.work / "tool.txt")
         target = CAPTURES / f"{self.name}{self.tool.suffix}{self.tool.packing}"
         packed = pack(self.raw, self.tool.packing, LARGEST)
         target.write_bytes(packed)
@@ -126,11 +123,23 @@ class Recording:
         tool = f"{_version(self.tool.program)}, {time.strftime('%Y-%m-%d', time.gmtime())}"
         entry = ledger.Entry(
             target.name, self.about, broker, ", ".join(software), tool, self.tool.link_and_format,
-            captured, rows,
+            packets, rows,
         )  # fmt: skip
         ledger.enter(entry)
         print(entry.line(), f"{len(packed):,} bytes", sep="")
         shutil.rmtree(self.work)
+
+
+def captured(log: Path) -> int:
+    """The number of packets that a capturing program has reported.
+
+    Raises RuntimeError if there are none, or some were dropped.
+    """
+    output = log.read_text()
+    count, dropped = _count(CAPTURED, output), _count(DROPPED, output)
+    if dropped or not count:
+        raise RuntimeError(f"{count} packets captured, {dropped} dropped:\n{output}")
+    return count
 
 
 def _count(pattern: re.Pattern[str], text: str) -> int:

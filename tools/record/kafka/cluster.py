@@ -164,9 +164,8 @@ class Cluster:
 
     def kill(self, number: int) -> None:
         """Kill a node: its pending requests get neither a response nor a line in the log."""
-        node, process = self.nodes[number], self._running.pop(number)
-        process.kill()
-        process.wait(10)
+        node = self.nodes[number]
+        self.recording.kill(self._running.pop(number))
         self.recording.note(
             "killed", node=number, port=node.port, controller_port=node.controller_port
         )

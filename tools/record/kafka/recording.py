@@ -161,7 +161,7 @@ class Recording:
         return self.log(name)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a client, which closes nothing."""
+        """Kill a process, which closes nothing."""
         process.kill()
         process.wait(10)
 
