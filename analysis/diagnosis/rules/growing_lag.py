@@ -22,6 +22,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import known, percent, share, verb
 from analysis.display.terminal import counted
+from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
@@ -50,8 +51,8 @@ QUARTERS: Final = f"""
 """SQL: the lag at the end of each quarter, with what was produced since the last event of the
 group. A group that works long on its records has no event in a quarter."""
 
-FETCHING: Final = """
-  select client_id, sum(latency_ms) as fetch_ms from exchanges
+FETCHING: Final = f"""
+  select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
   where api = 'Fetch' and latency_ms is not null group by client_id"""
 
 REPEATED: Final = f"""

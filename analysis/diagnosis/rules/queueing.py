@@ -14,12 +14,13 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, listed, ms, percent, share, sql
 from analysis.display.terminal import counted
+from analysis.sql.expressions import sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
-QUERY: Final = """
+QUERY: Final = f"""
   select client_id, string_agg(distinct api, ', ' order by api) as apis, count(*) as requests,
-    sum(queue_ms) as queue_ms, sum(latency_ms) as latency_ms
-  from {exchanges} where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
+    {sum_of_ms("queue_ms")} as queue_ms, {sum_of_ms("latency_ms")} as latency_ms
+  from {{exchanges}} where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
   group by client_id order by queue_ms desc"""
 
 

@@ -8,11 +8,15 @@ import pandas as pd
 import pytest
 
 import analysis
+from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.error_advice import ADVICE
+from analysis.diagnosis.rules import queueing
+from analysis.diagnosis.rules.growing_lag import FETCHING
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose, diagnosed
 from analysis.diagnosis.words import ms
 from analysis.input.filters import Filter
+from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import connected, no_tables
 from dissector.errors import DissectorError
 from dissector.protocol import registry
@@ -225,6 +229,18 @@ def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) 
     findings = diagnose(made(exchanges=[exchange()], partitions=rows))
     assert list(findings["subject"]) == ["topic `t`"] * fires
     assert [row["held"] for row in findings["numbers"]] == [5] * fires
+
+
+def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
+    """The sum of ten floats 0.1 is not 1."""
+    for query, api, column in (
+        (FETCHING, "Fetch", "fetch_ms"),
+        (queueing.QUERY.format(exchanges=exchanges_with_parts()), "Metadata", "latency_ms"),
+    ):
+        rows = [exchange(api=api, latency_ms=0.1, correlation_id=n) for n in range(10)]
+        with connected(made(exchanges=rows), DIAGNOSIS_TABLES) as tables:
+            (row,) = Case(tables).rows(query)
+        assert row[column] == 1.0
 
 
 def test_a_threshold_can_be_changed() -> None:
