@@ -2,19 +2,32 @@
 
 A Fetch waits at the broker until there are `fetch.min.bytes`, for `fetch.max.wait.ms` at most. An
 idle consumer with the default of 500 ms sends two requests a second to each broker. Shorter waits
-cost requests and give nothing; a minimum of 1 byte gives a response for each new record. Fetches of
-brokers are left out.
+cost requests and give nothing; a minimum of 1 byte gives a response for each new record. If a limit
+of the request is smaller than a batch, the response has this batch only, however many records wait
+(KIP-74). Fetches of brokers are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, known, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
+
+LIMITED: Final = """
+  with filled as (
+    select connection_id, correlation_id, response_time,
+      bool_or(last_offset + 1 < high_watermark) as has_more,
+      bool_or(last_offset + 1 < high_watermark and bytes >= max_bytes) as is_full
+    from partitions where api = 'Fetch' and bytes > 0 group by all)
+  select client_id, count(*) as responses, count(*) filter (is_full) as of_partition
+  from exchanges join filled using (connection_id, correlation_id, response_time)
+  where is_full or (has_more and record_bytes >= max_bytes) group by client_id"""
+"""SQL: responses of each client that reach a limit of the request, although more records wait."""
 
 
 @rule(
@@ -32,11 +45,20 @@ from analysis.sql.query import Row
             "small_percent", 80, "%", "Share of responses with less than 1,024 bytes, of those "
             "with records: a note. A request costs a broker about as much as some kB of records."
         ),
+        Threshold(
+            "limited_percent", 80, "%", "Share of responses that reach a limit although more "
+            "records wait, of those with records: a warning."
+        ),
+        Threshold(
+            "limited_bytes", 100_000, "bytes", "Median size of the records of these responses. The "
+            "default of max.partition.fetch.bytes is 1 MB: a consumer that catches up reaches it."
+        ),
         Threshold("requests", 100, "requests", "Smallest sample, also of the connection."),
     ),
 )  # fmt: skip
 def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Consumers with many empty or small responses, by the answer `fetches`."""
+    """Consumers with many empty, limited or small responses, by the answer `fetches`."""
+    limited = {row["client_id"]: row for row in case.rows(LIMITED)}
     busy = {
         row["client_id"] for row in case.answer("fetches --by client_id,connection_id")
         if _is_load(row, limits)
@@ -57,6 +79,8 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
                 "fetch.max.wait.ms is shorter than the time between records",
                 "fetch.max.wait.ms=500", "Set fetch.max.wait.ms to 500, the default, or higher.",
             )  # fmt: skip
+        elif _is_limited(row, limited.get(row["client_id"]), limits):
+            yield _limited_finding(row, limited[row["client_id"]])
         elif share(row["small"], filled) >= limits["small_percent"]:
             yield _finding(
                 row, NOTE, "fetches records nearly one by one",
@@ -75,6 +99,29 @@ def _is_load(row: Row, limits: Limits) -> bool:
     )
 
 
+def _is_limited(row: Row, limited: Row | None, limits: Limits) -> bool:
+    filled = row["requests"] - row["empty"]
+    return (
+        limited is not None
+        and share(limited["responses"], filled) >= limits["limited_percent"]
+        and row["bytes_p50"] < limits["limited_bytes"]
+    )
+
+
+def _limited_finding(row: Row, limited: Row) -> Finding:
+    is_of_partition = 2 * limited["of_partition"] >= limited["responses"]
+    return _finding(
+        row, WARNING, "fetches little at a time, although more records wait",
+        f"{counted(limited['responses'], 'response')} reached a limit of the request while more "
+        f"records waited, the median {row['bytes_p50']:,.0f} bytes. max.partition.fetch.bytes of "
+        f"the requests: {row['partition_max_bytes']}; fetch.max.bytes: {row['max_bytes']}.",
+        "the limits of the requests are too small: a response has only one batch, or a few",
+        "max.partition.fetch.bytes=1048576" if is_of_partition else "fetch.max.bytes=52428800",
+        "Raise max.partition.fetch.bytes and fetch.max.bytes; the defaults are 1,048,576 and "
+        "52,428,800.",
+    )  # fmt: skip
+
+
 def _is_broker(client_id: str | None) -> bool:
     return (client_id or "").startswith(("broker-", "raft-client-"))
 
@@ -83,7 +130,7 @@ def _finding(
     row: Row, severity: str, does: str, detail: str, cause: str, setting: str, change: str
 ) -> Finding:
     name = row["client_id"]
-    names = ("client_id", "requests", "per_second", "empty", "small", "bytes_p50")
+    names = ("client_id", "requests", "per_second", "empty", "small", "limited", "bytes_p50")
     return Finding(
         severity=severity,
         subject=client(name),

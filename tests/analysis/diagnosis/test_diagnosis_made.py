@@ -197,6 +197,42 @@ def test_idle_consumers_with_one_client_id_do_not_fetch_too_often(
     assert rules(exchanges=rows) == ["fetches"] * fires
 
 
+@pytest.mark.parametrize(
+    ("size", "limits_of", "waiting", "setting"),
+    [
+        (16_253, (1_000, 1_000), 5, "max.partition.fetch.bytes=1048576"),
+        (16_253, (1_048_576, 1_000), 5, "fetch.max.bytes=52428800"),
+        (16_253, (1_000, 1_000), 0, None),
+        (16_253, (1_048_576, 52_428_800), 5, None),
+        (1_048_576, (1_048_576, 52_428_800), 5, None),
+    ],
+    ids=["both limits", "limit of the response", "no records wait", "no limit", "default limit"],
+)
+def test_fetches_that_a_limit_makes_small(
+    size: int, limits_of: tuple[int, int], waiting: int, setting: str | None
+) -> None:
+    """A broker sends the first batch also if it is larger than the limits (KIP-74)."""
+    of_partition, of_response = limits_of
+    times = [START + n * SECOND // 100 for n in range(100)]
+    rows = [
+        exchange(
+            api="Fetch", api_key=1, correlation_id=n, topics=["t"], record_bytes=size,
+            max_bytes=of_response, max_wait_ms=500, min_bytes=1,
+            request_time=time, request_end_time=time, response_time=time, response_end_time=time,
+        )
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    partitions = [
+        fetched(0, 0)
+        | {"correlation_id": n, "time": time, "response_time": time, "offset": n, "last_offset": n}
+        | {"high_watermark": n + 1 + waiting, "bytes": size, "max_bytes": of_partition}
+        for n, time in enumerate(times)
+    ]
+    findings = diagnose(made(exchanges=rows, partitions=partitions))
+    settings = findings.loc[findings["rule"] == "fetches", "setting"]
+    assert list(settings) == ([setting] if setting else [])
+
+
 @pytest.mark.parametrize(("ids", "fires"), [((1, 2), True), ((1, 1), False)])
 def test_endpoints_with_one_id_are_one_broker(ids: tuple[int, int], fires: bool) -> None:
     rows = timed(100, "10.0.0.1", 30.0) + timed(100, "10.0.0.2", 3.0)
