@@ -3,15 +3,18 @@
 A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs handshakes of TCP, TLS and
 SASL, and the requests ApiVersions and Metadata, before the first useful request. Hosts that share a
-client id are separate clients.
+client id are separate clients. A client that reconnects to repeat a request that is too large has a
+finding of `no_response`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.words import capital, client, known
 
 
@@ -32,12 +35,17 @@ from analysis.diagnosis.words import capital, client, known
 )  # fmt: skip
 def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that reconnect often, by the answer `leadership`."""
+    oversized: Counter[str] = Counter()
+    for row in oversized_requests(case):
+        oversized[row["client_id"] or ""] += row["connections"]
     for row in case.answer("leadership --show clients"):
         name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
         if row["reconnects"] < limits["reconnects"] or host is None:
             continue
         span_ms, requests = max(host["span_ms"], 1), host["requests"]
         if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:
+            continue
+        if 2 * oversized[name or ""] >= row["reconnects"]:
             continue
         names = ("client_id", "client_ip", "connections", "reconnects", "resets")
         yield Finding(

@@ -4,6 +4,9 @@ Requests without a response because the capture or the connection ended in order
 nor those whose response may be missing from the capture. Long polls are left out: a client that
 stops leaves one behind. ApiVersions requests of connections that are closed at once belong to
 `failed_connections`.
+
+A broker reads the length of a request first. It closes the connection if the length is above
+`socket.request.max.bytes`, and only its log has the reason. The client sends the request again.
 """
 
 from __future__ import annotations
@@ -11,13 +14,31 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.answers.unanswered import TIMEOUT_MS
+from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, ms
-from analysis.display.terminal import counted
+from analysis.diagnosis.rule import (
+    BROKER,
+    CRITICAL,
+    NETWORK,
+    WARNING,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
+from analysis.diagnosis.words import capital, client, known, ms, sql
+from analysis.display.terminal import counted, size_text
+from analysis.sql.expressions import endpoint
+from analysis.sql.query import Row
 
 COMMAND: Final = "unanswered --by client_id,broker,api,reason"
+
+OVERSIZED_BYTES: Final = 100_000
+"""No broker has a lower limit: it would refuse default batches of a few partitions."""
+
+SIZES: Final = sql("""
+  select client_id, api, status, count(*) as requests, min(request_bytes) as smallest_bytes,
+    max(request_bytes) as largest_bytes from exchanges group by all""")
 
 
 @rule(
@@ -36,6 +57,10 @@ COMMAND: Final = "unanswered --by client_id,broker,api,reason"
 )
 def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that waited in vain, by the answer `unanswered`."""
+    rows = oversized_requests(case)
+    oversized = [row for row in rows if row["connections"] >= limits["requests"]]
+    yield from map(_oversized_finding, oversized)
+    explained = {(row["client_id"], row["broker"], row["api"], "reset") for row in oversized}
     waiting = _waiting_apis()
     for row in case.answer(COMMAND):
         if (
@@ -43,6 +68,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             or row["api"] in waiting
             or (row["api"] == "ApiVersions" and (row["longest_ms"] or 0) < TIMEOUT_MS)
             or row["requests"] < limits["requests"]
+            or (row["client_id"], row["broker"], row["api"], row["reason"]) in explained
         ):
             continue
         name, broker = row["client_id"], row["broker"]
@@ -76,6 +102,54 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             first_time=row["first_time"],
             last_time=row["last_time"],
         )
+
+
+def oversized_requests(case: Case) -> list[Row]:
+    """Large requests whose connection ended at once; the broker responded to smaller ones only."""
+    return case.rows(f"""
+      with answered as (
+        select broker_ip, broker_port, max(request_bytes) as answered_bytes
+        from exchanges where status = 'answered' group by all)
+      select client_id, {endpoint("broker")} as broker, api, count(*) as requests,
+        count(distinct connection_id) as connections, min(request_bytes) as smallest_bytes,
+        max(request_bytes) as largest_bytes, any_value(answered_bytes) as answered_bytes,
+        max(wait_ms) as longest_ms, min(request_time) as first_time,
+        max(request_time) as last_time, min(request_packet) as first_packet
+      from {unanswered_requests()} join answered using (broker_ip, broker_port)
+      where reason in ('closed', 'reset') and wait_ms < {TIMEOUT_MS}
+        and request_bytes > greatest(answered_bytes, {OVERSIZED_BYTES})
+      group by all order by requests desc, client_id, broker, api""")
+
+
+def _oversized_finding(row: Row) -> Finding:
+    name = row["client_id"]
+    smallest, largest = size_text(row["smallest_bytes"]), size_text(row["largest_bytes"])
+    sizes = smallest if smallest == largest else f"{smallest} to {largest}"
+    names = ("client_id", "api", "largest_bytes")
+    return Finding(
+        severity=CRITICAL,
+        subject=client(name),
+        clients=known([name]),
+        sentence=f"{row['broker']} closes the connection at large {row['api']} requests of "
+        f"{client(name)}",
+        evidence=f"{counted(row['requests'], 'request')} of {sizes} on "
+        f"{counted(row['connections'], 'connection')} ended without a response within "
+        f"{ms(row['longest_ms'])}. The largest request to which it responded has "
+        f"{size_text(row['answered_bytes'])}.",
+        numbers={n: row[n] for n in names},
+        cause="the requests are larger than socket.request.max.bytes of the broker, or than a "
+        "proxy permits: the records never arrive",
+        side=BROKER,
+        setting="socket.request.max.bytes",
+        change="Raise it (100 MiB by default), or lower batch.size and max.request.size of the "
+        "producer. The log of the broker has the InvalidReceiveException.",
+        reference="Kafka documentation: Broker Configs, socket.request.max.bytes",
+        command=SIZES,
+        requests=row["requests"],
+        first_packet=row["first_packet"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )
 
 
 def _waiting_apis() -> set[str]:

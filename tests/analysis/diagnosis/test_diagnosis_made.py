@@ -437,6 +437,38 @@ def test_connections_that_fail(
     assert list(failed["sentence"]) == [sentence] * (sentence is not None)
 
 
+@pytest.mark.parametrize(
+    ("size", "answered", "end", "expected"),
+    [
+        (500_000, 8_000, "fin", ["no_response"]),
+        (500_000, 8_000, "rst", ["no_response"]),
+        (500_000, 600_000, "fin", ["connection_churn"]),
+        (90_000, 8_000, "fin", ["connection_churn"]),
+    ],
+    ids=["too large", "reset", "not too large", "small"],
+)
+def test_requests_that_are_too_large_for_the_broker(
+    size: int, answered: int, end: str, expected: list[str]
+) -> None:
+    """A broker with socket.request.max.bytes below the request closes the connection at once."""
+    times = [START + n * SECOND // 4 for n in range(30)]
+    links = [
+        connection(connection_id=n, first_time=time, last_time=time + 20_000_000, closed=end)
+        for n, time in enumerate(times)
+    ]
+    lost = {"status": "unanswered", "response_time": None, "response_end_time": None}
+    rows = [exchange(client_id="other", api="Produce", connection_id=99, request_bytes=answered)]
+    rows += [
+        exchange(
+            api="Produce", connection_id=n, request_bytes=size, latency_ms=None,
+            request_time=time, request_end_time=time, **lost,
+        )
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    links.append(connection(connection_id=99))
+    assert rules(exchanges=rows, connections=links) == expected
+
+
 def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
     """One opens a connection each second for 30 s, the other one uses a single one for an hour."""
     hosts = {"10.0.0.1": range(30), "10.0.0.2": [3600]}
