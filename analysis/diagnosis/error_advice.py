@@ -72,7 +72,13 @@ _SEQUENCE: Final = Advice(
     "2.5.",
     "KIP-360",
 )
-
+_INSTANCE: Final = Advice(
+    "two members use the same group.instance.id",
+    CLIENT,
+    "group.instance.id",
+    "Give each instance a group.instance.id of its own.",
+    "KIP-345, KIP-848",
+)
 _PROTOCOL: Final = Advice(
     "the members of the group have no assignor in common, or use both the classic and the consumer "
     "protocol",
@@ -138,13 +144,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "for the consumer protocol).",
         "KIP-389",
     ),
-    "FENCED_INSTANCE_ID": Advice(
-        "two members use the same group.instance.id",
-        CLIENT,
-        "group.instance.id",
-        "Give each instance a group.instance.id of its own.",
-        "KIP-345",
-    ),
+    "FENCED_INSTANCE_ID": _INSTANCE,
+    "UNRELEASED_INSTANCE_ID": _INSTANCE,
     "OUT_OF_ORDER_SEQUENCE_NUMBER": _SEQUENCE,
     "UNKNOWN_PRODUCER_ID": _SEQUENCE,
     "DUPLICATE_SEQUENCE_NUMBER": _SEQUENCE,

@@ -1,15 +1,18 @@
-"""Errors: a client gets the same error again and again.
+"""Errors: a client gets the same error again and again, or stops at one.
 
 Clients retry after a retriable error, and report nothing until they give up. Errors that belong to
 the normal operation of Kafka (see the answer `errors`) count if they last. Quotas, fenced producers
 and rebalances have rules of their own; how often members join decides how often they get
 MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS.
+
+Producers and consumers stop at an error that is not retriable when they authenticate, join a group,
+or produce. Then one response counts, if the client closes its connections without another request.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
@@ -29,17 +32,35 @@ ELSEWHERE: Final = (
 
 COMMAND: Final = "errors --by client_id,api,error,topic"
 
+FATAL_APIS: Final = (
+    "SaslHandshake", "SaslAuthenticate", "FindCoordinator", "InitProducerId", "Produce",
+    "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "JoinGroup", "SyncGroup",
+    "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat",
+)  # fmt: skip
+"""APIs in which producers and consumers stop at an error that is not retriable. The exception of an
+admin client is the result of one call, and often expected: a topic exists already."""
+
+REJOINED: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPOCH")
+"""Errors after which a member joins its group again, although they are not retriable."""
+
+LAST_REQUESTS: Final = """
+  select client_id, epoch_ns(max(request_time)) as last_time from exchanges
+    join connections using (connection_id) where api not in ('LeaveGroup', 'PushTelemetry')
+  group by client_id having bool_and(closed is not null)"""
+"""SQL: clients that closed all connections, and their last request. Some requests are part of the
+close of a client: it leaves its group, and sends its last metrics (KIP-714)."""
+
 REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges group by all"
 
 
 @rule(
-    question="Does a client get the same error again and again?",
+    question="Does a client get the same error again and again, or stop at one?",
     place=8,
     rests_on="errors",
     thresholds=(
         Threshold(
             "responses", 3, "responses", "Responses with the error for one client, API and topic. "
-            "A request that fails, and its retry, are two."
+            "A request that fails, and its retry, are two. One is enough if the client stops at it."
         ),
         Threshold(
             "metadata_responses", 10, "responses", "The same for retriable errors of Metadata: "
@@ -62,13 +83,31 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`."""
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
+    last_requests = {row["client_id"]: row["last_time"] for row in case.rows(LAST_REQUESTS)}
     alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in case.answer(COMMAND):
-        if row["error"] not in ELSEWHERE and _recurs(row, limits):
+        if row["error"] not in ELSEWHERE and (
+            _is_fatal(row, last_requests) or _recurs(row, limits)
+        ):
             alike[row["api"], row["error"], row["topic"]].append(row)
     for rows in alike.values():
         sent = sum(requests.get((row["client_id"], row["api"]), 0) for row in rows)
-        yield _finding(rows, share(sum(row["responses"] for row in rows), sent), limits)
+        part = share(sum(row["responses"] for row in rows), sent)
+        is_fatal = all(_is_fatal(row, last_requests) for row in rows)
+        yield _finding(rows, part, limits, is_fatal=is_fatal)
+
+
+def _is_fatal(row: Row, last_requests: Mapping[str | None, int]) -> bool:
+    """Whether the client stopped at the error; `last_requests`: of clients that closed."""
+    last_request = last_requests.get(row["client_id"])
+    return (
+        row["api"] in FATAL_APIS
+        and not row["retriable"]
+        and not is_normal(row["error"], row["api"])
+        and row["error"] not in REJOINED
+        and last_request is not None
+        and row["last_time"] >= last_request
+    )
 
 
 def _recurs(row: Row, limits: Limits) -> bool:
@@ -79,7 +118,7 @@ def _recurs(row: Row, limits: Limits) -> bool:
     return bool(row["responses"] >= limits["metadata_responses" if waits else "responses"])
 
 
-def _finding(rows: list[Row], part: float, limits: Limits) -> Finding:
+def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) -> Finding:
     """A finding for clients that get the same error for the same API and topic."""
     row, error = rows[0], error_name(rows[0]["error"], rows[0]["error_code"])
     names = [each["client_id"] for each in rows]
@@ -91,15 +130,18 @@ def _finding(rows: list[Row], part: float, limits: Limits) -> Finding:
     is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10
     first = min(rows, key=lambda each: each["first_time"])
     last_time = max(each["last_time"] for each in rows)
-    lasts = ms((last_time - first["first_time"]) / 1e6)
+    lasts = f", within {ms((last_time - first['first_time']) / 1e6)}" if responses > 1 else ""
+    stops = ""
+    if is_fatal:
+        stops = f" {'The client' if len(rows) == 1 else 'Each client'} sent no request after it."
     return Finding(
         severity=CRITICAL if is_critical else WARNING,
         subject=clients(names),
         clients=known(names),
         sentence=f"{row['api']} of {clients(names)} fails with {error}{topic}",
         evidence=f"{counted(responses, 'response')}, {percent(part)} of the {row['api']} requests "
-        f"of {'the client' if len(rows) == 1 else 'these clients'}, within {lasts}; "
-        f"the first is packet {first['first_packet']}.{message}",
+        f"of {'the client' if len(rows) == 1 else 'these clients'}{lasts}; "
+        f"the first is packet {first['first_packet']}.{stops}{message}",
         numbers={name: row[name] for name in shown},
         cause=known_error.cause,
         side=known_error.side,

@@ -630,6 +630,38 @@ def test_members_that_join_often_have_no_recurring_error(error: str, fires: bool
     assert rules(exchanges=rows, errors=errors) == ["recurring_errors"] * fires
 
 
+@pytest.mark.parametrize(
+    ("error", "later", "end", "fires"),
+    [
+        ({}, {}, "fin", True),
+        ({}, {"api": "PushTelemetry"}, "fin", True),
+        ({}, {"api": "Metadata"}, "fin", False),
+        ({}, {}, None, False),
+        ({"retriable": True}, {}, "fin", False),
+        ({"error": "NOT_COORDINATOR"}, {}, "fin", False),
+        ({"api": "JoinGroup", "error": "UNKNOWN_MEMBER_ID"}, {}, "fin", False),
+        ({"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}, {}, "fin", False),
+    ],
+    ids=["fatal", "last metrics", "it goes on", "open", "retriable", "normal", "joins again",
+         "admin client"],
+)  # fmt: skip
+def test_a_client_that_stops_at_an_error(
+    error: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
+) -> None:
+    row = {
+        "time": START + SECOND, "error_code": 50, "error": "INVALID_TRANSACTION_TIMEOUT",
+        "retriable": False, "connection_id": 0, "correlation_id": 7, "client_id": "app",
+        "client_ip": "10.0.0.1", "api": "InitProducerId",
+    } | error  # fmt: skip
+    rows = [exchange(api=row["api"], response_time=row["time"])]
+    if later:
+        rows.append(exchange(request_time=START + 2 * SECOND, correlation_id=8, **later))
+    findings = diagnose(made(exchanges=rows, errors=[row], connections=[connection(closed=end)]))
+    assert list(findings["rule"]) == ["recurring_errors"] * fires
+    ending = "the first is packet 5. The client sent no request after it."
+    assert all(evidence.endswith(ending) for evidence in findings["evidence"])
+
+
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:
     errors = [
         {"time": START + n * SECOND, "error_code": 29, "error": "TOPIC_AUTHORIZATION_FAILED"}
