@@ -16,6 +16,9 @@ it. Connections that began earlier do not show this: their broker may be down.
 A broker that closes a connection within a second, without any byte, did not understand what it got,
 or has too many connections.
 
+A broker that is down disappears from Metadata when its session ends. If responses still contain its
+address, or only addresses that fail, then the broker works, and advertises a wrong address.
+
 A client that gets addresses of brokers, and asks for them again and again, does not reach them. If
 the name of a host has no address, the capture has no attempt.
 """
@@ -23,6 +26,7 @@ the name of a host has no address, the capture has no attempt.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
@@ -59,7 +63,8 @@ QUERY: Final = f"""
   select {endpoint("broker")} as broker, broker_ip, broker_port, broker_packets > 0 as refused,
     count(*) as connections, count(distinct client_ip) as hosts, min(first_time) as first_time,
     max(first_time) as last_time, any_value(accepted_time) as accepted_time,
-    count(*) filter (accepted_time is null or first_time > accepted_time) as since_accepted
+    count(*) filter (accepted_time is null or first_time > accepted_time) as since_accepted,
+    min(first_time) filter (accepted_time is null or first_time > accepted_time) as down_time
   from attempts left join accepted using (broker_ip, broker_port)
   where failed
     and (broker_port in (select broker_port from known) or not exists (from known)
@@ -68,6 +73,18 @@ QUERY: Final = f"""
       or not exists (from known where opened and (client_packets = 0 or broker_packets = 0)))
   group by all order by connections desc, broker, refused"""
 """SQL: endpoints with failed connections: how many, and how many since the last accepted one."""
+
+ADVERTISED: Final = """
+  with responses as (
+    select list_sort(list(distinct {'host': trim(host, '[]'), 'port': port})) as endpoints, time
+    from brokers
+    where api = 'Metadata' and host is not null group by connection_id, correlation_id, time)
+  select endpoints, max(time) as last_time from responses group by all"""
+"""SQL: the endpoints of Metadata responses, and the time of the last response with these."""
+
+SESSION_MS: Final = 20_000
+"""Metadata contains a broker that is down for up to broker.session.timeout.ms (9 s by default), or
+zookeeper.session.timeout.ms (18 s)."""
 
 COMMAND: Final = sql(f"""
   select broker_ip, broker_port, broker_packets > 0 as refused, count(*) as connections,
@@ -158,12 +175,60 @@ def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _unreachable(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints that refuse connections, or do not reply."""
-    for row in case.rows(QUERY):
+    rows = case.rows(QUERY)
+    advertised = _advertised(case, rows)
+    for row in rows:
         lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
         is_down = row["since_accepted"] >= limits["connections"]
         has_recovered = not row["since_accepted"] and row["connections"] >= limits["connections"]
         if is_down or (has_recovered and lasts_ms >= limits["recovered_ms"]):
-            yield _finding(row, lasts_ms, is_down=is_down)
+            finding = _finding(row, lasts_ms, is_down=is_down)
+            is_wrong = is_down and _endpoint(row) in advertised
+            yield _wrong_address(finding, row) if is_wrong else finding
+
+
+def _endpoint(row: Row) -> tuple[str, int]:
+    return row["broker_ip"], row["broker_port"]
+
+
+def _advertised(case: Case, rows: list[Row]) -> set[tuple[str, int]]:
+    """Endpoints that fail, though working brokers advertise them."""
+    down = {_endpoint(row): row for row in rows if row["down_time"] is not None}
+    wrong = set()
+    for response in case.rows(ADVERTISED) if down else ():
+        time = response["last_time"]
+        endpoints = {(each["host"], each["port"]) for each in response["endpoints"]}
+        # One of them is the broker that responds.
+        is_alone = all(
+            each in down and _is_named_while_down(down[each], time) for each in endpoints
+        )
+        for each in endpoints & down.keys():
+            if is_alone or (time - down[each]["down_time"]) / 1e6 >= SESSION_MS:
+                wrong.add(each)
+    return wrong
+
+
+def _is_named_while_down(row: Row, time: int) -> bool:
+    return row["accepted_time"] is None or time > row["down_time"]
+
+
+def _wrong_address(finding: Finding, row: Row) -> Finding:
+    """The finding for an address that a working broker advertises."""
+    is_refused = row["refused"]
+    return replace(
+        finding,
+        sentence=f"{finding.sentence}, but a broker advertises this address",
+        evidence=f"{finding.evidence} Metadata responses contain this address.",
+        cause="the broker works, but not at this address: advertised.listeners is wrong for the "
+        "listener that the client uses" if is_refused
+        else "clients cannot reach the address: advertised.listeners is wrong for their network, "
+        "or a firewall or route drops the packets",
+        side=BROKER,
+        setting="advertised.listeners",
+        change="Advertise a host and a port that clients can reach (nc -vz HOST PORT on the host "
+        "of a client), for the listener of their bootstrap.servers.",
+        reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
+    )  # fmt: skip
 
 
 def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:

@@ -469,6 +469,32 @@ def test_requests_that_are_too_large_for_the_broker(
     assert rules(exchanges=rows, connections=links) == expected
 
 
+@pytest.mark.parametrize(
+    ("accepted", "seconds", "others", "fires"),
+    [
+        ([], 0, [], True),
+        ([at(0, connection())], 0, [], False),
+        ([at(0, connection())], 4, [], True),
+        ([], 4, ["10.0.0.8"], False),
+        ([], 22, ["10.0.0.8"], True),
+    ],
+    ids=["no other address", "before it stopped", "after it stopped", "session", "after session"],
+)
+def test_a_wrong_address_that_a_working_broker_advertises(
+    accepted: list[dict[str, Any]], seconds: int, others: list[str], fires: bool
+) -> None:
+    """A broker that is down leaves Metadata at the end of its session, at most 18 s later."""
+    brokers = [
+        {"connection_id": 0, "correlation_id": 7, "time": START + seconds * SECOND}
+        | {"api": "Metadata", "broker_id": number, "host": host, "port": 9092}
+        for number, host in enumerate(["10.0.0.9", *others])
+    ]
+    links = [*accepted, *(at(n) for n in (1, 2, 3)), connection(broker_ip="10.0.0.7")]
+    findings = diagnose(made(exchanges=[], connections=links, brokers=brokers))
+    failed = findings[findings["rule"] == "failed_connections"]
+    assert list(failed["setting"]) == ["advertised.listeners" if fires else "listeners"]
+
+
 def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
     """One opens a connection each second for 30 s, the other one uses a single one for an hour."""
     hosts = {"10.0.0.1": range(30), "10.0.0.2": [3600]}
