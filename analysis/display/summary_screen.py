@@ -54,13 +54,13 @@ def screen(
     `packets`: number of packets of any kind, if known. `has_keylog`: a key log was given. `note`:
     the filter of the exchanges, if there is one.
     """
-    totals = summary.totals()
+    totals = summary.selected_totals() if note else summary.totals()
     files = list(_files(summary))
     failed = summary.failed_connections()
     handshakes = list(_failed_handshakes(summary))
     unread = [*files, *_coverage(summary, totals, _attempts(failed), has_keylog=has_keylog)]
     yield Text(printable(name), "bold")
-    yield from _span(summary, totals, packets)
+    yield from _span(summary, totals, None if note else packets)
     if note:
         yield Text(printable(note), "bold")
     if summary.exchanges:

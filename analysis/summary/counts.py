@@ -81,7 +81,7 @@ class Summary:
         self._last_error: pa.Table | None = None
         """The last response with an unexpected error, of which further errors may follow."""
         self._clients = Tally(_CLIENT, count="sum", errors="sum")
-        self._statuses = Tally(("status",), count="sum")
+        self._statuses = Tally(("status",), count="sum", first="min", last="max", bytes="sum")
         self._throttled = Tally(("client_id", "api"), count="sum", total="sum", longest="max")
         self._errors = Tally(
             ("error_code", "error", "api", "topic"), count="sum", first="min", last="max"
@@ -288,10 +288,23 @@ class Summary:
             _of_protocol(table, "kafka", "one_sided"),
         )
 
+    def selected_totals(self) -> Totals:
+        """`totals` with the times and bytes of the exchanges, of which a filter selected some:
+        connections may begin before the selection, and last longer."""
+        totals, table = self.totals(), self._statuses.total
+        if table is None:
+            return totals
+        return replace(
+            totals,
+            first_time=pc.min(table["first"]).as_py(),
+            last_time=pc.max(table["last"]).as_py(),
+            bytes=pc.sum(table["bytes"]).as_py(),
+        )
+
     def _read_exchanges(self, rows: pa.Table) -> None:
         throttle = known(rows["throttle_time_ms"])
         rows = with_columns(rows, throttled=pc.greater(throttle, 0), errors=zeros(len(rows)))
-        self._statuses.add(rows)
+        self._statuses.add(_with_extent(rows))
         silent = with_span(rows.filter(pc.equal(rows["status"], "unanswered")), "request_time")
         unknown = zeros(len(silent))  # until the end
         self._unanswered.add(with_columns(silent, incomplete=unknown))
@@ -429,6 +442,15 @@ def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
     )
     code: NDArray[np.uint32] = key << np.uint32(16) | version
     return code
+
+
+def _with_extent(exchanges: pa.Table) -> pa.Table:
+    """The exchanges with first and last, in ns, and bytes of both messages."""
+    first = pc.coalesce(exchanges["request_time"], exchanges["response_time"])
+    last = pc.coalesce(exchanges["response_end_time"], exchanges["request_end_time"])
+    size = pc.add(known(exchanges["request_bytes"]), known(exchanges["response_bytes"]))
+    first, last = first.cast(pa.int64()), last.cast(pa.int64())
+    return with_columns(exchanges, first=first, last=last, bytes=size)
 
 
 def _of_protocol(table: pa.Table, protocol: str, name: str) -> int:

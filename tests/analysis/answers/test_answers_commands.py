@@ -335,6 +335,24 @@ def test_the_summary_shows_its_filter_and_repeats_it(capsys: pytest.CaptureFixtu
     assert output.err == ""
 
 
+def test_the_head_of_a_filtered_summary_is_about_the_selected_exchanges(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The connections begin before the selected part, and last longer."""
+    tables = analysis.load(QUOTAS)
+    start = tables["connections"]["first_time"].min()
+    times = [start + pd.Timedelta(seconds=seconds) for seconds in (10, 20)]
+    rows = tables["exchanges"]
+    rows = rows[rows["request_time"].between(*times, inclusive="left")]
+    assert main(["summary", QUOTAS, "--since", "10s", "--until", "20s"]) == 0
+    span, counts = capsys.readouterr().out.splitlines()[1:3]
+    ends = (rows["request_time"].min(), rows["response_end_time"].max())
+    assert span.startswith(f"{ends[0]:%Y-%m-%d %H:%M:%S}.")
+    assert f"to {ends[1]:%H:%M:%S}." in span
+    size = (rows["request_bytes"] + rows["response_bytes"]).sum()
+    assert counts == f"6 connections, {size / 1000:.1f} kB of payload, {len(rows)} exchanges"
+
+
 def test_a_filter_that_selects_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["latency", QUOTAS, "--client", "nobody"]) == 0
     output = capsys.readouterr()
