@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import duckdb
 import pandas as pd
 import pyarrow as pa
 
 import analysis
-from analysis.answers import Tables
+import dissector
+from analysis.answers import ANSWERS, Tables
 from analysis.frames import frame
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from analysis.sql.query import arrow_table, connected, select
@@ -20,13 +23,36 @@ from dissector.tables import TABLES
 from tools.record.kafka.truth import read
 
 CAPTURES = Path(__file__).parents[2] / "captures"
+ANSWER_TABLES: Final = tuple(
+    dict.fromkeys(
+        name
+        for answer in ANSWERS.values()
+        for declared in (answer, *answer.variants)
+        for name in declared.tables
+    )
+)
+"""The tables of all answers with any options."""
+
+
+def path_of(name: str) -> Path:
+    """The file of a committed capture."""
+    return next(CAPTURES.glob(f"{name}.pcap*"))
 
 
 @cache
 def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
     """The tables of a committed capture: the default tables, or those in `tables`."""
-    path = next(path for path in CAPTURES.glob(f"{name}.pcap*"))
-    return analysis.load(path, tables or None)
+    return analysis.load(path_of(name), tables or None)
+
+
+@contextmanager
+def opened(
+    name: str, tables: Collection[str] = ANSWER_TABLES
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with tables of a committed capture, for several answers: to convert and order
+    tables takes longer than most answers."""
+    with connected(dissector.open_capture(path_of(name)).tables(tables), tables) as connection:
+        yield connection
 
 
 def broker_log(name: str) -> pd.DataFrame:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from functools import cache
 
 import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers import ANSWERS, Answer
+from analysis.answers import ANSWERS, Answer, Tables
 from analysis.frames import frame
-from analysis.sql.query import no_tables, table_of
+from analysis.sql.query import connected, no_tables, table_of
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
-from tests.analysis.answering import capture, made
+from tests.analysis.answering import ANSWER_TABLES, capture, made, opened
 from tests.analysis.made_rows import connection, exchange
 from tests.programs import printed
 
@@ -24,9 +26,24 @@ def grouped_by(answer: Answer) -> list[str]:
     return [name for option in answer.options if option.name == "by" for name in option.default]
 
 
+@cache
+def without_rows(name: str) -> pd.DataFrame:
+    """The answer on an empty capture, from no other tables than those that it declares."""
+    return ANSWERS[name].function(no_tables(ANSWERS[name].tables))
+
+
+@pytest.fixture(scope="module")
+def recorded(request: pytest.FixtureRequest) -> Iterator[Tables]:
+    with opened(request.param) as connection:
+        yield connection
+
+
+RECORDED = pytest.mark.parametrize("recorded", ["kafka-4-quotas"], indirect=True)
+
+
 @ALL
 def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
-    empty = answer.function(no_tables(answer.tables))
+    empty = without_rows(answer.name)
     assert len(empty) == 0 or answer.name == "quality"
     expected = frame(table_of([], answer.columns)).dtypes
     assert empty.dtypes[expected.index].equals(expected)
@@ -36,20 +53,29 @@ def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
 
 @pytest.mark.sampled(4)
 @ALL
-@pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-cut", "librdkafka-mock-errors"])
-def test_the_shape_does_not_depend_on_the_capture(answer: Answer, name: str) -> None:
-    rows = answer.function(capture(name, answer.tables))
-    assert rows.dtypes.equals(answer.function(no_tables(answer.tables)).dtypes)
+@pytest.mark.parametrize(
+    "recorded", ["kafka-4-quotas", "kafka-4-cut", "librdkafka-mock-errors"], indirect=True
+)
+def test_the_shape_does_not_depend_on_the_capture(answer: Answer, recorded: Tables) -> None:
+    rows = answer.function(recorded)
+    assert rows.dtypes.equals(without_rows(answer.name).dtypes)
     assert rows.index.equals(pd.RangeIndex(len(rows)))
 
 
 NOTHING = {"latency_ms": None, "response_time": None, "response_end_time": None}
 
 
+@pytest.fixture(scope="module")
+def single(request: pytest.FixtureRequest) -> Iterator[Tables]:
+    """Tables with one exchange."""
+    with connected(made(exchanges=[exchange(**request.param)]), ANSWER_TABLES) as connection:
+        yield connection
+
+
 @pytest.mark.sampled(3)
 @ALL
 @pytest.mark.parametrize(
-    "row",
+    "single",
     [
         {},
         NOTHING | {"status": "unanswered"},
@@ -58,16 +84,17 @@ NOTHING = {"latency_ms": None, "response_time": None, "response_end_time": None}
         | {"request_end_time": None, "latency_ms": None, "client_id": None},
     ],
     ids=["answered", "unanswered", "undecoded", "request_missing"],
+    indirect=True,
 )
-def test_one_exchange_is_enough(answer: Answer, row: dict[str, object]) -> None:
-    tables = made(exchanges=[exchange(**row)])
-    rows = answer.function({name: tables[name] for name in answer.tables})
-    assert rows.dtypes.equals(answer.function(no_tables(answer.tables)).dtypes)
+def test_one_exchange_is_enough(answer: Answer, single: Tables) -> None:
+    rows = answer.function(single)
+    assert rows.dtypes.equals(without_rows(answer.name).dtypes)
 
 
 @ALL
 def test_it_leaves_the_tables_as_they_were(answer: Answer) -> None:
-    tables = capture("kafka-4-quotas", answer.tables)
+    whole = capture("kafka-4-quotas", ANSWER_TABLES)
+    tables = {name: whole[name] for name in answer.tables}
     before = {name: table.copy(deep=True) for name, table in tables.items()}
     answer.function(tables)
     for name, table in tables.items():
@@ -97,11 +124,11 @@ def test_a_wrong_column_is_a_sentence(answer: Answer) -> None:
 @pytest.mark.parametrize(
     "answer", [each for each in ANSWERS.values() if grouped_by(each)], ids=lambda each: each.name
 )
-def test_a_column_of_the_answer_is_grouped_by_or_refused(answer: Answer) -> None:
-    tables = capture("kafka-4-quotas", answer.tables)
+@RECORDED
+def test_a_column_of_the_answer_is_grouped_by_or_refused(answer: Answer, recorded: Tables) -> None:
     for column in answer.columns:
         try:
-            rows = answer.function(tables, by=[column.name])
+            rows = answer.function(recorded, by=[column.name])
         except DissectorError:
             continue
         assert list(rows.columns).count(column.name) == 1
@@ -129,9 +156,9 @@ def test_the_registry_imports_nothing_heavy() -> None:
     assert printed(check) == "set()\n"
 
 
-@ALL
-def test_numbers_at_the_limits_of_64_bits_have_an_answer(answer: Answer) -> None:
-    """A message may have any number."""
+@pytest.fixture(scope="module")
+def extreme() -> Iterator[Tables]:
+    """Tables with numbers at the limits of 64 bits."""
     limits = (2**63 - 1, -(2**63))
     offsets = ("offset", "high_watermark", "last_stable_offset", "last_offset", "told_lag")
     partitions = [
@@ -148,7 +175,14 @@ def test_numbers_at_the_limits_of_64_bits_have_an_answer(answer: Answer) -> None
         )
     ]  # fmt: skip
     tables = made(partitions=partitions, connections=[connection()])
+    with connected(tables, ANSWER_TABLES) as opened_tables:
+        yield opened_tables
+
+
+@ALL
+def test_numbers_at_the_limits_of_64_bits_have_an_answer(answer: Answer, extreme: Tables) -> None:
+    """A message may have any number."""
     for options in ({}, *({v.option: v.value} for v in answer.variants if v.option == "show")):
-        answer.function(tables, **options)
+        answer.function(extreme, **options)
     if answer.name == "lag":
-        assert answer.function(tables)["lag"].dropna().empty
+        assert answer.function(extreme)["lag"].dropna().empty
