@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
 
@@ -20,7 +22,7 @@ from analysis.comparison.measures import MEASURES
 from analysis.comparison.profile import BINS, BINS_PER_DECADE, LOWEST, SLICES, SUMS, Group
 from analysis.comparison.run import COMPARED_TABLES, compare
 from analysis.input.filters import Filter
-from analysis.sql.query import no_tables
+from analysis.sql.query import connected, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.made_rows import SECOND, START, exchange
@@ -37,33 +39,46 @@ def part(name: str, since: float, until: float) -> Tables:
     return Filter(since=f"{since}s", until=f"{until}s", start=start).apply(tables)
 
 
-@cache
-def quota() -> pd.DataFrame:
-    return compare(
-        capture("kafka-4-steady", COMPARED_TABLES), capture("kafka-4-steady-quota", COMPARED_TABLES)
-    )
+@pytest.fixture(scope="module")
+def recorded() -> Iterator[Callable[..., Tables]]:
+    """Opens tables of a recording, or of a `part` of it, once for all tests."""
+    with ExitStack() as stack:
+
+        @cache
+        def tables(name: str, *times: float) -> Tables:
+            chosen = part(name, *times) if times else capture(name, COMPARED_TABLES)
+            return stack.enter_context(connected(chosen, COMPARED_TABLES))
+
+        yield tables
+
+
+@pytest.fixture(scope="module")
+def quota(recorded: Callable[..., Tables]) -> pd.DataFrame:
+    return compare(recorded("kafka-4-steady"), recorded("kafka-4-steady-quota"))
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("ends", [(8, 17, 26), (10, 18, 26), (12, 19, 26), (14, 20, 26)])
-def test_two_halves_of_a_steady_load_are_equal(ends: tuple[int, int, int]) -> None:
+def test_two_halves_of_a_steady_load_are_equal(
+    ends: tuple[int, int, int], recorded: Callable[..., Tables]
+) -> None:
     first, middle, last = ends
-    halves = part("kafka-4-steady", first, middle), part("kafka-4-steady", middle, last)
+    halves = recorded("kafka-4-steady", first, middle), recorded("kafka-4-steady", middle, last)
     assert len(compare(*halves)) == 0
     unchanged = compare(*halves, unchanged=True)
     assert set(unchanged["change"]) == {"none"}
     assert {"net_p50_ms", "requests_per_s"} <= set(unchanged["measure"])
 
 
-def test_a_capture_equals_itself() -> None:
-    tables = capture("kafka-4-steady", COMPARED_TABLES)
+def test_a_capture_equals_itself(recorded: Callable[..., Tables]) -> None:
+    tables = recorded("kafka-4-steady")
     assert len(compare(tables, tables)) == 0
     rows = compare(tables, tables, unchanged=True)
     assert (rows["change_percent"].dropna() == 0).all()
 
 
-def test_a_quota_comes_first() -> None:
-    first = quota().iloc[0]
+def test_a_quota_comes_first(quota: pd.DataFrame) -> None:
+    first = quota.iloc[0]
     assert (first["client_id"], first["api"], first["measure"], first["change"]) == (
         "shop", "Produce", "throttled_ms_per_s", "new",
     )  # fmt: skip
@@ -73,15 +88,15 @@ def test_a_quota_comes_first() -> None:
     seconds = (times.max() - times.min()).total_seconds()
     assert first["after"] == pytest.approx(throttled / seconds, rel=0.01)
     assert first["is_worse"]
-    assert list(quota()["measure"]) == sorted(
-        quota()["measure"], key=[each.name for each in MEASURES].index
+    assert list(quota["measure"]) == sorted(
+        quota["measure"], key=[each.name for each in MEASURES].index
     )
 
 
-def test_a_slower_disk_comes_first() -> None:
+def test_a_slower_disk_comes_first(recorded: Callable[..., Tables]) -> None:
     """The request log has the same latencies, without the time in the kernel."""
     names = ("kafka-4-disk", "kafka-4-disk-slow")
-    tables = [capture(name, COMPARED_TABLES) for name in names]
+    tables = [recorded(name) for name in names]
     rows = compare(*tables)
     assert list(rows["measure"]) == ["net_p50_ms", "net_p95_ms"]
     assert set(zip(rows["client_id"], rows["api"], strict=True)) == {("shop", "Produce")}
@@ -99,17 +114,15 @@ def test_a_slower_disk_comes_first() -> None:
     assert set(fetches["change"]) == {"none"}
 
 
-def test_a_change_is_inside_its_interval() -> None:
-    rows = quota().dropna(subset=["low_percent"])
+def test_a_change_is_inside_its_interval(quota: pd.DataFrame) -> None:
+    rows = quota.dropna(subset=["low_percent"])
     assert len(rows) > 3
     assert (rows["low_percent"] <= rows["change_percent"]).all()
     assert (rows["change_percent"] <= rows["high_percent"]).all()
 
 
-def test_another_client_version_comes_first() -> None:
-    rows = compare(
-        capture("kafka-3-java-2-4", COMPARED_TABLES), capture("kafka-3-java-3-5", COMPARED_TABLES)
-    )
+def test_another_client_version_comes_first(recorded: Callable[..., Tables]) -> None:
+    rows = compare(recorded("kafka-3-java-2-4"), recorded("kafka-3-java-3-5"))
     assert rows.iloc[0]["measure"] == "software"
     details = set(rows.loc[rows["measure"] == "software", "detail"])
     assert details == {"apache-kafka-java 2.4.1 -> apache-kafka-java 3.5.2"}
@@ -133,7 +146,7 @@ def test_the_order_of_versions_and_software_is_no_change() -> None:
     ]
 
 
-def test_a_topic_is_known_by_its_id() -> None:
+def test_a_topic_is_known_by_its_id(recorded: Callable[..., Tables]) -> None:
     """Without Metadata, only Produce requests before version 13 name the topic (KIP-516)."""
     whole = capture("kafka-4-steady", COMPARED_TABLES)
     fetched = whole["batches"]["api"] == "Fetch"
@@ -147,16 +160,14 @@ def test_a_topic_is_known_by_its_id() -> None:
         ),
         "batches": whole["batches"].assign(topic=whole["batches"]["topic"].mask(fetched, topic_id)),
     }
-    rows = compare(whole, {**whole, **cut}, unchanged=True)
+    rows = compare(recorded("kafka-4-steady"), {**whole, **cut}, unchanged=True)
     assert {"net_p50_ms", "requests_per_s"} <= set(rows["measure"])
     assert set(rows["change"]) == {"none"}
     assert (rows["change_percent"].dropna() == 0).all()
 
 
-def test_clients_groups_and_topics_that_come_or_go() -> None:
-    rows = compare(
-        capture("kafka-4-steady", COMPARED_TABLES), capture("kafka-4-misused", COMPARED_TABLES)
-    )
+def test_clients_groups_and_topics_that_come_or_go(recorded: Callable[..., Tables]) -> None:
+    rows = compare(recorded("kafka-4-steady"), recorded("kafka-4-misused"))
     present = rows.set_index(["measure", "detail"])["change"]
     assert present["client", "shop"] == "gone"
     assert present["client", "hurried"] == "new"
@@ -168,8 +179,8 @@ def test_clients_groups_and_topics_that_come_or_go() -> None:
     assert gone["unit"] == "requests"
 
 
-def test_the_results_are_the_same_in_each_run() -> None:
-    halves = part("kafka-4-steady", 10, 18), part("kafka-4-steady", 18, 26)
+def test_the_results_are_the_same_in_each_run(recorded: Callable[..., Tables]) -> None:
+    halves = recorded("kafka-4-steady", 12, 19), recorded("kafka-4-steady", 19, 26)
     pd.testing.assert_frame_equal(
         compare(*halves, unchanged=True), compare(*halves, unchanged=True)
     )
@@ -262,9 +273,11 @@ def test_the_interval_of_a_poisson_rate() -> None:
     assert np.mean(errors) == pytest.approx(np.sqrt(2 / (100 * SLICES)), rel=0.1)
 
 
-def test_swapped_captures_have_the_mirror_image_of_the_changes() -> None:
-    tables = [analysis.load(path, list(COMPARED_TABLES)) for path in (STEADY, QUOTA)]
-    changes, mirrored = compare(*tables), compare(*reversed(tables))
+def test_swapped_captures_have_the_mirror_image_of_the_changes(
+    recorded: Callable[..., Tables], quota: pd.DataFrame
+) -> None:
+    changes = quota
+    mirrored = compare(recorded("kafka-4-steady-quota"), recorded("kafka-4-steady"))
     order = ["measure", "client_id", "api"]
     changes, mirrored = (each.sort_values(order, ignore_index=True) for each in (changes, mirrored))
     assert len(changes) == 7
@@ -275,20 +288,19 @@ def test_swapped_captures_have_the_mirror_image_of_the_changes() -> None:
     assert products.dropna().tolist() == pytest.approx([1.0] * 6)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status"),
-    [([], 0), (["--fail-on", "worse"], 3), (["--fail-on", "change"], 3)],
-)
-def test_the_exit_status(arguments: list[str], status: int) -> None:
-    assert main(["compare", STEADY, QUOTA, *arguments]) == status
+@pytest.mark.parametrize("kind", ["worse", "change"])
+def test_the_exit_status(kind: str) -> None:
+    assert main(["compare", STEADY, QUOTA, "--fail-on", kind]) == 3
 
 
-def test_the_command_writes_the_rows(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_the_rows(
+    quota: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["compare", STEADY, STEADY, "--fail-on", "change"]) == 0
     assert "No change." in capsys.readouterr().out
     assert main(["compare", STEADY, QUOTA, "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [row["measure"] for row in rows] == list(quota()["measure"])
+    assert [row["measure"] for row in rows] == list(quota["measure"])
     assert main(["compare", STEADY, QUOTA]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(f"before  {STEADY}, 2026-")
@@ -342,6 +354,8 @@ def test_intervals_are_those_of_the_zone(
     header, first, *_ = capsys.readouterr().out.splitlines()[3:]
     assert header.split()[:2] == ["day", "minute"]
     assert first.split()[:2] == [day, minute]
+    if zone == "UTC":  # the other one is the same in jsonl
+        return
     assert main([*arguments, "--format", "jsonl"]) == 0
     row = json.loads(capsys.readouterr().out.splitlines()[0])
     assert row["minute"] == "2026-11-22T20:44:00.000000000Z"
