@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -17,7 +18,7 @@ from analysis.answers import ANSWERS, Answer
 from analysis.sql import query as sql_query
 from analysis.sql import stored as module
 from analysis.sql.stored import stored
-from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.answering import ANSWER_TABLES, CAPTURES, opened, path_of
 from tests.programs import PRINT_PEAK, printed
 
 ROOT = Path(__file__).parents[3]
@@ -33,17 +34,22 @@ def test_stored_tables_have_the_same_answers(
 ) -> None:
     """They are on disk, or in memory if they are small."""
     monkeypatch.setattr(module, "SMALL", small)
-    names = {table for answer in ANSWERS.values() for table in answer.tables}
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
-    with stored(dissector.open_capture(path).stream(names), names) as tables:
+    rows = dissector.open_capture(path_of(name)).stream(ANSWER_TABLES)
+    with opened(name) as in_memory, stored(rows, ANSWER_TABLES) as tables:
         for answer in ANSWERS.values():
-            expected = answer.function(capture(name, answer.tables))
+            expected = answer.function(in_memory)
             pd.testing.assert_frame_equal(answer.function(tables), expected)
+
+
+@pytest.fixture(scope="module")
+def transactions() -> Iterator[duckdb.DuckDBPyConnection]:
+    with opened("kafka-4-transactions") as connection:
+        yield connection
 
 
 @ALL
 def test_no_more_rows_are_fetched_than_are_answered(
-    answer: Answer, monkeypatch: pytest.MonkeyPatch
+    answer: Answer, transactions: duckdb.DuckDBPyConnection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fetched: list[int] = []
     fetch = sql_query.fetch
@@ -54,10 +60,10 @@ def test_no_more_rows_are_fetched_than_are_answered(
         return table
 
     monkeypatch.setattr(sql_query, "fetch", spy)
-    rows = answer.function(capture("kafka-4-transactions", answer.tables))
+    rows = answer.function(transactions)
     assert fetched
     if answer.name == "groups":  # what members did to rebalance, step by step
-        assert max(fetched) < len(capture("kafka-4-transactions", answer.tables)["memberships"])
+        assert max(fetched) < len(transactions.table("memberships"))
     else:
         assert max(fetched) <= len(rows)
 
