@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,8 @@ SNIFF = [
     "sys.exit(main(['sniff', *sys.argv[1:]]))",
 ]  # fmt: skip
 """The command. It makes private files private itself: its umask is 0."""
+Sniff = Callable[..., subprocess.CompletedProcess[str]]
+"""The fixture `sniff`."""
 
 
 def limited(size: int) -> list[str]:

@@ -20,7 +20,7 @@ from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
-from tests.analysis.live.sniffing import ROOT, SNIFF, limited, sniffing
+from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, sniffing
 from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
 from tests.robustness.robustness_damage import recording
 
@@ -29,7 +29,7 @@ PLAIN = CAPTURES / "librdkafka-mock-produce.pcap"
 
 
 def run(
-    *arguments: str, before: Sequence[str] = (), stdin: Path | None = None
+    *arguments: str, before: Sequence[str], stdin: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     with (stdin or Path(os.devnull)).open("rb") as packets:
         return subprocess.run(
@@ -80,12 +80,12 @@ def test_missing_privileges_are_reported() -> None:
     assert "needs root or the capability CAP_NET_RAW" in message
 
 
-def test_input_that_is_not_a_capture() -> None:
-    assert error_line(run("-", stdin=ROOT / "README.md")) == (
+def test_input_that_is_not_a_capture(sniff: Sniff) -> None:
+    assert error_line(sniff("-", stdin=ROOT / "README.md")) == (
         "Error: standard input is not a pcap or pcapng file; "
         "`editcap -F pcap` converts other formats"
     )
-    assert error_line(run("-")) == "Error: standard input is empty"
+    assert error_line(sniff("-")) == "Error: standard input is empty"
 
 
 @needs_privilege
@@ -250,20 +250,22 @@ def test_under_sudo_it_switches_to_the_caller() -> None:
         assert process.wait(180) == 0
 
 
-def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path) -> None:
+def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path, sniff: Sniff) -> None:
     kept = tmp_path / "kept packets.pcapng"
-    result = run("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
+    result = sniff("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
     assert f"more: kafka-dissector latency '{kept}'\n" in result.stdout
     assert "--write FILE" not in result.stdout
     rolled = tmp_path / "rolled.pcapng"
-    result = run("-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN)
+    result = sniff(
+        "-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN
+    )
     assert f"more: kafka-dissector latency '{tmp_path}/rolled-*.pcapng'\n" in result.stdout
-    result = run(str(PLAIN), "--view", "none")
+    result = sniff(str(PLAIN), "--view", "none")
     assert f"more: kafka-dissector latency {PLAIN}\n" in result.stdout
 
 
-def test_without_packets_the_summary_recommends_no_command() -> None:
-    result = run("-", "--view", "none", stdin=PLAIN)
+def test_without_packets_the_summary_recommends_no_command(sniff: Sniff) -> None:
+    result = sniff("-", "--view", "none", stdin=PLAIN)
     assert result.returncode == 0
     assert "more:" not in result.stdout
     assert "CAPTURE" not in result.stdout
@@ -271,14 +273,14 @@ def test_without_packets_the_summary_recommends_no_command() -> None:
 
 
 @pytest.mark.parametrize("source", [str(PLAIN), "-"])
-def test_the_full_screen_rejects_files(source: str) -> None:
-    result = run(source, "--view", "screen", stdin=PLAIN)
+def test_the_full_screen_rejects_files(source: str, sniff: Sniff) -> None:
+    result = sniff(source, "--view", "screen", stdin=PLAIN)
     assert result.returncode == 2
     assert "kafka-dissector summary" in " ".join(result.stderr.split())
 
 
-def test_schemas_need_the_full_screen(tmp_path: Path) -> None:
-    result = run(str(PLAIN), "--schema-registry", str(tmp_path))
+def test_schemas_need_the_full_screen(tmp_path: Path, sniff: Sniff) -> None:
+    result = sniff(str(PLAIN), "--schema-registry", str(tmp_path))
     assert result.returncode == 2
     assert "--schema-registry needs --view screen" in result.stderr
 
@@ -308,43 +310,43 @@ def test_wrong_options_are_usage_errors(
 
 @pytest.mark.parametrize("is_compressed", [False, True])
 def test_damage_of_the_input_is_reported_without_a_summary(
-    tmp_path: Path, is_compressed: bool
+    tmp_path: Path, is_compressed: bool, sniff: Sniff
 ) -> None:
     path, data = tmp_path / "damaged", bytearray(PLAIN.read_bytes())
     if is_compressed:
         data = bytearray(gzip.compress(data))
     data[len(data) // 2 : len(data) // 2 + 300] = b"\xff" * 300
     path.write_bytes(data)
-    result = run("-", "--view", "jsonl", stdin=path)
+    result = sniff("-", "--view", "jsonl", stdin=path)
     damage = "the gzip stream is damaged" if is_compressed else "no packet begins at byte"
     assert damage in result.stderr
 
 
-def test_a_line_with_an_error_code_without_a_name(tmp_path: Path) -> None:
+def test_a_line_with_an_error_code_without_a_name(tmp_path: Path, sniff: Sniff) -> None:
     """Of a later release."""
     dialogue = Dialogue()
     connection = dialogue.connect()
     connection.client(request(18, 0, 1))
     connection.broker(response(1, b"\x03\xe7" + bytes(4)))
     (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
-    assert "  1.000 ms  error 999\n" in run(str(tmp_path / "a.pcap")).stdout
+    assert "  1.000 ms  error 999\n" in sniff(str(tmp_path / "a.pcap")).stdout
 
 
-def test_an_address_that_is_not_one_is_an_error() -> None:
-    result = run(str(PLAIN), "--view", "none", "--metrics", "a..b:9464")
+def test_an_address_that_is_not_one_is_an_error(sniff: Sniff) -> None:
+    result = sniff(str(PLAIN), "--view", "none", "--metrics", "a..b:9464")
     assert result.returncode == 1
     assert result.stderr == (
         "Error: --metrics a..b:9464: cannot listen on this address: not an address\n"
     )
 
 
-def test_a_wrong_filter_is_a_usage_error() -> None:
-    result = run(str(PLAIN), "--where", "latency > 3")
+def test_a_wrong_filter_is_a_usage_error(sniff: Sniff) -> None:
+    result = sniff(str(PLAIN), "--where", "latency > 3")
     assert result.returncode == 2
     assert "exchanges has no column latency" in result.stderr
 
 
-def test_times_of_a_filter_are_relative_to_the_first_packet_of_a_file() -> None:
-    lines = [run(str(PLAIN), "--view", "jsonl", "--since", time).stdout for time in ("0", "1h")]
+def test_times_of_a_filter_are_relative_to_the_first_packet_of_a_file(sniff: Sniff) -> None:
+    lines = [sniff(str(PLAIN), "--view", "jsonl", "--since", time).stdout for time in ("0", "1h")]
     assert lines[0]
     assert not lines[1]

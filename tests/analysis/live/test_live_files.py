@@ -30,7 +30,7 @@ from analysis.live.rotation import Rotation
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
-from tests.analysis.live.sniffing import ROOT, limited, sniffing
+from tests.analysis.live.sniffing import ROOT, Sniff, limited, sniffing
 
 PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
 IDENTITY = ("client_id", "api", "correlation_id", "client_port", "request_bytes")
@@ -163,31 +163,29 @@ def test_only_the_owner_can_read_recordings(tmp_path: Path, limits: list[str]) -
 
 @pytest.mark.parametrize("option", ["--write", "-o"])
 @pytest.mark.parametrize("is_dangling", [False, True])
-def test_a_symbolic_link_is_not_followed(tmp_path: Path, option: str, is_dangling: bool) -> None:
+def test_a_symbolic_link_is_not_followed(
+    tmp_path: Path, option: str, is_dangling: bool, sniff: Sniff
+) -> None:
     target, link = tmp_path / "target", tmp_path / "link.out"
     if not is_dangling:
         target.write_text("precious")
     link.symlink_to(target)
-    with sniffing("-", option, str(link), "--view", "none") as process:
-        _, message = process.communicate(PLAIN.read_bytes(), timeout=180)
-    assert process.returncode == 1
-    assert message.decode() == (
-        f"Error: {link} already exists: remove it, or choose another name\n"
-    )
+    ended = sniff("-", option, str(link), "--view", "none", stdin=PLAIN)
+    assert ended.returncode == 1
+    assert ended.stderr == f"Error: {link} already exists: remove it, or choose another name\n"
     assert [*tmp_path.iterdir()] == [link] if is_dangling else target.read_text() == "precious"
 
 
-def test_an_existing_file_is_not_overwritten(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, sniff: Sniff) -> None:
     kept = tmp_path / "kept.pcapng"
     kept.write_text("precious")
-    with sniffing("-", "--write", str(kept), "-o", str(tmp_path / "rows.jsonl")) as process:
-        _, message = process.communicate(PLAIN.read_bytes(), timeout=180)
-    assert (process.returncode, kept.read_text()) == (1, "precious")
-    assert "already exists" in message.decode()
+    ended = sniff("-", "--write", str(kept), "-o", str(tmp_path / "rows.jsonl"), stdin=PLAIN)
+    assert (ended.returncode, kept.read_text()) == (1, "precious")
+    assert "already exists" in ended.stderr
     assert [*tmp_path.iterdir()] == [kept]  # the next attempt can use the other name
 
 
-def test_links_with_predicted_names_are_not_followed(tmp_path: Path) -> None:
+def test_links_with_predicted_names_are_not_followed(tmp_path: Path, sniff: Sniff) -> None:
     target, now = tmp_path / "target", datetime.now(UTC)
     target.write_text("precious")
     (tmp_path / "exchanges").mkdir()
@@ -197,9 +195,8 @@ def test_links_with_predicted_names_are_not_followed(tmp_path: Path) -> None:
         table = tmp_path / "exchanges" / f"exchanges-{moment}-00001.parquet.partial"
         table.symlink_to(target)
     words = ["--write", str(tmp_path / "kept.pcapng"), "--rotate-time", "1h"]
-    with sniffing("-", *words, "--export", str(tmp_path), "--view", "none") as process:
-        process.communicate(PLAIN.read_bytes(), timeout=180)
-    assert process.returncode == 0
+    ended = sniff("-", *words, "--export", str(tmp_path), "--view", "none", stdin=PLAIN)
+    assert ended.returncode == 0
     assert target.read_text() == "precious"
 
 
@@ -289,15 +286,15 @@ def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
     ("options", "command"), [((), "groups"), (("--table", "all"), "lag")], ids=["default", "all"]
 )
 def test_answers_read_the_tables(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], options: Sequence[str], command: str
-) -> None:
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], options: Sequence[str], command: str,
+    sniff: Sniff,
+) -> None:  # fmt: skip
     capture, folder = str(ROOT / "captures" / "kafka-4-group-eager.pcap.zst"), str(tmp_path / "t")
-    with sniffing(capture, "--view", "none", "--export", folder, *options) as process:
-        process.communicate()
+    assert sniff(capture, "--view", "none", "--export", folder, *options).returncode == 0
     printed = []
     for path in (capture, folder):
         assert main([command, path, "--format", "jsonl"]) == 0
-        printed.append(capsys.readouterr().out)
+        printed.append(capfd.readouterr().out)
     assert printed[0] == printed[1]
     assert printed[0].count("\n") > 1
     assert main(["summary", folder]) == 0
@@ -321,11 +318,9 @@ def test_json_lines_rotate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("limits", [[], ["--rotate-size", "4k"]])
-def test_where_filters_json_lines(tmp_path: Path, limits: list[str]) -> None:
+def test_where_filters_json_lines(tmp_path: Path, limits: list[str], sniff: Sniff) -> None:
     words = ["-o", str(tmp_path / "rows.jsonl"), "--where", "api = 'Produce'", *limits]
-    with sniffing("-", *words, "--view", "none") as process:
-        process.communicate(PLAIN.read_bytes(), timeout=180)
-    assert process.returncode == 0
+    assert sniff("-", *words, "--view", "none", stdin=PLAIN).returncode == 0
     expected = [row for row in rows_of(PLAIN) if row["api"] == "Produce"]
     rows = [json.loads(line) for file in tmp_path.glob("rows*") for line in file.open()]
     assert identities(rows) == identities(expected)
