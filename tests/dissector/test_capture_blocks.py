@@ -24,11 +24,11 @@ from tests.robustness.robustness_damage import recording
 
 PACKET = 40
 """Bytes of a block of one packet: with its header in the file, each packet takes more."""
-SMALL, LARGE, DEFAULT = 3_000, 64 << 10, 32 << 20
-MOST_BYTES = {PACKET: 26_000, SMALL: 60_000, LARGE: 1 << 30}
+SMALL, MEDIUM, LARGE, DEFAULT = 3_000, 12_000, 64 << 10, 32 << 20
+MOST_BYTES = {PACKET: 26_000, SMALL: 60_000, MEDIUM: 0, LARGE: 1 << 30}
 """Size of the recordings that are read in these blocks. Larger ones take too long."""
 DAMAGED = ("cut-snaplen", "net-loss", "tls-secrets")
-"""Parts of the names of larger recordings that are read in small blocks."""
+"""Parts of the names of larger recordings that are read in blocks of medium size."""
 
 
 def cases() -> list[tuple[str, int]]:
@@ -40,7 +40,7 @@ def cases() -> list[tuple[str, int]]:
         for block_bytes, most in MOST_BYTES.items()
         if os.environ.get("SLOW")
         or size <= most
-        or (block_bytes == SMALL and any(part in name for part in DAMAGED))
+        or (block_bytes == MEDIUM and any(part in name for part in DAMAGED))
     ]
 
 
