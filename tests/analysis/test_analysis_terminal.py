@@ -88,16 +88,20 @@ def test_a_missing_pager_loses_nothing(pager: str) -> None:
     assert ("BrokerHeartbeat" in text) == (pager != "true")
 
 
-def test_a_pipe_is_never_paged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ENVIRONMENT, "PAGER", PAGER)
-    assert b"PAGED" not in run("summary", QUOTAS).stdout
+def test_a_pipe_is_never_paged(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PAGER", PAGER)
+    assert main(["summary", QUOTAS]) == 0
+    output = capfd.readouterr().out
+    assert "Requests" in output
+    assert "PAGED" not in output
 
 
-@pytest.mark.parametrize("width", [80, 120])
-def test_wide_tables_are_whole(width: int) -> None:
+def test_wide_tables_are_whole() -> None:
     arguments = ("network", QUOTAS)
-    _, narrow = on_terminal(*arguments, width=width, height=500, pager="cat")
-    _, wide = on_terminal(*arguments, "--wide", width=width, height=500, pager="cat")
+    _, narrow = on_terminal(*arguments, width=120, height=500, pager="cat")
+    _, wide = on_terminal(*arguments, "--wide", width=120, height=500, pager="cat")
     assert "Hidden (terminal too narrow): " in narrow
     assert "Hidden" not in wide
     assert "client_zero_windows" in wide.splitlines()[0]
@@ -119,10 +123,11 @@ def test_every_format_has_the_same_rows(table: str, tmp_path: Path) -> None:
             assert read[name].to_pylist() == [row[name] for row in rows]
 
 
-def test_standard_input_is_a_capture() -> None:
-    whole = run("export", CAPTURE)
-    piped = run("export", "-", stdin=Path(CAPTURE).read_bytes())
-    rows = [[json.loads(line) for line in each.stdout.splitlines()] for each in (whole, piped)]
+def test_standard_input_is_a_capture(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["export", CAPTURE]) == 0
+    whole = capsys.readouterr().out
+    piped = run("export", "-", stdin=Path(CAPTURE).read_bytes()).stdout.decode()
+    rows = [[json.loads(line) for line in each.splitlines()] for each in (whole, piped)]
     for row in (*rows[0], *rows[1]):
         del row["capture"]
     assert rows[0] == rows[1]
@@ -161,10 +166,12 @@ def test_names_and_values_move_no_cursor(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_a_pipe_gets_visible_and_invisible_characters(form: str) -> None:
+def test_a_pipe_gets_visible_and_invisible_characters(
+    form: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Persian words need the joiner U+200C."""
-    done = run("sql", CAPTURE, "select 'a\u200cb' as a", "--format", form)
-    assert "a\u200cb" in done.stdout.decode()
+    assert main(["sql", CAPTURE, "select 'a\u200cb' as a", "--format", form]) == 0
+    assert "a\u200cb" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
