@@ -1,4 +1,4 @@
-"""Tables on disk have the answers that DataFrames have, in memory that does not grow with them."""
+"""Tables on disk have the answers of tables in memory, in memory that does not grow with them."""
 
 from __future__ import annotations
 
