@@ -99,12 +99,13 @@ _BY_EITHER: Final = {
     for name in ("handshake_failure", "protocol_version", "insufficient_security")
 }
 
-FAILED: Final = f"""
-  select connection_id, client_ip, broker_ip, broker_port, time,
-    substr(split_part(detail, ' (sent by ', 1), 13) as reason,
-    ends_with(detail, ':' || broker_port || ')') as by_broker
-  from problems join connections using (connection_id)
+_REASON: Final = """substr(split_part(detail, ' (sent by ', 1), 13) as reason,
+    ends_with(detail, ':' || broker_port || ')') as by_broker"""
+_HANDSHAKES: Final = f"""problems join connections using (connection_id)
   where kind in {literals(FAILED_HANDSHAKE)} and starts_with(detail, 'TLS failed: ')"""
+
+FAILED: Final = f"""
+  select connection_id, client_ip, broker_ip, broker_port, time, {_REASON} from {_HANDSHAKES}"""
 """SQL: failed handshakes, each with the reason, and whether the broker sent it."""
 
 _COUNTS: Final = """count(distinct connection_id) as connections,
@@ -122,7 +123,7 @@ QUERY: Final = f"""
   group by all order by connections desc, broker, reason, by_broker"""
 
 COMMAND: Final = sql(f"""
-  select broker_ip, broker_port, reason, by_broker, {_COUNTS} from ({FAILED}) group by all""")
+  select broker_ip, broker_port, {_REASON}, {_COUNTS} from {_HANDSHAKES} group by all""")
 
 
 @rule(
