@@ -6,18 +6,9 @@ The meaning of a code is that of Kafka's `Errors` class and the documentation of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
-from analysis.diagnosis.rule import BROKER, CLIENT
-
-
-class Advice(NamedTuple):
-    cause: str
-    side: str
-    setting: str | None
-    change: str
-    reference: str
-
+from analysis.diagnosis.rule import BROKER, CLIENT, Advice
 
 _ACL: Final = Advice(
     "the principal of the client has no ACL for this operation",

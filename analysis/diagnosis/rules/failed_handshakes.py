@@ -8,7 +8,7 @@ the connection without an alert; a process that ends does so, too.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import (
@@ -16,6 +16,7 @@ from analysis.diagnosis.rule import (
     CLIENT,
     CRITICAL,
     WARNING,
+    Advice,
     Finding,
     Limits,
     Threshold,
@@ -27,17 +28,13 @@ from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
 from dissector.problems import FAILED_HANDSHAKE
 
-
-class Advice(NamedTuple):
-    cause: str
-    side: str
-    setting: str
-    change: str
-
-
+_TLS: Final = (
+    "Kafka documentation: Security, Encryption and Authentication using SSL; RFC 8446, section 6"
+)
 _BROKER_EXPIRED: Final = Advice(
     "the certificate of the broker has expired, or the clock of the client is wrong",
     BROKER, "ssl.keystore.location", "Renew the certificate of the broker.",
+    _TLS,
 )  # fmt: skip
 _BROKER_CERTIFICATE: Final = Advice(
     "the client does not accept the certificate of the broker: it has expired, it is for another "
@@ -45,6 +42,7 @@ _BROKER_CERTIFICATE: Final = Advice(
     CLIENT, "ssl.truststore.location",
     "Compare the certificate (openssl s_client -connect HOST:PORT) with the trust store of the "
     "client, and its names with bootstrap.servers and advertised.listeners.",
+    _TLS,
 )  # fmt: skip
 _CLIENT_CERTIFICATE: Final = Advice(
     "the listener requires a certificate of the client (ssl.client.auth=required): the client "
@@ -52,6 +50,7 @@ _CLIENT_CERTIFICATE: Final = Advice(
     CLIENT, "ssl.keystore.location",
     "Give the client a certificate that is valid, and whose authority is in the trust store of "
     "the broker.",
+    _TLS,
 )  # fmt: skip
 _VERSIONS: Final = Advice(
     "client and broker have no TLS version or cipher suite in common, or the certificate of the "
@@ -59,23 +58,27 @@ _VERSIONS: Final = Advice(
     BROKER, "ssl.enabled.protocols",
     "Compare ssl.enabled.protocols and ssl.cipher.suites of both sides, and the key of the "
     "broker's certificate with the suites.",
+    _TLS,
 )  # fmt: skip
 _NO_TLS_OF_CLIENT: Final = Advice(
     "the client does not use TLS, but the listener requires it",
     CLIENT, "security.protocol=SSL",
     "Set security.protocol to SSL or SASL_SSL in the client, or correct the port in "
     "bootstrap.servers.",
+    _TLS,
 )  # fmt: skip
 _NO_TLS_OF_BROKER: Final = Advice(
     "the client uses TLS, but the listener does not",
     CLIENT, "security.protocol=PLAINTEXT",
     "Correct the port in bootstrap.servers, or set security.protocol of the client to that of the "
     "listener.",
+    _TLS,
 )  # fmt: skip
 _NEITHER: Final = Advice(
     "the other side sent something that TLS does not allow",
     BROKER, "ssl.enabled.protocols",
     "Read the log of the broker: it names the reason.",
+    _TLS,
 )  # fmt: skip
 
 _CERTIFICATE_ALERTS: Final = (
@@ -147,7 +150,6 @@ def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(row: Row) -> Finding:
     reason, broker = row["reason"], row["broker"]
-    advice = _advice(reason, by_broker=row["by_broker"])
     others = "No other connection to it had data of both sides."
     if row["others"]:
         others = f"{counted(row['others'], 'other connection')} to it had data of both sides."
@@ -163,15 +165,10 @@ def _finding(row: Row) -> Finding:
         f"{counted(row['hosts'], 'host')} within "
         f"{ms((row['last_time'] - row['first_time']) / 1e6)}.{sent} {others}",
         numbers={name: row[name] for name in names},
-        cause=advice.cause,
-        side=advice.side,
-        setting=advice.setting,
-        change=advice.change,
-        reference="Kafka documentation: Security, Encryption and Authentication using SSL; "
-        "RFC 8446, section 6",
         command=COMMAND,
         first_time=row["first_time"],
         last_time=row["last_time"],
+        **_advice(reason, by_broker=row["by_broker"])._asdict(),
     )
 
 

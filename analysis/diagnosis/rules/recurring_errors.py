@@ -122,7 +122,6 @@ def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) ->
     """A finding for clients that get the same error for the same API and topic."""
     row, error = rows[0], error_name(rows[0]["error"], rows[0]["error_code"])
     names = [each["client_id"] for each in rows]
-    known_error = advice(error, bool(row["retriable"]))
     topic = f" for topic `{row['topic']}`" if row["topic"] else ""
     message = f' The broker says: "{row["message"]}"' if row["message"] else ""
     shown = ("client_id", "api", "error", "topic", "count", "responses", "first_packet")
@@ -143,14 +142,10 @@ def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) ->
         f"of {'the client' if len(rows) == 1 else 'these clients'}{lasts}; "
         f"the first is packet {first['first_packet']}.{stops}{message}",
         numbers={name: row[name] for name in shown},
-        cause=known_error.cause,
-        side=known_error.side,
-        setting=known_error.setting,
-        change=known_error.change,
-        reference=known_error.reference,
         command=COMMAND,
         requests=responses,
         first_packet=first["first_packet"],
         first_time=first["first_time"],
         last_time=last_time,
+        **advice(error, bool(row["retriable"]))._asdict(),
     )
