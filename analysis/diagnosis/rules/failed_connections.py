@@ -26,9 +26,14 @@ the name of a host has no address, the capture has no attempt.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
+from analysis.diagnosis.advertised import (
+    address,
+    unreached_brokers,
+    wrong_address,
+    wrong_addresses,
+)
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import (
     BROKER,
@@ -40,10 +45,10 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import capital, client, clients, known, listed, ms, sql
+from analysis.diagnosis.words import ms, sql
 from analysis.display.terminal import counted
 from analysis.kafka.normal import SYN_TIMEOUT_MS
-from analysis.sql.expressions import endpoint, literals, ms_between
+from analysis.sql.expressions import endpoint, ms_between
 from analysis.sql.query import Row
 
 FAILED: Final = f"""
@@ -74,18 +79,6 @@ QUERY: Final = f"""
   group by all order by connections desc, broker, refused"""
 """SQL: endpoints with failed connections: how many, and how many since the last accepted one."""
 
-ADVERTISED: Final = """
-  with responses as (
-    select list_sort(list(distinct {'host': trim(host, '[]'), 'port': port})) as endpoints, time
-    from brokers
-    where api = 'Metadata' and host is not null group by connection_id, correlation_id, time)
-  select endpoints, max(time) as last_time from responses group by all"""
-"""SQL: the endpoints of Metadata responses, and the time of the last response with these."""
-
-SESSION_MS: Final = 20_000
-"""Metadata contains a broker that is down for up to broker.session.timeout.ms (9 s by default), or
-zookeeper.session.timeout.ms (18 s)."""
-
 COMMAND: Final = sql(f"""
   select broker_ip, broker_port, broker_packets > 0 as refused, count(*) as connections,
     count(distinct client_ip) as hosts from connections where {FAILED} group by all""")
@@ -115,42 +108,6 @@ DROPPED_COMMAND: Final = sql(f"""
   select broker_ip, broker_port, count(*) as connections, count(distinct client_ip) as hosts
   from connections where {DROPPED} group by all""")
 
-PREPARING: Final = (
-    "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",
-    "PushTelemetry", "InitProducerId",
-)  # fmt: skip
-"""APIs that any broker serves, so that a client sends them to the first one that it reaches."""
-
-LOOKUP: Final = "api in ('Metadata', 'FindCoordinator')"
-LOOKUPS: Final = """count(*) filter (api = 'Metadata') as metadata_requests,
-    count(*) filter (api = 'FindCoordinator') as coordinator_requests"""
-
-LOOKUP_QUERY: Final = f"""
-  with advertised as (
-    select connection_id, correlation_id, trim(host, '[]') as node_ip, port as node_port,
-      {endpoint("node")} || ' (id ' || broker_id || ')' as node
-    from brokers where host is not null),
-  named as (
-    select client_id, string_agg(distinct node, ', ' order by node) as nodes
-    from advertised join exchanges using (connection_id, correlation_id)
-    where {LOOKUP} group by all)
-  select client_id, nodes, {LOOKUPS},
-    count(*) filter ({LOOKUP} and status = 'answered' and error_count = 0) as found,
-    min(request_time) filter ({LOOKUP}) as first_time,
-    max(request_time) filter ({LOOKUP}) as last_time, min(request_packet) as first_packet
-  from exchanges join named using (client_id) group by all
-  having not bool_or(not {LOOKUP} and api not in {literals(PREPARING)})
-    and not bool_or((broker_ip, broker_port) in (select node_ip, node_port from advertised))
-    and (coordinator_requests > 0 or count(distinct connection_id) = count(distinct client_ip))
-  order by found desc, client_id"""
-"""SQL: clients that get addresses of brokers, connect to none of them, and send no other request.
-
-A host may be a name. A client that lists topics then has a second connection, to that host.
-"""
-
-LOOKUP_COMMAND: Final = sql(f"""
-  select client_id, {LOOKUPS} from exchanges group by client_id""")
-
 
 @rule(
     question="Do connections to a broker fail?",
@@ -170,65 +127,21 @@ LOOKUP_COMMAND: Final = sql(f"""
 def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints that fail; if there is none, clients that do not connect to any."""
     rows = [*_unreachable(case, limits), *_dropped(case, limits)]
-    yield from rows or _lookups(case, limits)
+    yield from rows or unreached_brokers(case, limits)
 
 
 def _unreachable(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints that refuse connections, or do not reply."""
     rows = case.rows(QUERY)
-    advertised = _advertised(case, rows)
+    wrong = wrong_addresses(case, rows)
     for row in rows:
         lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
         is_down = row["since_accepted"] >= limits["connections"]
         has_recovered = not row["since_accepted"] and row["connections"] >= limits["connections"]
         if is_down or (has_recovered and lasts_ms >= limits["recovered_ms"]):
             finding = _finding(row, lasts_ms, is_down=is_down)
-            is_wrong = is_down and _endpoint(row) in advertised
-            yield _wrong_address(finding, row) if is_wrong else finding
-
-
-def _endpoint(row: Row) -> tuple[str, int]:
-    return row["broker_ip"], row["broker_port"]
-
-
-def _advertised(case: Case, rows: list[Row]) -> set[tuple[str, int]]:
-    """Endpoints that fail, though working brokers advertise them."""
-    down = {_endpoint(row): row for row in rows if row["down_time"] is not None}
-    wrong = set()
-    for response in case.rows(ADVERTISED) if down else ():
-        time = response["last_time"]
-        endpoints = {(each["host"], each["port"]) for each in response["endpoints"]}
-        # One of them is the broker that responds.
-        is_alone = all(
-            each in down and _is_named_while_down(down[each], time) for each in endpoints
-        )
-        for each in endpoints & down.keys():
-            if is_alone or (time - down[each]["down_time"]) / 1e6 >= SESSION_MS:
-                wrong.add(each)
-    return wrong
-
-
-def _is_named_while_down(row: Row, time: int) -> bool:
-    return row["accepted_time"] is None or time > row["down_time"]
-
-
-def _wrong_address(finding: Finding, row: Row) -> Finding:
-    """The finding for an address that a working broker advertises."""
-    is_refused = row["refused"]
-    return replace(
-        finding,
-        sentence=f"{finding.sentence}, but a broker advertises this address",
-        evidence=f"{finding.evidence} Metadata responses contain this address.",
-        cause="the broker works, but not at this address: advertised.listeners is wrong for the "
-        "listener that the client uses" if is_refused
-        else "clients cannot reach the address: advertised.listeners is wrong for their network, "
-        "or a firewall or route drops the packets",
-        side=BROKER,
-        setting="advertised.listeners",
-        change="Advertise a host and a port that clients can reach (nc -vz HOST PORT on the host "
-        "of a client), for the listener of their bootstrap.servers.",
-        reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
-    )  # fmt: skip
+            is_wrong = is_down and address(row) in wrong
+            yield wrong_address(finding, row) if is_wrong else finding
 
 
 def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
@@ -302,48 +215,4 @@ def _dropped_finding(row: Row, lasts_ms: float, *, is_lasting: bool) -> Finding:
         requests=row["connections"],
         first_time=row["first_time"],
         last_time=row["last_time"],
-    )
-
-
-def _lookups(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Clients that ask for the addresses of brokers, and send nothing to these."""
-    alike: dict[str, list[Row]] = {}
-    for row in case.rows(LOOKUP_QUERY):
-        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-        if limits["lookups"] <= row["found"] and lasts_ms <= row["found"] * limits["lookup_ms"]:
-            alike.setdefault(row["nodes"], []).append(row)
-    for nodes, rows in alike.items():
-        yield _lookup_finding(rows, nodes.split(", "))
-
-
-def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
-    """A finding for clients that got the same addresses."""
-    row, names = rows[0], [row["client_id"] for row in rows]
-    lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-    shown = ("client_id", "metadata_requests", "coordinator_requests")
-    does = "gets addresses of brokers, but does" if len(rows) == 1 else (
-        "get addresses of brokers, but do"
-    )  # fmt: skip
-    return Finding(
-        severity=CRITICAL,
-        subject=clients(names),
-        clients=known(names),
-        sentence=f"{capital(clients(names))} {does} not connect to them",
-        evidence=f"{capital(client(names[0]))} sent "
-        f"{counted(row['metadata_requests'], 'Metadata request')} and "
-        f"{counted(row['coordinator_requests'], 'FindCoordinator request')} within "
-        f"{ms(lasts_ms)}, and nothing that uses the responses. {row['found']:,} of them have no "
-        f"error. They name {listed(nodes)}.",
-        numbers={name: row[name] for name in shown},
-        cause="the client cannot resolve or reach the address that the brokers advertise",
-        side=BROKER,
-        setting="advertised.listeners",
-        change="Check these addresses on the host of the client: nc -vz HOST PORT. Advertise a "
-        "name that clients can resolve, for the listener that they use.",
-        reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
-        command=LOOKUP_COMMAND,
-        requests=sum(row["metadata_requests"] + row["coordinator_requests"] for row in rows),
-        first_packet=row["first_packet"],
-        first_time=min(row["first_time"] for row in rows),
-        last_time=max(row["last_time"] for row in rows),
     )

@@ -7,9 +7,13 @@ from functools import cache
 from typing import Any
 
 import analysis
-from analysis.answers import ANSWERS
+from analysis.answers import ANSWERS, Tables
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.catalog import RULES, limits
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
-from tests.analysis.answering import CAPTURES, capture
+from analysis.sql.query import connected
+from tests.analysis.answering import CAPTURES, capture, made
 
 Row = dict[str, Any]
 
@@ -41,3 +45,13 @@ def rows_of(name: str, command: str) -> list[Row]:
             options["by"] = options["by"].split(",")
         rows = ANSWERS[verb].function(capture(name, DIAGNOSIS_TABLES), **options)
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
+
+
+def findings_of(rule: str, tables: Tables) -> list[Finding]:
+    """The findings of one rule; to run all takes a second."""
+    with connected(tables, DIAGNOSIS_TABLES) as open_tables:
+        return [*RULES[rule].function(Case(open_tables), limits({})[rule])]
+
+
+def rules(**tables: list[dict[str, Any]]) -> list[str]:
+    return [row.rule for row in diagnose(made(**tables)).itertuples()]

@@ -1,0 +1,157 @@
+"""Addresses that brokers advertise, for the rule `failed_connections`.
+
+Which of the addresses that fail are wrong, and which clients connect to none of theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits
+from analysis.diagnosis.words import capital, client, clients, known, listed, ms, sql
+from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint, literals
+from analysis.sql.query import Row
+
+ADVERTISED: Final = """
+  with responses as (
+    select list_sort(list(distinct {'host': trim(host, '[]'), 'port': port})) as endpoints, time
+    from brokers
+    where api = 'Metadata' and host is not null group by connection_id, correlation_id, time)
+  select endpoints, max(time) as last_time from responses group by all"""
+"""SQL: the endpoints of Metadata responses, and the time of the last response with these."""
+
+SESSION_MS: Final = 20_000
+"""Metadata contains a broker that is down for up to broker.session.timeout.ms (9 s by default), or
+zookeeper.session.timeout.ms (18 s)."""
+
+PREPARING: Final = (
+    "ApiVersions", "SaslHandshake", "SaslAuthenticate", "GetTelemetrySubscriptions",
+    "PushTelemetry", "InitProducerId",
+)  # fmt: skip
+"""APIs that any broker serves, so that a client sends them to the first one that it reaches."""
+
+LOOKUP: Final = "api in ('Metadata', 'FindCoordinator')"
+LOOKUPS: Final = """count(*) filter (api = 'Metadata') as metadata_requests,
+    count(*) filter (api = 'FindCoordinator') as coordinator_requests"""
+
+LOOKUP_QUERY: Final = f"""
+  with advertised as (
+    select connection_id, correlation_id, trim(host, '[]') as node_ip, port as node_port,
+      {endpoint("node")} || ' (id ' || broker_id || ')' as node
+    from brokers where host is not null),
+  named as (
+    select client_id, string_agg(distinct node, ', ' order by node) as nodes
+    from advertised join exchanges using (connection_id, correlation_id)
+    where {LOOKUP} group by all)
+  select client_id, nodes, {LOOKUPS},
+    count(*) filter ({LOOKUP} and status = 'answered' and error_count = 0) as found,
+    min(request_time) filter ({LOOKUP}) as first_time,
+    max(request_time) filter ({LOOKUP}) as last_time, min(request_packet) as first_packet
+  from exchanges join named using (client_id) group by all
+  having not bool_or(not {LOOKUP} and api not in {literals(PREPARING)})
+    and not bool_or((broker_ip, broker_port) in (select node_ip, node_port from advertised))
+    and (coordinator_requests > 0 or count(distinct connection_id) = count(distinct client_ip))
+  order by found desc, client_id"""
+"""SQL: clients that get addresses of brokers, connect to none of them, and send no other request.
+
+A host may be a name. A client that lists topics then has a second connection, to that host.
+"""
+
+LOOKUP_COMMAND: Final = sql(f"""
+  select client_id, {LOOKUPS} from exchanges group by client_id""")
+
+
+def address(row: Row) -> tuple[str, int]:
+    """IP address and port of an endpoint."""
+    return row["broker_ip"], row["broker_port"]
+
+
+def wrong_addresses(case: Case, rows: list[Row]) -> set[tuple[str, int]]:
+    """Endpoints that fail, though working brokers advertise them.
+
+    `rows`: endpoints with failed connections, of `failed_connections.QUERY`.
+    """
+    down = {address(row): row for row in rows if row["down_time"] is not None}
+    wrong = set()
+    for response in case.rows(ADVERTISED) if down else ():
+        time = response["last_time"]
+        endpoints = {(each["host"], each["port"]) for each in response["endpoints"]}
+        # One of them is the broker that responds.
+        is_alone = all(
+            each in down and _is_named_while_down(down[each], time) for each in endpoints
+        )
+        for each in endpoints & down.keys():
+            if is_alone or (time - down[each]["down_time"]) / 1e6 >= SESSION_MS:
+                wrong.add(each)
+    return wrong
+
+
+def _is_named_while_down(row: Row, time: int) -> bool:
+    return row["accepted_time"] is None or time > row["down_time"]
+
+
+def wrong_address(finding: Finding, row: Row) -> Finding:
+    """The finding for an address that a working broker advertises."""
+    is_refused = row["refused"]
+    return replace(
+        finding,
+        sentence=f"{finding.sentence}, but a broker advertises this address",
+        evidence=f"{finding.evidence} Metadata responses contain this address.",
+        cause="the broker works, but not at this address: advertised.listeners is wrong for the "
+        "listener that the client uses" if is_refused
+        else "clients cannot reach the address: advertised.listeners is wrong for their network, "
+        "or a firewall or route drops the packets",
+        side=BROKER,
+        setting="advertised.listeners",
+        change="Advertise a host and a port that clients can reach (nc -vz HOST PORT on the host "
+        "of a client), for the listener of their bootstrap.servers.",
+        reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
+    )  # fmt: skip
+
+
+def unreached_brokers(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Clients that ask for the addresses of brokers, and send nothing to these."""
+    alike: dict[str, list[Row]] = {}
+    for row in case.rows(LOOKUP_QUERY):
+        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+        if limits["lookups"] <= row["found"] and lasts_ms <= row["found"] * limits["lookup_ms"]:
+            alike.setdefault(row["nodes"], []).append(row)
+    for nodes, rows in alike.items():
+        yield _lookup_finding(rows, nodes.split(", "))
+
+
+def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
+    """A finding for clients that got the same addresses."""
+    row, names = rows[0], [row["client_id"] for row in rows]
+    lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+    shown = ("client_id", "metadata_requests", "coordinator_requests")
+    does = "gets addresses of brokers, but does" if len(rows) == 1 else (
+        "get addresses of brokers, but do"
+    )  # fmt: skip
+    return Finding(
+        severity=CRITICAL,
+        subject=clients(names),
+        clients=known(names),
+        sentence=f"{capital(clients(names))} {does} not connect to them",
+        evidence=f"{capital(client(names[0]))} sent "
+        f"{counted(row['metadata_requests'], 'Metadata request')} and "
+        f"{counted(row['coordinator_requests'], 'FindCoordinator request')} within "
+        f"{ms(lasts_ms)}, and nothing that uses the responses. {row['found']:,} of them have no "
+        f"error. They name {listed(nodes)}.",
+        numbers={name: row[name] for name in shown},
+        cause="the client cannot resolve or reach the address that the brokers advertise",
+        side=BROKER,
+        setting="advertised.listeners",
+        change="Check these addresses on the host of the client: nc -vz HOST PORT. Advertise a "
+        "name that clients can resolve, for the listener that they use.",
+        reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
+        command=LOOKUP_COMMAND,
+        requests=sum(row["metadata_requests"] + row["coordinator_requests"] for row in rows),
+        first_packet=row["first_packet"],
+        first_time=min(row["first_time"] for row in rows),
+        last_time=max(row["last_time"] for row in rows),
+    )

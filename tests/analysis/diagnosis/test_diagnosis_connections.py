@@ -1,0 +1,261 @@
+"""Rules on made rows: connections that fail, and the network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
+from analysis.input.filters import Filter
+from tests.analysis.answering import capture, made
+from tests.analysis.diagnosis.diagnosing import findings_of, rules
+from tests.analysis.made_rows import SECOND, START, connection, exchange
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("count", [4, 5])
+def test_zero_windows(side: str, count: int) -> None:
+    row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 0}
+    findings = diagnose(
+        made(exchanges=[exchange()], connections=[row | {f"{side}_zero_windows": count}])
+    )
+    assert list(findings["rule"]) == ["zero_windows"] * (count == 5)
+    assert list(findings["side"]) == [side] * (count == 5)
+
+
+def test_a_throttled_client_explains_zero_windows_of_the_broker() -> None:
+    row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 50}
+    assert rules(exchanges=[exchange()], connections=[row]) == ["zero_windows"]
+    assert rules(exchanges=[exchange(throttle_time_ms=5)], connections=[row]) == []
+
+
+def test_an_idle_connection_does_not_hide_reconnects() -> None:
+    """The last of 84 connections in 5 s stays open for an hour without requests."""
+    tables = capture("kafka-4-misused", DIAGNOSIS_TABLES)
+    tables = Filter(client=["reconnecting"]).apply(tables)
+    links = tables["connections"]
+    latest = links["first_time"] == links["first_time"].max()
+    ends = links["last_time"].mask(latest, links["last_time"] + pd.Timedelta(hours=1))
+    rows = diagnose({**tables, "connections": links.assign(last_time=ends)}).set_index("rule")
+    sentence = rows.loc["connection_churn", "sentence"]
+    assert sentence == "Client `reconnecting` on 127.0.0.1 opened 84 connections in 5 s"
+
+
+ATTEMPT = connection(
+    protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,
+    closed="rst", handshake_rtt_ms=None, last_time=START,
+)  # fmt: skip
+"""A SYN that a RST answered."""
+SYN = ATTEMPT | {"closed": None, "broker_packets": 0}
+REPEATED_SYN = SYN | {"client_packets": 4}
+HALF_OPEN = ATTEMPT | {"client_packets": 2}
+"""A SYN, and a RST after the SYN/ACK."""
+
+
+def at(seconds: int, row: dict[str, Any] = ATTEMPT) -> dict[str, Any]:
+    lasts = row["last_time"] - row["first_time"]
+    first = START + seconds * SECOND
+    return row | {"first_time": first, "last_time": first + lasts}
+
+
+REFUSED = "10.0.0.9:9092 refuses connections"
+NO_REPLY = "10.0.0.9:9092 does not reply to connection attempts"
+
+
+@pytest.mark.parametrize(
+    ("connections", "severity", "sentence"),
+    [
+        ([at(n) for n in range(3)], "critical", REFUSED),
+        ([at(n, REPEATED_SYN) for n in range(3)], "critical", NO_REPLY),
+        ([at(0, connection()), *(at(n) for n in (1, 2, 3))], "critical", REFUSED),
+        ([at(0, connection()), at(1), at(2)], None, None),
+        ([*(at(n) for n in (1, 2, 3)), at(4, connection())], None, None),
+        ([*(at(n) for n in (1, 5, 12)), at(13, connection())], "warning",
+         "10.0.0.9:9092 refused connections for 11.0 s"),
+        ([connection(), *(at(n) | {"broker_port": 80} for n in (1, 2, 3))], None, None),
+        ([connection(broker_packets=0), *(at(n, REPEATED_SYN) for n in (1, 2, 3))], None, None),
+        ([at(n, HALF_OPEN) for n in range(3)], None, None),
+        ([at(n, HALF_OPEN | {"last_time": START + SECOND}) for n in range(3)], "critical", REFUSED),
+        ([*(at(n, REPEATED_SYN) for n in (1, 2, 13)), at(14, SYN)], "critical", NO_REPLY),
+        ([connection(broker_packets=0, opened=False), *(at(n, REPEATED_SYN) for n in (1, 2, 3))],
+         "critical", NO_REPLY),
+    ],
+    ids=["refused", "no reply", "stopped", "two attempts", "started", "was down",
+         "another service", "one direction", "half-open scan",
+         "lost SYN, then refused", "attempt at the end", "dead host"],
+)  # fmt: skip
+def test_connections_that_fail(
+    connections: list[dict[str, Any]], severity: str | None, sentence: str | None
+) -> None:
+    failed = findings_of("failed_connections", made(exchanges=[], connections=connections))
+    assert [each.severity for each in failed] == [severity] * (severity is not None)
+    assert [each.sentence for each in failed] == [sentence] * (sentence is not None)
+
+
+@pytest.mark.parametrize(
+    ("size", "answered", "end", "expected"),
+    [
+        (500_000, 8_000, "fin", ["no_response"]),
+        (500_000, 8_000, "rst", ["no_response"]),
+        (500_000, 600_000, "fin", ["connection_churn"]),
+        (90_000, 8_000, "fin", ["connection_churn"]),
+    ],
+    ids=["too large", "reset", "not too large", "small"],
+)
+def test_requests_that_are_too_large_for_the_broker(
+    size: int, answered: int, end: str, expected: list[str]
+) -> None:
+    """A broker with socket.request.max.bytes below the request closes the connection at once."""
+    times = [START + n * SECOND // 4 for n in range(30)]
+    links = [
+        connection(connection_id=n, first_time=time, last_time=time + 20_000_000, closed=end)
+        for n, time in enumerate(times)
+    ]
+    lost = {"status": "unanswered", "response_time": None, "response_end_time": None}
+    rows = [exchange(client_id="other", api="Produce", connection_id=99, request_bytes=answered)]
+    rows += [
+        exchange(
+            api="Produce", connection_id=n, request_bytes=size, latency_ms=None,
+            request_time=time, request_end_time=time, **lost,
+        )
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    links.append(connection(connection_id=99))
+    assert rules(exchanges=rows, connections=links) == expected
+
+
+@pytest.mark.parametrize(
+    ("accepted", "seconds", "others", "fires"),
+    [
+        ([], 0, [], True),
+        ([at(0, connection())], 0, [], False),
+        ([at(0, connection())], 4, [], True),
+        ([], 4, ["10.0.0.8"], False),
+        ([], 22, ["10.0.0.8"], True),
+    ],
+    ids=["no other address", "before it stopped", "after it stopped", "session", "after session"],
+)
+def test_a_wrong_address_that_a_working_broker_advertises(
+    accepted: list[dict[str, Any]], seconds: int, others: list[str], fires: bool
+) -> None:
+    """A broker that is down leaves Metadata at the end of its session, at most 18 s later."""
+    brokers = [
+        {"connection_id": 0, "correlation_id": 7, "time": START + seconds * SECOND}
+        | {"api": "Metadata", "broker_id": number, "host": host, "port": 9092}
+        for number, host in enumerate(["10.0.0.9", *others])
+    ]
+    links = [*accepted, *(at(n) for n in (1, 2, 3)), connection(broker_ip="10.0.0.7")]
+    tables = made(exchanges=[], connections=links, brokers=brokers)
+    (failed,) = findings_of("failed_connections", tables)
+    assert failed.setting == ("advertised.listeners" if fires else "listeners")
+
+
+def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
+    """One opens a connection each second for 30 s, the other one uses a single one for an hour."""
+    hosts = {"10.0.0.1": range(30), "10.0.0.2": [3600]}
+    links = [
+        connection(
+            connection_id=number, client_ip=host, first_time=START + seconds * SECOND,
+            last_time=START + seconds * SECOND + SECOND // 2,
+        )
+        for host, times in hosts.items() for number, seconds in enumerate(times, 100 * len(times))
+    ]  # fmt: skip
+    requests = [
+        exchange(
+            connection_id=link["connection_id"], client_ip=link["client_ip"],
+            request_time=link["first_time"], request_end_time=link["first_time"],
+        )
+        for link in links
+    ]  # fmt: skip
+    (churn,) = findings_of("connection_churn", made(exchanges=requests, connections=links))
+    assert churn.sentence == "Client `app` on 10.0.0.1 opened 30 connections in 29 s"
+    assert churn.numbers["client_ip"] == "10.0.0.1"
+    assert "Requests: 30, 1.0 for each connection" in churn.evidence
+
+
+def closed(seconds: float, **columns: Any) -> dict[str, Any]:
+    """A connection that the broker closes before it sends a byte."""
+    start = START + int(seconds * SECOND)
+    return connection(
+        client_bytes=72, broker_bytes=0, broker_lost_bytes=None,
+        first_time=start, last_time=start + 10_000_000,
+    ) | columns  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("connections", "severity"),
+    [
+        ([connection(), *map(closed, (1, 2, 3))], "critical"),
+        ([*map(closed, (1, 2, 13)), at(14, connection())], "warning"),
+        ([*map(closed, (1, 2, 3)), at(14, connection())], None),
+        ([closed(n, protocol="tls") for n in (1, 2, 3)], None),
+        ([closed(n, last_time=START + 40 * SECOND) for n in (1, 2, 3)], None),
+        ([closed(n, closed=None) for n in (1, 2, 3)], None),
+    ],
+    ids=["limit", "limit at times", "start", "TLS", "timeout", "open"],
+)  # fmt: skip
+def test_connections_that_the_broker_closes(
+    connections: list[dict[str, Any]], severity: str | None
+) -> None:
+    failed = findings_of("failed_connections", made(exchanges=[], connections=connections))
+    sentence = "10.0.0.9:9092 closes new connections without a response"
+    assert [each.severity for each in failed] == [severity] * (severity is not None)
+    assert [each.sentence for each in failed] == [sentence] * (severity is not None)
+
+
+@pytest.mark.parametrize(
+    ("host", "changed", "fires"),
+    [
+        ("kafka-0.internal", {}, True),
+        ("10.0.0.9", {}, False),
+        ("10.7.7.7", {}, True),
+        ("kafka-0.internal", {"api": "Produce"}, False),
+        ("kafka-0.internal", {"error_count": 1}, False),
+        ("kafka-0.internal", {"connection_id": 1}, False),
+    ],
+    ids=["a name", "its own broker", "an address", "it works", "an error", "it lists topics"],
+)
+def test_clients_that_do_not_reach_advertised_brokers(
+    host: str, changed: dict[str, Any], fires: bool
+) -> None:
+    rows = [exchange(correlation_id=n, request_time=START + n * SECOND) for n in range(10)]
+    rows[-1] |= changed
+    brokers = [
+        {"connection_id": 0, "correlation_id": 0, "broker_id": 1, "host": host, "port": 9092}
+    ]
+    findings = findings_of("failed_connections", made(exchanges=rows, brokers=brokers))
+    assert [each.setting for each in findings] == ["advertised.listeners"] * fires
+
+
+@pytest.mark.parametrize(("handshake_ms", "fires"), [(0.04, False), (6.0, True), (None, True)])
+def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -> None:
+    """The round trip is the sum of two, each of which may be too long for the handshake."""
+    link = connection(handshake_rtt_ms=handshake_ms, client_rtt_ms=0.6, broker_rtt_ms=9.8)
+    rows = [exchange(latency_ms=0.5, correlation_id=n) for n in range(20)]
+    assert rules(exchanges=rows, connections=[link]) == ["network_time"] * fires
+
+
+def test_retransmissions_concern_at_most_one_request_each() -> None:
+    link = connection(client_packets=200, client_retransmitted=5)
+    rows = [exchange(correlation_id=n) for n in range(100)]
+    findings = diagnose(made(exchanges=rows, connections=[link]))
+    (finding,) = findings.query("rule == 'retransmissions'").to_dict("records")
+    assert finding["requests"] == 5
+
+
+@pytest.mark.parametrize(
+    ("api", "expected"),
+    [("ApiVersions", ["failed_connections"]), ("Produce", ["failed_connections", "no_response"])],
+)
+def test_the_first_request_of_a_connection_that_the_broker_closes(
+    api: str, expected: list[str]
+) -> None:
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    rows = [
+        exchange(api=api, connection_id=n, request_end_time=START + n * SECOND, **unanswered)
+        for n in (1, 2, 3)
+    ]
+    links = [closed(n, connection_id=n, closed="rst") for n in (1, 2, 3)]
+    assert rules(exchanges=rows, connections=links) == expected
