@@ -42,13 +42,13 @@ def _finding(rows: list[Row]) -> Finding:
     row = max(rows, key=lambda row: row["without"])
     partition = f"{row['topic']}-{row['partition']}"
     names = ("topic", "partition", "replica_id", "without", "pause_max_ms", "delay_max_ms")
-    of, most = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
+    followed, start = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
     return Finding(
         severity=WARNING,
         subject=f"broker {row['replica_id']}",
-        sentence=f"Broker {row['replica_id']} is a follower of {of} and was out of sync",
-        evidence=f"{most}{counted(row['without'], 'Produce request')} to {partition} with acks=all "
-        f"got a response before it had the records. It sent no Fetch for "
+        sentence=f"Broker {row['replica_id']} is a follower of {followed} and was out of sync",
+        evidence=f"{start}{counted(row['without'], 'Produce request')} to {partition} with "
+        f"acks=all got a response before it had the records. It sent no Fetch for "
         f"{ms(row['pause_max_ms'])}, and had records up to {ms(row['delay_max_ms'])} late.",
         numbers={name: row[name] for name in names},
         cause="the follower was paused or overloaded, or its link to the leader is slow",
