@@ -19,7 +19,8 @@ from dissector import _native
 from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
 from dissector.exchanges.columns import masked
-from dissector.packets.block import Int64, ParallelArrays
+from dissector.packets.block import Int64
+from dissector.parallel_arrays import ParallelArrays
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION

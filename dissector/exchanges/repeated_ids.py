@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays
-from dissector.packets.block import Int64, ParallelArrays
+from dissector.packets.block import Int64
+from dissector.parallel_arrays import ParallelArrays
 from dissector.streams.table import Bools
 
 Floats = NDArray[np.float64]

@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays, value
-from dissector.packets.block import PAD, Bytes, Int32, Int64, ParallelArrays
+from dissector.packets.block import PAD, Bytes, Int32, Int64
+from dissector.parallel_arrays import ParallelArrays
 from dissector.problems import Problem
 
 PACKET_LIMIT = 1 << 18

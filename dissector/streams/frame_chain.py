@@ -16,7 +16,8 @@ import numpy as np
 
 from dissector import _native
 from dissector.arrays import arrays, mutable
-from dissector.packets.block import Bytes, Int64, ParallelArrays
+from dissector.packets.block import Bytes, Int64
+from dissector.parallel_arrays import ParallelArrays
 from dissector.streams.byteview import ByteView, copy_ranges
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments

@@ -21,7 +21,8 @@ import numpy as np
 
 from dissector import _native
 from dissector.arrays import arrays
-from dissector.packets.block import ACK, Int64, PacketBlock, ParallelArrays
+from dissector.packets.block import ACK, Int64, PacketBlock
+from dissector.parallel_arrays import ParallelArrays
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
 from dissector.streams.limits import (

@@ -10,7 +10,8 @@ from dataclasses import replace
 import numpy as np
 
 from dissector.arrays import arrays
-from dissector.packets.block import Int64, ParallelArrays
+from dissector.packets.block import Int64
+from dissector.parallel_arrays import ParallelArrays
 
 BLOCK = -1
 """`held` of a segment that is not carried: it arrived in this block."""

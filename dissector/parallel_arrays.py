@@ -1,0 +1,48 @@
+"""Rows as parallel arrays: the base of dataclasses whose fields are arrays of the same length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class ParallelArrays:
+    """Rows as arrays of the same length: the fields of a dataclass."""
+
+    __slots__ = ()
+    __match_args__: ClassVar[tuple[str, ...]]
+    """Names of the fields."""
+
+    def __len__(self) -> int:
+        return len(getattr(self, self.__match_args__[0]))
+
+    def __getitem__(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Self:
+        columns = (getattr(self, name) for name in self.__match_args__)
+        if isinstance(rows, slice):
+            return type(self)(*(column[rows] for column in columns))
+        if rows.dtype == np.bool_:
+            if rows.all():
+                return self
+            rows = np.flatnonzero(rows)
+        return type(self)(*(column.take(rows) for column in columns))
+
+    def __add__(self, other: Self) -> Self:
+        if not len(self) or not len(other):
+            return self if len(self) else other
+        return self.joined([self, other])
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The rows of one or more parts, one part after the other."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ([getattr(each, name) for each in parts] for name in cls.__match_args__)
+        return cls(*map(np.concatenate, columns))
+
+    @classmethod
+    def empty(cls) -> Self:
+        """No rows, in columns of int64."""
+        return cls(*(np.zeros(0, np.int64) for _ in cls.__match_args__))
