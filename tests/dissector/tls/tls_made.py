@@ -10,7 +10,7 @@ import ssl
 import subprocess
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +19,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 CLIENT, SERVER = 0, 1
+HANDSHAKE = (CLIENT, SERVER, CLIENT, SERVER)
+"""The turns of a handshake: tickets of TLS 1.3 are the last one (RFC 8446, 4.6.1)."""
+RETRIED = (CLIENT, SERVER, *HANDSHAKE)
+"""The turns of a handshake with a HelloRetryRequest."""
+LONGEST, QUIET = 10, 0.05
+"""Seconds: the longest wait for a turn, and the silence after the last turn."""
+COMMANDS = ("K", "k", "R")
+"""Lines that openssl s_client does not send: they change keys, or renegotiate."""
 NO_ENCRYPT_THEN_MAC = 1 << 19
 """OpenSSL's SSL_OP_NO_ENCRYPT_THEN_MAC."""
 
@@ -126,20 +134,26 @@ def by_command_line(
     """openssl s_client speaks lines to openssl s_server, which answers each of them reversed."""
     keys = folder / "cli.log"
     made = Dialogue()
-    with _serving(folder, ["-rev", *server]) as (port, _), _speaking(port, keys, client) as spoken:
-        near, far, write = spoken
-        _relay(near, far, made, 0.6)
+    with (
+        _serving(folder, ["-quiet", *server]) as (port, answer),  # no line is a command
+        _speaking(port, keys, client) as (near, far, write),
+    ):
+        _relay(near, far, made, HANDSHAKE)
         for line in lines:
             write(line)
-            if line not in ("K", "k", "R"):
+            _relay(near, far, made, (CLIENT,))
+            if line not in COMMANDS:
+                answer(line[::-1])
+                _relay(near, far, made, (SERVER,))
                 made.plain[CLIENT].extend(line.encode() + b"\n")
                 made.plain[SERVER].extend(line[::-1].encode() + b"\n")
-            _relay(near, far, made, 0.15)
     made.keys = keys.read_bytes()
     return made
 
 
-def with_early_data(folder: Path, server: list[str], early: bytes, times: int) -> list[Dialogue]:
+def with_early_data(
+    folder: Path, server: list[str], early: bytes, times: int, turns: Sequence[int] = HANDSHAKE
+) -> list[Dialogue]:
     """Connections that resume one session, each with early data, and a line from both ends.
 
     `plain` has the early data, too, whether the server read it or not.
@@ -150,17 +164,17 @@ def with_early_data(folder: Path, server: list[str], early: bytes, times: int) -
     all_made = []
     with _serving(folder, ["-tls1_3", "-early_data", *server]) as (port, answer):
         with _speaking(port, keys, ["-tls1_3", "-sess_out", str(session)]) as (near, far, write):
-            _relay(near, far, Dialogue(), 0.6)
+            _relay(near, far, Dialogue(), turns)
             write("Q")  # the server forgets sessions that end without close_notify
-            _relay(near, far, Dialogue(), 0.6)
+            _relay(near, far, Dialogue(), (CLIENT,))
         for _ in range(times):
             made = Dialogue(plain=(bytearray(early), bytearray()))
             with _speaking(port, keys, resume) as (near, far, write):
-                _relay(near, far, made, 0.6)
+                _relay(near, far, made, turns)
                 for end, speak in ((CLIENT, write), (SERVER, answer)):
                     speak("a line")
                     made.plain[end].extend(b"a line\n")
-                    _relay(near, far, made, 0.15)
+                    _relay(near, far, made, (end,))
             all_made.append(made)
     for made in all_made:
         made.keys = keys.read_bytes()
@@ -227,10 +241,11 @@ def _connect(port: int) -> socket.socket:
     raise AssertionError("openssl s_server does not answer")
 
 
-def _relay(near: socket.socket, far: socket.socket, made: Dialogue, quiet: float) -> None:
-    """Carry bytes until nothing came for a while."""
+def _relay(near: socket.socket, far: socket.socket, made: Dialogue, turns: Sequence[int]) -> None:
+    """Carry bytes until both ends have taken their turns, and nothing came for a while."""
     sockets = {near: (CLIENT, far), far: (SERVER, near)}
-    while ready := select.select(list(sockets), [], [], quiet)[0]:
+    left = list(turns)
+    while ready := select.select(list(sockets), [], [], LONGEST if left else QUIET)[0]:
         for each in ready:
             end, other = sockets[each]
             data = each.recv(1 << 16)
@@ -238,3 +253,5 @@ def _relay(near: socket.socket, far: socket.socket, made: Dialogue, quiet: float
                 return
             made.wire.append((end, data))
             other.sendall(data)
+            if left[:1] == [end]:
+                left.pop(0)
