@@ -15,12 +15,12 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 
-import analysis.spark
 from analysis.spark import job
 from analysis.spark.causes import cause
-from analysis.spark.options import Request
+from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
 from analysis.spark.session import session
+from analysis.spark.source import write_result
 from dissector.errors import DissectorError
 from dissector.runs import planning
 from tests.analysis.spark.sharding import TEST_TABLES, write_with_spark
@@ -36,8 +36,7 @@ def main() -> None:
             job.check(spark, tables)
 
     def query() -> None:
-        analysis.spark.register(spark)
-        spark.read.format("kafka_capture").option("result_dir", unshared).load(paths).count()
+        write_result(spark, parse({"path": paths[0], "result_dir": unshared}), ())
 
     planning.LEAST_RUN = 1
     if unshared:
