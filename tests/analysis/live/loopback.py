@@ -30,7 +30,7 @@ TOOLS = {
 }
 
 
-PAUSE = 0.01
+PAUSE = 0.004
 """Seconds between the segments of a dialogue: a live block of 0.1 s ends inside its messages."""
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
 from tests.dissector.test_capture_nested import DIALOGUES, counted
 from tools.record.truth import of_librdkafka
@@ -57,11 +58,7 @@ def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> No
     assert facts.total() > 30
     shown = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     kept = pq.read_table(export / "exchanges").to_pylist()
-    export_result = subprocess.run(
-        [sys.executable, "-c", "from analysis.cli import main; main()", "export", str(record)],
-        capture_output=True, check=True, cwd=ROOT,
-    )  # fmt: skip
-    recorded = [json.loads(line) for line in export_result.stdout.splitlines()]
+    recorded = open_capture([record]).tables(["exchanges"])["exchanges"].to_pylist()
     for rows in (shown, kept, recorded):
         actual = Counter(tuple(row[name] for name in IDENTITY) for row in rows)
         answered = Counter({fact: count for fact, count in facts.items() if fact[5] is not None})
