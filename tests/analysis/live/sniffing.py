@@ -13,8 +13,8 @@ from typing import Any
 ROOT = Path(__file__).parents[3]
 SNIFF = [
     sys.executable, "-c",
-    "import os, sys; os.umask(0); from analysis.cli import main; "
-    "sys.exit(main(['sniff', *sys.argv[1:]]))",
+    "import os, sys; os.umask(0); from kafka_dissector.__main__ import main; sys.exit(main())",
+    "sniff",
 ]  # fmt: skip
 """The command. It makes private files private itself: its umask is 0."""
 Sniff = Callable[..., subprocess.CompletedProcess[str]]
