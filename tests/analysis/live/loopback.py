@@ -2,14 +2,16 @@
 
     python loopback.py FOLDER TRAFFIC TOOL ARGUMENT...
 
-TRAFFIC is `clients`, real clients of librdkafka's mock cluster, or a dialogue of
-`test_capture_nested`. The arguments are those of `kafka-dissector sniff`. TOOL writes the pipe that
-it reads: tcpdump, dumpcap or none. Its output goes to FOLDER/out and FOLDER/err, the clients' log
-to FOLDER/log. The exit status is that of `sniff`.
+TRAFFIC is `clients`, real clients of librdkafka's mock cluster, or a file with the pickled segments
+of a connection, each with its sender: 0 for the client. The arguments are those of
+`kafka-dissector sniff`. TOOL writes the pipe that it reads: tcpdump, dumpcap or none. Its output
+goes to FOLDER/out and FOLDER/err, the clients' log to FOLDER/log. The exit status is that of
+`sniff`.
 """
 
 from __future__ import annotations
 
+import pickle
 import signal
 import socket
 import subprocess
@@ -18,7 +20,6 @@ import time
 from pathlib import Path
 
 from tests.analysis.live.sniffing import ROOT, SNIFF
-from tests.dissector.test_capture_nested import BROKER, DIALOGUES, SEGMENT, Dialogue
 from tools.record import clients
 from tools.record.kafka.recording import enter_new_network
 from tools.record.mock import MockCluster
@@ -31,7 +32,7 @@ TOOLS = {
 
 
 PAUSE = 0.004
-"""Seconds between the segments of a dialogue: a live block of 0.1 s ends inside its messages."""
+"""Seconds between segments: a live block of 0.1 s ends inside its messages."""
 
 
 def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
@@ -50,7 +51,7 @@ def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
     if traffic == "clients":
         run_clients(folder / "log")
     else:
-        hold_dialogue(DIALOGUES[traffic]()[0])
+        send_segments(pickle.loads(Path(traffic).read_bytes()))
     time.sleep(2 if writer else 0.5)  # the last packets may still be in buffers
     (writer or sniffer).send_signal(signal.SIGINT)
     return sniffer.wait(180)
@@ -74,19 +75,17 @@ def run_clients(log: Path) -> None:
         send_traffic(cluster.bootstrap)
 
 
-def hold_dialogue(dialogue: Dialogue) -> None:
-    """Send a dialogue over a connection to the port of brokers, segment by segment."""
-    with socket.create_server(("127.0.0.1", BROKER[1])) as server:
+def send_segments(segments: list[tuple[int, bytes]]) -> None:
+    """Send segments over a connection to the port of brokers."""
+    with socket.create_server(("127.0.0.1", 9092)) as server:
         client = socket.create_connection(server.getsockname())
         ends = client, server.accept()[0]
         for end in ends:
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        for sender, message in dialogue:
-            for at in range(0, len(message), SEGMENT):
-                segment = message[at : at + SEGMENT]
-                ends[sender].sendall(segment)
-                ends[1 - sender].recv(len(segment), socket.MSG_WAITALL)
-                time.sleep(PAUSE)
+        for sender, segment in segments:
+            ends[sender].sendall(segment)
+            ends[1 - sender].recv(len(segment), socket.MSG_WAITALL)
+            time.sleep(PAUSE)
         for end in ends:
             end.close()
 

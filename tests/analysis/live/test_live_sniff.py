@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import pytest
 
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
-from tests.dissector.test_capture_nested import DIALOGUES, counted
+from tests.dissector.test_capture_nested import DIALOGUES, SEGMENT, counted
 from tools.record.truth import of_librdkafka
 
 ROOT = Path(__file__).parents[3]
@@ -71,11 +72,17 @@ def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> No
 @needs_privilege
 @pytest.mark.parametrize("traffic", DIALOGUES)
 def test_no_row_is_made_of_the_content_of_a_message(tmp_path: Path, traffic: str) -> None:
-    export = tmp_path / "tables"
+    export, segments = tmp_path / "tables", tmp_path / "segments"
+    dialogue, expected = DIALOGUES[traffic]()
+    cut = [
+        (end, data[at : at + SEGMENT])
+        for end, data in dialogue
+        for at in range(0, len(data), SEGMENT)
+    ]
+    segments.write_bytes(pickle.dumps(cut))
     words = ("-i", "lo", "--view", "jsonl", "--export", str(export))
-    assert run_with_traffic(tmp_path, traffic, "none", *words) == 0
+    assert run_with_traffic(tmp_path, str(segments), "none", *words) == 0
     shown = [json.loads(line) for line in (tmp_path / "out").read_text().splitlines()]
     kept = pq.read_table(export / "exchanges").to_pylist()
-    expected = DIALOGUES[traffic]()[1]
     assert counted(shown) == counted(kept) == expected
     assert not (export / "problems").exists() or not len(pq.read_table(export / "problems"))
