@@ -91,11 +91,11 @@ def test_a_process_that_is_killed_ends_all(member: int) -> None:
 def test_a_command_that_is_interrupted_leaves_nothing(number: int) -> None:
     """Like Ctrl-C, which all processes of a terminal get, while no caller reads rows."""
     script = f"""{SMALL}
-from analysis.cli import main
-raise SystemExit(main(["export", {str(RECORDING)!r}, "--jobs", "3"]))
+from kafka_dissector.__main__ import main
+raise SystemExit(main())
 """
     with subprocess.Popen(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", script, "export", RECORDING, "--jobs", "3"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     ) as command:  # fmt: skip
         assert command.stdout
