@@ -36,6 +36,7 @@ FOLDERS: Final = ("tests/analysis/spark/", "tests/analysis/report/")
 LONG: Final = (
     *FOLDERS,
     "tests/notebooks/",
+    "tests/rewriting/",
     "tests/docs/",
     "tests/captures/",
     "tests/analysis/live/",

@@ -226,7 +226,7 @@ def test_unanswered_requests_are_shown_while_it_runs() -> None:
     expected = open_capture([PLAIN], ports=()).tables(["exchanges"])["exchanges"].to_pylist()
     cut = max(row["request_packet"] for row in expected if row["status"] == "answered")
     whole = recording(PLAIN)
-    with sniffing("-", "--unanswered-after", "2s") as process:
+    with sniffing("-", "--unanswered-after", "1s") as process:
         assert process.stdin
         process.stdin.write(whole.data[: whole.end[cut - 1]])
         process.stdin.flush()

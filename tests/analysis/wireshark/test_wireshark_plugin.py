@@ -39,6 +39,7 @@ PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
 """Captures of a part of the packets or bytes."""
 WHOLE = [path for path in RECORDINGS if path not in PARTS]
 OTHER = sorted((CAPTURES / "other").iterdir())
+QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 KEYS = CAPTURES / "kafka-4-tls.keys.log"
 HEADER = ("is_request", "api_key", "api_version", "correlation_id", "client_id")
 LINKS = ("response_to", "response_in", "latency")
@@ -287,7 +288,7 @@ def test_headers_of_batches_equal_the_table(script: Path, name: str) -> None:
             texts = {each: str(value) for each, value in values.items() if value is not None}
             ours[row["magic"]].append(texts)
     theirs: dict[int, list[dict[str, str]]] = defaultdict(list)
-    for message in shown(pdml(script, capture)):
+    for message in shown(pdml(script, capture, "-Y", "kafkad.api_key == 1 && kafkad.batch")):
         if message.header["api_key"] == "1":
             for batch in message.batches:
                 theirs[int(batch["magic"])].append(batch)
@@ -400,12 +401,11 @@ def test_the_middle_of_a_message_is_not_one(script: Path, tmp_path: Path) -> Non
 
 
 def test_filters_for_all_apis(script: Path) -> None:
-    capture = CAPTURES / "kafka-4-quotas.pcap.zst"
-    exchanges = list(open_capture(capture).exchanges())
+    exchanges = list(open_capture(QUOTAS).exchanges())
 
     def responses(condition: str) -> list[str]:
         fields = ("-Y", f"{condition} && kafkad.response_to", "-T", "fields", "-e", "frame.number")
-        return tshark(script, capture, *fields).split()
+        return tshark(script, QUOTAS, *fields).split()
 
     slow = [str(each.response_packet) for each in exchanges if (each.latency_ms or 0) > 150]
     assert responses("kafkad.latency > 0.15") == slow
@@ -417,15 +417,40 @@ def test_filters_for_all_apis(script: Path) -> None:
     ]
 
 
+FILTERED = ("fetch.max_bytes", "batch.codec", "topic", "null", "api_key", "error")
+
+
+@pytest.fixture(scope="module")
+def quotas(script: Path) -> dict[str, dict[str, str]]:
+    """The values of these fields, by name and packet."""
+    words = [
+        "-e",
+        "frame.number",
+        *(word for name in FILTERED for word in ("-e", f"kafkad.{name}")),
+    ]
+    lines = tshark(script, QUOTAS, "-Y", "kafkad", "-T", "fields", *words).splitlines()
+    packet, *columns = zip(*(line.split("\t") for line in lines), strict=True)
+    return {
+        name: {number: value for number, value in zip(packet, column, strict=True) if value}
+        for name, column in zip(FILTERED, columns, strict=True)
+    }
+
+
 @pytest.mark.parametrize(
     "condition", ["fetch.max_bytes", "batch.codec", "topic", "null", "api_key == 1", "error"]
 )
-def test_filters_without_details(script: Path, condition: str) -> None:
+def test_filters_without_details(
+    script: Path, quotas: dict[str, dict[str, str]], condition: str
+) -> None:
     """Fields are only read where the filter needs them."""
-    capture, condition = CAPTURES / "kafka-4-quotas.pcap.zst", f"kafkad.{condition}"
-    with_details = tshark(script, capture, "-Y", condition, "-T", "fields", "-e", "frame.number")
-    lines = tshark(script, capture, "-Y", condition).splitlines()
-    assert [line.split()[0] for line in lines] == with_details.split() != []
+    name, _, wanted = condition.partition(" == ")
+    expected = [
+        packet
+        for packet, values in quotas[name].items()
+        if not wanted or wanted in values.split(",")
+    ]
+    lines = tshark(script, QUOTAS, "-Y", f"kafkad.{condition}")
+    assert [line.split()[0] for line in lines.splitlines()] == expected != []
 
 
 def test_the_page_shows_current_output(script: Path) -> None:
