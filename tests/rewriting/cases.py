@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -68,19 +69,21 @@ class Case:
 
 
 @cache
-def names(largest: int) -> list[str]:
-    """Complete recordings of at most `largest` bytes."""
-    complete = []
-    for path in sorted(CAPTURES.iterdir()):
-        if ".pcap" not in path.name or any(part in path.name for part in UNUSABLE):
-            continue
-        try:
-            whole = recording(path.name)
-        except Incomplete:
-            continue
-        if 0 < whole.size <= largest:
-            complete.append(path.name)
-    return complete
+def _names() -> list[str]:
+    return [
+        path.name
+        for path in sorted(CAPTURES.iterdir())
+        if ".pcap" in path.name and not any(part in path.name for part in UNUSABLE)
+    ]
+
+
+def drawn_name(chance: random.Random, largest: int) -> str:
+    """A complete recording of at most `largest` bytes."""
+    while True:
+        name = chance.choice(_names())
+        with suppress(Incomplete):
+            if 0 < recording(name).size <= largest:
+                return name
 
 
 def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = None) -> Case:
@@ -89,7 +92,7 @@ def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = 
     `blocks`: a key of `BLOCKS`. `name`: a recording; drawn where it is None.
     """
     chance = random.Random(seed)
-    name = chance.choice(names(LARGEST[blocks])) if name is None else name
+    name = drawn_name(chance, LARGEST[blocks]) if name is None else name
     whole = recording(name)
     has_repeated_ids = any(part in name for part in REPEATED_IDS)
     options = drawn(chance, whole.size, has_repeated_ids=has_repeated_ids)
