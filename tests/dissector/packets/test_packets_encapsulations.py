@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -247,8 +248,14 @@ EXCHANGE = [
 ]  # fmt: skip
 
 
+@cache
 def exchanges(path: Path) -> list[dict[str, object]]:
-    return dissector.open_capture([path]).tables()["exchanges"].select(EXCHANGE).to_pylist()
+    return (
+        dissector.open_capture([path])
+        .tables(["exchanges"])["exchanges"]
+        .select(EXCHANGE)
+        .to_pylist()
+    )
 
 
 @layers
@@ -258,13 +265,16 @@ def test_an_exchange_with_a_broker_is_read(tmp_path: Path, link: int, wrap: Wrap
     path = tmp_path / "capture"
     path.write_bytes(rewrapped(wrap, link))
     capture = dissector.open_capture([path])
-    tables = capture.tables()
+    tables = capture.tables(["exchanges", "problems"])
     assert tables["exchanges"].select(EXCHANGE).to_pylist() == plain
     assert "packets" not in tables["problems"]["stage"].to_pylist()
 
 
-def theirs(path: Path) -> list[tuple[int, int, int, int, int, bytes]]:
-    """The innermost TCP of each packet."""
+Tcp = tuple[int, int, int, int, int, bytes]
+"""Number of a packet, ports, sequence number, length and payload of its innermost TCP."""
+
+
+def theirs(path: Path) -> list[Tcp]:
     names = ("frame.number", "tcp.srcport", "tcp.dstport", "tcp.seq_raw", "tcp.len", "tcp.payload")
     options = ["-Y", "tcp", "-E", "occurrence=l"]
     options += ["-o", "tcp.desegment_tcp_streams:FALSE", "-o", "wlan.ignore_wep:No"]
@@ -274,19 +284,40 @@ def theirs(path: Path) -> list[tuple[int, int, int, int, int, bytes]]:
     ]
 
 
-def ours(reading: Reading) -> list[tuple[int, int, int, int, int, bytes]]:
+def ours(reading: Reading) -> list[Tcp]:
     return [(r.number, r.src_port, r.dst_port, r.seq, r.length, r.payload) for r in reading.rows]
 
 
+COMPARED = sorted(LAYERS.keys() - TSHARK_LACKS)
+PACKETS = 5
+"""Packets of each layer that is compared."""
+
+
+def sent(wrap: Wrap) -> list[bytes]:
+    return [wrap(frame(bytes([65 + n]) * n, seq=n)) for n in range(1, 1 + PACKETS)]
+
+
+@pytest.fixture(scope="module")
+def of_tshark(tmp_path_factory: pytest.TempPathFactory) -> list[Tcp]:
+    """The packets of all layers in one capture: each layer has an interface."""
+    links, wraps = zip(*(LAYERS[name] for name in COMPARED), strict=True)
+    path = tmp_path_factory.mktemp("layers") / "capture.pcapng"
+    blocks = [ng_section(), *(ng_interface(link=link) for link in links)]
+    for number, wrap in enumerate(wraps):
+        blocks += [ng_enhanced(packet, interface=number) for packet in sent(wrap)]
+    path.write_bytes(b"".join(blocks))
+    return theirs(path)
+
+
 @needs_tshark
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("name", sorted(LAYERS.keys() - TSHARK_LACKS))
-def test_equal_to_tshark(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", COMPARED)
+def test_equal_to_tshark(tmp_path: Path, name: str, of_tshark: list[Tcp]) -> None:
     link, wrap = LAYERS[name]
-    packets = [wrap(frame(bytes([65 + n]) * n, seq=n)) for n in range(1, 6)]
-    reading = read_bytes(tmp_path, pcap(packets, link=link))
-    assert len(reading.rows) == len(packets)
-    assert ours(reading) == theirs(tmp_path / "capture")
+    reading = read_bytes(tmp_path, pcap(sent(wrap), link=link))
+    assert len(reading.rows) == PACKETS
+    before = PACKETS * COMPARED.index(name)
+    expected = [row for row in of_tshark if before < row[0] <= before + PACKETS]
+    assert ours(reading) == [(number - before, *fields) for number, *fields in expected]
 
 
 @layers
