@@ -36,11 +36,11 @@ FOLDERS: Final = ("tests/analysis/spark/", "tests/analysis/report/")
 LONG: Final = (
     *FOLDERS,
     "tests/notebooks/",
-    "tests/rewriting/",
     "tests/docs/",
     "tests/captures/",
     "tests/analysis/live/",
     "tests/dissector/runs/",
+    "tests/rewriting/",
     "tests/dissector/streams/",
     "tests/dissector/test_",
 )
