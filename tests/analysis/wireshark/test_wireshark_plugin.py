@@ -329,40 +329,51 @@ def produced(topic: str, *records: bytes | None) -> bytes:
     return request(0, 3, body + b"".join(partitions))
 
 
-def details(script: Path, folder: Path, sent: bytes, *options: str) -> str:
-    """The details of a request."""
-    path = folder / "sent.pcap"
-    path.write_bytes(packet_bytes.pcap([packet_bytes.frame(text(sent, ">i"))]))
-    return tshark(script, path, "-Y", "kafkad", "-T", "pdml", "-J", "kafkad _ws.col", *options)
+SENT = {
+    "misaligned configuration": request(
+        44, 0, struct.pack(">ibhi", 1, 2, 0, 1) + text(b"a.password\0\0\7" + SECRET)
+    ),
+    "misaligned name": request(51, 0, b"\0\2\x08" + SECRET + b"\1\0\x20"),
+    "configuration": produced("damaged", CONFIG_RECORD),
+    "SCRAM": produced("damaged", SCRAM_RECORD),
+    "behind null": produced(METADATA_TOPIC, None, SECRET),
+    "unknown tag": request(36, 2, b"\0\2t\1\x4d\7" + SECRET),
+}
+"""Requests with a secret; a later release may have secrets in unknown tagged fields."""
 
 
-@pytest.mark.parametrize(
-    "sent",
-    [
-        request(44, 0, struct.pack(">ibhi", 1, 2, 0, 1) + text(b"a.password\0\0\7" + SECRET)),
-        request(51, 0, b"\0\2\x08" + SECRET + b"\1\0\x20"),
-        produced("damaged", CONFIG_RECORD),
-        produced("damaged", SCRAM_RECORD),
-        produced(METADATA_TOPIC, None, SECRET),
-    ],
-    ids=["misaligned configuration", "misaligned name", "configuration", "SCRAM", "behind null"],
-)
-def test_fields_that_may_be_secret_are_not_shown(script: Path, tmp_path: Path, sent: bytes) -> None:
-    written = details(script, tmp_path, sent)
-    assert "[redacted]" in written
-    assert not any(form in written for form in SECRET_FORMS)
-    written = details(script, tmp_path, sent, "-o", "kafkad.show_secrets:TRUE")
-    assert any(form in written for form in SECRET_FORMS)
+@pytest.fixture(scope="module")
+def details(script: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, str]]:
+    """The details of each request, each of a connection of its own: without and with secrets."""
+    path = tmp_path_factory.mktemp("secrets") / "sent.pcap"
+    frames = [
+        packet_bytes.frame(text(each, ">i"), src=40_000 + number)
+        for number, each in enumerate(SENT.values())
+    ]
+    path.write_bytes(packet_bytes.pcap(frames))
+    words = ("-Y", "kafkad", "-T", "pdml", "-J", "kafkad _ws.col")
+    redacted, whole = (
+        tshark(script, path, *words, "-o", f"kafkad.show_secrets:{show}").split("</packet>")[:-1]
+        for show in ("FALSE", "TRUE")
+    )
+    return dict(zip(SENT, zip(redacted, whole, strict=True), strict=True))
 
 
-def test_unknown_tagged_fields_are_not_shown(script: Path, tmp_path: Path) -> None:
-    """A later release may have secrets in them."""
-    sent = request(36, 2, b"\0\2t\1\x4d\7" + SECRET)
-    written = details(script, tmp_path, sent)
-    assert "tag 77" in written
-    assert "7 bytes [redacted]" in written
-    assert SECRET.hex() not in written
-    assert SECRET.hex() in details(script, tmp_path, sent, "-o", "kafkad.show_secrets:TRUE")
+@pytest.mark.parametrize("name", SENT)
+def test_fields_that_may_be_secret_are_not_shown(
+    details: dict[str, tuple[str, str]], name: str
+) -> None:
+    redacted, whole = details[name]
+    assert "[redacted]" in redacted
+    assert not any(form in redacted for form in SECRET_FORMS)
+    assert any(form in whole for form in SECRET_FORMS)
+
+
+def test_unknown_tagged_fields_have_a_size(details: dict[str, tuple[str, str]]) -> None:
+    redacted, whole = details["unknown tag"]
+    assert "tag 77" in redacted
+    assert "7 bytes [redacted]" in redacted
+    assert SECRET.hex() in whole
 
 
 def response_frame(payload: bytes, seq: int) -> bytes:
