@@ -27,6 +27,11 @@ FAILED_HANDSHAKE: Final = ("tls_alert", "tls_closed")
 """Kinds of problems of a failed handshake, which are found also without a key log."""
 NO_KEY_LOG: Final = "it is TLS, and no key log decrypts it"
 """Detail of the problem `tls_no_keys` without a key log."""
+NO_CRYPTOGRAPHY: Final = (
+    "decrypting TLS needs the package cryptography: pip install 'kafka-dissector[tls]'"
+)
+UNUSED_SECRETS: Final = f"the capture has TLS secrets, but {NO_CRYPTOGRAPHY}"
+"""Detail of the problem `tls_unsupported` if the package is missing."""
 
 
 @value

@@ -28,7 +28,13 @@ from analysis.kafka.errors import error_name
 from analysis.names.addresses import endpoint
 from analysis.summary.counts import WAITING_APIS, Summary
 from analysis.summary.results import Totals
-from dissector.problems import FAILED_HANDSHAKE, FILE_KINDS, UNDECRYPTED, UNREADABLE
+from dissector.problems import (
+    FAILED_HANDSHAKE,
+    FILE_KINDS,
+    UNDECRYPTED,
+    UNREADABLE,
+    UNUSED_SECRETS,
+)
 
 Row: TypeAlias = Mapping[str, Any]
 Cells: TypeAlias = tuple[Column, Callable[[Row], Text]]
@@ -164,6 +170,8 @@ def _coverage(
 def _why_encrypted(summary: Summary, hidden: int, *, has_keylog: bool) -> str:
     """The most frequent reason why these connections are not decrypted, or what to do."""
     for row in summary.problems():
+        if row["detail"] == UNUSED_SECRETS:
+            return UNUSED_SECRETS
         is_failure = row["kind"] in FAILED_HANDSHAKE
         is_reason = 2 * row["count"] > hidden if is_failure else has_keylog
         if is_reason and row["kind"] in UNDECRYPTED:

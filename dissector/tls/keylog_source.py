@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dissector import arguments
 from dissector.errors import CaptureError, DissectorError
-from dissector.problems import Problem
+from dissector.problems import NO_CRYPTOGRAPHY, UNUSED_SECRETS, Problem
 from dissector.tls.keylog import may_be_key_log
 
 _HEAD = 1 << 20
@@ -17,7 +17,6 @@ _HEAD = 1 << 20
 _LINE_BYTES = 512
 """More than a line has. A line that has fewer bytes and no end is read again with its other
 bytes."""
-NEEDED = "decrypting TLS needs the package cryptography: pip install 'kafka-dissector[tls]'"
 
 
 def _has_cryptography() -> bool:
@@ -37,7 +36,7 @@ class KeyLogSource:
         self._offset = 0
         if self._path is not None:
             if not _has_cryptography():
-                raise DissectorError(NEEDED)
+                raise DissectorError(NO_CRYPTOGRAPHY)
             if not may_be_key_log(self._read(self._path, _HEAD)):
                 raise CaptureError(
                     f"{self._path} is not a key log: no line of it has the NSS key log format "
@@ -61,7 +60,7 @@ class KeyLogSource:
         """A problem if the captures have secrets and a package is missing."""
         if not self._embedded or _has_cryptography():
             return []
-        return [Problem("tls", "tls_unsupported", f"the capture has TLS secrets, but {NEEDED}")]
+        return [Problem("tls", "tls_unsupported", UNUSED_SECRETS)]
 
     def _read(self, path: Path, size: int = -1) -> bytes:
         """The next `size` bytes of the file, or all of them."""

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
+import analysis
 from dissector import CaptureError, DissectorError
 from dissector.capture import open_capture
 from dissector.frame_reader import FrameReader
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
+from dissector.problems import UNUSED_SECRETS
 from tests.captures.recorded import CAPTURES
 from tests.robustness.robustness_damage import recording
 from tests.tshark import needs_tshark, tshark
@@ -153,7 +155,10 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         open_capture(CAPTURE, keylog=KEYS)
     tables = read(CARRIED)
     assert tls_rows(tables) == []
-    assert [row["kind"] for row in tables["problems"]] == ["tls_unsupported"]
+    assert [row["detail"] for row in tables["problems"]] == [UNUSED_SECRETS]
+    findings = analysis.diagnose(CARRIED)
+    encrypted = findings["sentence"].str.contains("encrypted")
+    assert findings["change"][encrypted].tolist() == ["Install the package."]
 
 
 def test_the_package_is_not_imported_without_keys(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, percent, share, verb
 from analysis.display.terminal import counted
-from dissector.problems import UNDECRYPTED
+from dissector.problems import UNDECRYPTED, UNUSED_SECRETS
 
 
 class Flaw(NamedTuple):
@@ -100,6 +100,7 @@ CHANGES: Final[Mapping[str | None, str]] = {
     UNDECRYPTED["tls_wrong_keys"]: "Pass the key log of these sessions. See Decrypt TLS.",
     UNDECRYPTED["tls_no_handshake"]: "Start the capture before the clients connect, or restart "
     "them during it.",
+    UNUSED_SECRETS: "Install the package.",
     UNDECRYPTED["tls_alert"]: "Correct certificates, versions or cipher suites: quality has the "
     "alert.",
 }

@@ -23,6 +23,7 @@ from analysis.display.summary_screen import screen
 from analysis.kafka.normal import NORMAL_ERRORS
 from analysis.sql.query import connected, row_dicts, select
 from analysis.summary.counts import Summary
+from dissector.problems import UNUSED_SECRETS
 from dissector.protocol import registry
 from dissector.tables import TABLES
 from tests.analysis.answering import CAPTURES, capture, made
@@ -395,6 +396,15 @@ def test_a_key_log_that_does_not_help_is_not_asked_for_again(kinds: list[str], r
     text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
     assert reason in text
     assert "use --keylog" not in text
+
+
+def test_secrets_without_the_package_for_decryption_need_no_key_log() -> None:
+    need = "pip install 'kafka-dissector[tls]'"
+    problem = {"stage": "tls", "kind": "tls_unsupported", "detail": UNUSED_SECRETS, "count": 1}
+    text = printed(summed(connections=[TLS], problems=[problem]))
+    hint = next(line for line in text.splitlines() if "encrypted with TLS" in line)
+    assert need in hint
+    assert "--keylog" not in hint
 
 
 def test_without_a_capture_there_is_no_command_for_it() -> None:
