@@ -47,8 +47,8 @@ _KEY: Final = ("client_id", "client", "software", "api", "api_version")
         Column("requests", "int64", "requests in the version"),
         *first_and_last("request"),
     ),
-    essential="client_id api api_version kept_since breaks",
-    useful="software requests client",
+    essential="client_id client api api_version breaks",
+    useful="software kept_since requests",
     lists_problems=True,
 )
 def versions(tables: Tables) -> ArrowTable:

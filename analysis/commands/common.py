@@ -53,6 +53,11 @@ FORMAT_OF_SUFFIX: Final = {
     ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow",
 }  # fmt: skip
 """The format of an output file by its suffix."""
+OTHER_SUFFIXES: Final = (
+    ".avro", ".bz2", ".feather", ".gz", ".html", ".lz4", ".ods", ".orc", ".tsv", ".xls", ".xlsx",
+    ".xz", ".zip", ".zst",
+)  # fmt: skip
+"""Suffixes of formats that no command with `on_output` writes."""
 
 BROKERS: Final = "brokers"
 _BROKERS: Final = f"select distinct broker_id, host, port from {BROKERS} order by all"
@@ -357,6 +362,11 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
 
 def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
     """The format of `--format`, or of the suffix of the file, or the default."""
+    if file and file.suffix.lower() in OTHER_SUFFIXES:
+        raise click.UsageError(
+            f"{file}: no format has the suffix {file.suffix}; choose from .csv, .jsonl, .parquet "
+            "and .arrow, or another suffix with --format"
+        )
     named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
     expected = "jsonl" if form == JSON else form
     if form not in (None, OTLP) and named not in (None, expected):

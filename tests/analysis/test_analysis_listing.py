@@ -19,7 +19,7 @@ NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java
 MUST = {
     "errors": ["error", "count"],
     "network": ["client_id", "broker", "broker_p50_ms", "network_percent"],
-    "versions": ["client_id", "api", "breaks"],
+    "versions": ["client_id", "client", "api", "breaks"],
     "groups": ["group_id", "trigger", "reason"],
     "producers": ["producer_id", "gaps", "refused", "fenced"],
     "latency": ["api", "count", "net_p50_ms", "net_p99_ms"],

@@ -248,6 +248,19 @@ def test_a_format_that_contradicts_the_name_is_an_error(
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["x.csv.gz", "x.XLSX"])
+@pytest.mark.parametrize("form", [[], ["--format", "csv"]], ids=["default", "csv"])
+def test_a_name_of_a_format_that_is_not_written_is_an_error(
+    name: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other programs would refuse the file: gzip, a spreadsheet, pandas."""
+    for command in ("latency", "export"):
+        assert main([command, QUOTAS, "-o", str(tmp_path / name), *form]) == 2
+        error = " ".join(capsys.readouterr().err.split())
+        assert f"no format has the suffix {Path(name).suffix}; choose from .csv," in error
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "command",
