@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import starmap
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -149,21 +150,27 @@ class _Cutter:
         """Write the file, and read it. `closed`: connections whose gaps are closed."""
         choice = PacketChoice(self.messages, self.encrypted, self.context, closed)
         open_pass(self.files, **self.options).observe_packets(choice.observe)
-        source, keylog = open_packets(self.files), self.options["keylog"]
-        keys = _secrets(source, keylog, choice.randoms) if self.with_secrets else []
+        source = open_packets(self.files)
+        keys = _secrets(source, self.options["keylog"], choice.randoms)
+        written_keys = keys if self.with_secrets else []
         ends = [self.messages.ends[each] for each in sorted(closed)]
         comments = [*self.comments, *starmap(declared.comment, ends)]
         comments += [_closing(*client) for client, _ in ends]
         count = PacketCount()
         with output_file(self.output, overwrite=overwrite) as sink:
             sink.write(section_header(f"kafka-dissector {dissector.__version__}", comments))
-            if keys:
-                sink.write(secrets_block(b"\n".join(keys) + b"\n"))
+            if written_keys:
+                sink.write(secrets_block(_lines(keys)))
             for block in packet_blocks(source, choice, count):
                 sink.write(block)
-        written = dissector.open_capture(self.output, ports=self.options["ports"], keylog=keylog)
-        lost = _unreadable(self.exchanges, written)
-        return _Written(count, len(keys), closed, lost, choice.fragmented)
+        with NamedTemporaryFile() as keylog:  # the secrets may be in the captures only
+            keylog.write(_lines(keys))
+            keylog.flush()
+            written = dissector.open_capture(
+                self.output, ports=self.options["ports"], keylog=keylog.name if keys else None
+            )
+            lost = _unreadable(self.exchanges, written)
+        return _Written(count, len(written_keys), closed, lost, choice.fragmented)
 
     def result(self, written: _Written) -> CutResult:
         ends, count = self.messages.ends, written.packets
@@ -216,6 +223,10 @@ def _secrets(
     texts = [*source.secrets, *([Path(keylog).read_bytes()] if keylog else [])]
     lines = [line for text in texts for line in text.splitlines()]
     return list(dict.fromkeys(line for line in lines if _random(line) in randoms))
+
+
+def _lines(keys: Sequence[bytes]) -> bytes:
+    return b"".join(key + b"\n" for key in keys)
 
 
 def _random(line: bytes) -> str:
