@@ -286,15 +286,17 @@ def _index() -> str:
         [
             "# Documentation", "",
             "Start with [the first ten minutes](tutorial.md), or with a complaint: [Kafka is "
-            "slow](slow.md). Or let [diagnose](diagnose.md) find what is wrong.", "",
+            "slow](slow.md). Or let [diagnose](diagnose.md) find what is wrong. Other [questions, "
+            "and their commands](howto/scenarios.md).", "",
             "How to find [rebalances](howto/rebalances.md), [quotas](howto/quotas.md) and [clients "
             "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), [in "
             "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), [as a "
             "service](howto/service.md), "
             "[encrypted](howto/tls.md) and [live](live.md). How to [browse](browse.md), to see "
             "[names instead of addresses](howto/names.md), to [filter](filters.md), to [cut "
-            "packets for Wireshark](cut.md), to [trace a record](trace.md), to see current Kafka "
-            "in [Wireshark](howto/wireshark.md), and to use [Spark](spark.md).", "",
+            "packets for Wireshark](cut.md), to [share results without records](howto/share.md), "
+            "to [trace a record](trace.md), to see current Kafka in "
+            "[Wireshark](howto/wireshark.md), and to use [Spark](spark.md).", "",
             "Explanations: [what a latency means](explanation/latency.md), [how messages are "
             "found](explanation/messages.md), [where the time goes](time.md), "
             "[architecture](explanation/architecture.md), [terms](glossary.md).", "",
