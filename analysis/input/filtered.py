@@ -42,11 +42,17 @@ class FilteredCapture:
         self._capture = capture
         keys = _selected_keys(capture, chosen) if chosen.computed else None
         self.selection = Selection(chosen.sql, chosen.names, keys)
+        self._has_times = bool(chosen.since or chosen.until)
 
     @property
     def report(self) -> str:
-        """The filter, and how many exchanges the latest pass selected."""
-        return f"Filter: {self.selection}"
+        """The filter, and how many exchanges the latest pass selected.
+
+        If a time selects none, it may be of another zone or day, so the report has their times.
+        """
+        text = f"Filter: {self.selection}"
+        is_outside = self._has_times and not self.selection.selected and self.selection.span
+        return f"{text}, which are of {self.selection.span}" if is_outside else text
 
     @property
     def packets(self) -> int | None:

@@ -18,6 +18,7 @@ from typing import Final
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
@@ -80,9 +81,19 @@ class Selection:
         """Exchanges that were selected."""
         self.total = 0
         """All exchanges so far."""
+        self._ends: list[int] = []
 
     def __str__(self) -> str:
         return f"{' '.join(self._sql.split())}: {self.selected:,} of {self.total:,} exchanges"
+
+    @property
+    def span(self) -> str:
+        """The first and the last time of all exchanges so far, in UTC; empty without exchanges."""
+        if not self._ends:
+            return ""
+        ends = np.array(self._ends, "datetime64[ns]").astype("datetime64[ms]")
+        first, last = (str(each).replace("T", " ") for each in ends)
+        return f"{first} to {last} UTC"
 
     def exchanges(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The selected rows of a batch of `exchanges`."""
@@ -93,6 +104,9 @@ class Selection:
         numbers = self._matching.matches(rows)
         self.selected += len(numbers)
         self.total += len(rows)
+        ends = pc.min_max(pc.coalesce(rows["request_time"], rows["response_time"]).cast(pa.int64()))
+        known = [*self._ends, *(end for end in ends.as_py().values() if end is not None)]
+        self._ends = [min(known), max(known)] if known else []
         return numbers
 
     def rows(self, rows: Iterable[NamedBatch], names: Collection[str]) -> Iterator[NamedBatch]:
@@ -101,6 +115,7 @@ class Selection:
         `names` may include a context: see `analysis.sql.context`.
         """
         self.selected = self.total = 0
+        self._ends = []
         with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
             following = [n for n in TABLES if n in {*names} - INDEPENDENT - {EXCHANGES.name}]
             files = {name: Path(folder, name) for name in ("keys", *following)}

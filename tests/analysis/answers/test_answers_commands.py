@@ -373,6 +373,17 @@ def test_the_head_of_a_filtered_summary_is_about_the_selected_exchanges(
     assert counts == f"6 connections, {size / 1000:.1f} kB of payload, {len(rows)} exchanges"
 
 
+def test_times_that_select_nothing_are_beside_those_of_the_capture(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """05:17 is in the capture in Berlin, not in UTC."""
+    span = "2026-11-21 04:17:35.080 to 2026-11-21 04:18:27.442 UTC"
+    assert main(["latency", QUOTAS, "--since", "05:17"]) == 0
+    assert f"0 of 137 exchanges, which are of {span}\n" in capsys.readouterr().err
+    assert main(["latency", QUOTAS, "--since", "05:17", "--tz", "Europe/Berlin"]) == 0
+    assert "137 of 137 exchanges\n" in capsys.readouterr().err
+
+
 def test_a_filter_that_selects_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["latency", QUOTAS, "--client", "nobody"]) == 0
     output = capsys.readouterr()
