@@ -72,8 +72,9 @@ def command(
 ) -> None:  # fmt: skip
     """Compare two captures: what changed, without noise, the most important first.
 
-    BEFORE and AFTER are files, folders or patterns. The format json is one object, which also has
-    the totals of both captures; the other formats have a row for each change.
+    BEFORE and AFTER are files, folders or patterns. To compare two parts of one capture, export
+    their tables first, one with --until and one with --since. The format json is one object, which
+    also has the totals of both captures; the other formats have a row for each change.
     """
     if len(source.captures) != 2:
         raise click.UsageError(
