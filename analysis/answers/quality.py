@@ -13,7 +13,8 @@ latencies are wrong: correct the times of one file with `editcap -t SECONDS`.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
 all other answers; a connection with one side only has no latencies; encrypted connections, and
-versions newer than the definitions, are only counted.
+versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
+encrypted connection: it hides no request.
 
 **When it is wrong.** Packets that were lost before the first and after the last packet of a
 connection leave no trace. A connection that began before the capture is recognised by its port or
@@ -89,19 +90,22 @@ _CONNECTIONS: Final = """(
   select *, coalesce(client_bytes, 0) + coalesce(broker_bytes, 0) as size,
     coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) as lost
   from connections)"""
-_KINDS: Final = literals([*UNDECRYPTED, "tls_unsupported"])
-_REASONS: Final = " ".join(
-    f"when {literal(kind)} then {literal(reason)}" for kind, reason in UNDECRYPTED.items()
-)
+_REASONS: Final = {
+    kind: reason for kind, reason in UNDECRYPTED.items() if kind not in FAILED_HANDSHAKE
+}
 _NOT_DECRYPTED: Final = f"""coalesce(
-  (select case kind {_REASONS} else arg_min(detail, nth) end
-   from problems where kind in {_KINDS} and not ends_with(detail, {literal(NO_KEY_LOG)})
-   group by kind
-   having kind not in {literals(FAILED_HANDSHAKE)} or 2 * count(*) > (
-     select count(*) from connections where protocol = 'tls')
-   order by count(*) desc, min(nth) limit 1),
+  (select case kind {
+    " ".join(f"when {literal(kind)} then {literal(reason)}" for kind, reason in _REASONS.items())
+} else arg_min(detail, nth) end
+   from problems where kind in {literals([*_REASONS, "tls_unsupported"])}
+     and not ends_with(detail, {literal(NO_KEY_LOG)})
+   group by kind order by count(*) desc, min(nth) limit 1),
   'a key log decrypts them')"""
 """SQL: why most connections are encrypted. Problems have the reason."""
+_ENCRYPTED: Final = f"""protocol = 'tls' and connection_id not in (
+  select connection_id from problems
+  where kind in {literals(FAILED_HANDSHAKE)} and connection_id is not null)"""
+"""SQL: whether a row of `connections` hides requests. None follows a failed handshake."""
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 
 
@@ -115,7 +119,7 @@ def _flaws() -> tuple[str, ...]:
             "'most with port ' || mode(broker_port)", "coalesce(sum(size), 0)",
         ),
         _flaw(
-            "connections encrypted", _CONNECTIONS, "protocol = 'tls'",
+            "connections encrypted", _CONNECTIONS, _ENCRYPTED,
             _NOT_DECRYPTED, "coalesce(sum(size), 0)",
         ),
         _flaw("connections begun before the capture", _KAFKA, "not opened"),

@@ -101,8 +101,6 @@ CHANGES: Final[Mapping[str | None, str]] = {
     UNDECRYPTED["tls_no_handshake"]: "Start the capture before the clients connect, or restart "
     "them during it.",
     UNUSED_SECRETS: "Install the package.",
-    UNDECRYPTED["tls_alert"]: "Correct certificates, versions or cipher suites: quality has the "
-    "alert.",
 }
 """What to change if connections are encrypted, by the reason."""
 

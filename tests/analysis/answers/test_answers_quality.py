@@ -104,7 +104,6 @@ def test_problems_count_the_packets_they_stand_for() -> None:
         (["tls_lost_records"], "a key log decrypts them"),
         (["tls_no_keys", "tls_unsupported"], "the key log has no secrets for them"),
         (["tls_no_keys", *["tls_no_handshake"] * 2], "their handshakes are not in the capture"),
-        (["tls_alert"], "their handshakes failed"),
         (["tls_wrong_keys"], "the secrets in the key log do not fit"),
         (["tls_unsupported"], "not decrypted: TLS 1.1"),
     ],
@@ -116,6 +115,22 @@ def test_encrypted_connections_have_the_reason(kinds: list[str], expected: str) 
     ]
     rows = analysis.quality(made(connections=[connection(protocol="tls")], problems=problems))
     assert rows.set_index("flaw").loc["connections encrypted", "detail"] == expected
+
+
+def test_a_failed_handshake_is_not_an_encrypted_connection() -> None:
+    """captures/README.md: each client with TLS fails in the handshake."""
+    counts = flaws("kafka-4-handshakes")
+    assert counts.loc["connections encrypted", "count"] == 0
+    assert counts.loc["problem: tls tls_alert", "count"] == 19
+
+
+def test_failed_handshakes_are_no_reason_of_encrypted_connections() -> None:
+    problems = [{"stage": "tls", "kind": "tls_alert", "detail": "what", "connection_id": 1}]
+    rows = [connection(protocol="tls", connection_id=each) for each in (0, 1)]
+    tables = made(connections=rows, problems=problems * 3)
+    flaw = analysis.quality(tables).set_index("flaw").loc["connections encrypted"]
+    assert (flaw["count"], flaw["total"], flaw["bytes"]) == (1, 2, 1200)
+    assert flaw["detail"] == "a key log decrypts them"
 
 
 def test_a_named_port_without_a_key_log_is_not_a_key_log_without_secrets() -> None:
