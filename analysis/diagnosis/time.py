@@ -3,9 +3,9 @@
 The network and the broker are the parts of the net latency, as in the answer `network`; the queue
 and the polls are its other parts (`analysis.sql.latency_breakdown`). Requests of one client
 overlap, so the parts may exceed the time between its first and last packet. The quota is the time
-for which the client sent nothing on a connection because of a throttle time. Meanwhile the broker
-reads no request of the connection, not even one that was sent before (KIP-219): such a wait is no
-time of the broker.
+for which the client sent nothing on a connection because of a throttle time. Waits of a host at
+several brokers at once count once. Meanwhile the broker reads no request of the connection, not even
+one that was sent before (KIP-219): such a wait is no time of the broker.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ COLUMNS: Final = (
 
 
 def waited_for_quota() -> str:
-    """SQL by client id: `quota_ms`, the time for which its connections sent nothing because of a
-    quota, and `throttled_ms`, the time of these connections.
+    """SQL by client id: `quota_ms`, the time for which a connection sent nothing because of a quota,
+    as the sum of its hosts; `waited_ms`, the same as the sum of its connections, and
+    `throttled_ms`, the time of these connections.
 
     A connection lasts from its first request to its last message, or to the end of the wait after
     it: its later packets may be outside of a filter.
@@ -43,27 +44,34 @@ def waited_for_quota() -> str:
     after = ms_between("response_end_time", "last_time")
     return f"""
       with waits as (
-        select client_id, connection_id, throttled.nth, epoch_ns(response_end_time) / 1e6 as start,
+        select client_id, throttled.client_ip, connection_id, throttled.nth,
+          epoch_ns(response_end_time) / 1e6 as start,
           start + greatest(least(throttle_time_ms, case when last then {after}
             else throttle_time_ms - greatest(early_ms, 0) end), 0) as stop
         from {throttled_responses()} as throttled left join connections using (connection_id)),
       separate as (  -- a wait may begin before the previous one has ended
-        select *, greatest(start, coalesce(max(stop) over (
-          partition by connection_id order by start, nth
-          rows between unbounded preceding and 1 preceding), start)) as begin
+        select *, {_begin("connection_id")} as begin, {_begin("client_id, client_ip")} as host_begin
         from waits),
       waited as (
-        select client_id, connection_id, sum(greatest(stop - begin, 0)) as ms, max(stop) as stop
+        select client_id, connection_id, sum(greatest(stop - begin, 0)) as ms,
+          sum(greatest(stop - host_begin, 0)) as host_ms, max(stop) as stop
         from separate group by all),
       messages as (
         select client_id, connection_id, epoch_ns(min(request_time)) / 1e6 as start,
           epoch_ns(max(greatest(response_end_time, request_end_time))) / 1e6 as stop
         from exchanges where request_time is not null group by all)
-      select waited.client_id, sum(ms) as quota_ms,
+      select waited.client_id, sum(host_ms) as quota_ms, sum(ms) as waited_ms,
         sum(greatest(waited.stop, messages.stop) - messages.start) as throttled_ms
       from waited join messages on waited.connection_id = messages.connection_id
         and waited.client_id is not distinct from messages.client_id
       group by all"""
+
+
+def _begin(scope: str) -> str:
+    """SQL: the start of a wait, or the end of the earlier waits of its scope."""
+    return f"""greatest(start, coalesce(max(stop) over (
+          partition by {scope} order by start, nth
+          rows between unbounded preceding and 1 preceding), start))"""
 
 
 def time_of_clients(rows: Callable[[str], pa.Table]) -> pa.Table:

@@ -259,7 +259,7 @@ def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
         yield from _more(command("unanswered"))
     if rebalances := summary.rebalances():
         count = sum(row["count"] for row in rebalances)
-        yield Text(f"{counted(count, 'rebalance')} of consumer groups")
+        yield Text(f"{counted(count, 'rebalance')} of groups with more than one")
         columns = {"group": "group_id", "type": "group_type"}
         yield from map(_indented, _counts(rebalances, totals, columns))
         yield from _more(command("groups"))

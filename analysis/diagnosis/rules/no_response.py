@@ -36,6 +36,16 @@ COMMAND: Final = "unanswered --by client_id,broker,api,reason"
 OVERSIZED_BYTES: Final = 100_000
 """No broker has a lower limit: it would refuse default batches of a few partitions."""
 
+OVERSIZED: Final = f"""(
+  with answered as (
+    select broker_ip, broker_port, max(request_bytes) as answered_bytes
+    from exchanges where status = 'answered' group by all)
+  select unanswered.*, {endpoint("broker")} as broker, answered_bytes
+  from {unanswered_requests()} as unanswered join answered using (broker_ip, broker_port)
+  where reason in ('closed', 'reset') and wait_ms < {TIMEOUT_MS}
+    and request_bytes > greatest(answered_bytes, {OVERSIZED_BYTES}))"""
+"""SQL: large requests whose connection ended at once; the broker responded to smaller ones only."""
+
 SIZES: Final = sql("""
   select client_id, api, status, count(*) as requests, min(request_bytes) as smallest_bytes,
     max(request_bytes) as largest_bytes from exchanges group by all""")
@@ -105,20 +115,14 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def oversized_requests(case: Case) -> list[Row]:
-    """Large requests whose connection ended at once; the broker responded to smaller ones only."""
+    """The rows of `OVERSIZED` by client, broker and API."""
     return case.rows(f"""
-      with answered as (
-        select broker_ip, broker_port, max(request_bytes) as answered_bytes
-        from exchanges where status = 'answered' group by all)
-      select client_id, {endpoint("broker")} as broker, api, count(*) as requests,
+      select client_id, broker, api, count(*) as requests,
         count(distinct connection_id) as connections, min(request_bytes) as smallest_bytes,
         max(request_bytes) as largest_bytes, any_value(answered_bytes) as answered_bytes,
         max(wait_ms) as longest_ms, min(request_time) as first_time,
         max(request_time) as last_time, min(request_packet) as first_packet
-      from {unanswered_requests()} join answered using (broker_ip, broker_port)
-      where reason in ('closed', 'reset') and wait_ms < {TIMEOUT_MS}
-        and request_bytes > greatest(answered_bytes, {OVERSIZED_BYTES})
-      group by all order by requests desc, client_id, broker, api""")
+      from {OVERSIZED} group by all order by requests desc, client_id, broker, api""")
 
 
 def _oversized_finding(row: Row) -> Finding:

@@ -6,14 +6,15 @@ and rebalances have rules of their own; how often members join decides how often
 MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS.
 
 Producers and consumers stop at an error that is not retriable when they authenticate, join a group,
-or produce. Then one response counts, if the client closes its connections without another request.
+or produce. Then one response counts, if the client closes its connections without another request,
+or keeps them and is silent.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.error_advice import advice
@@ -44,11 +45,16 @@ REJOINED: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPO
 """Errors after which a member joins its group again, although they are not retriable."""
 
 LAST_REQUESTS: Final = """
-  select client_id, epoch_ns(max(request_time)) as last_time from exchanges
-    join connections using (connection_id) where api not in ('LeaveGroup', 'PushTelemetry')
-  group by client_id having bool_and(closed is not null)"""
-"""SQL: clients that closed all connections, and their last request. Some requests are part of the
-close of a client: it leaves its group, and sends its last metrics (KIP-714)."""
+  select client_id, epoch_ns(max(request_time)) as last_time,
+    bool_and(closed is not null) as has_closed
+  from exchanges join connections using (connection_id)
+  where api not in ('LeaveGroup', 'PushTelemetry') group by client_id"""
+"""SQL: the last request of each client, and whether it closed all connections. Some requests are
+part of the close of a client: it leaves its group, and sends its last metrics (KIP-714)."""
+
+Ends: TypeAlias = "Mapping[str | None, tuple[int, float]]"
+"""By client id: the time of the last request, and the latest time of an error at which the client
+can have stopped."""
 
 REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges group by all"
 
@@ -78,35 +84,46 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
             "critical_percent", 50, "%", "Critical if an error that is not retriable is in this "
             "share of the client's responses of the API, and in ten or more of them."
         ),
+        Threshold(
+            "silent_ms", 10_000, "ms", "A client that keeps its connections stopped at an error if "
+            "it sends no request from then to the end of the capture, and for so long: members "
+            "send heartbeats each 3 s, and consumers a Fetch each 500 ms."
+        ),
     ),
 )  # fmt: skip
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`."""
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
-    last_requests = {row["client_id"]: row["last_time"] for row in case.rows(LAST_REQUESTS)}
+    ends = _ends(case, limits)
     alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in case.answer(COMMAND):
-        if row["error"] not in ELSEWHERE and (
-            _is_fatal(row, last_requests) or _recurs(row, limits)
-        ):
+        if row["error"] not in ELSEWHERE and (_is_fatal(row, ends) or _recurs(row, limits)):
             alike[row["api"], row["error"], row["topic"]].append(row)
     for rows in alike.values():
         sent = sum(requests.get((row["client_id"], row["api"]), 0) for row in rows)
         part = share(sum(row["responses"] for row in rows), sent)
-        is_fatal = all(_is_fatal(row, last_requests) for row in rows)
+        is_fatal = all(_is_fatal(row, ends) for row in rows)
         yield _finding(rows, part, limits, is_fatal=is_fatal)
 
 
-def _is_fatal(row: Row, last_requests: Mapping[str | None, int]) -> bool:
-    """Whether the client stopped at the error; `last_requests`: of clients that closed."""
-    last_request = last_requests.get(row["client_id"])
+def _ends(case: Case, limits: Limits) -> Ends:
+    last = case.span[1] or 0
+    silent_since = last - limits["silent_ms"] * 1e6
+    return {
+        row["client_id"]: (row["last_time"], last if row["has_closed"] else silent_since)
+        for row in case.rows(LAST_REQUESTS)
+    }
+
+
+def _is_fatal(row: Row, ends: Ends) -> bool:
+    """Whether the client stopped at the error."""
+    first, last = ends.get(row["client_id"], (1, 0))
     return (
         row["api"] in FATAL_APIS
         and not row["retriable"]
         and not is_normal(row["error"], row["api"])
         and row["error"] not in REJOINED
-        and last_request is not None
-        and row["last_time"] >= last_request
+        and first <= row["last_time"] <= last
     )
 
 

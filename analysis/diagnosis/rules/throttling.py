@@ -54,8 +54,8 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
         name, apis = row["client_id"], by_api[row["client_id"]]
         quotas = [QUOTAS.get(api, REQUESTS) for api in apis]
         settings = list(dict.fromkeys(setting for setting, _ in quotas))
-        waited = waits.get(name, {"quota_ms": None, "throttled_ms": None})
-        part = min(share(waited["quota_ms"], waited["throttled_ms"]), 100)
+        waited = waits.get(name, {"waited_ms": None, "throttled_ms": None})
+        part = min(share(waited["waited_ms"], waited["throttled_ms"]), 100)
         yield Finding(
             severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
             subject=client(name),

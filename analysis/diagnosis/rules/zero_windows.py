@@ -2,7 +2,8 @@
 
 A host with a zero window has a full receive buffer: its program reads more slowly than the data
 arrives. That program is the bottleneck, and neither the network nor the sender. A broker does not
-read from a client that it throttles; this is left to the rule throttling.
+read from a client that it throttles; this is left to the rule throttling. Nor does it read a request
+above `socket.request.max.bytes`: such connections belong to `no_response`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import capital, client, known
 
 _SIDES: Final = (
@@ -31,6 +33,12 @@ _SIDES: Final = (
     ),
 )  # fmt: skip
 
+REFUSED: Final = f"""
+  select client_id, broker, coalesce(sum(broker_zero_windows), 0) as zero_windows
+  from (select distinct connection_id, client_id, broker from {OVERSIZED})
+    join connections using (connection_id) group by all"""
+"""SQL: zero windows of brokers on connections with a request that is too large."""
+
 
 @rule(
     question="Does a client or broker stop its sender by a zero window?",
@@ -46,9 +54,11 @@ _SIDES: Final = (
 def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
     """Connections with zero windows, by the answer `network`."""
     throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
+    refused = {(row["client_id"], row["broker"]): row["zero_windows"] for row in case.rows(REFUSED)}
     for row in case.answer("network --by client_id,broker"):
+        explained = {BROKER: refused.get((row["client_id"], row["broker"]), 0)}
         for side, column, does, cause, setting, change in _SIDES:
-            if row[column] < limits["packets"]:
+            if row[column] - explained.get(side, 0) < limits["packets"]:
                 continue
             if side == BROKER and row["client_id"] in throttled:
                 continue

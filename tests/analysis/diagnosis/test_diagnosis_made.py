@@ -352,6 +352,15 @@ def test_waits_that_overlap_count_once() -> None:
     assert client["quota_ms"] == pytest.approx(1 + 500)
 
 
+@pytest.mark.parametrize(("client_ip", "quota_ms"), [("10.0.0.1", 500 + 100), ("10.0.0.2", 1000)])
+def test_waits_of_a_host_at_two_brokers_count_once(client_ip: str, quota_ms: float) -> None:
+    other = {"connection_id": 1, "broker_ip": "10.0.0.8", "client_ip": client_ip}
+    rows = [throttled(0), throttled(100, **other), throttled(5000, throttle_time_ms=0, **other)]
+    links = [connection(), connection(**other)]
+    (client,) = diagnosed(made(exchanges=rows, connections=links), limits({})).clients
+    assert client["quota_ms"] == pytest.approx(quota_ms)
+
+
 def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
     """Each of 6 hosts waits for 1 of 25 s."""
     hosts = [{"connection_id": n, "client_ip": f"10.0.0.{n}"} for n in range(6)]
@@ -464,6 +473,30 @@ def test_a_client_that_stops_at_an_error(
     assert list(findings["rule"]) == ["recurring_errors"] * fires
     ending = "the first is packet 5. The client sent no request after it."
     assert all(evidence.endswith(ending) for evidence in findings["evidence"])
+
+
+@pytest.mark.parametrize(
+    ("client", "seconds", "fires"), [("other", 10, True), ("other", 10, False), ("app", 11, False)]
+)
+def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
+    client: str, seconds: int, fires: bool
+) -> None:
+    """The capture continues for so long after the error, with requests of this client."""
+    time = START + SECOND
+    error = {
+        "time": time, "error_code": 53, "error": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+        "retriable": False, "connection_id": 0, "correlation_id": 7, "client_id": "app",
+        "client_ip": "10.0.0.1", "api": "InitProducerId",
+    }  # fmt: skip
+    last = time + seconds * SECOND - (not fires)
+    rows = [
+        exchange(api="InitProducerId", response_time=time, response_end_time=time),
+        exchange(client_id=client, connection_id=1, request_time=last, response_time=last,
+                 response_end_time=last),
+    ]  # fmt: skip
+    connections = [connection(connection_id=n, closed=None) for n in (0, 1)]
+    found = rules(exchanges=rows, errors=[error], connections=connections)
+    assert found == ["recurring_errors"] * fires
 
 
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:

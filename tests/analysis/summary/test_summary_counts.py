@@ -507,7 +507,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "kafka-dissector errors\n",
         "kafka-dissector throttle\n",
         "kafka-dissector unanswered\n",
-        "2 rebalances of consumer groups",
+        "2 rebalances of groups with more than one",
         "      2  g      classic",
         "kafka-dissector groups\n",
         "kafka-dissector show --only undecoded",
