@@ -255,7 +255,7 @@ class Capture:
         of `exchanges` to those to return. Raises DissectorError for an API that does not exist,
         and for a name that is not text.
         """
-        wanted = {"api": _api_names(api), "client_id": _as_list("client_id", client_id)}
+        wanted = {"api": _api_names(api), "client_id": _client_ids(client_id)}
 
         def named(rows: pa.RecordBatch) -> pa.RecordBatch:
             for column, names in wanted.items():
@@ -348,8 +348,8 @@ def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
                 yield table, batch
 
 
-def _as_list(name: str, given: Names | None) -> list[str] | None:
-    return None if given is None else list(arguments.texts(name, given))
+def _client_ids(names: Names | None) -> list[str] | None:
+    return None if names is None else list(arguments.texts("client_id", names))
 
 
 def _api_names(names: Names | None) -> list[str] | None:

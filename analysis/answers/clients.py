@@ -111,15 +111,15 @@ def clients(tables: Tables, *, show: str = "clients") -> ArrowTable:
           as settings
         from {settings()} group by all)
       select requests.*, links.* exclude (client_id, client), settings from requests
-        left join links on {_same("requests", "links")}
-        left join configured on {_same("requests", "configured")}
+        left join links on {_same("links")}
+        left join configured on {_same("configured")}
       order by requests desc, requests.nth"""
     return select(tables, query)
 
 
-def _same(left: str, right: str) -> str:
+def _same(right: str) -> str:
     return " and ".join(
-        f"{left}.{name} is not distinct from {right}.{name}" for name in ("client_id", "client")
+        f"requests.{name} is not distinct from {right}.{name}" for name in ("client_id", "client")
     )
 
 

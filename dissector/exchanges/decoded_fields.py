@@ -115,9 +115,9 @@ class LayoutGroup:
         place[-1] = -1
         return take_rows(words, place[index])
 
-    def sibling_uuids(self, column: FieldColumn, role: str, select: Values = ALL) -> pa.Array:
-        """The nearest uuid with a role for each selected value, 16 bytes; null if none or zero."""
-        sibling = self.sibling(column, role)
+    def topic_ids(self, column: FieldColumn, select: Values = ALL) -> pa.Array:
+        """The nearest topic id for each selected value, 16 bytes; null if none or zero."""
+        sibling = self.sibling(column, "topic_id")
         if sibling is None:
             return pa.nulls(len(column.row[select]), pa.binary())
         source, index = sibling[0], sibling[1][select]

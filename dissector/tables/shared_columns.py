@@ -98,7 +98,7 @@ def topic_columns(
     select: Values = ALL,
 ) -> dict[str, pa.Array]:
     """`topic` and `topic_id` of each selected value. `names`: for topics with an id only."""
-    topic_id = group.sibling_uuids(column, "topic_id", select)
+    topic_id = group.topic_ids(column, select)
     topic = without_dictionary(group.sibling_texts(column, "topic", select))
     if names is not None:
         topic = pc.coalesce(topic, without_dictionary(names.resolve(topic_id)))

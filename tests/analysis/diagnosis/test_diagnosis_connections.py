@@ -173,6 +173,16 @@ def test_a_wrong_address_that_a_working_broker_advertises(
     assert failed.setting == ("advertised.listeners" if fires else "listeners")
 
 
+def test_localhost_is_a_wrong_address_for_a_client_of_another_host() -> None:
+    """The usual mistake with containers. localhost is 127.0.0.1 (RFC 6761, section 6.3)."""
+    broker = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}
+    broker |= {"broker_id": 1, "host": "localhost", "port": 9092}
+    links = [connection(), *(at(n) | {"broker_ip": "127.0.0.1"} for n in (1, 2, 3))]
+    tables = made(exchanges=[], connections=links, brokers=[broker])
+    (failed,) = findings_of("failed_connections", tables)
+    assert failed.setting == "advertised.listeners"
+
+
 def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
     """One opens a connection each second for 30 s, the other one uses a single one for an hour."""
     hosts = {"10.0.0.1": range(30), "10.0.0.2": [3600]}
