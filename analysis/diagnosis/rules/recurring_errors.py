@@ -52,7 +52,7 @@ LAST_REQUESTS: Final = """
 """SQL: the last request of each client, and whether it closed all connections. Some requests are
 part of the close of a client: it leaves its group, and sends its last metrics (KIP-714)."""
 
-Ends: TypeAlias = "Mapping[str | None, tuple[int, float]]"
+Ends: TypeAlias = "Mapping[str | None, tuple[int, int]]"
 """By client id: the time of the last request, and the latest time of an error at which the client
 can have stopped."""
 
@@ -108,7 +108,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _ends(case: Case, limits: Limits) -> Ends:
     last = case.span[1] or 0
-    silent_since = last - limits["silent_ms"] * 1e6
+    silent_since = last - int(limits["silent_ms"] * 1e6)
     return {
         row["client_id"]: (row["last_time"], last if row["has_closed"] else silent_since)
         for row in case.rows(LAST_REQUESTS)
