@@ -4,8 +4,8 @@ The network and the broker are the parts of the net latency, as in the answer `n
 and the polls are its other parts (`analysis.sql.latency_breakdown`). Requests of one client
 overlap, so the parts may exceed the time between its first and last packet. The quota is the time
 for which the client sent nothing on a connection because of a throttle time. Waits of a host at
-several brokers at once count once. Meanwhile the broker reads no request of the connection, not even
-one that was sent before (KIP-219): such a wait is no time of the broker.
+several brokers at once count once. Meanwhile the broker reads no request of the connection, not
+even one that was sent before (KIP-219): such a wait is no time of the broker.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ COLUMNS: Final = (
 
 
 def waited_for_quota() -> str:
-    """SQL by client id: `quota_ms`, the time for which a connection sent nothing because of a quota,
-    as the sum of its hosts; `waited_ms`, the same as the sum of its connections, and
+    """SQL by client id: `quota_ms`, the time for which a connection sent nothing because of a
+    quota, as the sum of its hosts; `waited_ms`, the same as the sum of its connections, and
     `throttled_ms`, the time of these connections.
 
     A connection lasts from its first request to its last message, or to the end of the wait after

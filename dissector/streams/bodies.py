@@ -10,6 +10,7 @@ latest requests.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
@@ -34,9 +35,20 @@ LOG_ENTRIES: Final = 1 << 19
 _CHUNKS: Final = 64
 """Most chunks of the log; then they are joined."""
 
-CONSISTENT, SURPLUS, UNKNOWN, TOO_LONG, UNREADABLE = range(5)
+CONSISTENT, SURPLUS, UNKNOWN, TOO_LONG, UNREADABLE, RECORDS = range(6)
 """The body fits the size; ends a few bytes before it; cannot be checked; ends long before it; is
-invalid. The lowest of several verdicts counts."""
+invalid; is a part of record batches. The lowest of several verdicts counts."""
+
+BATCH_HEAD: Final = 17
+"""Bytes of a batch, or message, up to its magic."""
+LOG_OVERHEAD: Final = 12
+"""Bytes that its length does not count: the base offset and the length."""
+SMALLEST_MESSAGE: Final = 14
+"""The smallest length: checksum, magic, attributes, and the lengths of key and value."""
+SMALLEST_BATCH: Final = 49
+"""The same of a batch with magic 2: its header."""
+BATCHES: Final = 3
+"""Batches of a records field that are checked."""
 
 MAX_SURPLUS: Final = 16
 """Most surplus bytes that clients are known to append to a body."""
@@ -148,6 +160,8 @@ class BodyCheck:
         if self._table.client[stream >> 1] != stream & 1:
             correlation = int(chains.space.number(address + 4, "i4")[0])
             requests = [*self.log.find(stream ^ 1, correlation)]
+            if not requests and _has_length_of_records(chains.space.bytes(body, stop - body), size):
+                return RECORDS, behind
             if not 0 < len(requests) <= MAX_KINDS:
                 return UNKNOWN, behind
         data, is_whole = chains.space.bytes(body, stop - body), stop == min(behind, until)
@@ -171,3 +185,37 @@ class BodyCheck:
         if end >= size:
             return (CONSISTENT if is_whole else UNKNOWN), end
         return (SURPLUS if end >= size - MAX_SURPLUS else TOO_LONG), end
+
+
+def _has_length_of_records(data: bytes, size: int) -> bool:
+    """Whether the size of a response is the length of a batch, a message, or a records field. The
+    last ones end the response to a Fetch below version 12: another response follows them, too.
+
+    `data`: the first of the `size` bytes.
+    """
+    return _is_batch(data, size) or _is_records_field(data, size)
+
+
+def _is_batch(data: bytes, size: int) -> bool:
+    """Whether bytes are a batch or message behind its length."""
+    if len(data) == size and zlib.crc32(data[4:]) == int.from_bytes(data[:4]):
+        return True
+    if size < SMALLEST_BATCH or len(data) < SMALLEST_BATCH:
+        return False
+    magic, last_offset_delta, count = data[4], data[11:15], data[45:SMALLEST_BATCH]
+    return magic == 2 and 0 < int.from_bytes(count) <= int.from_bytes(last_offset_delta) + 1
+
+
+def _is_records_field(data: bytes, size: int) -> bool:
+    """Whether bytes are batches or messages, of which the last one may be incomplete."""
+    begin = 0
+    for number in range(BATCHES):
+        head = data[begin : begin + BATCH_HEAD]
+        if len(head) < BATCH_HEAD:
+            return number > 0
+        offset, length, magic = int.from_bytes(head[:8]), int.from_bytes(head[8:12]), head[16]
+        is_batch = offset >> 63 == 0 and length >= SMALLEST_MESSAGE and magic <= 2
+        begin += LOG_OVERHEAD + length
+        if not is_batch or (begin > size and not number):
+            return False
+    return True

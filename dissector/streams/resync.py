@@ -19,7 +19,7 @@ from typing import Final
 import numpy as np
 
 from dissector.arrays import mutable
-from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN, BodyCheck
+from dissector.streams.bodies import CONSISTENT, RECORDS, SURPLUS, UNKNOWN, BodyCheck
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
@@ -35,9 +35,10 @@ from dissector.streams.limits import CERTAINTY, SEEK_BYTES
 from dissector.streams.places import AT, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
 from dissector.streams.table import NEVER
 
-UNALIGNED_RESPONSE: Final = 5
+UNALIGNED_RESPONSE: Final = 7
 """Additional cost of a response that does not begin a segment: it has small numbers, and these are
-common."""
+common. More than `SIZE_BITS`: if the ids of a client are random, any length that leads to a
+response looks like one."""
 BROKEN: Final = 20
 """Cost of a message that ends inside a segment where no other one begins: one of them is
 damaged."""
@@ -51,7 +52,8 @@ UNUSUAL_BODY: Final = -26
 messages at the end of a Produce request begin with their size and an offset: they read as a Produce
 v0 request with an empty client id, and the next request begins behind them."""
 WRONG_PART: Final = -60
-"""Bits of an incomplete message whose body does not fit its size. No next message confirms it."""
+"""Bits of an incomplete message whose body does not fit its size, and of a part of record batches.
+No next message confirms it."""
 SURPLUS_BODY: Final = -12
 """Bits of a response with a few surplus bytes. Requests of some clients have such bytes."""
 ACCEPTED_SURPLUS: Final = 4
@@ -262,8 +264,8 @@ class Search:
             bits, path, likely = self._solve(begin, until, is_message=is_message)
             first = path[: HOPS if is_message else 1]
             if not is_message and bits >= CONFIRMED:
-                # The messages behind an unusual request do not confirm it: see `UNUSUAL_BODY`.
-                first = [node for node in first if self._is_unusual(node)]
+                # The messages behind these do not confirm them: see `UNUSUAL_BODY` and `RECORDS`.
+                first = [n for n in first if self._is_unusual(n) or self._lacks_request(n)]
             unchecked = [node for node in first or likely if not node.is_checked]
             if path and first:
                 unchecked += self._outer(path[0])
@@ -276,6 +278,11 @@ class Search:
     def _is_unusual(self, node: Node) -> bool:
         """Whether a message is a request with an unusual client id that begins no segment."""
         return self._is_request and node.bits < REQUEST_BITS
+
+    def _lacks_request(self, node: Node) -> bool:
+        """Whether a message is a response to an unknown request."""
+        client = int(self._stream[0]) ^ 1
+        return not (self._is_request or self._bodies.log.find(client, node.correlation))
 
     def _outer(self, node: Node) -> list[Node]:
         """Messages that begin segments and cover this one, and whose bodies were not read."""
@@ -389,7 +396,8 @@ class Search:
                 self._shorten(node, end)
         elif verdict != UNKNOWN:
             wrong = UNUSUAL_BODY if self._is_unusual(node) else WRONG_BODY
-            node.bits += wrong if node.end <= self._end else WRONG_PART
+            is_part = node.end > self._end or verdict == RECORDS
+            node.bits += WRONG_PART if is_part else wrong
             if end < self._end:
                 self._weigh([end])
         elif node.end <= self._end:

@@ -2,8 +2,8 @@
 
 A host with a zero window has a full receive buffer: its program reads more slowly than the data
 arrives. That program is the bottleneck, and neither the network nor the sender. A broker does not
-read from a client that it throttles; this is left to the rule throttling. Nor does it read a request
-above `socket.request.max.bytes`: such connections belong to `no_response`.
+read from a client that it throttles; this is left to the rule throttling. Nor does it read a
+request above `socket.request.max.bytes`: such connections belong to `no_response`.
 """
 
 from __future__ import annotations

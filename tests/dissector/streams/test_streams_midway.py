@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 import pytest
 
 from dissector.streams import Streams
 from dissector.streams.detection import FIRST_GROUP
 from dissector.streams.request_evidence import IMPOSSIBLE
+from tests.dissector.records.records_writers import batch, message
 from tests.dissector.streams.dialogue import (
     NEWEST,
     NO_ERROR,
     Dialogue,
     body_end,
     dissect,
+    framed,
     request,
     response,
 )
@@ -36,6 +39,29 @@ def test_a_capture_that_begins_in_the_middle_of_a_frame():
     assert [len(each) for each in out.messages()] == [5, 5]
     skipped = [each for each in out.problems if each.kind == "resync"]
     assert [each.bytes for each in skipped] == [700, 700]
+
+
+@pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
+@pytest.mark.parametrize(
+    "batches",
+    [
+        batch(bytes(2000), 8),
+        batch(bytes(2000), 8) + batch(bytes(900), 3, base_offset=8, leader_epoch=12),
+        message(1, random.Random(4).randbytes(2000)),
+        message(0, bytes(2000)) + message(0, random.Random(5).randbytes(900), offset=1),
+    ],
+    ids=["one batch", "two batches", "one message", "two messages"],
+)
+def test_a_capture_that_begins_inside_a_response_to_a_fetch(batches: bytes, ids: Sequence[int]):
+    """The lengths of the records field and of its last batch lead to the next response."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    connection.broker(random.Random(2).randbytes(500) + framed(batches))
+    for number in ids:
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, bytes(40)))
+    out = dissect(dialogue.packets)
+    assert [len(each) for each in out.messages()] == [5, 5]
 
 
 @pytest.mark.parametrize("end", [0, 1])
