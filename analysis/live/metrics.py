@@ -52,7 +52,9 @@ class Gauges:
 class Metrics(Collector, Watcher):
     """Counts the rows of a session. `collect` may be called from any thread."""
 
-    tables = frozenset({"exchanges", "errors", "memberships", "partitions", "problems"})
+    tables = frozenset(
+        {"exchanges", "errors", "memberships", "partitions", "transactions", "problems"}
+    )
 
     def __init__(self, gauges: Gauges, max_series: int) -> None:
         self._gauges = gauges
@@ -122,6 +124,9 @@ class Metrics(Collector, Watcher):
 
     def _read_partitions(self, rows: pa.Table) -> None:
         self._topics.read(rows)
+
+    def _read_transactions(self, rows: pa.Table) -> None:
+        self._topics.read_transactions(rows)
 
     def _read_memberships(self, rows: pa.Table) -> None:
         """A group has rebalanced when a response contains a higher generation."""
@@ -200,6 +205,7 @@ _READERS: Final = {
     "memberships": Metrics._read_memberships,
     "partitions": Metrics._read_partitions,
     "problems": Metrics._read_problems,
+    "transactions": Metrics._read_transactions,
 }
 
 

@@ -1,8 +1,8 @@
-"""Metrics of topics and of the lag of groups, from rows of `partitions`.
+"""Metrics of topics and of the lag of groups, from rows of `partitions` and `transactions`.
 
-The lag is the end of a partition minus the committed offset, as the answer `lag` defines both, for
-groups that commit offsets outside of transactions. A group's lag is known once its commit and the
-end of the partition have been captured.
+The lag is the end of a partition minus the committed offset, as the answer `lag` defines both. A
+group's lag is known once its commit and the end of the partition have been captured. Offsets in a
+transaction count when it is committed.
 
 Memory is bounded: metrics have at most `max_series` combinations of labels, and the lag is computed
 for `PARTITIONS` times as many partitions. Those that come later are left out.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,11 @@ PARTITIONS: Final = 10
 _LABELS: Final = ("action", "topic", "client_id")
 _LATEST: Final = -1
 """The timestamp in ListOffsets that asks for the end."""
+_EXCHANGE: Final = ("connection_id", "correlation_id", "time")
+_COMMIT: Final = ("group_id", "topic", "partition")
+
+Offsets: TypeAlias = dict[tuple[str, str, int], int]
+"""By group, topic and partition."""
 
 
 class TopicMetrics:
@@ -34,7 +39,11 @@ class TopicMetrics:
         self._max_series = max_series
         self._topics = Series(max_series, width=2)  # bytes, records
         self._ends: dict[tuple[str, int], int] = {}
-        self._committed: dict[tuple[str, str, int], int] = {}
+        self._committed: Offsets = {}
+        self._sent: defaultdict[tuple[int, ...], Offsets] = defaultdict(dict)
+        """Offsets of each TxnOffsetCommit, until its row of `transactions` follows."""
+        self._open: dict[str, Offsets] = {}
+        """Offsets of open transactions, by transactional id."""
 
     def read(self, rows: pa.Table) -> None:
         """Count rows of `partitions`."""
@@ -72,15 +81,35 @@ class TopicMetrics:
                 self._ends[key] = max(last, self._ends.get(key, last))
 
     def _read_commits(self, rows: pa.Table) -> None:
-        rows = rows.filter(_is_one_of(rows, "OffsetCommit", "OffsetFetch"))
         rows = rows.filter(pc.and_(rows["group_id"].is_valid(), rows["offset"].is_valid()))
-        names = ["group_id", "topic", "partition"]
-        grouped = rows.group_by(names, use_threads=False).aggregate([("offset", "last")])
+        in_transactions = rows.filter(pc.equal(rows["api"], "TxnOffsetCommit"))
+        for row in in_transactions.select([*_EXCHANGE, *_COMMIT, "offset"]).to_pylist():
+            *exchange, group, topic, partition, offset = row.values()
+            self._sent[tuple(exchange)][group, topic, partition] = offset
+        rows = rows.filter(_is_one_of(rows, "OffsetCommit", "OffsetFetch"))
+        grouped = rows.group_by([*_COMMIT], use_threads=False).aggregate([("offset", "last")])
         for row in grouped.to_pylist():
-            group, topic, partition = (row[name] for name in names)
-            key = group, topic, partition
+            group, topic, partition = (row[name] for name in _COMMIT)
+            self._commit({(group, topic, partition): row["offset_last"]})
+
+    def _commit(self, offsets: Offsets) -> None:
+        for key, offset in offsets.items():
             if key in self._committed or len(self._committed) < PARTITIONS * self._max_series:
-                self._committed[key] = row["offset_last"]
+                self._committed[key] = offset
+
+    def read_transactions(self, rows: pa.Table) -> None:
+        """Follow transactions by rows of `transactions`; see `analysis.answers.lag.DECIDED`."""
+        rows = rows.filter(rows["transactional_id"].is_valid())
+        for row in rows.sort_by("response_time").to_pylist():
+            name, api = row["transactional_id"], row["api"]
+            if api == "TxnOffsetCommit":
+                sent = self._sent.pop(tuple(row[each] for each in _EXCHANGE), {})
+                if name in self._open or len(self._open) < self._max_series:
+                    self._open.setdefault(name, {}).update(sent)
+            elif row["error_code"] == 0 and api in ("EndTxn", "InitProducerId"):
+                # A producer that starts again aborts its open transaction.
+                offsets = self._open.pop(name, {})
+                self._commit(offsets if row["committed"] else {})
 
     def families(self) -> Iterator[Metric]:
         """The metrics with their current values."""

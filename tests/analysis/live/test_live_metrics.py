@@ -154,6 +154,30 @@ def test_the_lag_is_what_an_administrator_sees() -> None:
     assert sum(n for labels, n in records.items() if ("action", "produces") in labels) == produced
 
 
+@pytest.mark.parametrize(
+    ("end", "lag"),
+    [({"api": "EndTxn", "committed": True}, 5), ({"api": "EndTxn", "committed": False}, None),
+     ({"api": "InitProducerId"}, None),
+     ({"api": "EndTxn", "committed": True, "error_code": 47}, None)],
+    ids=["commit", "abort", "start", "error"],
+)  # fmt: skip
+def test_offsets_of_a_transaction_count_when_it_is_committed(
+    end: dict[str, Any], lag: int | None
+) -> None:
+    metrics = Metrics(GAUGES, 100)
+    sent = {"connection_id": 3, "correlation_id": 8, "time": 10, "error_code": 0}
+    sent |= {"api": "TxnOffsetCommit", "group_id": "g"}
+    place = {"topic": "t", "partition": 0}
+    fetched = place | {"api": "Fetch", "high_watermark": 9, "error_code": 0, "client_id": "c"}
+    metrics.read("partitions", rows("partitions", sent | place | {"offset": 4}, fetched))
+    later = {"connection_id": 3, "correlation_id": 9, "time": 20, "response_time": 21}
+    of_producer = [sent | {"response_time": 11}, {"error_code": 0} | later | end]
+    transactions = [each | {"transactional_id": "p"} for each in of_producer]
+    metrics.read("transactions", rows("transactions", *transactions))
+    lags = [n for (name, _), n in scraped(metrics).items() if name == "group_lag_records"]
+    assert lags == ([] if lag is None else [lag])
+
+
 def test_topics_and_lags_are_bounded() -> None:
     metrics = Metrics(GAUGES, 2)
     given = {"partition": 0, "offset": 4, "high_watermark": 9, "error_code": 0, "bytes": 10}
