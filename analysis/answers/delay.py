@@ -69,7 +69,7 @@ def delay(tables: Tables, *, by: By = ("topic", "partition")) -> ArrowTable:
         fetched="count(delay_ms)",
         **quantiles("delay_ms"),
         max_ms="max(delay_ms)",
-        slowest_offset="arg_min(last_offset, (coalesce(-delay_ms, 1), nth))",
+        slowest_offset="arg_min(last_offset, (-delay_ms, nth)) filter (delay_ms is not null)",
         first_time="min(time)",
         last_time="max(time)",
     )

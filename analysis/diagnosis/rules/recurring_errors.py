@@ -86,8 +86,8 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
         ),
         Threshold(
             "silent_ms", 10_000, "ms", "A client that keeps its connections stopped at an error if "
-            "it sends no request from then to the end of the capture, and for so long: members "
-            "send heartbeats each 3 s, and consumers a Fetch each 500 ms."
+            "it sends no request from then to the end of the capture, for at least this time: "
+            "members send heartbeats each 3 s, and consumers a Fetch each 500 ms."
         ),
     ),
 )  # fmt: skip

@@ -87,6 +87,7 @@ def test_one_record(fetches: list[dict[str, object]], expected: float | None) ->
     (row,) = analysis.delay(made(partitions=[produced(10, 5), *fetches])).to_dict("records")
     assert (row["produced"], row["fetched"]) == (1, expected is not None)
     assert row["max_ms"] == expected or (expected is None and pd.isna(row["max_ms"]))
+    assert pd.isna(row["slowest_offset"]) == (expected is None)
 
 
 def test_nothing_at_all() -> None:

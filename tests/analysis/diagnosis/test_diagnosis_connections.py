@@ -34,22 +34,22 @@ def test_a_throttled_client_explains_zero_windows_of_the_broker() -> None:
 @pytest.mark.parametrize("others", [4, 5])
 def test_a_refused_request_explains_zero_windows_of_the_broker(others: int) -> None:
     """A broker does not read a request above socket.request.max.bytes (SocketServer)."""
-    none = {"client_zero_windows": 0, "broker_zero_windows": 0}
+    windows = {"client_zero_windows": 0, "broker_zero_windows": 0}
     refused = exchange(
         api="Produce", api_key=0, status="unanswered", request_bytes=200_000_000,
         response_time=None, response_end_time=None, latency_ms=None,
     )  # fmt: skip
     connections = [
         connection(connection_id=n, last_time=START, closed="rst")
-        | none
+        | windows
         | {"broker_zero_windows": 9}
         for n in (1, 2, 3)
     ]
-    found = rules(
+    names = rules(
         exchanges=[exchange(), *(refused | {"connection_id": n} for n in (1, 2, 3))],
-        connections=[connection() | none | {"broker_zero_windows": others}, *connections],
+        connections=[connection() | windows | {"broker_zero_windows": others}, *connections],
     )
-    assert sorted(found) == sorted(["no_response", *["zero_windows"] * (others == 5)])
+    assert sorted(names) == sorted(["no_response", *["zero_windows"] * (others == 5)])
 
 
 def test_an_idle_connection_does_not_hide_reconnects() -> None:

@@ -481,7 +481,7 @@ def test_a_client_that_stops_at_an_error(
 def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
     client: str, seconds: int, fires: bool
 ) -> None:
-    """The capture continues for so long after the error, with requests of this client."""
+    """The capture continues for this time after the error, with requests of this client."""
     time = START + SECOND
     error = {
         "time": time, "error_code": 53, "error": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
@@ -495,8 +495,8 @@ def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
                  response_end_time=last),
     ]  # fmt: skip
     connections = [connection(connection_id=n, closed=None) for n in (0, 1)]
-    found = rules(exchanges=rows, errors=[error], connections=connections)
-    assert found == ["recurring_errors"] * fires
+    names = rules(exchanges=rows, errors=[error], connections=connections)
+    assert names == ["recurring_errors"] * fires
 
 
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:
