@@ -110,7 +110,8 @@ def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> ArrowTable:
         bytes="sum(size)",
         cut_bytes="coalesce(sum(cut_bytes), 0)",
         records="sum(record_count)",
-        overhead_percent="100 - 100 * sum(size) / nullif(sum(request_bytes + response_bytes), 0)",
+        overhead_percent="""100 - 100 * sum(size) / nullif(
+          sum(request_bytes + response_bytes) filter (size is not null), 0)""",
         wait_p50_ms="median(poll_ms)",
         min_bytes=by_frequency("min_bytes"),
         max_wait_ms=by_frequency("max_wait_ms"),
@@ -138,7 +139,8 @@ _ADDED: Final = ("size", "is_limited", "cut_bytes", "partition_max_bytes", "poll
 def _responses() -> str:
     """SQL: exchanges of fetches with a response, with `_ADDED`.
 
-    `topics` has all topics that the connection fetched from. `size` is null after an error.
+    `topics` has all topics that the connection fetched from. `size` is null after an error, and if
+    the response is incomplete.
     """
     return f"""(
   with fetched as (from partitions where api in {_FETCHES}),

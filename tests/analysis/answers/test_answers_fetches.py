@@ -108,6 +108,14 @@ def test_a_session_names_no_topics_when_nothing_changed() -> None:
     assert by_topic["requests"].to_dict() == {"a": 14, "b": 14}
 
 
+def test_an_incomplete_response_has_no_overhead() -> None:
+    """Its records are unknown, for example with `tcpdump -s 96`."""
+    known = fetch(0, record_bytes=750, request_bytes=100, response_bytes=900)
+    unknown = fetch(1, error_count=None, record_bytes=None, response_bytes=50_000)
+    (row,) = analysis.fetches(made(exchanges=[known, unknown])).to_dict("records")
+    assert (row["requests"], row["bytes"], row["overhead_percent"]) == (2, 750, 25)
+
+
 @pytest.mark.parametrize(
     ("columns", "finding"),
     [
