@@ -43,7 +43,7 @@ REFUSED: Final = f"""
 @rule(
     question="Does a client or broker stop its sender by a zero window?",
     place=4,
-    rests_on="network throttle",
+    rests_on="network throttle unanswered",
     thresholds=(
         Threshold(
             "packets", 5, "packets", "One full buffer is a short peak. Several in one capture mean "
