@@ -12,6 +12,7 @@ certificates   the subject of a certificate
 events         results: handshake facts, plaintext, problems
 record_layer   TLS records from the bytes of one end, across holes
 schedule       selects the next secret, by handshake and key log
+search         finds what a lost hello contained
 protection     keys and ciphers; the only module that needs `cryptography`
 side           one end of a connection: records, epoch, handshake messages
 session        one connection: handshake, keys, plaintext

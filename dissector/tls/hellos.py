@@ -13,6 +13,8 @@ from dissector.errors import DecodeError
 RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 """Random of a HelloRetryRequest, which has the form of a ServerHello."""
 
+RANDOM_BYTES = 32
+"""Size of the random of a hello."""
 _SNI, _ALPN, _ENCRYPT_THEN_MAC, _EARLY_DATA, _VERSIONS = 0, 16, 22, 42, 43
 
 
@@ -59,18 +61,26 @@ def client_hello(body: bytes) -> ClientHello:
     """Parse a ClientHello without its handshake header."""
     cursor = _Cursor(body)
     cursor.take(2)
-    random = cursor.take(32)
+    random = cursor.take(RANDOM_BYTES)
     for width in (1, 2, 1):  # session id, cipher suites, compression methods
         cursor.block(width)
     extensions = _extensions(cursor)
     return ClientHello(random, _sni(extensions.get(_SNI)), _EARLY_DATA in extensions)
 
 
+def truncated_client_hello(message: bytes | bytearray) -> ClientHello | None:
+    """The ClientHello that begins with these bytes, with its handshake header; None if they end
+    before the end of the random. Its other fields are unknown.
+    """
+    random = bytes(message[6:38])
+    return ClientHello(random, None, False) if len(random) == RANDOM_BYTES else None
+
+
 def server_hello(body: bytes) -> ServerHello:
     """Parse a ServerHello without its handshake header."""
     cursor = _Cursor(body)
     version = cursor.number(2)
-    random = cursor.take(32)
+    random = cursor.take(RANDOM_BYTES)
     session_id = cursor.block(1)
     cipher, compression = cursor.number(2), cursor.number(1)
     extensions = _extensions(cursor)

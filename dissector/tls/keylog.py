@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from itertools import chain
 
+from dissector.tls.hellos import RANDOM_BYTES
+
 _BOM = rb"^(?:\xef\xbb\xbf)?"
 """Begin of a line; editors on Windows put a byte order mark before the first one."""
 _LINE = re.compile(
@@ -46,6 +48,9 @@ class KeyLog:
         """`grows`: the log may grow, so it counts as given even while it is empty."""
         self._secrets: dict[bytes, bytes] = {}  # a log may have a million: no tuples as keys
         self._grows = grows
+        self._randoms: list[bytes] = []  # see `near`
+        self.latest = b""
+        """Client random of the session whose secrets were used last."""
         self.add(text)
 
     @property
@@ -59,6 +64,7 @@ class KeyLog:
             label, identity, secret = line.groups()
             key = label + bytes.fromhex(identity.decode("ascii"))
             self._secrets[key] = bytes.fromhex(secret.decode("ascii"))
+        self._randoms = []
 
     def find(self, label: str, identity: bytes, size: int) -> bytes | None:
         """The secret of `size` bytes with this label, of the session with client random `identity`;
@@ -68,3 +74,19 @@ class KeyLog:
         """
         secret = self._secrets.get(label.encode("ascii") + identity, b"")
         return secret if len(secret) == size else None
+
+    @property
+    def size(self) -> int:
+        """Number of secrets."""
+        return len(self._secrets)
+
+    def near(self, count: int) -> list[bytes]:
+        """Client randoms of `count` sessions, logged before and after `latest`: the sessions of a
+        capture are close to each other in a log."""
+        by_session_id = SESSION_ID.encode("ascii")
+        if not self._randoms:
+            keys = (key for key in self._secrets if not key.startswith(by_session_id))
+            self._randoms = list(dict.fromkeys(key[-RANDOM_BYTES:] for key in keys))
+        at = self._randoms.index(self.latest) if self.latest in self._randoms else 0
+        begin = max(min(at - count // 2, len(self._randoms) - count), 0)
+        return self._randoms[begin : begin + count]

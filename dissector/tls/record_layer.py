@@ -73,6 +73,8 @@ class RecordReader:
         """Position of a loss after which no record was accepted yet; None if there is none."""
         self.latest = 0
         """Arrival time of the last byte."""
+        self.fragment = b""
+        """Begin of the first handshake record whose other bytes are lost, without its header."""
 
     @property
     def size(self) -> int:
@@ -158,6 +160,8 @@ class RecordReader:
         was_certain = self._certain
         self._lose()
         self._runs.popleft()
+        if run.data[:1] == bytes([HANDSHAKE]) and not self.fragment:
+            self.fragment = bytes(run.data[HEADER:])
         if self._boundary is None and size and run.start + size >= self._runs[0].start:
             self._boundary = run.start + size
         self._certain = was_certain and self._boundary is not None

@@ -11,8 +11,8 @@ under a separate secret, up to its EndOfEarlyData. It is buffered until the serv
 EncryptedExtensions, which state whether the server accepts it. If not, it is discarded, and the
 client sends the data again.
 
-In TLS 1.3 the ServerHello may be lost: the key log has the secrets, and only one cipher suite opens
-the server's records. TLS 1.2 derives keys from it.
+A hello may be lost, except for the ServerHello of TLS 1.2: `search` finds what it contained. If a
+part of its record is lost, the messages in the first bytes are read.
 
 After lost records, the numbers of the next epoch are tried, too (`side`). The length of the lost
 plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a row
@@ -35,6 +35,7 @@ from dissector.tls.hellos import (
     client_hello,
     encrypted_extensions,
     server_hello,
+    truncated_client_hello,
 )
 from dissector.tls.keylog import KeyLog
 from dissector.tls.record_layer import (
@@ -46,13 +47,16 @@ from dissector.tls.record_layer import (
     Arrival,
     TlsRecord,
 )
-from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule, suites_1_3
+from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule
+from dissector.tls.search import find_client_hello, find_server_hello
 from dissector.tls.side import Side
-from dissector.tls.suites import name_of, suite
+from dissector.tls.suites import Suite, name_of, suite
 
 if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
+CANDIDATES = 4096
+"""Sessions of the key log that are tried for a connection without its ClientHello: 0.3 s."""
 REJECTS = 64
 """Consecutive positions without a valid record before an end is abandoned."""
 WAITING_LIMIT = 1 << 18
@@ -93,7 +97,11 @@ class TlsSession:
         self._sides = (Side(0), Side(1))
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
+        self._suite: Suite | None = None
         self._schedule: Schedule | None = None
+        self._lacks_hello = False  # whether the ClientHello is lost
+        self._waits = True  # whether a hello may still come
+        self._candidates = CANDIDATES
         self._has_failed = False
         self._is_closing = False  # whether the client sent an alert behind its handshake
         self._reads_early: bool | None = None  # whether the server does; None if unknown
@@ -116,6 +124,19 @@ class TlsSession:
         of it is missing.
         """
         plaintext: list[Plaintext] = []
+        self._take_all(plaintext)
+        if self._waits and (last or self.waiting > WAITING_LIMIT):
+            self._waits = False
+            self._take_all(plaintext)
+        waiting = self.waiting
+        if not self.is_over and (last or waiting > WAITING_LIMIT):
+            if is_closed:
+                self._report_incomplete_handshake()
+            self._end_waiting(waiting)
+        return plaintext
+
+    def _take_all(self, plaintext: list[Plaintext]) -> None:
+        """Read the records of both ends that can be read now."""
         moved = True
         while moved and not self.is_over:
             moved = False
@@ -124,12 +145,6 @@ class TlsSession:
                     if not self._take(side, record, plaintext):
                         break
                     moved = True
-        waiting = self.waiting
-        if not self.is_over and (last or waiting > WAITING_LIMIT):
-            if is_closed:
-                self._report_incomplete_handshake()
-            self._end_waiting(waiting)
-        return plaintext
 
     @property
     def waiting(self) -> int:
@@ -178,49 +193,75 @@ class TlsSession:
         self._time = record.arrival[0]
         if self._hello is None and not self._finds_client(side, record):
             return self.is_over
-        is_client = side.end == self.client
         if side.epoch == 0 and side.opener is None:
-            if is_client and self._chosen is None and record.content != HANDSHAKE:
-                return False
-            if self._lacks_server_hello(side, record) and not self._finds_suite(side, record):
-                return self.is_over
+            self._read_fragment(side)
+            if self.is_over:
+                return True
+            if self._lacks_server_hello(side, record):
+                return self._finds_server_hello(side, record)
             if side.protected_since is None and not self._is_protected(side, record):
                 self._read_clear(side, record)
                 return True
             if not self._keys.is_given:
                 return self._follow(side, record)
-            if not self._begin(side):
-                return False
             if record.content == CHANGE_CIPHER_SPEC:
+                side.has_changed_cipher = True
                 side.reader.accept(record)
                 return True
+            if self._hello is None and not self._finds_client_hello(side, record):
+                return False
+            if not self._begin(side):
+                return False
         if side.is_ending and not self._advance(side):
             return False
         self._open(side, record, plaintext)
         return True
 
-    def _lacks_server_hello(self, side: Side, record: TlsRecord) -> bool:
-        """Whether this record is encrypted, and can only be read without the ServerHello."""
-        is_server = self._hello is not None and side.end != self.client
-        is_encrypted = self._chosen is None and record.content == APPLICATION_DATA
-        return is_server and is_encrypted and self._keys.is_given
+    def _read_fragment(self, side: Side) -> None:
+        """Read the messages in the first bytes of an unencrypted record, if the others are lost."""
+        if side.reader.lost_at is None:
+            return
+        fragment, side.reader.fragment = side.reader.fragment, b""
+        if fragment and not side.has_changed_cipher:
+            self._read_messages(side, fragment)
+        if self._hello is None and side.end == self.client:
+            self._hello = truncated_client_hello(side.messages)
+            self._lacks_hello = self._hello is None
 
-    def _finds_suite(self, side: Side, record: TlsRecord) -> bool:
-        """Find the cipher suite of TLS 1.3 whose keys open the server's record. Authentication
-        proves it. False if there is none: the record must stay buffered, or all was abandoned."""
-        assert self._hello is not None
-        has_secrets = False
-        for hello, parts in suites_1_3():
-            schedule = Schedule(self._keys, self._hello.random, hello, parts)
-            for epoch in (0, 1):
-                following = schedule.following(epoch, b"", is_client=False)
-                has_secrets |= following is not None
-                if following and side.attempt(record, following[0], 0)[1]:
-                    self._choose(side, hello)
-                    return True
-        if has_secrets:
-            self._stop_without_hello(side)
-        return False
+    def _lacks_server_hello(self, side: Side, record: TlsRecord) -> bool:
+        """Whether this record can only be read with the ServerHello, which was not read."""
+        if self._chosen is not None:
+            return False
+        if side.end == self.client and (self._waits or not self._keys.is_given):
+            return record.content != HANDSHAKE
+        return self._keys.is_given and record.content == APPLICATION_DATA
+
+    def _finds_server_hello(self, side: Side, record: TlsRecord) -> bool:
+        """Find the server's choice in TLS 1.3; False if the record must stay buffered."""
+        is_client = side.end == self.client
+        if self._hello is None or (is_client and self._waits) or not self._has_new_secrets(side):
+            return False
+        random = self._hello.random
+        hello = find_server_hello(self._keys, random, side, record, is_client=is_client)
+        if hello is not None:
+            self._choose(side, hello)
+        return hello is not None
+
+    def _finds_client_hello(self, side: Side, record: TlsRecord) -> bool:
+        """Find the client's random; False if the record must stay buffered."""
+        if self._chosen is None or self._suite is None or not self._has_new_secrets(side):
+            return False
+        randoms = self._keys.near(self._candidates)
+        self._candidates -= len(randoms)
+        choice = self._chosen, self._suite
+        is_client = side.end == self.client
+        self._hello = find_client_hello(self._keys, randoms, choice, record, is_client=is_client)
+        return self._hello is not None
+
+    def _has_new_secrets(self, side: Side) -> bool:
+        """Whether the key log has secrets that were not tried for this end."""
+        tried, side.tried = side.tried, self._keys.size
+        return tried != side.tried
 
     def _follow(self, side: Side, record: TlsRecord) -> bool:
         """Follow an encrypted handshake without keys; False if the record must stay buffered.
@@ -275,18 +316,26 @@ class TlsSession:
             self._has_failed = True
 
     def _finds_client(self, side: Side, record: TlsRecord) -> bool:
-        """Whether this end is the client; a server's first records wait for the client's."""
-        if _begins_with(record, _CLIENT_HELLO):
-            self.client = side.end
-        if side.end == self.client:
-            return True
+        """Whether this end can be read: the client's, whose ClientHello is next, and the server's
+        if the ClientHello is lost. Otherwise the server's first records wait for it."""
         opposite = self._sides[1 - side.end]
         other = opposite.reader.peek()
-        is_late = _begins_with(record, _SERVER_HELLO) or _begins_with(other, _CLIENT_HELLO)
-        if self.client is None and not is_late:
-            if other is not None and other.arrival < record.arrival:
-                self._time, side = other.arrival[0], opposite
-            self._stop_without_hello(side)
+        near, far = _next_message(side), _next_message(opposite)
+        if near == _CLIENT_HELLO:
+            self.client = side.end
+        if side.end == self.client or self._lacks_hello:
+            return True
+        if self.client is not None or far == _CLIENT_HELLO:
+            return False
+        if near == _SERVER_HELLO and other is None and self._waits:
+            return False
+        if _SERVER_HELLO in (near, far):
+            self.client = opposite.end if near == _SERVER_HELLO else side.end
+            self._lacks_hello = True
+            return True
+        if other is not None and other.arrival < record.arrival:
+            self._time, side = other.arrival[0], opposite
+        self._stop_without_hello(side)
         return False
 
     def _is_protected(self, side: Side, record: TlsRecord) -> bool:
@@ -298,12 +347,13 @@ class TlsSession:
         if self._chosen.version == TLS_1_3:
             return False  # ChangeCipherSpec has no meaning there (RFC 8446, appendix D.4)
         # If ChangeCipherSpec was lost, only an attempt to decrypt decides.
-        was_lost = side.reader.lost_at is not None
-        return record.content == CHANGE_CIPHER_SPEC or (was_lost and record.content == HANDSHAKE)
+        was_lost = side.reader.lost_at is not None and self._hello is not None
+        has_changed = side.has_changed_cipher or record.content == CHANGE_CIPHER_SPEC
+        return has_changed or (was_lost and record.content == HANDSHAKE)
 
     def _read_clear(self, side: Side, record: TlsRecord) -> None:
         was_lost = record.at != side.clear_until
-        side.has_lost |= was_lost
+        side.is_late |= record.at > 0
         side.clear_until = record.at + HEADER + len(record.body)
         side.reader.accept(record)
         if record.content == HANDSHAKE:
@@ -336,20 +386,23 @@ class TlsSession:
     def _advance(self, side: Side) -> bool:
         """Enter the next epoch; False if its key is unknown."""
         following = self._following(side)
-        if following is not None:
+        if following is not None and self._hello is not None:
+            self._keys.latest = self._hello.random
             side.enter(*following)
         return following is not None
 
     def _following(self, side: Side) -> tuple[Opener, bytes] | None:
         """Opener and secret of the next epoch."""
         if self._schedule is None:
-            return None
+            if self._hello is None or self._chosen is None or self._suite is None:
+                return None
+            self._schedule = Schedule(self._keys, self._hello.random, self._chosen, self._suite)
         is_client = side.end == self.client
         return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
     def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
-        if self._is_1_3 and record.content in (CHANGE_CIPHER_SPEC, ALERT):
+        if self._is_1_3 and _is_clear(record):
             side.reader.accept(record)  # unencrypted, and without a number
             if record.content == ALERT:
                 self._read_alert(side, record.body)
@@ -456,7 +509,7 @@ class TlsSession:
             side.messages.clear()
             if side.epoch or self._chosen is not None:
                 return  # later messages are not needed
-            if side.has_lost:  # what follows a lost hello may be encrypted
+            if side.is_late or not self._waits:  # what follows a lost hello may be encrypted
                 self._stop_without_hello(side)
             else:
                 self._stop("tls_malformed", error.detail, side)
@@ -497,16 +550,14 @@ class TlsSession:
         self.facts.alpn = hello.alpn
         if not self._keys.is_given:
             return
-        parts = suite(hello.cipher)
+        self._suite = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
             version = self.facts.version
             self._stop("tls_unsupported", f"TLS {version} is older than 1.2", side)
-        elif parts is None:
+        elif self._suite is None:
             self._stop("tls_unsupported", f"unsupported cipher {self.facts.cipher}", side)
         elif hello.compression:
             self._stop("tls_unsupported", "it is compressed", side)
-        elif self._hello is not None:
-            self._schedule = Schedule(self._keys, self._hello.random, hello, parts)
 
     def _stop_without_hello(self, side: Side, waiting: int | None = None) -> None:
         """Abandon both ends, as one is not in the capture, or its begin is missing."""
@@ -536,6 +587,17 @@ def _may_be_alert(record: TlsRecord) -> bool:
     return record.content == APPLICATION_DATA and len(record.body) in _ALERT_BODIES
 
 
-def _begins_with(record: TlsRecord | None, kind: int) -> bool:
-    """Whether a record begins with an unencrypted handshake message of this kind."""
-    return record is not None and record.content == HANDSHAKE and record.body[0] == kind
+def _is_clear(record: TlsRecord) -> bool:
+    """Whether a record is one of those that TLS 1.3 does not encrypt after the hellos. Their sizes
+    are fixed (RFC 8446, sections 5 and 6), so that few bytes behind a loss look like them."""
+    is_change = record.content == CHANGE_CIPHER_SPEC and record.body == b"\1"
+    return is_change or (record.content == ALERT and len(record.body) == 2)
+
+
+def _next_message(side: Side) -> int | None:
+    """The kind of the next unencrypted handshake message of an end; None if its next bytes are
+    something else."""
+    record = side.reader.peek()
+    if side.reader.fragment:
+        return side.reader.fragment[0]
+    return record.body[0] if record is not None and record.content == HANDSHAKE else None

@@ -38,8 +38,8 @@ class Side:
     """An incomplete handshake message."""
     clear_until: int = 0
     """Position behind its last unencrypted record."""
-    has_lost: bool = False
-    """Whether bytes before an unencrypted record are missing."""
+    is_late: bool = False
+    """Whether an unencrypted record was read that is not its first one, which has its hello."""
     epoch: int = 0
     """0 is unencrypted; in TLS 1.3, 1 is the handshake."""
     opener: Opener | None = None
@@ -59,6 +59,10 @@ class Side:
     is_given_up: bool = False
     protected_since: Arrival | None = None
     """Arrival of its first encrypted record, in a handshake without keys."""
+    has_changed_cipher: bool = False
+    """Whether its next record is the first encrypted one of TLS 1.2."""
+    tried: int = 0
+    """Number of secrets of the key log that were tried for its first encrypted record."""
     passes_early: bool = False
     """Whether it may begin with early data that must be skipped."""
     passed_early: bool = False
@@ -76,7 +80,7 @@ class Side:
         self.opener, self.secret = opener, secret
         self.epoch += 1
         self.sequence = 0
-        self.is_ending = False
+        self.is_ending = self.has_changed_cipher = False
         self.messages.clear()
 
     def attempt(

@@ -408,6 +408,17 @@ def test_records_behind_a_hole_that_begin_inside_segments(long):
     assert [problem.kind for problem in session.problems] == ["tls_lost_records"]
 
 
+@pytest.mark.parametrize("header", [b"\x14\3\3\x20\0", b"\x15\3\3\x20\0"])
+def test_bytes_behind_a_hole_that_look_like_an_unencrypted_record(long, header):
+    """They do not hide the records behind them."""
+    end, at, data = target = records_of(long, CLIENT)[300]
+    behind = (end, at + 20, header + data[25:])
+    parts = [behind if part == target else part for part in placed(long.wire)]
+    session, texts = decrypted(parts, KeyLog(long.keys))
+    assert texts[CLIENT] == [long.plain[CLIENT][:15000], long.plain[CLIENT][15050:]]
+    assert [problem.kind for problem in session.problems] == ["tls_lost_records"]
+
+
 def test_flipped_bytes_never_give_wrong_ones(made):
     rng = random.Random(5)
     parts = placed(made.wire, 1448)
@@ -565,12 +576,143 @@ def test_problems_do_not_depend_on_how_many_bytes_are_read_at_once(made, folder,
     assert problems[0] == problems[1] == problems[2]
 
 
-@pytest.mark.parametrize(("end", "missing"), [(CLIENT, "ServerHello"), (SERVER, "ClientHello")])
-def test_the_problem_names_the_hello_that_a_capture_of_one_end_lacks(made, end, missing):
-    parts = [part for part in placed(made.wire) if part[0] == end]
-    (trouble,) = decrypted(parts, KeyLog(made.keys))[0].problems
-    assert trouble.kind == "tls_no_handshake"
-    assert trouble.detail == f"not decrypted: its {missing} is not in the capture"
+def of_end(made: Dialogue, end: int) -> list[Part]:
+    return [part for part in placed(made.wire) if part[0] == end]
+
+
+def other_sessions(count: int) -> bytes:
+    """Lines of a key log, of TLS 1.3 and 1.2."""
+    rng = random.Random(13)
+    lines = (
+        b"%s %s %s\n" % (label, rng.randbytes(32).hex().encode(), rng.randbytes(48).hex().encode())
+        for _ in range(count)
+        for label in (b"SERVER_HANDSHAKE_TRAFFIC_SECRET", b"CLIENT_RANDOM")
+    )
+    return b"".join(lines)
+
+
+def test_a_capture_of_one_end_is_read(made):
+    """Except for the client's in TLS 1.2, whose keys need the server's random."""
+    for end in (CLIENT, SERVER):
+        session, texts = decrypted(of_end(made, end), KeyLog(other_sessions(5) + made.keys))
+        if end == CLIENT and session.facts.version != "1.3":
+            (trouble,) = session.problems
+            assert trouble.kind == "tls_no_handshake"
+            assert trouble.detail == "not decrypted: its ServerHello is not in the capture"
+        else:
+            assert texts[end] == [made.plain[end]]
+            assert session.problems == []
+
+
+def test_the_problem_names_the_client_hello_of_a_session_that_is_not_in_the_key_log(made):
+    for parts in (of_end(made, SERVER), placed(made.wire)[1:]):
+        (trouble,) = decrypted(parts, KeyLog(other_sessions(5)))[0].problems
+        assert trouble.kind == "tls_no_handshake"
+        assert trouble.detail == "not decrypted: its ClientHello is not in the capture"
+
+
+@pytest.mark.parametrize("is_server_first", [False, True])
+def test_a_lost_client_hello_is_found_in_the_key_log(made, is_server_first):
+    _, *parts = placed(made.wire)
+    if is_server_first:  # in another block
+        parts.sort(key=lambda part: part[0] != SERVER)
+    session, texts = decrypted(parts, KeyLog(other_sessions(50) + made.keys + other_sessions(9)))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+    assert session.problems == []
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("size", [20, 90])
+def test_a_client_hello_whose_begin_is_lost(folder, version, size):
+    """The unencrypted messages behind it are no encrypted ones."""
+    made = talk(folder, contexts(folder, version), MESSAGES[:4])
+    for count in range(1, len(made.wire[0][1]) // size + 1):
+        hello = (CLIENT, size * count, made.wire[0][1][size * count :])
+        _, texts = decrypted([hello, *placed(made.wire)[1:]], KeyLog(made.keys))
+        assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+
+
+def test_a_lost_client_hello_whose_secret_is_logged_late(made):
+    keys = KeyLog(other_sessions(5), grows=True)
+    session = TlsSession(keys)
+    texts: list[list] = [[bytearray()], [bytearray()]]
+    for end, at, data in placed(made.wire)[1:]:
+        session.feed(end, at, data, (0, 0, 0))
+        take(session.read(), texts)
+    assert texts == [[b""], [b""]]
+    keys.add(made.keys)
+    take(session.read(last=True), texts)
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+
+
+def test_a_search_is_limited_to_the_sessions_around_the_one_that_was_read_last():
+    sessions = [number.to_bytes(32) for number in range(900)]
+    keys = KeyLog(
+        b"".join(b"CLIENT_RANDOM %s %s\n" % (s.hex().encode(), b"ab" * 48) for s in sessions)
+    )
+    assert keys.near(20) == sessions[:20]
+    for latest, first in ((500, 490), (3, 0), (899, 880)):
+        keys.latest = sessions[latest]
+        assert keys.near(20) == sessions[first : first + 20]
+    assert keys.near(0) == []
+    assert keys.near(5000) == sessions
+
+
+def by_session_id(made: Dialogue) -> KeyLog:
+    """The secret in the form that needs both hellos."""
+    hello = next(data for end, data in made.wire if end == SERVER)
+    session_id, secret = hello[44 : 44 + hello[43]], made.keys.split()[-1]
+    return KeyLog(b"RSA Session-ID:%s Master-Key:%s\n" % (session_id.hex().encode(), secret))
+
+
+@pytest.mark.parametrize("lost", [50, 100])
+def test_a_client_hello_whose_end_is_lost(folder, lost):
+    """Post-quantum key shares and tickets make it longer than a packet."""
+    both = contexts(folder, "TLSv1_2")
+    both[1].options |= ssl.OP_NO_TICKET
+    made = talk(folder, both, MESSAGES[:4])
+    parts = [part for part in placed(made.wire, 50) if part[:2] != (CLIENT, lost)]
+    session, texts = decrypted(parts, by_session_id(made))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+    assert session.facts.version == "1.2"
+
+
+def joined(flight: bytes) -> bytes:
+    """The handshake records of a flight as one, as Java sends them."""
+    bodies, at = b"", 0
+    while at < len(flight):
+        size = int.from_bytes(flight[at + 3 : at + 5])
+        bodies += flight[at + 5 : at + 5 + size]
+        at += 5 + size
+    return flight[:3] + len(bodies).to_bytes(2) + bodies
+
+
+@pytest.mark.parametrize("lost", [200, 400, 600, 1000])
+def test_a_server_hello_in_a_record_whose_end_is_lost(folder, lost):
+    made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
+    at = next(at for at, (end, _) in enumerate(made.wire) if end == SERVER)
+    made.wire[at] = SERVER, joined(made.wire[at][1])
+    assert len(made.wire[at][1]) > 1000
+    parts = [part for part in placed(made.wire, 200) if part[:2] != (SERVER, lost)]
+    session, texts = decrypted(parts, KeyLog(made.keys))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+    assert {trouble.kind for trouble in session.problems} <= {"tls_lost_records"}
+
+
+def test_secrets_that_are_logged_late_behind_a_lost_server_hello(folder):
+    """The hello and all handshake records of the server are lost."""
+    made = talk(folder, contexts(folder, "TLSv1_3"), MESSAGES[:4])
+    lost = next(part for part in placed(made.wire) if part[0] == SERVER)
+    lines = [line for line in made.keys.splitlines(keepends=True) if b"HANDSHAKE" in line]
+    keys = KeyLog(b"".join(lines), grows=True)
+    session, texts = TlsSession(keys), [[bytearray()], [bytearray()]]
+    for end, at, data in placed(made.wire):
+        if (end, at, data) != lost:
+            session.feed(end, at, data, (0, 0, 0))
+            take(session.read(), texts)
+    keys.add(made.keys)
+    take(session.read(last=True), texts)
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
 @needs_openssl
@@ -591,14 +733,24 @@ def test_tls_1_3_is_read_without_its_server_hello(folder, cipher, is_flight):
     assert {each.kind for each in session.problems} <= {"tls_cut_record"}
 
 
-def test_the_problem_names_a_lost_server_hello(folder):
-    """The server's next record is its encrypted Finished, which is no handshake message."""
+@pytest.mark.parametrize("has_begin", [False, True])
+def test_the_problem_names_a_lost_server_hello(folder, has_begin):
+    """The server's next record is its encrypted Finished, which is no handshake message.
+
+    `has_begin`: the position of the first byte is known, as the segment with SYN is not lost.
+    """
     both = contexts(folder, "TLSv1_2")
     for _ in range(8):  # random bytes may have the size of a message
         made = talk(folder, both, MESSAGES[:4])
         parts = placed(made.wire)
         lost = next(part for part in parts if part[0] == SERVER)
-        session, _ = decrypted([part for part in parts if part is not lost], KeyLog(made.keys))
+        base = 0 if has_begin else len(lost[2])
+        left = [
+            (end, at - base if end == SERVER else at, data)
+            for end, at, data in parts
+            if (end, at, data) != lost
+        ]
+        session, _ = decrypted(left, KeyLog(made.keys))
         details = {each.detail for each in session.problems}
         assert details == {"not decrypted: its ServerHello is not in the capture"}
 
