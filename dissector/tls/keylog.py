@@ -8,6 +8,7 @@ master secret. Lines of other forms are ignored. A log may grow.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from itertools import chain
 
 from dissector.tls.hellos import RANDOM_BYTES
@@ -29,6 +30,10 @@ _ANY_LINE = re.compile(
     re.M,
 )
 """Also with a label that is not used for decryption."""
+CANDIDATES = 2048
+"""Sessions that are tried for a connection without its ClientHello: about 0.1 s."""
+ATTEMPTS = 1 << 16
+"""Sessions that are tried for all of these connections: about 4 s."""
 SESSION_ID = "RSA Session-ID:"
 """Label of secrets by session id."""
 
@@ -48,7 +53,8 @@ class KeyLog:
         """`grows`: the log may grow, so it counts as given even while it is empty."""
         self._secrets: dict[bytes, bytes] = {}  # a log may have a million: no tuples as keys
         self._grows = grows
-        self._randoms: list[bytes] = []  # see `near`
+        self._sessions: list[bytes] = []  # see `sessions`
+        self._attempts = ATTEMPTS
         self.latest = b""
         """Client random of the session whose secrets were used last."""
         self.add(text)
@@ -64,7 +70,7 @@ class KeyLog:
             label, identity, secret = line.groups()
             key = label + bytes.fromhex(identity.decode("ascii"))
             self._secrets[key] = bytes.fromhex(secret.decode("ascii"))
-        self._randoms = []
+            self._sessions = []
 
     def find(self, label: str, identity: bytes, size: int) -> bytes | None:
         """The secret of `size` bytes with this label, of the session with client random `identity`;
@@ -80,13 +86,26 @@ class KeyLog:
         """Number of secrets."""
         return len(self._secrets)
 
-    def near(self, count: int) -> list[bytes]:
-        """Client randoms of `count` sessions, logged before and after `latest`: the sessions of a
-        capture are close to each other in a log."""
-        by_session_id = SESSION_ID.encode("ascii")
-        if not self._randoms:
+    @property
+    def sessions(self) -> list[bytes]:
+        """Client randoms of the sessions, in the order of the log."""
+        if not self._sessions:
+            by_session_id = SESSION_ID.encode("ascii")
             keys = (key for key in self._secrets if not key.startswith(by_session_id))
-            self._randoms = list(dict.fromkeys(key[-RANDOM_BYTES:] for key in keys))
-        at = self._randoms.index(self.latest) if self.latest in self._randoms else 0
-        begin = max(min(at - count // 2, len(self._randoms) - count), 0)
-        return self._randoms[begin : begin + count]
+            self._sessions = list(dict.fromkeys(key[-RANDOM_BYTES:] for key in keys))
+        return self._sessions
+
+    def candidates(self, since: int) -> Iterator[bytes]:
+        """Client randoms that may be that of a connection: those after the first `since` sessions.
+
+        If `since` is 0, the nearest to `latest`: the sessions of a capture are close to each other.
+        """
+        sessions = self.sessions
+        at = sessions.index(self.latest) if self.latest in sessions else 0
+        near = range(max(at - CANDIDATES, 0), min(at + CANDIDATES, len(sessions)))
+        order = sorted(near, key=lambda index: abs(index - at))[:CANDIDATES]
+        for index in range(since, len(sessions)) if since else order:
+            if self._attempts == 0:
+                return
+            self._attempts -= 1
+            yield sessions[index]

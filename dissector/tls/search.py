@@ -29,14 +29,15 @@ def find_server_hello(
 
 
 def find_client_hello(
-    keys: KeyLog, randoms: list[bytes], choice: tuple[ServerHello, Suite], record: TlsRecord,
-    *, is_client: bool,
+    keys: KeyLog, chosen: ServerHello, suite: Suite, record: TlsRecord,
+    *, since: int, is_client: bool,
 ) -> ClientHello | None:  # fmt: skip
-    """The hello with that of these client randoms whose keys open the first encrypted record of an
-    end. Its other fields are unknown.
+    """The hello with the client random whose keys open the first encrypted record of an end.
+
+    Its other fields are unknown. `since`: number of sessions of the key log that do not open it.
     """
-    for random in randoms:
-        following = Schedule(keys, random, *choice).following(0, b"", is_client=is_client)
+    for random in keys.candidates(since):
+        following = Schedule(keys, random, chosen, suite).following(0, b"", is_client=is_client)
         if following and following[0].open(record, 0):
             return ClientHello(random, None, False)
     return None

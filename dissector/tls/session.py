@@ -55,8 +55,6 @@ from dissector.tls.suites import Suite, name_of, suite
 if TYPE_CHECKING:
     from dissector.tls.protection import Opener
 
-CANDIDATES = 4096
-"""Sessions of the key log that are tried for a connection without its ClientHello: 0.3 s."""
 REJECTS = 64
 """Consecutive positions without a valid record before an end is abandoned."""
 WAITING_LIMIT = 1 << 18
@@ -101,7 +99,7 @@ class TlsSession:
         self._schedule: Schedule | None = None
         self._lacks_hello = False  # whether the ClientHello is lost
         self._waits = True  # whether a hello may still come
-        self._candidates = CANDIDATES
+        self._tried = 0  # secrets, or sessions, that the key log had when a hello was searched
         self._has_failed = False
         self._is_closing = False  # whether the client sent an alert behind its handshake
         self._reads_early: bool | None = None  # whether the server does; None if unknown
@@ -239,7 +237,10 @@ class TlsSession:
     def _finds_server_hello(self, side: Side, record: TlsRecord) -> bool:
         """Find the server's choice in TLS 1.3; False if the record must stay buffered."""
         is_client = side.end == self.client
-        if self._hello is None or (is_client and self._waits) or not self._has_new_secrets(side):
+        if self._hello is None or (is_client and self._waits):
+            return False
+        before, self._tried = self._tried, self._keys.size
+        if before == self._tried:
             return False
         random = self._hello.random
         hello = find_server_hello(self._keys, random, side, record, is_client=is_client)
@@ -249,19 +250,14 @@ class TlsSession:
 
     def _finds_client_hello(self, side: Side, record: TlsRecord) -> bool:
         """Find the client's random; False if the record must stay buffered."""
-        if self._chosen is None or self._suite is None or not self._has_new_secrets(side):
+        if self._chosen is None or self._suite is None:
             return False
-        randoms = self._keys.near(self._candidates)
-        self._candidates -= len(randoms)
-        choice = self._chosen, self._suite
-        is_client = side.end == self.client
-        self._hello = find_client_hello(self._keys, randoms, choice, record, is_client=is_client)
+        since, self._tried = self._tried, len(self._keys.sessions)
+        self._hello = find_client_hello(
+            self._keys, self._chosen, self._suite, record,
+            since=since, is_client=side.end == self.client,
+        )  # fmt: skip
         return self._hello is not None
-
-    def _has_new_secrets(self, side: Side) -> bool:
-        """Whether the key log has secrets that were not tried for this end."""
-        tried, side.tried = side.tried, self._keys.size
-        return tried != side.tried
 
     def _follow(self, side: Side, record: TlsRecord) -> bool:
         """Follow an encrypted handshake without keys; False if the record must stay buffered.

@@ -61,8 +61,6 @@ class Side:
     """Arrival of its first encrypted record, in a handshake without keys."""
     has_changed_cipher: bool = False
     """Whether its next record is the first encrypted one of TLS 1.2."""
-    tried: int = 0
-    """Number of secrets of the key log that were tried for its first encrypted record."""
     passes_early: bool = False
     """Whether it may begin with early data that must be skipped."""
     passed_early: bool = False

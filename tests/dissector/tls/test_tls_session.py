@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from dissector.tls import HOLE, KeyLog, TlsSession
+from dissector.tls import HOLE, KeyLog, TlsSession, keylog
 from dissector.tls.keylog import may_be_key_log
 from dissector.tls.record_layer import RecordReader
 from dissector.tls.suites import NAMES
@@ -645,17 +645,19 @@ def test_a_lost_client_hello_whose_secret_is_logged_late(made):
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
-def test_a_search_is_limited_to_the_sessions_around_the_one_that_was_read_last():
-    sessions = [number.to_bytes(32) for number in range(900)]
-    keys = KeyLog(
-        b"".join(b"CLIENT_RANDOM %s %s\n" % (s.hex().encode(), b"ab" * 48) for s in sessions)
-    )
-    assert keys.near(20) == sessions[:20]
-    for latest, first in ((500, 490), (3, 0), (899, 880)):
+def test_a_search_begins_at_the_session_that_was_read_last_and_is_limited(monkeypatch):
+    sessions = [number.to_bytes(32) for number in range(9)]
+    line = b"CLIENT_RANDOM %s " + b"ab" * 48 + b"\n"
+    monkeypatch.setattr(keylog, "CANDIDATES", 4)
+    monkeypatch.setattr(keylog, "ATTEMPTS", 20)
+    keys = KeyLog(b"".join(line % session.hex().encode() for session in sessions))
+    for latest, numbers in ((0, [0, 1, 2, 3]), (5, [5, 4, 6, 3]), (8, [8, 7, 6, 5])):
         keys.latest = sessions[latest]
-        assert keys.near(20) == sessions[first : first + 20]
-    assert keys.near(0) == []
-    assert keys.near(5000) == sessions
+        assert [*keys.candidates(0)] == [sessions[number] for number in numbers]
+    assert [*keys.candidates(7)] == sessions[7:]
+    assert len([*keys.candidates(0)]) == 4
+    assert len([*keys.candidates(0)]) == 2
+    assert [*keys.candidates(0)] == []
 
 
 def by_session_id(made: Dialogue) -> KeyLog:
