@@ -285,7 +285,8 @@ class Streams:
         left += undue
         is_encrypted = streams.state[stream_ids] == ENCRYPTED
         encrypted, to_decrypt = stream_ids[is_encrypted], is_encrypted[left.stream]
-        self._decrypt(block, stream_ids, left[to_decrypt], last)
+        waiting = ordered.waiting.stream
+        self._decrypt(block, stream_ids, left[to_decrypt], stream_ids[waiting] >> 1, last)
         # No encrypted byte is carried: retransmissions are recognised by their positions alone.
         streams.boundary[encrypted] = streams.next_position[encrypted]
         if last:
@@ -316,13 +317,14 @@ class Streams:
         return ended
 
     def _decrypt(
-        self, block: PacketBlock, stream_ids: Int64, segments: Segments, last: bool
+        self, block: PacketBlock, stream_ids: Int64, segments: Segments, waiting: Int64, last: bool
     ) -> None:
-        """Pass encrypted segments to the decryption, and take its frames."""
+        """Pass encrypted segments to the decryption, and take its frames. `waiting`: connections
+        whose later segments wait behind a hole."""
         segments = self._framer.load(block.data, segments)
         segments = replace(segments, stream=stream_ids[segments.stream])
         tls_streams = self._tls_streams
-        self.decrypted = tls_streams.feed(block.data, segments, self._now, last=last)
+        self.decrypted = tls_streams.feed(block.data, segments, self._now, waiting, last=last)
         closed, tls_streams.closed = np.array(tls_streams.closed, np.int64), []
         self._set.states.advance(streams_at(closed), CLOSED)
 

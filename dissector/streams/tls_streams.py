@@ -108,18 +108,21 @@ class TlsStreams:
             if is_reported:
                 self.reported.add(row)
 
-    def feed(self, data: Bytes, segments: Segments, now: int, *, last: bool) -> list[FrameBlock]:
-        """The frames that these segments complete. `segments.stream` is the stream, not a slot."""
+    def feed(
+        self, data: Bytes, segments: Segments, now: int, waiting: Int64, *, last: bool
+    ) -> list[FrameBlock]:
+        """The frames that these segments complete. `segments.stream` is the stream, not a slot.
+        `waiting`: connections with later segments."""
         is_end = last and bool(self.facts)
         if not (len(segments) or self._sessions or is_end):
             return []
-        records, problems = self._decrypted(data, segments, now, last)
+        records, problems = self._decrypted(data, segments, now, waiting, last)
         if not (records or problems or self._framer.carry.bytes or is_end):
             return []
         return [self._frames(records, problems, last=last)]
 
     def _decrypted(
-        self, data: Bytes, segments: Segments, now: int, last: bool
+        self, data: Bytes, segments: Segments, now: int, waiting: Int64, last: bool
     ) -> tuple[list[tuple[int, Plaintext]], list[Problem]]:
         """The plaintext of each record, with its stream; and problems of the decryption."""
         memory = data.data
@@ -143,7 +146,7 @@ class TlsStreams:
                 session.feed(stream & 1, at, piece, tuple(arrival))
         records: list[tuple[int, Plaintext]] = []
         problems: list[Problem] = []
-        ended = self._ended(now)
+        ended = self._ended(now).difference(waiting.tolist())
         self._keep_to_budget()
         for row, session in list(self._sessions.items()):
             is_last = last or row in ended

@@ -1,6 +1,7 @@
 """Streams that OpenSSL encrypted: results do not depend on the blocks of packets."""
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,28 @@ def test_skipped_bytes_at_the_end_of_a_stream(
     assert [len(each) for each in out.messages()] == [5, 0]
     skipped = [(each.offset, each.bytes) for each in out.problems if each.kind == "resync"]
     assert skipped == [(0, 320_000)]
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+def test_segments_behind_a_hole_when_the_connection_has_ended(
+    tmp_path: Path, packets_per_block: int
+) -> None:
+    """The acknowledgment of the lost bytes is missing, too: the hole stays open for longer than
+    the connection."""
+    requests = [(CLIENT, request(3, 1, number)) for number in range(5)]
+    made = talk(tmp_path, contexts(tmp_path, "TLSv1_3"), requests)
+    dialogue = Dialogue()
+    connection, other = dialogue.connect(), dialogue.connect()
+    lost = len(made.wire) - 3
+    for number, (end, data) in enumerate(made.wire):
+        connection.packet(end, data, sent=number != lost)
+    connection.fin()
+    dialogue.wait(5000)
+    other.client(request(3, 1, 0))
+    packets = [
+        replace(each, ack=1001) if each.target[1] == 40001 else each for each in dialogue.packets
+    ]
+    cuts = range(packets_per_block, len(packets), packets_per_block)
+    streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end, keys=KeyLog(made.keys))
+    out = dissect(packets, cuts=cuts, streams=streams)
+    assert len(out.messages(0)[0]) == 4
