@@ -15,6 +15,7 @@ schedule       selects the next secret, by handshake and key log
 search         finds what a lost hello contained
 protection     keys and ciphers; the only module that needs `cryptography`
 side           one end of a connection: records, epoch, handshake messages
+unkeyed        follows an encrypted handshake without keys
 session        one connection: handshake, keys, plaintext
 
 `TlsSession` is imported when it is first used: few captures have TLS connections.

@@ -51,6 +51,7 @@ from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule
 from dissector.tls.search import find_client_hello, find_server_hello
 from dissector.tls.side import Side
 from dissector.tls.suites import Suite, name_of, suite
+from dissector.tls.unkeyed import UnkeyedHandshake
 
 if TYPE_CHECKING:
     from dissector.tls.protection import Opener
@@ -65,10 +66,6 @@ VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS
 _CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
 _FATAL = 2
-_PADDED_ALERT = 35
-"""Size of an encrypted alert of Java, which adds 16 bytes of padding."""
-_ALERT_BODIES = (11, 19, _PADDED_ALERT)
-"""Sizes of encrypted alerts in TLS 1.3. The first one has the short tag of CCM_8."""
 _EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 that end an epoch; epoch 2 stands for all later ones."""
 
@@ -101,7 +98,7 @@ class TlsSession:
         self._waits = True  # whether a hello may still come
         self._tried = 0  # secrets, or sessions, that the key log had when a hello was searched
         self._has_failed = False
-        self._is_closing = False  # whether the client sent an alert behind its handshake
+        self._unkeyed = UnkeyedHandshake()
         self._reads_early: bool | None = None  # whether the server does; None if unknown
         self._time = 0  # of a problem that is reported now
 
@@ -260,40 +257,16 @@ class TlsSession:
         return self._hello is not None
 
     def _follow(self, side: Side, record: TlsRecord) -> bool:
-        """Follow an encrypted handshake without keys; False if the record must stay buffered.
-
-        In TLS 1.2 an alert about the client's part is unencrypted until the server's part ends. TLS
-        1.3 encrypts alerts, but their size shows them. If a server rejects the client's
-        certificate, its alert is the first record that it sends after the client's part.
-        """
-        client_since = self._sides[1 - side.end].protected_since
-        if not self._is_1_3:
-            side.protected_since = record.arrival
-            self.is_over = client_since is not None
-        elif side.end == self.client:
-            self._follow_client(side, record)
-        elif client_since is None:
+        """Follow an encrypted handshake without keys; False if the record must stay buffered."""
+        opposite, is_client = self._sides[1 - side.end], side.end == self.client
+        unkeyed = self._unkeyed
+        if not unkeyed.read(side, opposite, record, is_client=is_client, is_1_3=self._is_1_3):
             return False
-        elif record.arrival > client_since:
-            if _may_be_alert(record) and not self._is_closing:
-                self._report_encrypted_alert(side, record)
-            self.is_over = True
+        if unkeyed.has_failed:
+            self._add_problem("tls_alert", "TLS failed: an encrypted alert", side, record.at)
+        self.is_over = unkeyed.is_over
         side.reader.accept(record)
         return True
-
-    def _follow_client(self, side: Side, record: TlsRecord) -> None:
-        """Follow an encrypted record of the client in TLS 1.3."""
-        if side.protected_since is not None:
-            # With padding, the alert before a close has the size of a short request.
-            self._is_closing |= _may_be_alert(record) and len(record.body) < _PADDED_ALERT
-            return
-        side.protected_since = record.arrival
-        if _may_be_alert(record):
-            self._report_encrypted_alert(side, record)
-            self.is_over = True
-
-    def _report_encrypted_alert(self, side: Side, record: TlsRecord) -> None:
-        self._add_problem("tls_alert", "TLS failed: an encrypted alert", side, record.at)
 
     def _report_incomplete_handshake(self) -> None:
         """Report that a closed connection lacks a message of the handshake."""
@@ -575,12 +548,6 @@ class TlsSession:
     ) -> None:
         if self._keys.is_given or kind in FAILED_HANDSHAKE:
             self.problems.append(TlsProblem(kind, detail, side.end, offset, size, self._time))
-
-
-def _may_be_alert(record: TlsRecord) -> bool:
-    """Whether an encrypted record of TLS 1.3 has the size of an alert: two bytes, and behind them
-    the content type and the tag."""
-    return record.content == APPLICATION_DATA and len(record.body) in _ALERT_BODIES
 
 
 def _is_clear(record: TlsRecord) -> bool:
