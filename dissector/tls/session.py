@@ -224,11 +224,12 @@ class TlsSession:
             self._lacks_hello = self._hello is None
 
     def _lacks_server_hello(self, side: Side, record: TlsRecord) -> bool:
-        """Whether this record can only be read with the ServerHello, which was not read."""
+        """Whether this record can only be read with the ServerHello, which was not read: without
+        its ChangeCipherSpec, a client's encrypted Finished looks like an unencrypted message."""
         if self._chosen is not None:
             return False
         if side.end == self.client and (self._waits or not self._keys.is_given):
-            return record.content != HANDSHAKE
+            return record.content != HANDSHAKE or self._hello is not None
         return self._keys.is_given and record.content == APPLICATION_DATA
 
     def _finds_server_hello(self, side: Side, record: TlsRecord) -> bool:

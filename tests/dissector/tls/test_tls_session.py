@@ -689,6 +689,19 @@ def joined(flight: bytes) -> bytes:
     return flight[:3] + len(bodies).to_bytes(2) + bodies
 
 
+def test_a_lost_change_cipher_spec_of_the_client_before_the_server_hello_is_read(folder):
+    """Java sends it in its own segment. A block may have the client's segments first."""
+    made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
+    session = TlsSession(KeyLog(made.keys))
+    for end, at, data in sorted(placed(made.wire), key=lambda part: part[0]):
+        lost = data.find(b"\x14\3\3\0\1\1") if end == CLIENT else -1
+        for begin, size in ((0, lost), (lost + 6, None)) if lost >= 0 else ((0, None),):
+            session.feed(end, at + begin, data[begin:size], (0, 0, 0))
+    texts: list[list] = [[bytearray()], [bytearray()]]
+    take(session.read(last=True), texts)
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+
+
 @pytest.mark.parametrize("lost", [200, 400, 600, 1000])
 def test_a_server_hello_in_a_record_whose_end_is_lost(folder, lost):
     made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
