@@ -44,7 +44,7 @@ STAGES = {
         "dissector.streams.streaming:Streams.finish",
     ),
     "exchanges: headers": (
-        "dissector.exchanges.correlator:read_headers",
+        "dissector.exchanges.correlator:headers_of",
         "dissector.exchanges.correlator:read_request_headers",
         "dissector.exchanges.correlator:response_bodies",
     ),

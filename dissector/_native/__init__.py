@@ -48,7 +48,6 @@ FUNCTIONS = {
         "read_numbers",
         "copy_ranges",
         "follow_batches",
-        "read_ids",
         "read_request_headers",
         "read_response_headers",
         "walk_bodies",

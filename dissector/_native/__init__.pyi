@@ -192,18 +192,19 @@ def read_response_ids(
 def describe_frames(
     address: Int64, slot: Int64, at: Int64, length: Int64, position: Int64, time: Int64,
     capture: Int64, number: Int64, acknowledged: Int64, end: Int64, origin: Int64, client: Int64,
-    order: Int64, start: Int64, size: Int64, first: Int64, until: Int64, count: Int64, gaps: Int64,
-    connections: NDArray[np.int32], is_request: Bytes, captures: NDArray[np.int32], bodies: Int64,
-    positions: Int64, sizes: Int64, readables: Int64, packets: Int64, times: Int64,
+    order: Int64, start: Int64, size: Int64, holder: Int64, first: Int64, second: Int64,
+    until: Int64, count: Int64, gaps: Int64, connections: Int64, captures: Int64, bodies: Int64,
+    positions: Int64, sizes: Int64, readables: Int64, ids: Int64, packets: Int64, times: Int64,
     end_times: Int64, sequences: Int64, acknowledgements: Int64, ranks: Int64, runs: Int64,
-) -> None:  # fmt: skip
-    """The frames at the indices `order`: the columns of `frames.FrameBlock`, from `connections` on.
+) -> int:  # fmt: skip
+    """The frames in `order`, requests first: the columns of `frames.FrameBlock`, from `connections`
+    on. Returns the number of requests.
 
     By piece: `address` to `acknowledged`; `at` is its position in the stream, `position` that in
-    the data. `start`, `size` and `first` piece of each frame. By slot: `end`: address behind the
-    last byte, `origin`: sequence number of position 0, `client`: the connection if its client sends
-    it, else -1 - connection, `until`: position behind the last frame, `count` of frames, and of
-    `gaps` between them.
+    the data. Columns of `frame_chain.ChainFrames`: `start` to `second`; `holder` is the piece. By
+    slot: `end`: address behind the last byte, `origin`: sequence number of position 0, `client`:
+    the connection if its client sends it, else -1 - connection, `until`: position behind the last
+    frame, `count` of frames, and of `gaps` between them.
     """
 
 # messages
@@ -228,15 +229,6 @@ def follow_batches(
 
     Returns their number. Those for which the arrays are too short are only counted. `smallest`:
     size of an empty batch, by magic. `broken`: where bytes are not a batch, in each field; or -1.
-    """
-
-def read_ids(
-    data: Bytes, address: Int64, position: Int64, length: Int64, chosen: Int64, start: Int64,
-    end: Int64, offset: int, ids: Int64,
-) -> None:  # fmt: skip
-    """The signed number of 4 bytes at `offset` in each range at the indices `chosen`.
-
-    0 for a range that ends before it.
     """
 
 def read_request_headers(

@@ -185,25 +185,6 @@ class _Space:
             value = (value ^ sign) - sign
         return value
 
-    @cython.final
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def read_at(
-        self, chosen: Ints, start: Ints, end: Ints, offset: Int, ids: IntsOut
-    ) -> cython.int:
-        """`read_ids`."""
-        index: Int
-        item: Int
-        for index in range(chosen.shape[0]):
-            if index + 16 < chosen.shape[0]:
-                self.touch(start[chosen[index + 16]])
-            item = chosen[index]
-            ids[item] = 0
-            if end[item] - start[item] >= offset + 4:
-                ids[item] = self.number(start[item] + offset, 4, True)
-        return 0
-
 
 def _space(space: _Space, data: Bytes, address: Ints, position: Ints, length: Ints) -> None:
     space.data, space.address, space.position, space.length = data, address, position, length
@@ -285,16 +266,6 @@ def follow_batches(
                 count += 1
                 here += bytes_here
     return count
-
-
-def read_ids(
-    data: Bytes, address: Ints, position: Ints, length: Ints, chosen: Ints, start: Ints, end: Ints,
-    offset: Int, ids: IntsOut,
-) -> None:  # fmt: skip
-    space: _Space = _Space()
-    _space(space, data, address, position, length)
-    with cython.nogil:
-        space.read_at(chosen, start, end, offset, ids)
 
 
 @cython.final

@@ -35,6 +35,9 @@ ALL_32 = cython.declare(cython.longlong, 0xFFFF_FFFF)
 LEAST_REQUEST = cython.declare(cython.longlong, 10)
 """Bytes of a request without its client id."""
 LEAST_RESPONSE = cython.declare(cython.longlong, 4)
+REQUEST_HEAD = cython.declare(cython.longlong, 8)
+RESPONSE_HEAD = cython.declare(cython.longlong, 4)
+"""Bytes up to the end of the correlation id."""
 MAX_ADDRESS = cython.declare(cython.longlong, 1 << 62)
 """So that the sum of an address and the size of a frame does not overflow."""
 
@@ -344,13 +347,17 @@ class _Pieces:
 def describe_frames(
     address: Ints, slot: Ints, at: Ints, length: Ints, position: Ints, time: Ints, capture: Ints,
     number: Ints, acknowledged: Ints, end: Ints, origin: Ints, client: Ints, order: Ints,
-    start: Ints, size: Ints, first: Ints, until: IntsOut, count: IntsOut, gaps: IntsOut,
-    connections: cython.int[::1], is_request: BytesOut, captures: cython.int[::1], bodies: IntsOut,
-    positions: IntsOut, sizes: IntsOut, readables: IntsOut, packets: IntsOut, times: IntsOut,
-    end_times: IntsOut, sequences: IntsOut, acknowledgements: IntsOut, ranks: IntsOut,
-    runs: IntsOut,
-) -> None:  # fmt: skip
+    start: Ints, size: Ints, holder: Ints, first: Ints, second: Ints, until: IntsOut,
+    count: IntsOut, gaps: IntsOut, connections: IntsOut, captures: IntsOut, bodies: IntsOut,
+    positions: IntsOut, sizes: IntsOut, readables: IntsOut, ids: IntsOut, packets: IntsOut,
+    times: IntsOut, end_times: IntsOut, sequences: IntsOut, acknowledgements: IntsOut,
+    ranks: IntsOut, runs: IntsOut,
+) -> int:  # fmt: skip
     pieces: _Pieces = _Pieces()
+    requests: Int = 0
+    request: Int = 0
+    response: Int
+    index: Int
     row: Int
     frame: Int
     piece: Int
@@ -362,10 +369,19 @@ def describe_frames(
     place: Int
     pieces.address, pieces.length = address, length
     with cython.nogil:
-        for row in range(order.shape[0]):
-            frame = order[row]
-            piece = pieces.holder = pieces.last = first[frame]
+        for frame in range(holder.shape[0]):
+            requests += client[slot[holder[frame]]] >= 0
+        response = requests
+        for index in range(order.shape[0]):
+            frame = order[index]
+            piece = pieces.holder = pieces.last = holder[frame]
             stream = slot[piece]
+            if client[stream] >= 0:
+                row = request
+                request += 1
+            else:
+                row = response
+                response += 1
             body, body_size = start[frame] + 4, size[frame]
             readable = body + body_size
             if readable > address[piece] + length[piece]:
@@ -375,7 +391,6 @@ def describe_frames(
             count[stream] += 1
             gaps[stream] += place != until[stream]
             until[stream] = place + 4 + body_size
-            is_request[row] = client[stream] >= 0
             connections[row] = max(client[stream], -1 - client[stream])
             captures[row] = capture[piece]
             bodies[row] = body
@@ -384,6 +399,11 @@ def describe_frames(
                 positions[row] = position[pieces.holder] + inside
             sizes[row] = body_size
             readables[row] = min(max(readable - body, 0), body_size)
+            ids[row] = 0
+            if client[stream] < 0 and readables[row] >= RESPONSE_HEAD:
+                ids[row] = first[frame]
+            elif client[stream] >= 0 and readables[row] >= REQUEST_HEAD:
+                ids[row] = second[frame]
             packets[row] = number[piece]
             times[row] = time[piece]
             end_times[row] = time[pieces.last]
@@ -391,3 +411,4 @@ def describe_frames(
             acknowledgements[row] = acknowledged[piece]
             ranks[row] = count[stream]
             runs[row] = gaps[stream]
+    return requests

@@ -32,7 +32,7 @@ from dissector.exchanges.message_headers import (
     HEADER_BYTES,
     MessageHeaders,
     gssapi_tokens,
-    read_headers,
+    headers_of,
     read_request_headers,
     response_bodies,
     spaces_of,
@@ -204,7 +204,7 @@ class Correlator:
         spaces = spaces_of(frames)
         requests, table = self._requests(frames, spaces)
         first_new = len(table) - len(requests.headers)
-        responses = read_headers(frames, spaces, np.flatnonzero(~frames.is_request))
+        responses = headers_of(frames, Direction.RESPONSE)
         responses = self._with_pending(responses, spaces)
         end_time = int_column(table, "end_time")
         is_late = responses.time < client_held_since[responses.connection]
@@ -280,7 +280,7 @@ class Correlator:
         self, frames: FrameBlock, spaces: Sequence[ByteView]
     ) -> tuple[DecodedMessages, pa.Table]:
         """Decode the requests of the block. Returns them, and the pending ones with them."""
-        headers = read_headers(frames, spaces, np.flatnonzero(frames.is_request))
+        headers = headers_of(frames, Direction.REQUEST)
         parts = read_request_headers(headers, spaces)
         tokens, token_keys = self._tokens.requests(
             headers.connection, parts.api_key, parts.version, parts.known,

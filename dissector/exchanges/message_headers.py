@@ -57,7 +57,6 @@ class MessageHeaders(ParallelArrays):
     end: Int64
     """Address after the last captured byte."""
     correlation_id: Int64
-    """0 if the frame is too short to have one, or its bytes are missing."""
     sequence: Int64
     acknowledged: Int64
     rank: Int64
@@ -92,22 +91,17 @@ def spaces_of(frames: FrameBlock) -> list[ByteView]:
     return [ContiguousBytes(frames.data), frames.space]
 
 
-def read_headers(frames: FrameBlock, spaces: Sequence[ByteView], index: Int64) -> MessageHeaders:
-    """The headers of the frames at `index`, which have one direction."""
-    position = frames.position.take(index)
-    space = (position < 0).astype(np.int64)  # in several pieces
-    start = np.where(position < 0, frames.start.take(index), position)
-    end = start + frames.readable.take(index)
-    is_request = bool(len(index)) and bool(frames.is_request[index[0]])
-    correlation = np.empty(len(index), np.int64)
-    for view, members in members_of(spaces, space):
-        _native.read_ids(*view.pieces, members, start, end, 4 if is_request else 0, correlation)
+def headers_of(frames: FrameBlock, direction: Direction) -> MessageHeaders:
+    """The headers of the frames of one direction."""
+    is_request = direction == Direction.REQUEST
+    rows = slice(frames.requests) if is_request else slice(frames.requests, None)
+    is_scattered = frames.position[rows] < 0
+    start = np.where(is_scattered, frames.start[rows], frames.position[rows])
     return MessageHeaders(
-        frames.connection.take(index).astype(np.int64),
-        frames.capture.take(index).astype(np.int64), frames.packet.take(index),
-        frames.time.take(index), frames.end_time.take(index), frames.size.take(index) + 4, space,
-        start, end, correlation, frames.sequence.take(index), frames.acknowledged.take(index),
-        frames.rank.take(index), frames.run.take(index),
+        frames.connection[rows], frames.capture[rows], frames.packet[rows], frames.time[rows],
+        frames.end_time[rows], frames.size[rows] + 4, is_scattered.astype(np.int64), start,
+        start + frames.readable[rows], frames.correlation_id[rows], frames.sequence[rows],
+        frames.acknowledged[rows], frames.rank[rows], frames.run[rows],
     )  # fmt: skip
 
 

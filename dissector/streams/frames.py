@@ -2,19 +2,17 @@
 
 A frame is one length-prefixed message of one direction of one connection. Its bytes are read
 through a view (see `byteview`): `start` is the address of the first byte after the 4-byte size.
-The arrays of a `FrameBlock` have the same length n; the frames of a stream are in stream order.
+The arrays of a `FrameBlock` have the same length n: the frames of clients, then those of brokers.
+The frames of a stream are in stream order.
 """
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import numpy as np
-from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.arrays import arrays
-from dissector.packets.block import Bytes, Int32, Int64
+from dissector.packets.block import Bytes, Int64
 from dissector.problems import Problem
 from dissector.streams.byteview import ByteView
 from dissector.streams.frame_chain import ChainFrames, FrameChains
@@ -23,16 +21,19 @@ from dissector.streams.table import ConnectionTable, StreamTable
 
 @arrays
 class FrameBlock:
-    """All frames that a block of packets completed, as arrays of shape (n,)."""
+    """All frames that a block of packets completed, as int64 arrays of shape (n,)."""
 
     data: Bytes
     """The block's bytes; `position` points into it."""
     space: ByteView
     """The view that `start` is an address in; valid as long as this object exists."""
-    connection: Int32
+    problems: list[Problem]
+    requests: int
+    """Number of the frames that clients sent, which are the first ones."""
+    connection: Int64
     """Row of the connection in the connection table."""
-    is_request: NDArray[np.bool_]
-    """The client sent the frame."""
+    capture: Int64
+    """Index of the file of the first byte's packet."""
     start: Int64
     """Address in `space` of the first byte after the size."""
     position: Int64
@@ -41,8 +42,8 @@ class FrameBlock:
     """Value of the 4-byte size: the bytes after it."""
     readable: Int64
     """Bytes from `start` to the first missing byte; `size` if the frame is complete."""
-    capture: Int32
-    """Index of the file of the first byte's packet."""
+    correlation_id: Int64
+    """0 if the frame is too short to have one, or its bytes are missing."""
     packet: Int64
     """Number of the packet with the first byte of the size."""
     time: Int64
@@ -59,7 +60,6 @@ class FrameBlock:
     run: Int64
     """Number of gaps between frames of the stream up to here; 0 only if all frames since the first
     byte of the stream follow each other."""
-    problems: list[Problem] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.size)
@@ -70,10 +70,7 @@ def frame_block(
     problems: list[Problem],
 ) -> FrameBlock:  # fmt: skip
     """The frames of a block, in parts."""
-    start, size, first = (
-        np.concatenate([np.zeros(0, np.int64), *(getattr(part, name) for part in parts)])
-        for name in ("start", "size", "piece")
-    )
+    frames = ChainFrames.joined(parts or [ChainFrames.empty()])
     pieces, stream_ids = chains.pieces, chains.stream_ids
     end = np.zeros(len(stream_ids), np.int64)
     end[chains.slot] = chains.end
@@ -82,20 +79,13 @@ def frame_block(
     origin = streams.origin[stream_ids].astype(np.int64)
     row = stream_ids >> 1
     client = np.where(table.is_client(stream_ids), row, -1 - row)
-    connection, capture = (np.empty(len(start), np.int32) for _ in range(2))
-    is_request = np.empty(len(start), np.bool_)
-    numbers = [np.empty(len(start), np.int64) for _ in range(11)]
-    _native.describe_frames(
+    numbers = [np.empty(len(frames), np.int64) for _ in range(14)]
+    requests = _native.describe_frames(
         chains.address, pieces.stream, pieces.at, pieces.length, pieces.source, pieces.time,
         pieces.capture, pieces.number, pieces.acknowledged, end, origin, client,
-        start.argsort(kind="stable"), start, size, first, until, count, gaps, connection,
-        is_request.view(np.uint8), capture, *numbers,
+        frames.start.argsort(kind="stable"), frames.start, frames.size, frames.piece, frames.first,
+        frames.second, until, count, gaps, *numbers,
     )  # fmt: skip
     for column, latest in zip(columns, (until, count, gaps), strict=True):
         column[stream_ids] = latest
-    start, place, size, readable, packet, time, end_time, *others = numbers
-    sequence, acknowledged, rank, run = others
-    return FrameBlock(
-        chains.data, chains.space, connection, is_request, start, place, size, readable, capture,
-        packet, time, end_time, sequence, acknowledged, rank, run, problems,
-    )  # fmt: skip
+    return FrameBlock(chains.data, chains.space, problems, requests, *numbers)

@@ -60,7 +60,7 @@ def block(*sent: SentFrame, streams: dict[tuple[int, bool], Stream] | None = Non
     `streams`: positions of the streams after earlier blocks.
     """
     streams = {} if streams is None else streams
-    ordered = sorted(sent, key=lambda each: (each.connection, not each.is_request))
+    ordered = sorted(sent, key=lambda each: (not each.is_request, each.connection))
     data = bytearray()
     start = []
     for each in ordered:
@@ -73,6 +73,12 @@ def block(*sent: SentFrame, streams: dict[tuple[int, bool], Stream] | None = Non
         size if each.readable is None else each.readable
         for each, size in zip(ordered, sizes, strict=True)
     ]
+    ids = [
+        int.from_bytes(each.frame[4 * each.is_request :][:4], "big", signed=True)
+        if size >= 4 + 4 * each.is_request
+        else 0
+        for each, size in zip(ordered, readable, strict=True)
+    ]
     places = [
         streams.setdefault((each.connection, each.is_request), Stream()).add(each)
         for each in ordered
@@ -83,13 +89,15 @@ def block(*sent: SentFrame, streams: dict[tuple[int, bool], Stream] | None = Non
     return FrameBlock(
         data=array,
         space=ByteView(array, zero, zero, whole),
-        connection=np.array([each.connection for each in ordered], np.int32),
-        is_request=np.array([each.is_request for each in ordered], np.bool_),
+        problems=[],
+        requests=sum(each.is_request for each in ordered),
+        connection=np.array([each.connection for each in ordered], np.int64),
+        capture=np.zeros(len(ordered), np.int64),
         start=np.array(start, np.int64),
         position=np.array(start, np.int64),
         size=np.array(sizes, np.int64),
         readable=np.array(readable, np.int64),
-        capture=np.zeros(len(ordered), np.int32),
+        correlation_id=np.array(ids, np.int64),
         packet=np.arange(1, len(ordered) + 1),
         time=time,
         end_time=time,

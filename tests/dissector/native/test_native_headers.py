@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from dissector.errors import DecodeError
 from dissector.exchanges.message_headers import (
     MessageHeaders,
-    read_headers,
+    headers_of,
     read_request_headers,
     response_bodies,
     spaces_of,
 )
 from dissector.protocol.explain import BodyReader
 from dissector.protocol.message import request_header, response_header
+from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView
 from tests.dissector.exchanges.exchange_frames import (
     SentFrame,
@@ -38,11 +39,11 @@ def int16(value: int) -> bytes:
     return value.to_bytes(2, "big", signed=True)
 
 
-def headers_of(*sent: SentFrame) -> tuple[MessageHeaders, list[ByteView]]:
+def headers_in(*sent: SentFrame) -> tuple[MessageHeaders, list[ByteView]]:
     """The headers of messages of one direction, in stream order."""
     frames = block(*sent)
-    spaces = spaces_of(frames)
-    return read_headers(frames, spaces, np.arange(len(frames))), spaces
+    direction = Direction.REQUEST if frames.requests else Direction.RESPONSE
+    return headers_of(frames, direction), spaces_of(frames)
 
 
 REQUESTS = st.builds(
@@ -55,7 +56,7 @@ REQUESTS = st.builds(
 
 @given(st.lists(REQUESTS, min_size=1, max_size=6))
 def test_request_headers(frames: list[bytes]) -> None:
-    headers, spaces = headers_of(*(sent_request(frame, 1) for frame in frames))
+    headers, spaces = headers_in(*(sent_request(frame, 1) for frame in frames))
     read = read_request_headers(headers, spaces)
     for index, frame in enumerate(frames):
         start = int(headers.start[index])
@@ -84,7 +85,7 @@ def test_request_headers(frames: list[bytes]) -> None:
 )  # fmt: skip
 def test_a_request_that_is_cut(readable: int, known: bool, is_cut: bool, length: int) -> None:
     frame = b"\0\3\0\1\0\0\0\7" + text("client") + b"\0\0\0\0"
-    headers, spaces = headers_of(SentFrame(0, True, frame, 1, readable))
+    headers, spaces = headers_in(SentFrame(0, True, frame, 1, readable))
     read = read_request_headers(headers, spaces)
     assert (read.known[0], read.client_id_is_cut[0]) == (known, is_cut)
     assert read.client_id_length[0] == length
@@ -99,7 +100,7 @@ RESPONSES = st.tuples(
 
 @given(st.lists(RESPONSES, min_size=1, max_size=6))
 def test_response_headers(responses: list[tuple[int, int, bytes]]) -> None:
-    headers, spaces = headers_of(*(sent_response(frame, 1) for _, _, frame in responses))
+    headers, spaces = headers_in(*(sent_response(frame, 1) for _, _, frame in responses))
     keys, versions = (np.array(each) for each in list(zip(*responses, strict=True))[:2])
     version, body = response_bodies(headers, spaces, keys, versions)
     for index, (key, requested, frame) in enumerate(responses):

@@ -72,11 +72,10 @@ def test_a_frame_that_is_missing_from_address_minus_1_on(both: str) -> None:
     address, length, start, size, end = np.array([[-2], [1], [-5], [9], [99]], np.int64)
     zero = np.zeros(1, np.int64)
     until, count, gaps = (np.zeros(1, np.int64) for _ in range(3))
-    connection, capture = np.zeros((2, 1), np.int32)
-    numbers = [np.full(1, 7) for _ in range(11)]
+    numbers = [np.full(1, 7) for _ in range(14)]
     _native.describe_frames(
-        address, zero, zero, length, *[zero] * 5, end, zero, zero, zero, start, size, zero,
-        until, count, gaps, connection, np.zeros(1, np.uint8), capture, *numbers,
+        address, zero, zero, length, *[zero] * 5, end, zero, zero, zero, start, size, zero, zero,
+        zero, until, count, gaps, *numbers,
     )  # fmt: skip
-    readable = 3
+    readable = 5
     assert numbers[readable] == 0

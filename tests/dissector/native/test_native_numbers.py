@@ -81,20 +81,3 @@ def test_pieces(pieces: list[tuple[int, int]], places: list[int]) -> None:
     sizes = np.minimum(space.size - where, 11)
     expected = [bytes(flat[place : place + size]) for place, size in zip(where, sizes, strict=True)]
     assert space.take(where, sizes)[0].tobytes() == b"".join(expected)
-
-
-@given(DATA, PLACES, LENGTHS, st.sampled_from([0, 4]))
-def test_ids_in_ranges(data: bytes, places: list[int], lengths: list[int], offset: int) -> None:
-    start = at(places, len(data))
-    end = np.array(
-        [min(place + size, len(data)) for place, size in zip(start, lengths, strict=False)],
-        np.int64,
-    )
-    chosen, ids = np.arange(len(start)), np.full(len(start), -7)
-    _native.read_ids(*ContiguousBytes.of(data).pieces, chosen, start, end, offset, ids)
-    fields = [
-        data[first + offset : last][:4]
-        for first, last in zip(start.tolist(), end.tolist(), strict=True)
-    ]
-    expected = [int.from_bytes(field, "big", signed=True) * (len(field) == 4) for field in fields]
-    assert ids.tolist() == expected

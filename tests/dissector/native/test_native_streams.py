@@ -172,27 +172,28 @@ def test_frames_are_described() -> None:
         stream, at, length, source, time, np.array([0, 1, 2]), np.array([5, 6, 7]),
         np.array([80, -1, 82]),
     ]  # fmt: skip
-    order, start, size, first = np.array(
-        [[1, 2, 0], [30, 0, 6], [20, 2, 14], [2, 0, 0]], np.int64
+    order, *frames = np.array(
+        [[0, 1, 2], [30, 0, 6], [20, 2, 14], [2, 0, 0], [71, 72, 73], [81, 82, 83]], np.int64
     )  # fmt: skip
     until, count, gaps = np.array([[100, 5], [3, 0], [1, 0]])
-    connection, capture = np.zeros((2, 3), np.int32)
-    is_request, numbers = np.zeros(3, np.uint8), [np.zeros(3, np.int64) for _ in range(11)]
-    _native.describe_frames(
+    numbers = [np.zeros(3, np.int64) for _ in range(14)]
+    requests = _native.describe_frames(
         address, *pieces, np.array([24, 54]), np.array([0xFFFFFFFF, 1000]), np.array([4, -5]),
-        order, start, size, first, until, count, gaps, connection, is_request, capture, *numbers,
+        order, *frames, until, count, gaps, *numbers,
     )  # fmt: skip
-    assert (connection.tolist(), is_request.tolist()) == ([4, 4, 4], [1, 1, 0])
-    assert capture.tolist() == [0, 0, 2]
+    assert requests == 2
     names = (
-        "start", "position", "size", "readable", "packet", "time", "end_time", "sequence",
-        "acknowledged", "rank", "run",
+        "connection", "capture", "start", "position", "size", "readable", "correlation_id",
+        "packet", "time", "end_time", "sequence", "acknowledged", "rank", "run",
     )  # fmt: skip
     assert dict(zip(names, (each.tolist() for each in numbers), strict=True)) == {
+        "connection": [4, 4, 4],
+        "capture": [0, 0, 2],
         "start": [4, 10, 34],
         "position": [44, 0, -1],
         "size": [2, 14, 20],
         "readable": [2, 14, 4],
+        "correlation_id": [0, 83, 71],
         "packet": [5, 5, 7],
         "time": [11, 11, 33],
         "end_time": [11, 22, 33],

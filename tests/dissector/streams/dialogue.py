@@ -299,7 +299,7 @@ def collect(out: Dissected, frames: FrameBlock) -> None:
             assert frames.data[position : position + readable].tobytes() == message
         out.frames.append(
             Frame(
-                int(frames.connection[index]), bool(frames.is_request[index]), message,
+                int(frames.connection[index]), index < frames.requests, message,
                 int(frames.size[index]), int(frames.packet[index]), int(frames.time[index]),
                 int(frames.end_time[index]),
             )
