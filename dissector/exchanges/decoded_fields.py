@@ -10,8 +10,9 @@ earlier block. A message is therefore the index of its space, its start and its 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
@@ -25,6 +26,7 @@ from dissector.arrays import arrays
 from dissector.errors import UnknownVersion
 from dissector.exchanges.columns import dictionary_codes, masked, take_rows
 from dissector.exchanges.ordering import ordered
+from dissector.exchanges.two_threads import results
 from dissector.packets.block import Bytes, Int64
 from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
@@ -256,6 +258,8 @@ def decode_fields(messages: Messages, roles: frozenset[str], whole: Bools) -> De
     borders = np.flatnonzero(np.diff(kind[order])) + 1
     start, end = messages.start.take(order), messages.end.take(order)
     is_cut = ~whole.take(order)
+    groups: list[tuple[ByteView, Int64]] = []
+    calls: list[Callable[[], DecodedColumns]] = []
     for begin, behind in pairwise([0, *borders.tolist(), len(order)]):
         members = order[begin:behind]
         first = int(members[0])
@@ -265,10 +269,12 @@ def decode_fields(messages: Messages, roles: frozenset[str], whole: Bools) -> De
             )
         except UnknownVersion:
             continue
-        space = messages.spaces[int(messages.space[first])]
-        walked = decode_columns(
-            layout, space, start[begin:behind], end[begin:behind], roles, is_cut[begin:behind]
+        space, part = messages.spaces[int(messages.space[first])], slice(begin, behind)
+        groups.append((space, members))
+        calls.append(
+            partial(decode_columns, layout, space, start[part], end[part], roles, is_cut[part])
         )
+    for (space, members), walked in zip(groups, results(calls, len(order)), strict=True):
         good[members] = walked.good
         surplus[members] = walked.surplus
         fields.add(LayoutGroup(space, members, walked))

@@ -21,6 +21,7 @@ The columns (n rows; null if the request does not contain the value):
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.message_headers import API_KEY_BYTES, HEADER_BYTES, VERSION_BYTES
 from dissector.exchanges.ordering import ordered
 from dissector.exchanges.topic_names import TopicNames
+from dissector.exchanges.two_threads import results
 from dissector.packets.block import Int64
 from dissector.records.batch_headers import record_counts
 
@@ -70,8 +72,8 @@ def request_table(
         "is_token": requests.is_token,
         "client_id": client_id,
     }
-    for role in TEXTS:
-        columns[role] = fields.texts(role)
+    texts = results([partial(fields.texts, role) for role in TEXTS], len(headers))
+    columns |= zip(TEXTS, texts, strict=True)
     for role, dtype in NUMBERS.items():
         columns[role] = fields.number_column(role, dtype)
     columns |= partitions(fields, names)

@@ -1,0 +1,72 @@
+"""Calls in two threads: the results are those of one."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from functools import partial
+
+import pytest
+
+from dissector.exchanges import two_threads
+from dissector.exchanges.two_threads import MANY_MESSAGES, results
+from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
+from tests.captures.recorded import CAPTURES
+
+
+def square(number: int) -> tuple[int, int]:
+    return number**2, threading.get_ident()
+
+
+def squares(count: int) -> list[int]:
+    made = results([partial(square, number) for number in range(count)], MANY_MESSAGES)
+    return [number for number, _ in made]
+
+
+def test_results_are_in_order_and_of_two_threads() -> None:
+    """Each call waits until both threads have one: with one thread, the barrier would break."""
+    both = threading.Barrier(2, timeout=60)
+
+    def call(number: int) -> tuple[int, int]:
+        both.wait()
+        return square(number)
+
+    made = results([partial(call, number) for number in range(8)], MANY_MESSAGES)
+    assert [number for number, _ in made] == [number**2 for number in range(8)]
+    assert len({thread for _, thread in made}) == 2
+
+
+def test_few_messages_need_no_thread() -> None:
+    made = results([partial(square, number) for number in range(8)], MANY_MESSAGES - 1)
+    assert {thread for _, thread in made} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("in_helper", [False, True])
+def test_an_error_in_either_thread(in_helper: bool) -> None:
+    both = threading.Barrier(2, timeout=60)
+    main = threading.get_ident()
+
+    def call() -> None:
+        both.wait()
+        if (threading.get_ident() != main) == in_helper:
+            raise MemoryError
+
+    with pytest.raises(MemoryError):
+        results([call, call], MANY_MESSAGES)
+
+
+@pytest.mark.parametrize("capture", ["chatter-mock.pcap.zst", "kafka-4-quotas.pcap.zst"])
+def test_rows_of_two_threads(capture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(two_threads, "MANY_MESSAGES", 1 << 60)
+    expected = Pipeline(open_packets([CAPTURES / capture])).tables()
+    monkeypatch.setattr(two_threads, "MANY_MESSAGES", 0)
+    assert Pipeline(open_packets([CAPTURES / capture])).tables() == expected
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork")
+def test_a_forked_process_has_a_thread_of_its_own() -> None:
+    squares(8)
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        assert pool.apply_async(squares, (8,)).get(60) == [number**2 for number in range(8)]
