@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
+import pyarrow as pa
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -19,9 +21,10 @@ def results(calls: Sequence[Callable[[], Result]], messages: int) -> list[Result
     """The results of calls that together read so many messages, in order.
 
     Each thread makes the next call when it is free. So a second thread that gets no processor
-    delays the first one by one call at most.
+    delays the first one by one call at most. If Arrow may use one processor only, as in tasks of
+    Spark, there is no second thread.
     """
-    if messages < MANY_MESSAGES or len(calls) < 2:
+    if messages < MANY_MESSAGES or len(calls) < 2 or pa.cpu_count() < 2:
         return [call() for call in calls]
     made: dict[int, Result] = {}
     pending = enumerate(calls)

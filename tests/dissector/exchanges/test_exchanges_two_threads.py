@@ -6,6 +6,7 @@ import multiprocessing
 import threading
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from dissector.exchanges import two_threads
@@ -13,6 +14,11 @@ from dissector.exchanges.two_threads import MANY_MESSAGES, results
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.captures.recorded import CAPTURES
+
+
+@pytest.fixture(autouse=True)
+def two_processors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pa, "cpu_count", lambda: 2)
 
 
 def square(number: int) -> tuple[int, int]:
@@ -37,9 +43,13 @@ def test_results_are_in_order_and_of_two_threads() -> None:
     assert len({thread for _, thread in made}) == 2
 
 
-def test_few_messages_need_no_thread() -> None:
-    made = results([partial(square, number) for number in range(8)], MANY_MESSAGES - 1)
-    assert {thread for _, thread in made} == {threading.get_ident()}
+@pytest.mark.parametrize(("messages", "processors"), [(MANY_MESSAGES - 1, 2), (MANY_MESSAGES, 1)])
+def test_few_messages_or_one_processor(
+    messages: int, processors: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pa, "cpu_count", lambda: processors)
+    monkeypatch.setattr(two_threads, "_helper", None)
+    assert results([partial(int, number) for number in range(8)], messages) == [*range(8)]
 
 
 @pytest.mark.parametrize("in_helper", [False, True])
