@@ -37,6 +37,7 @@ class Case:
         self._tables = tables
         self._answers: dict[str, pa.Table] = {}
         self._rows: dict[str, list[Row]] = {}
+        """By the command of an answer, or the query."""
 
     def table(self, command: str) -> pa.Table:
         """The result of an answer: ``throttle --by client_id,api``, as on the command line."""
@@ -57,7 +58,9 @@ class Case:
 
     def rows(self, query: str) -> list[Row]:
         """The rows of a query in SQL."""
-        return row_dicts(select(self._tables, query))
+        if query not in self._rows:
+            self._rows[query] = row_dicts(select(self._tables, query))
+        return self._rows[query]
 
     def time_of_clients(self) -> list[Row]:
         """Where the time of each client went: `analysis.diagnosis.time`."""

@@ -34,7 +34,9 @@ RANKS: Final = "ranks"
 """Temporary table of `rank_rows`."""
 BATCH_ROWS: Final = 1 << 18
 """Rows of `RANKS` that are read at a time."""
-_GIVEN: Final = "rows_to_number"
+SMALL: Final = 1 << 20
+"""Bytes. A smaller table is copied: the plan of each query would read the schema of Arrow's."""
+_GIVEN: Final = "given_rows"
 
 
 @cache
@@ -99,4 +101,10 @@ def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Tabl
 
 def register_numbered(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
     """Give queries a table with the column `NTH`; times without a zone."""
-    connection.register(name, table.append_column(NTH, row_numbers(connection, name, table)))
+    numbered = table.append_column(NTH, row_numbers(connection, name, table))
+    if numbered.nbytes >= SMALL:
+        connection.register(name, numbered)
+        return
+    connection.register(_GIVEN, numbered)
+    connection.execute(f"create temp table {name} as from {_GIVEN}")
+    connection.unregister(_GIVEN)

@@ -9,7 +9,6 @@ finding of `no_response`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
@@ -35,9 +34,6 @@ from analysis.diagnosis.words import capital, client, known
 )  # fmt: skip
 def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that reconnect often, by the answer `leadership`."""
-    oversized: Counter[str] = Counter()
-    for row in oversized_requests(case):
-        oversized[row["client_id"] or ""] += row["connections"]
     for row in case.answer("leadership --show clients"):
         name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
         if row["reconnects"] < limits["reconnects"] or host is None:
@@ -45,7 +41,11 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         span_ms, requests = max(host["span_ms"], 1), host["requests"]
         if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:
             continue
-        if 2 * oversized[name or ""] >= row["reconnects"]:
+        oversized = sum(
+            each["connections"] for each in oversized_requests(case)
+            if (each["client_id"] or "") == (name or "")
+        )  # fmt: skip
+        if 2 * oversized >= row["reconnects"]:
             continue
         names = ("client_id", "client_ip", "connections", "reconnects", "resets")
         yield Finding(

@@ -58,17 +58,13 @@ LIMITED: Final = """
 )  # fmt: skip
 def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
     """Consumers with many empty, limited or small responses, by the answer `fetches`."""
-    limited = {row["client_id"]: row for row in case.rows(LIMITED)}
     busy = {
         row["client_id"] for row in case.answer("fetches --by client_id,connection_id")
-        if _is_load(row, limits)
+        if _is_load(row, limits) and not _is_broker(row["client_id"])
     }  # fmt: skip
-    for row in case.answer("fetches --by client_id"):
-        if (
-            _is_broker(row["client_id"])
-            or row["client_id"] not in busy
-            or not _is_load(row, limits)
-        ):
+    limited = {row["client_id"]: row for row in (case.rows(LIMITED) if busy else ())}
+    for row in case.answer("fetches --by client_id") if busy else ():
+        if row["client_id"] not in busy or not _is_load(row, limits):
             continue
         empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
         if empty >= limits["empty_percent"]:

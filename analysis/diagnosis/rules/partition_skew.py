@@ -44,15 +44,17 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     records: Counter[str] = Counter()
     for row in rows:
         records[row["topic"]] += row["produced_records"] or 0
+    skewed = [
+        row for row in rows
+        if records[row["topic"]] >= limits["records"]
+        and row["partition_count"] >= limits["partitions"]
+        and row["ratio"] >= limits["ratio"]
+    ]  # fmt: skip
+    if not skewed:
+        return
     producers = {(row["topic"], row["partition"]): row for row in case.rows(PRODUCERS)}
-    for row in rows:
-        producer = producers.get((row["topic"], row["partition"]))
-        if (
-            producer is not None
-            and row["ratio"] >= limits["ratio"]
-            and row["partition_count"] >= limits["partitions"]
-            and records[row["topic"]] >= limits["records"]
-        ):
+    for row in skewed:
+        if producer := producers.get((row["topic"], row["partition"])):
             yield _finding(row, records[row["topic"]], producer)
 
 

@@ -94,6 +94,8 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
     by_group: dict[str, list[Row]] = defaultdict(list)
     for row in case.answer("groups"):
         by_group[row["group_id"]].append(row)
+    if not by_group:
+        return
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
     spans = {row["group_id"]: row["span_ms"] for row in case.rows(SPANS)}
     for group, rows in by_group.items():

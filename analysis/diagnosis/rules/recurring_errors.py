@@ -93,11 +93,14 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
 )  # fmt: skip
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`."""
+    errors = [row for row in case.answer(COMMAND) if row["error"] not in ELSEWHERE]
+    if not errors:
+        return
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
     ends = _ends(case, limits)
     alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    for row in case.answer(COMMAND):
-        if row["error"] not in ELSEWHERE and (_is_fatal(row, ends) or _recurs(row, limits)):
+    for row in errors:
+        if _is_fatal(row, ends) or _recurs(row, limits):
             alike[row["api"], row["error"], row["topic"]].append(row)
     for rows in alike.values():
         sent = sum(requests.get((row["client_id"], row["api"]), 0) for row in rows)

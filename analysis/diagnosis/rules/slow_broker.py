@@ -73,14 +73,18 @@ def _tails() -> str:
 )  # fmt: skip
 def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     """The slowest API of each slow broker, by the answer `latency`."""
+    samples = [
+        row for row in case.answer("latency --by broker,api") if row["count"] >= limits["requests"]
+    ]
+    if not samples:
+        return
     controllers = {row["broker"] for row in case.rows(_CONTROLLERS)}
     ids = {row["broker"]: row["id"] for row in case.rows(_IDS)}
     tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
     by_api: dict[str, list[Row]] = defaultdict(list)
-    for row in case.answer("latency --by broker,api"):
+    for row in samples:
         tail = tails.get((row["broker"], row["api"]))
-        is_sample = row["count"] >= limits["requests"] and tail is not None
-        if is_sample and row["broker"] not in controllers:
+        if tail is not None and row["broker"] not in controllers:
             id = ids.get(row["broker"], row["broker"])
             by_api[row["api"]].append(row | {"id": id, "tail_ms": tail})
     slow: dict[int | str, tuple[float, Finding]] = {}

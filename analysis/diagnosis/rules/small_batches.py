@@ -52,18 +52,19 @@ IN_FLIGHT: Final = """
 )  # fmt: skip
 def small_batches(case: Case, limits: Limits) -> Iterator[Finding]:
     """Producers with small batches in quick succession, by the answer `batching`."""
+    small = [
+        row for row in case.answer("batching --by client_id,topic")
+        if row["batches"] >= limits["batches"] and row["bytes_p50"] <= limits["bytes"]
+    ]  # fmt: skip
+    if not small:
+        return
     query = FOLLOWING.format(bytes=limits["bytes"], gap=limits["gap_ms"])
     joinable = {(row["client_id"], row["topic"]): row["joinable"] for row in case.rows(query)}
     in_flight = {row["client_id"]: row["in_flight"] for row in case.rows(IN_FLIGHT)}
     throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
-    for row in case.answer("batching --by client_id,topic"):
+    for row in small:
         near = joinable.get((row["client_id"], row["topic"] or ""), 0)
-        if (
-            row["client_id"] not in throttled
-            and row["batches"] >= limits["batches"]
-            and row["bytes_p50"] <= limits["bytes"]
-            and share(near, row["batches"]) >= limits["percent"]
-        ):
+        if row["client_id"] not in throttled and share(near, row["batches"]) >= limits["percent"]:
             yield _finding(row, near, limits["gap_ms"], in_flight.get(row["client_id"]))
 
 

@@ -44,13 +44,17 @@ REQUESTS: Final = ("request_percentage", "KIP-124")
 )  # fmt: skip
 def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with a throttle time, by the answer `throttle`."""
+    throttled = [
+        row for row in case.answer("throttle --by client_id")
+        if row["total_ms"] >= limits["total_ms"]
+    ]  # fmt: skip
+    if not throttled:
+        return
     by_api: dict[str | None, list[str]] = {}
     for row in case.answer("throttle --by client_id,api"):
         by_api.setdefault(row["client_id"], []).append(row["api"])
     waits = {row["client_id"]: row for row in case.rows(waited_for_quota())}
-    for row in case.answer("throttle --by client_id"):
-        if row["total_ms"] < limits["total_ms"]:
-            continue
+    for row in throttled:
         name, apis = row["client_id"], by_api[row["client_id"]]
         quotas = [QUOTAS.get(api, REQUESTS) for api in apis]
         settings = list(dict.fromkeys(setting for setting, _ in quotas))

@@ -6,22 +6,31 @@ import shlex
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
+
 import analysis
+import dissector
 from analysis.answers import ANSWERS, Tables
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.catalog import RULES, limits
+from analysis.diagnosis.catalog import RULES
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.sql.query import connected
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import made, path_of
 
 Row = dict[str, Any]
 
 
 @cache
+def arrow_tables(name: str) -> dict[str, pa.Table]:
+    """The tables of a committed capture; to convert frames takes longer than most rules."""
+    return dissector.open_capture(path_of(name)).tables(DIAGNOSIS_TABLES)
+
+
+@cache
 def findings(name: str) -> list[Row]:
     """The findings about a committed capture."""
-    return diagnose(capture(name, DIAGNOSIS_TABLES)).to_dict("records")
+    return diagnose(arrow_tables(name)).to_dict("records")
 
 
 def finding_of(name: str, rule: str, client: str | None = None) -> Row:
@@ -33,25 +42,37 @@ def finding_of(name: str, rule: str, client: str | None = None) -> Row:
     return rows[0]
 
 
-def rows_of(name: str, command: str) -> list[Row]:
-    """The rows that the command of a finding prints."""
+def rows_of(name: str, command: str, tables: Tables | None = None) -> list[Row]:
+    """The rows that the command of a finding prints; `tables`: a connection with those of the
+    capture, for several commands."""
     verb, *given = shlex.split(command)
     if verb == "sql":
-        path = next(CAPTURES.glob(f"{name}.pcap*"))
-        rows = analysis.connect(path).sql(given[0]).df()
+        rows = analysis.connect(path_of(name)).sql(given[0]).df()
     else:
         options = {k.removeprefix("--"): v for k, v in zip(given[::2], given[1::2], strict=True)}
         if "by" in options:
             options["by"] = options["by"].split(",")
-        rows = ANSWERS[verb].function(capture(name, DIAGNOSIS_TABLES), **options)
+        rows = ANSWERS[verb].function(tables or arrow_tables(name), **options)
     return rows.astype(object).where(rows.notna(), None).to_dict("records")
 
 
-def findings_of(rule: str, tables: Tables) -> list[Finding]:
+def findings_of(rule: str, tables: Tables, **thresholds: float) -> list[Finding]:
     """The findings of one rule; to run all takes a second."""
+    values = RULES[rule].limits | thresholds
     with connected(tables, DIAGNOSIS_TABLES) as open_tables:
-        return [*RULES[rule].function(Case(open_tables), limits({})[rule])]
+        return [*RULES[rule].function(Case(open_tables), values)]
 
 
-def rules(**tables: list[dict[str, Any]]) -> list[str]:
-    return [row.rule for row in diagnose(made(**tables)).itertuples()]
+def rules(*names: str, **tables: list[dict[str, Any]]) -> list[str]:
+    """The rule of each finding about made rows, of these rules; without names: of all."""
+    with connected(made(**tables), DIAGNOSIS_TABLES) as open_tables:
+        case = Case(open_tables)
+        return [
+            name for name in names or RULES for _ in RULES[name].function(case, RULES[name].limits)
+        ]
+
+
+def times_of_clients(tables: Tables) -> list[Row]:
+    """Where the time of each client went."""
+    with connected(tables, DIAGNOSIS_TABLES) as open_tables:
+        return Case(open_tables).time_of_clients()

@@ -12,9 +12,11 @@ import pytest
 
 from analysis.answers import ANSWERS
 from analysis.diagnosis.catalog import RULES
+from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.sql.query import connected
 from dissector.tables import TABLES
 from tests.analysis.answering import broker_log
-from tests.analysis.diagnosis.diagnosing import finding_of, findings, rows_of
+from tests.analysis.diagnosis.diagnosing import arrow_tables, finding_of, findings, rows_of
 from tools.record.kafka.truth import read
 
 FIRES = {
@@ -70,13 +72,14 @@ def test_healthy_captures_have_notes_only(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*FIRES.values()}))
 def test_numbers_are_in_a_row_of_the_command(name: str) -> None:
-    for finding in findings(name):
-        rows = rows_of(name, finding["command"])
-        numbers = finding["numbers"]
-        assert any(
-            all(row[column] == pytest.approx(value) for column, value in numbers.items())
-            for row in rows
-        ), (finding["rule"], numbers)
+    with connected(arrow_tables(name), DIAGNOSIS_TABLES) as tables:
+        for finding in findings(name):
+            rows = rows_of(name, finding["command"], tables)
+            numbers = finding["numbers"]
+            assert any(
+                all(row[column] == pytest.approx(value) for column, value in numbers.items())
+                for row in rows
+            ), (finding["rule"], numbers)
 
 
 def test_findings_are_ordered_by_severity_and_share() -> None:
