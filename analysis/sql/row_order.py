@@ -34,8 +34,8 @@ RANKS: Final = "ranks"
 """Temporary table of `rank_rows`."""
 BATCH_ROWS: Final = 1 << 18
 """Rows of `RANKS` that are read at a time."""
-SMALL: Final = 1 << 20
-"""Bytes. A smaller table is copied: the plan of each query would read the schema of Arrow's."""
+SMALL: Final = 1 << 22
+"""Bytes. A smaller table becomes one of DuckDB: the plan of each query would read its schema."""
 _GIVEN: Final = "given_rows"
 
 

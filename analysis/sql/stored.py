@@ -1,10 +1,11 @@
 """The tables of a capture on disk, for answers on captures of any size.
 
-One pass over the capture writes each table to a Parquet file in a temporary folder. DuckDB reads
-the columns of a query, a few row groups at a time. It spills sorts, joins and groups that exceed
-its memory budget to the same folder. So the memory of an answer depends on its result, and hardly
-on the capture. Two things stay in memory: the values of an exact quantile, eight bytes each, and a
-small part of a sort. If they exceed the budget, it is lifted (`analysis.sql.databases`).
+One pass over the capture writes each table to a Parquet file in a temporary folder; a small one
+stays in memory. DuckDB reads the columns of a query, a few row groups at a time. It spills sorts,
+joins and groups that exceed its memory budget to the same folder. So the memory of an answer
+depends on its result, and hardly on the capture. Two things stay in memory: the values of an exact
+quantile, eight bytes each, and a small part of a sort. If they exceed the budget, it is lifted
+(`analysis.sql.databases`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ import ctypes
 import gc
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, Self, TypeAlias
@@ -28,7 +30,16 @@ from analysis.export.formats import parquet_options
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.intervals import create_function
-from analysis.sql.row_order import BATCH_ROWS, NTH, RANKS, in_order, rank_rows, row_order
+from analysis.sql.row_order import (
+    BATCH_ROWS,
+    NTH,
+    RANKS,
+    SMALL,
+    in_order,
+    rank_rows,
+    register_numbered,
+    row_order,
+)
 from analysis.sql.views import schema
 from dissector.packets.block import Int64
 
@@ -36,8 +47,6 @@ MEMORY: Final = 256 << 20
 """Memory budget of DuckDB in bytes; beyond it, DuckDB spills to disk."""
 THREADS: Final = 4
 """Most threads of DuckDB; each has buffers of its own."""
-SMALL: Final = 1 << 18
-"""Bytes. A smaller file is read into memory: the plan of each query would read its footer."""
 GROUP_ROWS: Final = 1 << 15
 """Approximate rows of a row group."""
 _STEP: Final = 1 << 20
@@ -60,21 +69,48 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
     """
     with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
-        with TableFiles(files, {name: schema(name) for name in names}) as tables:
-            for name, batch in rows:
-                tables.add(name, batch)
-        _release_memory()
+        small = _write(rows, files)
+        if len(small) < len(files):
+            _release_memory()
         # DuckDB's threads start after reading: a process with threads must not be forked.
         with connect(folder) as connection:
             for name, file in files.items():
-                within_memory(connection, partial(_create_table, connection, name, file))
+                create = (
+                    partial(register_numbered, connection, name, small[name])
+                    if name in small
+                    else partial(_create_view, connection, name, file)
+                )
+                within_memory(connection, create)
             create_context(connection, files)
             create_function(connection)
             yield connection
 
 
-def _create_table(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:
-    """Give queries the rows of the file of a table, with the column `NTH`: a view, or a table.
+def _write(rows: Named, files: Mapping[str, Path]) -> dict[str, pa.Table]:
+    """Write the rows of tables to files; return the tables that are smaller than `SMALL`."""
+    small: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
+    large: dict[str, TableFiles] = {}
+    sizes: Counter[str] = Counter()
+    with ExitStack() as stack:
+        for name, batch in rows:
+            if name not in large:
+                small[name].append(batch)
+                sizes[name] += batch.nbytes
+                if sizes[name] < SMALL:
+                    continue
+                writer = TableFiles({name: files[name]}, {name: schema(name)})
+                large[name] = stack.enter_context(writer)
+            for each in small.pop(name, [batch]):
+                large[name].add(name, each)
+    return {
+        name: pa.Table.from_batches(batches).cast(schema(name))
+        if batches else schema(name).empty_table()
+        for name, batches in small.items()
+    }  # fmt: skip
+
+
+def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -> None:
+    """Give queries a view of the file of a table, with the column `NTH`.
 
     Rows are stored almost in order: an exchange is late if its response is. So the number of a row
     is its place in the file, times `_STEP`. A late row has a number after that of the row before it
@@ -97,8 +133,7 @@ def _create_table(connection: duckdb.DuckDBPyConnection, name: str, file: Path) 
         query = f"""
           select {stored}.* exclude (row), coalesce({NTH}, row * {_STEP}) as {NTH}
           from {stored} left join {late} using (row)"""
-    kind = "table" if file.stat().st_size < SMALL else "view"
-    connection.execute(f"create temp {kind} {name} as {query}")
+    connection.execute(f"create temp view {name} as {query}")
 
 
 def _late_numbers(connection: duckdb.DuckDBPyConnection) -> pa.Table | None:

@@ -15,6 +15,13 @@ from analysis.sql.row_order import NTH, row_order
 from analysis.sql.stored import stored
 from dissector.tables import TABLES
 
+
+@pytest.fixture(autouse=True)
+def on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No table is small."""
+    monkeypatch.setattr(module, "SMALL", 0)
+
+
 KEYS = st.tuples(st.integers(0, 9) | st.none(), st.integers(0, 3), st.integers(0, 3))
 """Time, connection and partition; few values, so that rows are equal in some of them."""
 

@@ -11,6 +11,7 @@ import pytest
 
 import analysis
 from analysis.cli import main
+from analysis.sql.query import connected
 from analysis.timeline.record import TABLES
 from dissector.errors import DissectorError
 from tests.analysis.answering import made
@@ -39,7 +40,8 @@ def tables() -> dict[str, pd.DataFrame]:
 def events(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The traces of all records: one for each offset, of three partitions."""
     offsets = range(int(tables["records"]["offset"].max()) + 1)
-    traces = [analysis.trace(tables, topic="work", offset=offset) for offset in offsets]
+    with connected(tables, TABLES) as connection:  # to convert the tables takes longer than a query
+        traces = [analysis.trace(connection, topic="work", offset=offset) for offset in offsets]
     rows = pd.concat(traces, ignore_index=True)
     rows["time"] = rows["time"].astype("int64")
     return rows
