@@ -236,7 +236,7 @@ def test_an_output_is_not_inside_a_file(
     [
         "export",
         "export --table errors --table topics",
-        *("latency", "latency --format table", "cut", "report"),
+        *("latency", "latency --format table", "cut"),
         *(f"sniff --view none {option}" for option in ("--output", "--write", "--export")),
     ],
 )
@@ -422,7 +422,7 @@ def test_colours_of_a_pipe(
         (["cut", "--api", "Fetch"], "x.pcapng"),
         (["cut", "--api", "Fetch"], os.fsdecode(b"x\xff.pcapng")),
         (["export", "--table", "exchanges"], os.fsdecode(b"x\xff.parquet")),
-        (["report"], "x.html"),
+        (["report"], "missing/folder/x.html"),
     ],
 )
 def test_names_of_files_may_have_any_bytes(

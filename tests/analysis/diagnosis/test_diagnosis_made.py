@@ -142,7 +142,6 @@ def timed(count: int, broker: str, latency_ms: float) -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("count", "first", "second", "fires"),
     [

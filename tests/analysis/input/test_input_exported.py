@@ -58,7 +58,7 @@ def divided(name: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("write", [exported, divided])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_answer_is_that_of_the_capture(name: str, write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
