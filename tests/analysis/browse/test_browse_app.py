@@ -58,7 +58,7 @@ async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
     for _ in range(400):
         await pilot.pause(0.02)
         quiet = 0 if app.jobs else quiet + 1
-        if quiet == 6:
+        if quiet == 3:
             return
     pytest.fail(f"jobs that do not end: {app.jobs}")
 
