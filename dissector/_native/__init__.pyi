@@ -83,20 +83,20 @@ def count_packets(
 def find_positions(
     slot: Int64, seq: NDArray[np.uint32], flags: Bytes, length: NDArray[np.int32],
     captured: NDArray[np.int32], time: Int64, near: Int64, reference: Int64, is_ignored: Bytes,
-    least: Int64, ahead_limit: int, is_wide: bool, at: Int64, count: Int64, lowest: Int64,
-    cut: Int64, end: Int64, highest: Int64, latest: Int64, repeated: Int64, in_order: bool,
-    stray: Int64,
+    least: Int64, limit: int, at: Int64, count: Int64, lowest: Int64, cut: Int64, end: Int64,
+    highest: Int64, latest: Int64, repeated: Int64, in_order: bool, stray: Int64,
 ) -> tuple[int, bool]:  # fmt: skip
     """The position of each payload in its stream, or a number below all positions where there is
-    none. Returns the number of payloads beyond `ahead_limit`: their packets and positions are in
-    `stray`; and whether each payload is complete, and follows the one before it or repeats it.
+    none. Returns the number of payloads that are more than `limit` away from the one before: their
+    packets and positions are in `stray`; and whether each payload is complete, and follows the one
+    before it or repeats it.
 
-    By slot: `near` and `reference`: position and sequence number of the next byte. `is_wide`: both
-    go on with each payload. `count` and `lowest`: number and lowest position of the payloads.
-    `cut`: truncated bytes. `end`, `highest` and `latest`: end, highest start and latest time of the
-    payloads before, and then of all payloads if they follow each other. `repeated`: number of
-    payloads from `least` on that only have bytes of others; they get no position. `in_order`: no
-    segment was behind `end` before.
+    By slot: `near` and `reference`: position and sequence number of the next byte; then those
+    behind the last payload, since a stream may go on by more than 2^31 bytes in a block. `count`
+    and `lowest`: number and lowest position of the payloads. `cut`: truncated bytes. `end`,
+    `highest` and `latest`: end, highest start and latest time of the payloads before, and then of
+    all payloads if they follow each other. `repeated`: number of payloads from `least` on that only
+    have bytes of others; they get no position. `in_order`: no segment was behind `end` before.
     """
 
 def place_segments(

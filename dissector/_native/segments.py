@@ -65,9 +65,9 @@ def count_packets(
 
 def find_positions(
     slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, time: Ints,
-    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, ahead_limit: Int,
-    is_wide: cython.bint, at: IntsOut, count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut,
-    highest: IntsOut, latest: IntsOut, repeated: IntsOut, in_order: cython.bint, stray: IntsOut,
+    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, limit: Int, at: IntsOut,
+    count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut, highest: IntsOut, latest: IntsOut,
+    repeated: IntsOut, in_order: cython.bint, stray: IntsOut,
 ) -> tuple[int, bool]:  # fmt: skip
     strays: Int = 0
     packet: Int
@@ -89,10 +89,12 @@ def find_positions(
                 ahead -= ALL_32 + 1
             place = near[row] + ahead
             cut[row] += size - captured[packet]
-            if ahead > ahead_limit:
+            if ahead > limit or ahead < -limit:
                 stray[2 * strays], stray[2 * strays + 1] = packet, place
                 strays += 1
             else:
+                near[row] = place + size
+                reference[row] += ahead + size
                 at[packet] = place
                 if in_order:
                     is_whole = size == captured[packet]
@@ -110,9 +112,6 @@ def find_positions(
                 if at[packet] != NOWHERE:
                     count[row] += 1
                     lowest[row] = min(lowest[row], place)
-            if is_wide:
-                near[row] += size
-                reference[row] += size
     return strays, in_order
 
 

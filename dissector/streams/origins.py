@@ -181,15 +181,13 @@ class OriginFinder:
         state = streams.state[stream_ids]
         is_ignored = (state == IGNORED).view(np.uint8)
         least = np.where(state == NEW, near, FIRST_TIME)  # a new stream may begin with any byte
-        # If packets are truncated, a stream may wrap within a block.
-        is_wide = bool(block.length.sum(dtype=np.int64) >= WINDOW_AHEAD)
         at, stray = np.empty(len(block), np.int64), np.empty((len(block), 2), np.int64)
         count, cut, repeated = np.zeros((3, len(stream_ids)), np.int64)
         lowest = np.full(len(stream_ids), LAST_TIME)
         strays, in_order = _native.find_positions(
             assignment.slot, block.seq, block.flags, block.length, block.captured, block.time, near,
-            reference, is_ignored, least, WINDOW_AHEAD, is_wide, at, count, lowest, cut, end,
-            highest, latest, repeated, bool((highest <= near).all()), stray.reshape(-1),
+            reference, is_ignored, least, WINDOW_AHEAD, at, count, lowest, cut, end, highest,
+            latest, repeated, bool((highest <= near).all()), stray.reshape(-1),
         )  # fmt: skip
         self._table.cut.reshape(-1)[stream_ids] += cut
         self._table.retransmitted.reshape(-1)[stream_ids] += repeated

@@ -448,9 +448,9 @@ def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64, Int64]:
     """Number of bytes and of segments of the stream from each of these segments on; and its end."""
     last = last_of_each(kept.stream)
     last = last[np.searchsorted(last, hole)]
-    total = np.cumsum(kept.length)
+    total = np.cumsum(kept.span)
     end = kept.at[last] + kept.span[last]
-    return total[last] - total[hole] + kept.length[hole], last - hole + 1, end
+    return total[last] - total[hole] + kept.span[hole], last - hole + 1, end
 
 
 def _first_copies(index: list[int], at: list[int], span: list[int]) -> list[tuple[int, int, int]]:

@@ -103,8 +103,8 @@ def test_positions(rows: list[tuple[int, int, int]], is_new: bool) -> None:
     positions, stray = np.zeros(len(rows), np.int64), np.zeros(2 * len(rows), np.int64)
     strays, in_order = _native.find_positions(
         slot, at.astype(np.uint32), np.zeros(len(rows), np.uint8), size, size, index, near,
-        reference, np.zeros(STREAMS, np.uint8), least, 1 << 30, False, positions, count, lowest,
-        cut, end, highest, latest, repeated, True, stray,
+        reference, np.zeros(STREAMS, np.uint8), least, 1 << 30, positions, count, lowest, cut,
+        end, highest, latest, repeated, True, stray,
     )  # fmt: skip
     assert strays == 0
     ends, tops, repeats = [NEEDED] * STREAMS, [NEEDED - 1] * STREAMS, [0] * STREAMS

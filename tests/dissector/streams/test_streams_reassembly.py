@@ -289,16 +289,13 @@ def test_sequence_numbers_that_wrap():
         )  # fmt: skip
 
 
-@pytest.mark.slow
-def test_a_truncated_stream_of_more_than_four_gibibytes():
-    """65,000 bytes per packet, 96 of them captured: sequence numbers wrap within a block."""
+def truncated_packets(count: int) -> list[Packet]:
+    """A handshake, and `count` requests of 65,000 bytes in a packet each, 96 of them captured."""
     dialogue = Dialogue()
     dialogue.connect()
     size = 65_000
-    count = 70_000
-    message = request(0, 3, 1, bytes(size - 21))[:96]
+    head = (size - 4).to_bytes(4, "big") + request(0, 3, 1, bytes(size - 21))[4:96]
     first = dialogue.packets[2]
-    head = (size - 4).to_bytes(4, "big") + message[4:]
 
     class Long(bytes):
         """Bytes that claim a length of `size`."""
@@ -306,19 +303,59 @@ def test_a_truncated_stream_of_more_than_four_gibibytes():
         def __len__(self) -> int:
             return size
 
-    packets = list(dialogue.packets)
-    packets += [
+    return dialogue.packets + [
         replace(
             first, seq=(first.seq + index * size) % 2**32, payload=Long(head), cut=96,
             time=first.time + index, number=4 + index,
         )
         for index in range(count)
     ]  # fmt: skip
-    out = dissect(packets)
+
+
+@pytest.mark.parametrize("jump", [3 << 29, 1 << 31, 5 << 29])
+def test_bytes_beyond_any_window_are_stray_in_either_direction(jump: int):
+    """Nothing but a damaged number, or more bytes lost than fit in a window, explains them."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.broker(response(1))
+    connection.seq[0] = (connection.seq[0] + jump) % 2**32
+    connection.client(TWO)
+    out = dissect(dialogue.packets)
+    assert out.messages() == ([ONE[4:]], [response(1)[4:]])
+    assert out.kinds() == ["stray"]
+    assert counts(out, "retransmitted") == (0, 0)
+
+
+@pytest.mark.slow
+def test_a_truncated_stream_of_more_than_four_gibibytes():
+    """Sequence numbers wrap within a block."""
+    count = 70_000
+    out = dissect(truncated_packets(count))
     assert len(out.frames) == count
-    assert {(each.size, len(each.message)) for each in out.frames} == {(size - 4, 92)}
-    assert counts(out, "cut") == (count * (size - 96), 0)
+    assert {(each.size, len(each.message)) for each in out.frames} == {(64_996, 92)}
+    assert counts(out, "cut") == (count * (65_000 - 96), 0)
     assert out.kinds() == ["cut_packets"]
+
+
+@pytest.mark.slow
+def test_truncated_packets_that_were_captured_twice():
+    """Two interfaces of a machine have each packet: 2 GiB in a block are repeated."""
+    count = 40_000
+    out = dissect([each for packet in truncated_packets(count) for each in (packet, packet)])
+    assert len(out.frames) == count
+    assert counts(out, "retransmitted") == (count, 0)
+    assert out.kinds() == ["cut_packets"]
+
+
+@pytest.mark.slow
+def test_truncated_packets_beyond_lost_ones():
+    """More than 1 GiB follows within the time in which the lost packets may still arrive."""
+    packets = truncated_packets(40_000)
+    captured = packets[:10] + packets[11:100] + packets[3_000:]
+    out = dissect(captured, cuts=[16_000])
+    assert len(out.frames) == len(captured) - 3
+    assert set(out.kinds()) == {"lost_bytes", "resync", "cut_packets"}
 
 
 def test_truncated_packets_give_incomplete_frames():
