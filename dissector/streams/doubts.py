@@ -22,7 +22,7 @@ from dissector.streams.header_evidence import (
 )
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES
 from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
-from dissector.streams.resync import Node, Search
+from dissector.streams.resync import SEGMENTS_BEHIND, Node, Search
 from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import NEVER, RESUMED, Bools
 
@@ -198,9 +198,16 @@ class Doubts:
             if entry >= 0 and not self._leads_to(entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
-        if is_last and end - first < SEEK_BYTES:
+        # A wrong size before an impossible one shows by the messages behind both.
+        waits = ended == BAD and first < at and not is_finished and self._is_near_end(index, at)
+        if (is_last or waits) and end - first < SEEK_BYTES:
             return first, first, False  # later bytes will decide
         return -1, at, False
+
+    def _is_near_end(self, index: int, at: int) -> bool:
+        """Whether a search at this address would include segments that are not in this block."""
+        behind = self._chains.address.searchsorted(at, "right")
+        return bool(self._chains.first[index + 1] - behind < SEGMENTS_BEHIND)
 
     def _is_growing(self, index: int, at: int) -> bool:
         """Whether an incomplete message may be a request of an unknown API that will be complete
@@ -294,11 +301,13 @@ def _deviation(
     """
     at = chain[0]
     for node in path:
+        if is_bad and at == doubtful:
+            break
         if node.at != at:
             return at, node.at
         at = node.end
         if node.at == chain[-1] and at < doubtful:
             return doubtful, at  # its size is too large, and it contains the next message
-        if doubtful == (at if is_bad else node.at):
+        if node.at == doubtful:
             break
     return -1, -1

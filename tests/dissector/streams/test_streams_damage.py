@@ -113,6 +113,26 @@ def test_a_size_that_covers_the_next_messages(end: int, number: int, size: int, 
     assert out.kinds() == ["bad_size"]
 
 
+@pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x7f\0\0\0", b"\0\0\0\0", b"\0\0\0\5"])
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("number", [0, 2])
+def test_an_impossible_size_wherever_a_block_ends(size: bytes, end: int, number: int) -> None:
+    """No block border makes frames of the bytes behind the size, or another problem."""
+    sent = [list(REQUESTS), list(RESPONSES)]
+    sent[end][number] = size + sent[end][number][4:]
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for pair in zip(*sent, strict=True):
+        for each in (0, 1):
+            connection.packet(each, pair[each])
+    whole = dissect(dialogue.packets)
+    problems = [(each.kind, each.offset, each.bytes) for each in whole.problems]
+    for cut in range(3, len(dialogue.packets)):
+        out = dissect(dialogue.packets, cuts=[cut])
+        assert out.messages() == whole.messages()
+        assert [(each.kind, each.offset, each.bytes) for each in out.problems] == problems
+
+
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_size_that_ends_inside_the_next_message(number: int, end: int) -> None:
