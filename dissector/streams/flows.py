@@ -42,6 +42,7 @@ from dissector.streams.table import (
     FIN_SEEN,
     LAST_TIME,
     NEVER,
+    OPEN,
     RST_SEEN,
     UNDECIDED,
     Bools,
@@ -145,12 +146,20 @@ class FlowTracker:
         rows = np.unique(np.concatenate([pairs.row, np.array(later, np.int64), also]))
         first_slot = 2 * np.searchsorted(rows, pairs.row)
         slot = np.column_stack([first_slot, first_slot + 1]).ravel().take(pairs.sender)
+        mixed: dict[int, int] = {}
         if several:
             index = np.flatnonzero(np.isin(pairs.sender >> 1, list(several)))
             code, end = pairs.code(index), pairs.end(index)
-            row = incarnations_of(block, index, code, end, several, self._table, self._streams)
+            row, goes_on = incarnations_of(
+                block, index, code, end, several, self._table, self._streams
+            )
             slot[index] = 2 * np.searchsorted(rows, row) + end
-        self._recent.record(block, {int(pairs.key[code]): each for code, each in several.items()})
+            self._table.replaced[row[goes_on]] = False
+            self._streams.close_deadline[streams_at(row[goes_on])] = LAST_TIME
+            key, time = pairs.key[code[goes_on]], block.time[index[goes_on]]
+            mixed = dict(zip(key.tolist(), time.tolist(), strict=True))
+        by_key = {int(pairs.key[code]): each for code, each in several.items()}
+        self._recent.record(block, by_key, mixed)
         assignment = Assignment(rows, slot)
         self._count(block, assignment)
         return assignment
@@ -221,7 +230,10 @@ class FlowTracker:
                 if syn:
                     is_owner = not is_first and owner.owns(end, isn, acknowledged)
                 else:
-                    is_owner = owner.continues(numbers, behind[index])
+                    is_mixed = owner is not incarnations[-1] and self._is_open(
+                        block, pairs, owner, code, index, behind[index]
+                    )
+                    is_owner = owner.continues(numbers, behind[index], is_mixed=is_mixed)
                 if is_owner:
                     break
             else:
@@ -273,6 +285,28 @@ class FlowTracker:
             anchor[pair, 1 - end] = np.where(has_ack, ack, NEVER)
         followed = is_single[slot]
         return followed, event[followed]
+
+    def _is_open(
+        self, block: PacketBlock, pairs: Pairs, owner: Incarnation, code: int, index: int,
+        behind: int,
+    ) -> bool:  # fmt: skip
+        """Whether a connection from before the block is neither closed nor long silent before this
+        packet, whose numbers jump behind a close or silence at index `behind`."""
+        if owner.begin >= 0 or self._table.closed[owner.row] != OPEN:
+            return False
+        if behind < 0:
+            is_silent = block.time[index] - PATIENCE > self._table.last_time[owner.row]
+        else:
+            is_silent = block.flags[behind] & (FIN | RST) == 0
+        if is_silent:
+            return False
+        closes = (pairs.sender[:index] >> 1 == code) & (block.flags[:index] & (FIN | RST) != 0)
+        seq, ack = block.seq[:index][closes].tolist(), block.ack[:index][closes].tolist()
+        end = pairs.end(np.flatnonzero(closes)).tolist()
+        return not any(
+            owner.is_near((ack, seq) if end else (seq, ack))
+            for seq, ack, end in zip(seq, ack, end, strict=True)
+        )
 
     def _load_incarnations(self, pairs: Pairs, codes: Int64) -> None:
         """Create the incarnations of these pairs from the rows of their connections."""

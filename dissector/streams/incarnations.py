@@ -16,8 +16,24 @@ import numpy as np
 from dissector.arrays import mutable
 from dissector.packets.block import ACK, RST, SYN, Int64, PacketBlock, UInt64
 from dissector.streams import sequence
-from dissector.streams.limits import GRACE, REORDER_BYTES, REORDER_PACKETS, SYN_BYTES, WINDOW_AHEAD
-from dissector.streams.table import FIRST_TIME, NEVER, NEW, Bools, ConnectionTable, StreamTable
+from dissector.streams.limits import (
+    GRACE,
+    PATIENCE,
+    REORDER_BYTES,
+    REORDER_PACKETS,
+    SYN_BYTES,
+    WINDOW_AHEAD,
+    WINDOW_BEHIND,
+)
+from dissector.streams.table import (
+    FIRST_TIME,
+    NEVER,
+    NEW,
+    OPEN,
+    Bools,
+    ConnectionTable,
+    StreamTable,
+)
 
 
 class Begin(NamedTuple):
@@ -52,15 +68,19 @@ class Incarnation:
             return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
         return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
 
-    def continues(self, numbers: tuple[int, int], behind: int) -> bool:
+    def continues(self, numbers: tuple[int, int], behind: int, *, is_mixed: bool) -> bool:
         """Whether a packet with data belongs to this connection, although its numbers jump behind a
         close or silence of the pair, at index `behind` in the block.
 
         `numbers`: its sequence number and acknowledgement number in the order of the ends; -1 if
-        unknown.
+        unknown. `is_mixed`: this connection did not end before a newer one began.
         """
-        if self.begin < 0 or self.begin > behind:
+        if self.begin > behind or (self.begin < 0 and not is_mixed):
             return self.begin >= 0
+        return self.is_near(numbers)
+
+    def is_near(self, numbers: tuple[int, int]) -> bool:
+        """Whether a packet with these numbers, as in `continues`, may be of this connection."""
         first = [
             anchor if isn == NEVER else isn
             for isn, anchor in zip(self.isn, self.anchor, strict=True)
@@ -104,6 +124,9 @@ class RecentIncarnations:
     def __init__(self) -> None:
         self._begins: dict[int, list[Begin]] = {}
         """By key of the pair, oldest first. `packet` counts all packets."""
+        self._mixed: dict[int, int] = {}
+        """By key of a pair: the time of the last packet of a connection that went on after another
+        one had begun; ns."""
         self._seen = 0
         """Packets of all blocks so far."""
 
@@ -118,8 +141,14 @@ class RecentIncarnations:
             return np.zeros(0, np.int64)
         return np.flatnonzero(np.isin(keys, np.array(list(self._begins), np.uint64)))
 
-    def record(self, block: PacketBlock, several: dict[int, list[Incarnation]]) -> None:
-        """Record the connections of reused pairs at the end of a block, and remove old ones."""
+    def record(
+        self, block: PacketBlock, several: dict[int, list[Incarnation]], mixed: dict[int, int]
+    ) -> None:
+        """Record the connections of reused pairs at the end of a block, and remove old ones.
+
+        `mixed`: by key, the time of the last packet of a connection that goes on.
+        """
+        self._mixed |= mixed
         for key, incarnations in several.items():
             self._begins[key] = [
                 Begin(each.row, each.begin + self._seen, each.time) for each in incarnations
@@ -127,6 +156,9 @@ class RecentIncarnations:
         self._seen += len(block)
         now = int(block.time[-1])
         for key, begins in list(self._begins.items()):
+            if self._mixed.get(key, FIRST_TIME) > now - PATIENCE:
+                continue
+            self._mixed.pop(key, None)
             old = sum(
                 each.packet < self._seen - REORDER_PACKETS and each.time < now - GRACE
                 for each in begins[1:]
@@ -140,20 +172,21 @@ class RecentIncarnations:
         forgotten = set(rows.tolist()) if self._begins else set()
         for key, begins in list(self._begins.items()):
             if not forgotten.isdisjoint(each.row for each in begins):
-                del self._begins[key]
+                self.drop(np.array([key], np.uint64))
 
     def drop(self, keys: UInt64) -> None:
         """Remove these pairs."""
         if self._begins:
             for key in keys.tolist():
                 self._begins.pop(key, None)
+                self._mixed.pop(key, None)
 
 
 def incarnations_of(
     block: PacketBlock, index: Int64, code: Int64, end: Int64,
     several: dict[int, list[Incarnation]], table: ConnectionTable, streams: StreamTable,
-) -> Int64:  # fmt: skip
-    """The connection of each packet of reused pairs.
+) -> tuple[Int64, Bools]:  # fmt: skip
+    """The connection of each packet of reused pairs; and whether it goes on after another began.
 
     `index`, `code` and `end`: the packets, their pairs and their senders; shape (n,).
     """
@@ -188,6 +221,13 @@ def incarnations_of(
     # A file may be in another order than any network makes: then times count.
     is_near = known & (index - begin[current] <= REORDER_PACKETS)
     late &= is_near | (arrival < time[current])
+    # A SYN that no end accepts does not end a connection (RFC 9293, section 3.10.7.4), and two
+    # networks in a capture may have connections with the same addresses and ports.
+    goes_on = (owner[before] == code) & (before < current) & no_syn
+    goes_on &= table.closed[row[before]] == OPEN
+    goes_on &= _are_near(block, index, end, row[before], table, streams)
+    goes_on &= ~_are_near(block, index, end, row[current], table, streams)
+    late |= goes_on
     after = np.minimum(current + 1, len(row) - 1)
     _, next_distance, early = distance_from_syn(after)
     early &= (owner[after] == code) & (after > current) & no_syn
@@ -199,4 +239,23 @@ def incarnations_of(
     own = np.abs(np.where(has_begun, from_next, distance))
     early &= (next_distance < own) | ~(known | has_begun)
     owners: Int64 = row[np.where(early, after, np.where(late, before, current))]
-    return owners
+    return owners, goes_on & ~early
+
+
+def _are_near(
+    block: PacketBlock, index: Int64, end: Int64, row: Int64, table: ConnectionTable,
+    streams: StreamTable,
+) -> Bools:  # fmt: skip
+    """Whether the numbers of packets are near those of a connection, as far as they are known."""
+    is_known, is_near = np.zeros(len(index), np.bool_), np.ones(len(index), np.bool_)
+    has_ack = block.flags[index] & ACK != 0
+    for number, side, is_valid in ((block.seq, end, True), (block.ack, 1 - end, has_ack)):
+        stream = 2 * row + side
+        has_begun = streams.state[stream] != NEW
+        isn = table.isn[row, side]
+        reference = np.where(has_begun, streams.next_sequence(stream), isn.astype(np.uint32))
+        is_used = (has_begun | (isn != NEVER)) & is_valid
+        is_near &= ~is_used | (np.abs(sequence.ahead(number[index], reference)) < WINDOW_BEHIND)
+        is_known |= is_used
+    are_near: Bools = is_near & is_known
+    return are_near

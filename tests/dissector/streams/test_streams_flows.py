@@ -294,6 +294,49 @@ def test_reuse_without_a_syn_behind_a_close_or_silence(
     ]
 
 
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_a_connection_goes_on_after_a_syn_that_no_end_accepts(block: int):
+    """A forged SYN: the broker acknowledges what it received before (RFC 9293, 3.10.7.4)."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(60):
+        if number == 10:
+            dialogue.packets.append(
+                replace(dialogue.packets[0], seq=3 << 30, time=dialogue.packets[-1].time)
+            )
+            connection.packet(1)
+        connection.client(request(3, 1, number))
+        connection.broker(response(number))
+    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    assert [len(each) for each in out.messages(0)] == [60, 60]
+    assert out.problems == []
+
+
+@pytest.mark.parametrize("counts", [(60, 60), (60, 5), (5, 60)])
+@pytest.mark.parametrize("block", [1, 7, 1000])
+@pytest.mark.parametrize("pause", [0, 900])
+def test_connections_of_two_networks_with_the_same_addresses(
+    counts: tuple[int, int], block: int, pause: int
+):
+    dialogue = Dialogue()
+    isns = ((1000, 5000), (1 << 31, 3 << 30))
+    both = [dialogue.connect(port=40001, isn=isn) for isn in isns]
+    for number in range(max(counts)):
+        dialogue.wait(pause)
+        for connection, count in zip(both, counts, strict=True):
+            if number < count:
+                connection.client(request(3, 1, number))
+        for connection, count in zip(both, counts, strict=True):
+            if number < count:
+                connection.broker(response(number))
+            if number + 1 == count:
+                connection.fin()
+    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    for row, count in enumerate(counts):
+        assert [len(each) for each in out.messages(row)] == [count, count]
+    assert out.problems == []
+
+
 @pytest.mark.parametrize("damaged", [(1 << 29, 0), (1 << 31, 0), (0, 1 << 29), (0, 1 << 31)])
 def test_a_damaged_packet_after_a_fin_is_not_reuse(damaged: tuple[int, int]):
     dialogue = Dialogue()
