@@ -26,6 +26,8 @@ any other error. Normal are:
     STALE_MEMBER_EPOCH            a request crossed a new assignment of the group (KIP-848)
     UNKNOWN_SUBSCRIPTION_ID       the broker has changed its telemetry subscription (KIP-714)
     UNSUPPORTED_VERSION           only in ApiVersions: the client retries an older version (KIP-511)
+    GROUP_ID_NOT_FOUND            only in ConsumerGroupDescribe: an admin client then sends
+                                  DescribeGroups, for classic groups (KIP-848)
 
 An error that goes on for long is a problem all the same; see `first_time` and `last_time`.
 

@@ -32,8 +32,16 @@ NORMAL_ERRORS: Final = MappingProxyType(
 )
 """Why each error is normal, by its name."""
 
-NEGOTIATION: Final = ("UNSUPPORTED_VERSION", "ApiVersions")
-"""An error that is normal in one API: the client retries an older version (KIP-511)."""
+FALLBACKS: Final = MappingProxyType(
+    {
+        ("UNSUPPORTED_VERSION", "ApiVersions"): "the client retries an older version (KIP-511)",
+        ("GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe"): (
+            "an admin client then sends DescribeGroups, for classic groups (KIP-848)"
+        ),
+    }
+)
+"""Why each error is normal in one API, by error and API: the client then sends another request,
+which succeeds or has an error of its own."""
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 """Default of request.timeout.ms. A request that waits longer is not merely in flight."""
@@ -47,4 +55,4 @@ SYN_TIMEOUT_MS: Final = 1000
 
 def is_normal(error: str | None, api: str | None) -> bool:
     """Whether an error is part of normal operation in the response of an API."""
-    return error in NORMAL_ERRORS or (error, api) == NEGOTIATION
+    return error in NORMAL_ERRORS or (error, api) in FALLBACKS

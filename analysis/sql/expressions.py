@@ -20,7 +20,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from analysis.columns import Column
-from analysis.kafka.normal import NEGOTIATION, NORMAL_ERRORS
+from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS
 from analysis.sql.intervals import interval_start, is_interval
 from dissector.arguments import texts
 from dissector.errors import DissectorError, did_you_mean
@@ -215,8 +215,10 @@ PER_SECOND_COLUMN: Final = Column(
     "per_second", "double", "requests per second, over at least 1 s; null for a single request"
 )
 
-IS_NORMAL: Final = f"""coalesce(error in {literals(NORMAL_ERRORS)}
-  or error = {literal(NEGOTIATION[0])} and api = {literal(NEGOTIATION[1])}, false)"""
+_IS_FALLBACK: Final = " or ".join(
+    f"error = {literal(error)} and api = {literal(api)}" for error, api in FALLBACKS
+)
+IS_NORMAL: Final = f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_FALLBACK}, false)"
 """SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 
 PROBLEM_RESPONSES: Final = f"""(

@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.kafka.normal import (
+    FALLBACKS,
     GROUP_TIMEOUT_MS,
-    NEGOTIATION,
     NORMAL_ERRORS,
     REQUEST_TIMEOUT_MS,
     SYN_TIMEOUT_MS,
@@ -430,8 +430,10 @@ def are_normal(errors: pa.Table) -> pa.ChunkedArray:
     """`is_normal` of each row of `errors`."""
     error, api = errors["error"], errors["api"]
     is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
-    is_negotiation = pc.and_(pc.equal(error, NEGOTIATION[0]), pc.equal(api, NEGOTIATION[1]))
-    return pc.or_(is_known, pc.fill_null(is_negotiation, False))
+    for fallback, fallback_api in FALLBACKS:
+        is_fallback = pc.and_(pc.equal(error, fallback), pc.equal(api, fallback_api))
+        is_known = pc.or_(is_known, pc.fill_null(is_fallback, False))
+    return is_known
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:

@@ -22,7 +22,7 @@ from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshol
 from analysis.diagnosis.words import clients, known, ms, percent, share
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
-from analysis.kafka.normal import is_normal
+from analysis.kafka.normal import FALLBACKS, is_normal
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
@@ -131,6 +131,8 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
 
 
 def _recurs(row: Row, limits: Limits) -> bool:
+    if (row["error"], row["api"]) in FALLBACKS:
+        return False
     if is_normal(row["error"], row["api"]):
         lasts = (row["last_time"] - row["first_time"]) / 1e6 >= limits["normal_ms"]
         return bool(lasts and row["responses"] >= limits["normal_responses"])

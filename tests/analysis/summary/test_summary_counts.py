@@ -20,9 +20,9 @@ import analysis
 import dissector
 from analysis.diagnosis.rules.failed_connections import QUERY
 from analysis.display.summary_screen import screen
-from analysis.kafka.normal import NORMAL_ERRORS
+from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS
 from analysis.sql.query import connected, row_dicts, select
-from analysis.summary.counts import Summary
+from analysis.summary.counts import Summary, are_normal
 from dissector.problems import UNUSED_SECRETS
 from dissector.protocol import registry
 from dissector.tables import TABLES
@@ -464,11 +464,13 @@ def test_requests_in_flight_at_the_end_are_no_fault() -> None:
         assert ("1 request without a response" in printed(summary)) == is_fault
 
 
-def test_an_error_of_negotiation_is_normal_only_there() -> None:
-    refused = error(error="UNSUPPORTED_VERSION", error_code=35)
-    summary = summed(errors=[refused | {"api": "ApiVersions"}, refused | {"api": "Fetch"}])
-    assert [row["api"] for row in summary.normal_errors()] == ["ApiVersions"]
+@pytest.mark.parametrize(("name", "api"), FALLBACKS)
+def test_an_error_with_a_fallback_is_normal_only_in_its_api(name: str, api: str) -> None:
+    errors = [error(error=name, api=each) for each in (api, "Fetch")]
+    summary = summed(errors=errors)
+    assert [row["api"] for row in summary.normal_errors()] == [api]
     assert [row["api"] for row in summary.unexpected_errors()] == ["Fetch"]
+    assert are_normal(pa.Table.from_pylist(errors)).to_pylist() == [True, False]
 
 
 def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
