@@ -45,6 +45,18 @@ def _between(steps: list[Step], times: list[int], since: int, until: int) -> lis
     return steps[bisect_right(times, since) : bisect_right(times, until)]
 
 
+def _without_departed(
+    before: list[Step], left: list[Step], joined: list[Step]
+) -> tuple[list[Step], list[Step]]:
+    """`before` and `left` without the members that had all left before those in `joined` came: a
+    group without members does not rebalance."""
+    first = min(step.time for step in joined)
+    gone = {step.member_id for step in left if step.time < first}
+    if not before or not {step.member_id for step in before} <= gone:
+        return before, left
+    return [], [step for step in left if step.time >= first]
+
+
 def of_classic_group(steps: list[Step]) -> Iterator[Span]:
     """The rebalances of one classic group."""
     good = [step for step in steps if step.error == "NONE"]
@@ -75,6 +87,7 @@ def of_classic_group(steps: list[Step]) -> Iterator[Span]:
             parts.setdefault(step.member_id, step.end)
         until = joined[-1].end
         left = _between(leaves, left_at, since, until)
+        before, left = _without_departed(before, left, joined)
         cause = _cause_of_join(before, joined, left, _between(signs, signs_at, since, until))
         yield {
             **cause,
@@ -159,6 +172,10 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
         first, last = came[0], came[-1]
         left = _between(leaves, left_at, since, first.end)
         silent = [step for step in present.values() if last_seen[step.member_id or ""] < first.time]
+        newcomers = [step for step in (*came, *early[epoch]) if step.request_generation == 0]
+        if newcomers:
+            before, left = _without_departed([*present.values()], left, newcomers)
+            present = present if before else {}
         cause = _cause_of_epoch(came, left, early[epoch], present, silent)
         for step in (*left, *silent):
             present.pop(step.member_id, None)

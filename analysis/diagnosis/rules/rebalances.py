@@ -5,6 +5,10 @@ so that each rebalance is followed by the next one. In a classic group with an e
 member reads meanwhile. A member that leaves and joins again on the same connection did not restart:
 its client left on its own, because the application did not poll for `max.poll.interval.ms`. Java
 clients from 3.2 on report this as the reason for which they leave: one such report is a finding.
+
+Members of a cooperative group, of Kafka Streams and of Kafka Connect rejoin by design: to hand over
+partitions or tasks (KIP-429, KIP-441), and when a connector changes (KIP-415). This counts only if
+it takes most of the time of the group.
 """
 
 from __future__ import annotations
@@ -36,6 +40,16 @@ SPANS: Final = """
     (epoch_ns(max(coalesce(response_time, time))) - epoch_ns(min(time))) / 1e6 as span_ms
   from memberships group by group_id"""
 """The time from the first request of a member to the last response, of each group."""
+
+OVERDUE: Final = """
+  select group_id, client_id, reason from memberships
+  where api = 'LeaveGroup' and error_code = 0 and contains(reason, 'poll timeout') order by time"""
+"""Members that report that they left because they did not poll (KIP-800)."""
+
+COOPERATIVE: Final = """
+  select distinct group_id from memberships
+  where protocol in ('cooperative-sticky', 'stream', 'default', 'compatible', 'sessioned')"""
+"""Groups whose members rejoin by design; the last three are protocols of Kafka Connect."""
 
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
@@ -71,6 +85,14 @@ RESTARTED: Final = Cause(
     "(static membership), so that a restart does not rebalance; or use group.protocol=consumer.",
     "KIP-345, KIP-848",
 )
+RESUBSCRIBED: Final = Cause(
+    "members rejoin without leaving: their subscription, or the partitions of their topics, change",
+    "",
+    "Look at the reasons in `groups`. A consumer should subscribe once, and a pattern match few "
+    "topics that come and go.",
+    "KIP-800",
+)
+CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBED}
 
 
 @rule(
@@ -98,26 +120,33 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
     spans = {row["group_id"]: row["span_ms"] for row in case.rows(SPANS)}
+    cooperative = {row["group_id"] for row in case.rows(COOPERATIVE)}
+    overdue: dict[str, list[Row]] = defaultdict(list)
+    for row in case.rows(OVERDUE):
+        overdue[row["group_id"]].append(row)
     for group, rows in by_group.items():
-        returned = returns.get(group, 0)
-        broken = sum(row["trigger"] in DISRUPTIONS for row in rows)
-        if max(broken, returned) >= limits["disruptions"] or any(map(_is_overdue, rows)):
-            spent = sum(row["duration_ms"] or 0 for row in rows)
-            part = min(share(spent, spans[group]), 100)
-            severity = CRITICAL if part >= limits["critical_percent"] else WARNING
+        returned, late = returns.get(group, 0), overdue[group]
+        spent = sum(row["duration_ms"] or 0 for row in rows)
+        part = min(share(spent, spans[group]), 100)
+        is_critical = part >= limits["critical_percent"]
+        by_design = () if is_critical or group not in cooperative else ("rejoined",)
+        causes = [row for row in rows if row["trigger"] in {*DISRUPTIONS} - {*by_design}]
+        if max(len(causes), returned) >= limits["disruptions"] or late:
+            severity = CRITICAL if is_critical else WARNING
             time = f"{percent(part)} of the time of the group ({ms(spent)}) is spent in rebalances"
-            yield _finding(case, group, rows, returned, severity, time)
+            yield _finding(case, group, rows, causes or rows, late, returned, severity, time)
 
 
 def _finding(
-    case: Case, group: str, rows: list[Row], returned: int, severity: str, time: str
-) -> Finding:
+    case: Case, group: str, rows: list[Row], causes: list[Row], late: list[Row], returned: int,
+    severity: str, time: str,
+) -> Finding:  # fmt: skip
     triggers = Counter(row["trigger"] for row in rows)
-    causes = [row for row in rows if row["trigger"] in DISRUPTIONS] or rows
     clients = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])
-    reasons = list(dict.fromkeys(row["reason"].rstrip(".") for row in causes if row["reason"]))
+    given = [row["reason"].rstrip(".") for row in (*late, *causes) if row["reason"]]
+    reasons = list(dict.fromkeys(given))
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
-    cause = _cause(triggers, rows, returned)
+    cause = _cause(causes, late, returned)
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
     names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")
     longest = max(rows, key=lambda row: row["duration_ms"] or 0)
@@ -147,12 +176,8 @@ def _finding(
     )
 
 
-def _is_overdue(row: Row) -> bool:
-    """Whether the member itself reports that it left because it did not poll (KIP-800)."""
-    return "poll timeout" in (row["reason"] or "")
-
-
-def _cause(triggers: Counter[str], rows: list[Row], returned: int) -> Cause:
-    if returned > 1 or any(map(_is_overdue, rows)):
+def _cause(causes: list[Row], late: list[Row], returned: int) -> Cause:
+    if returned > 1 or late:
         return SLOW
-    return SILENT if triggers["timed out"] > triggers["left"] else RESTARTED
+    triggers = Counter(row["trigger"] for row in causes)
+    return max(CAUSES.items(), key=lambda cause: triggers[cause[0]])[1]

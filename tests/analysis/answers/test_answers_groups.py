@@ -22,10 +22,11 @@ LOADING_MS = 1000
 """A coordinator that has just begun comes to a request later, and answers later."""
 
 PREPARING = re.compile(
-    r"Preparing to rebalance group (?P<group>\w+) .* generation (?P<old>\d+) "
+    r"Preparing to rebalance group (?P<group>\S+) .* generation (?P<old>\d+) "
     r"\(reason: (?P<why>.*)\)"
 )
 STABLE = re.compile(r"Stabilized group (?P<group>\w+) generation (?P<new>\d+) with (?P<count>\d+)")
+EMPTY = re.compile(r"Group (?P<group>\S+) with generation (?P<new>\d+) is now empty")
 ASSIGNED = re.compile(
     r"Assignment received .* for group (?P<group>\w+) for generation (?P<new>\d+)"
 )
@@ -76,6 +77,25 @@ def test_a_classic_group() -> None:
     for time, match in coordinator_log("kafka-4-followed", ASSIGNED):
         assert abs(ms(spans.loc[int(match["new"])], "end_time", time)) <= LOG_MS
     assert spans["completed"].all()
+
+
+def test_groups_of_kafka_connect_that_are_empty_for_a_time() -> None:
+    """A task that fails leaves its group empty; it may fail before it has an assignment."""
+    spans = rebalances("kafka-4-connect").set_index(["group_id", "generation"])
+    empty = set()
+    for time, match in coordinator_log("kafka-4-connect", PREPARING, EMPTY):
+        if match.re is EMPTY:
+            empty.add((match["group"], int(match["new"])))
+            continue
+        generation = (match["group"], int(match["old"]) + 1)
+        if generation in spans.index:
+            span = spans.loc[generation]
+            reasons = [name for words, name in WHY.items() if words in match["why"]]
+            assert [span["trigger"]] == (reasons or ["rejoined"])
+            assert span["trigger_member_id"] in match["why"]
+            assert -LOADING_MS <= ms(span, "start_time", time) <= 1
+    assert len(empty) > 2
+    assert not empty & {*spans.index}
 
 
 def test_a_group_with_epochs() -> None:
@@ -189,6 +209,24 @@ def epochs(name: str) -> dict[int, dict[str, Any]]:
                 continue  # a new member first gets the current epoch
             by_epoch[epoch] |= {"end": time, "members": len(members)}
     return by_epoch
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_a_group_without_members_does_not_rebalance(kind: str) -> None:
+    """Both members leave, and a third one comes much later, as after a deployment."""
+    apis = ("JoinGroup", "LeaveGroup") if kind == "classic" else ("ConsumerGroupHeartbeat",) * 2
+    join, leave = apis
+    steps = [(join, "a", 0, 1), (join, "b", 0, 2), (join, "a", 1, 2)]
+    steps += [(leave, "a", -1, None), (leave, "b", -1, None), (join, "c", 0, 5)]
+    done = {"group_id": "g", "group_type": kind, "error": "NONE", "error_code": 0}
+    rows = [
+        done | {"time": 1000 * n, "response_time": 1000 * n + 1, "api": api, "member_id": member}
+        | {"request_generation": before, "generation": after, "client_id": member}
+        for n, (api, member, before, after) in enumerate(steps)
+    ]  # fmt: skip
+    last = analysis.groups(made(memberships=rows)).iloc[-1]
+    assert (last["trigger"], last["trigger_client_id"]) == ("joined", "c")
+    assert last["start_time"].value == 5000
 
 
 def test_a_join_that_the_capture_does_not_see_answered() -> None:

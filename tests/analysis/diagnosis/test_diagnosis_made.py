@@ -28,6 +28,7 @@ from tests.analysis.diagnosis.diagnosing import findings_of, rules, times_of_cli
 from tests.analysis.made_rows import SECOND, START, connection, exchange
 
 YEAR = pd.Timedelta(days=365)
+MS = 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -317,6 +318,47 @@ def test_one_member_that_did_not_poll_in_time(reason: str) -> None:
         assert [each.severity for each in findings] == [severity] * ("poll" in reason)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "span", "setting"),
+    [("sessioned", 60, []), ("cooperative-sticky", 60, []), ("range", 60, [""]),
+     ("sessioned", 6, [""])],
+    ids=["Connect", "cooperative", "eager", "most of the time"],
+)  # fmt: skip
+def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> None:
+    """A member of Connect rejoins when a connector changes (KIP-415)."""
+    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "member_id": "m"}
+    done = member | {"error_code": 0, "error": "NONE", "protocol": protocol}
+    joins = [
+        done | {"api": "JoinGroup", "time": START + n * SECOND, "generation": n + 1}
+        | {"response_time": START + (n + 1) * SECOND}
+        for n in range(5)
+    ]  # fmt: skip
+    last = START + span * SECOND
+    alive = done | {"api": "Heartbeat", "time": last, "response_time": last}
+    findings = diagnose(made(exchanges=[exchange()], memberships=[*joins, alive]))
+    assert list(findings["setting"]) == setting
+    assert all("subscription" in cause for cause in findings["cause"])
+
+
+def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
+    """Its return is no reaction to its leave."""
+    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "error": "NONE"}
+    steps = [
+        ("JoinGroup", "m", 1, "need to re-join with the given member-id"),
+        ("LeaveGroup", "m", None, "consumer poll timeout has expired."),
+        ("JoinGroup", "n", 3, "need to re-join with the given member-id"),
+    ]
+    rows = [
+        member | {"api": api, "member_id": name, "generation": generation, "reason": reason}
+        | {"time": START + n * SECOND, "response_time": START + n * SECOND + MS, "error_code": 0}
+        for n, (api, name, generation, reason) in enumerate(steps)
+    ]  # fmt: skip
+    findings = diagnose(made(exchanges=[exchange()], memberships=rows))
+    assert list(findings["setting"]) == ["max.poll.interval.ms"]
+    assert "Reasons: consumer poll timeout has expired" in findings["evidence"][0]
+    assert "the longest takes 1 ms" in findings["evidence"][0]
+
+
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
     """The second request is sent before the response that begins the wait of 500 ms (KIP-219)."""
     end = START + SECOND // 2 + 7_000_000
@@ -445,16 +487,22 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "fires"), [("MEMBER_ID_REQUIRED", False), ("NOT_COORDINATOR", True)]
+    ("error", "api", "fires"),
+    [
+        ("MEMBER_ID_REQUIRED", "JoinGroup", False),
+        ("NOT_COORDINATOR", "JoinGroup", True),
+        ("GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe", False),
+        ("GROUP_ID_NOT_FOUND", "DescribeGroups", True),
+        ("UNSUPPORTED_VERSION", "ApiVersions", False),
+    ],
 )
-def test_members_that_join_often_have_no_recurring_error(error: str, fires: bool) -> None:
-    rows = [
-        exchange(api="JoinGroup", correlation_id=n, request_time=START + n * SECOND)
-        for n in range(30)
-    ]
+def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
+    error: str, api: str, fires: bool
+) -> None:
+    rows = [exchange(api=api, correlation_id=n, request_time=START + n * SECOND) for n in range(30)]
     errors = [
         {"time": START + n * SECOND, "error_code": 79, "error": error, "correlation_id": n}
-        | {"connection_id": 0, "client_id": "app", "client_ip": "10.0.0.1", "api": "JoinGroup"}
+        | {"connection_id": 0, "client_id": "app", "client_ip": "10.0.0.1", "api": api}
         for n in range(30)
     ]
     assert rules("recurring_errors", exchanges=rows, errors=errors) == ["recurring_errors"] * fires

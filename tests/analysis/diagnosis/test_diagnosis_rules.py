@@ -227,6 +227,11 @@ def test_a_group_that_exceeds_max_poll_interval() -> None:
     assert f"rebalanced {len(logged):,} times" in finding["sentence"]
 
 
+def test_workers_of_kafka_connect_that_follow_their_connectors() -> None:
+    """Workers rejoin for each connector, and admin clients fall back to DescribeGroups."""
+    assert findings("kafka-4-connect") == []
+
+
 def test_the_lag_grows_because_of_the_consumer() -> None:
     finding = finding_of("kafka-4-misused", "growing_lag")
     assert finding["clients"] == ("slow",)

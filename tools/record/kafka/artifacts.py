@@ -20,6 +20,8 @@ CACHE = (
 
 KAFKA_4 = "4.4.0"
 KAFKA_3 = "3.9.2"
+CONNECT = "4.3.1"
+"""The newest release whose file connectors are on Maven Central."""
 SMALL_JVM = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
 
 POM = """<project><modelVersion>4.0.0</modelVersion>
@@ -123,6 +125,12 @@ def plugin(classpath: str, program: str) -> str:
 def streams() -> str:
     """Class path of Kafka Streams."""
     return maven(f"org.apache.kafka:kafka-streams:{KAFKA_4}", "org.slf4j:slf4j-nop:1.7.36")
+
+
+def connect() -> str:
+    """Class path of a worker of Kafka Connect with the file connectors."""
+    parts = (f"org.apache.kafka:connect-{part}:{CONNECT}" for part in ("runtime", "file"))
+    return maven(*parts, "org.slf4j:slf4j-nop:1.7.36")
 
 
 def tools() -> str:
