@@ -14,8 +14,8 @@ faster; see `fetches` and `groups`. A large lag with a small position_lag: the c
 does not commit. A lag in one partition only: see `skew`, and `stuck` for open transactions.
 
 **How it is computed.** The end of a partition is the largest offset that the capture has shown so
-far, to any client: the high watermark in a Fetch response, the latest offset in ListOffsets, the
-last produced record. A committed offset is the next offset to read.
+far of the current leader, to any client: the high watermark in a Fetch response, the latest offset
+in ListOffsets, the last produced record. A committed offset is the next offset to read.
 
 A Fetch does not name its group, which commits on another connection, to the coordinator.
 `analysis.sql.record_flow` describes how connections are attributed to groups. Offsets in a
@@ -117,21 +117,26 @@ def _lag(end: str = "end_offset") -> str:
 
 
 _IN_RESPONSES: Final = "error_code = 0 and response_time is not null and topic is not null"
+_LEADER_EPOCH: Final = "case when api in ('Fetch', 'ListOffsets') then leader_epoch end"
+"""SQL: the epoch of the leader that responds without an error, if the request has one (KIP-320)."""
 _SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 """SQL: partitions in responses without an error."""
 
 ENDS: Final = f"""(
   select topic, partition, response_time as time, max(known_end) over (
-    partition by topic, partition order by response_time) as end_offset
+    partition by topic, partition, epoch order by response_time) as end_offset
   from (
     select *, coalesce(high_watermark,
-      case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
-      case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
-      try("offset" + told_lag)) as known_end
+        case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
+        case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
+        try("offset" + told_lag)) as known_end,
+      coalesce(max({_LEADER_EPOCH}) over (partition by topic, partition order by response_time),
+        min({_LEADER_EPOCH}) over (partition by topic, partition)) as epoch
     from all_partitions where {_IN_RESPONSES})
   where known_end is not null and partition is not null)"""
-"""SQL: each response with the end of a partition, and the largest end so far. The end does not
-depend on a filter: see `analysis.sql.context`."""
+"""SQL: each response with the end of a partition, and the largest end so far. A new leader may have
+a shorter log (KIP-101), so that ends under earlier leaders do not count. The end does not depend on
+a filter: see `analysis.sql.context`."""
 
 DECIDED: Final = f"""(
   with named as (
@@ -239,7 +244,7 @@ def _last(slot: str) -> str:
         from {STATES}),
       ends as (
         select topic, partition, {slot} as slot, max(time) as end_time,
-          max(end_offset) as last_offset
+          arg_max(end_offset, time) as last_offset
         from {ENDS} group by all),
       slots as (
         select distinct {reader}, slot from states

@@ -23,7 +23,8 @@ normal for acks=all. A follower out of sync is lost if the leader fails: alert o
 offset is behind the last record of a Produce request confirms it. The wait for followers ends with
 the last confirmation before the response, and begins with the last byte of the request; it includes
 the write of the leader. A follower that becomes the leader does not follow itself: `brokers` and
-`topics` show which broker gets a Produce request.
+`topics` show which broker gets a Produce request. A replica that a reassignment adds counts from
+the time when it is in sync, and one that it removes until Metadata no longer names it.
 
 **When it is wrong.** Connections between brokers must be in the capture, for example captured at
 the leader, and not be encrypted. Since Fetch 15 a follower names its replica id only when it
@@ -113,11 +114,23 @@ _CONFIRMED: Final = f"""(
   confirmations as (
     select topic, partition, replica_id, "offset", min(time) as confirmed_time
     from {_FETCHES} where "offset" is not null group by all),
-  pairs as (
-    select produced.*, replica_id from produced join (
-      select topic, partition, replica_id, min(confirmed_time) as since
-      from confirmations group by all) using (topic, partition)
+  followers as (
+    select topic, partition, replica_id,
+      coalesce(min(time) filter ("offset" >= high_watermark), min(time)) as since
+    from {_FETCHES} where "offset" is not null group by all),
+  states as (select topic, partition, time, replicas from topics where len(replicas) > 0),
+  candidates as (
+    select produced.*, replica_id from produced join followers using (topic, partition)
     where time >= since and replica_id is distinct from broker_id),
+  pairs as (
+    select candidates.*, coalesce(list_contains(last.replicas, replica_id), true) as was_replica,
+      coalesce(list_contains(next.replicas, replica_id), true) as is_replica
+    from candidates asof left join states as last
+      on candidates.topic = last.topic and candidates.partition = last.partition
+        and response_time >= last.time
+    asof left join states as next
+      on candidates.topic = next.topic and candidates.partition = next.partition
+        and response_time < next.time),
   later as (
     select pairs.*, confirmed_time
     from pairs asof left join confirmations
@@ -126,11 +139,12 @@ _CONFIRMED: Final = f"""(
         and pairs.last_offset < confirmations."offset")
   select later.*, {ms_between("time", "later.confirmed_time")} as delay_ms,
     try(last_offset + 1 - confirmations."offset") as behind,
-    coalesce(acks = -1 and (later.confirmed_time is null or later.confirmed_time > response_time),
-      false) as is_without
+    coalesce(acks = -1 and coalesce(later.confirmed_time > response_time, is_replica), false)
+      as is_without
   from later asof left join confirmations
     on later.topic = confirmations.topic and later.partition = confirmations.partition
-      and later.replica_id = confirmations.replica_id and time >= confirmations.confirmed_time)"""
+      and later.replica_id = confirmations.replica_id and time >= confirmations.confirmed_time
+  where was_replica or later.confirmed_time is not null)"""
 """SQL: a row for each Produce and follower, with the time of its confirmation, and how many records
 the follower was behind when the request was sent."""
 

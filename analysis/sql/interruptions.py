@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from analysis.answers.lag import ENDS
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import literal, not_negative
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
 SHORTEST_NS: Final = 10 * 10**6
@@ -92,7 +92,7 @@ def interruptions(rebalances: Iterable[Rebalance]) -> str:
           as gaps asof left join ends
           on gaps.topic = ends.topic and gaps.partition = ends.partition and gap_start >= end_time),
       grown as (
-        select begun.*, try(end_offset - first_end) as growth
+        select begun.*, {not_negative("try(end_offset - first_end)")} as growth
         from begun asof left join ends
           on begun.topic = ends.topic and begun.partition = ends.partition and gap_end >= end_time)
       select number, count(distinct (topic, partition)) as partitions,

@@ -120,6 +120,24 @@ def test_a_fetch_that_does_not_repeat_where_it_reads() -> None:
     assert (row["position"], row["end_offset"], row["position_lag"]) == (8, 10, 2)
 
 
+def test_an_unclean_leader_has_a_shorter_log() -> None:
+    """As a broker has it that was not in sync: offsets 100 to 199 are lost, and given again."""
+    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0, "client_id": "c"}
+    rows = [
+        {"api": "Fetch", "offset": 0, "leader_epoch": 0, "high_watermark": 200, "last_offset": 199},
+        {"api": "OffsetCommit", "group_id": "g", "offset": 200, "leader_epoch": 0},
+        {"api": "Fetch", "offset": 100, "leader_epoch": 2, "high_watermark": 100},
+        {"api": "Produce", "offset": 100, "last_offset": 129},
+        {"api": "OffsetCommit", "group_id": "g", "offset": 130, "leader_epoch": 2},
+    ]
+    times = [{"time": 10 * n + 1, "response_time": 10 * n + 5} for n in range(len(rows))]
+    tables = made(partitions=[at | row | time for row, time in zip(rows, times, strict=True)])
+    last = analysis.lag(tables).set_index("group_id").loc["g"]
+    assert last[["committed_offset", "end_offset", "lag"]].tolist() == [130, 130, 0]
+    states = analysis.lag(tables, show="all").query("group_id == 'g'")
+    assert states["end_offset"].tolist() == [200, 130]
+
+
 def test_a_commit_of_an_administrator_beyond_the_end() -> None:
     """kafka-consumer-groups --reset-offsets; meanwhile another client of that host reads."""
     where = {"topic": "t", "partition": 0, "error_code": 0}

@@ -110,6 +110,37 @@ def test_a_leader_does_not_follow_itself() -> None:
     assert (follower["replica_id"], follower["confirmed"], follower["without"]) == (2, 1, 0)
 
 
+@pytest.mark.parametrize("seen", [30, 90], ids=["in time", "late"])
+def test_a_reassignment_leaves_no_follower_out_of_sync(seen: int) -> None:
+    """It moves the partition from broker 2, whose last Fetch is at 20, to broker 3. Metadata shows
+    this before or after the next Produce."""
+    partitions = [
+        row("Fetch", 5, offset=0, high_watermark=0, replica_id=2),
+        row("Fetch", 8, offset=-1, high_watermark=0, replica_id=3),
+        row("Produce", 10, last_offset=0, response_time=15 * MS),
+        row("Fetch", 12, offset=1, high_watermark=1, replica_id=2),
+        row("Fetch", 20, offset=1, high_watermark=1, replica_id=2),
+        row("Fetch", 21, offset=1, high_watermark=1, replica_id=3),
+        row("Produce", 60, last_offset=1, response_time=70 * MS),
+        row("Fetch", 65, offset=2, high_watermark=2, replica_id=3),
+    ]
+    exchanges = [
+        {"connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
+         "request_time": at * MS, "request_end_time": at * MS, "latency_ms": 5.0}
+        for at in (10, 60)
+    ]  # fmt: skip
+    topics = [
+        {"topic": "t", "partition": 0, "replicas": replicas, "time": at * MS}
+        for at, replicas in ((1, [1, 2]), (seen, [1, 3]))
+    ]
+    tables = made(
+        partitions=partitions, exchanges=exchanges, connections=[connection()], topics=topics
+    )
+    followers = analysis.replication(tables).set_index("replica_id")
+    assert followers["without"].to_dict() == {2: 0, 3: 0}
+    assert followers["confirmed"].to_dict() == {2: 1, 3: 1}
+
+
 def test_a_request_with_several_partitions_counts_once() -> None:
     """It waits for the last of its partitions."""
     partitions = [
