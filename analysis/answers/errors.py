@@ -8,26 +8,28 @@
 list them as problems, and its columns `errors`, like that of `clients`, count the responses with
 any other error. Normal are:
 
-    MEMBER_ID_REQUIRED            the coordinator gives a new member its id (KIP-394)
-    REBALANCE_IN_PROGRESS         the coordinator asks a member to join its group again
-    COORDINATOR_LOAD_IN_PROGRESS  a coordinator loads its state after a start or a move
-    COORDINATOR_NOT_AVAILABLE     the topic of the coordinator is being created or moved
-    NOT_COORDINATOR               the coordinator moved, and clients look it up again
-    NOT_CONTROLLER                the controller moved, and clients look it up again
-    NOT_LEADER_OR_FOLLOWER        the leader moved, and clients request metadata
-    LEADER_NOT_AVAILABLE          a leader is being elected, as for each new topic
-    NEW_LEADER_ELECTED            a change of replicas was overtaken by an election
-    FENCED_LEADER_EPOCH           the client does not know of an election yet (KIP-320)
-    UNKNOWN_LEADER_EPOCH          the broker does not know of an election yet (KIP-320)
-    FETCH_SESSION_ID_NOT_FOUND    the broker evicted a fetch session (KIP-227)
-    INVALID_FETCH_SESSION_EPOCH   a fetch session restarts (KIP-227)
-    CONCURRENT_TRANSACTIONS       the previous transaction is not yet complete
-    UNSTABLE_OFFSET_COMMIT        a transaction with these offsets is still open (KIP-447)
-    STALE_MEMBER_EPOCH            a request crossed a new assignment of the group (KIP-848)
-    UNKNOWN_SUBSCRIPTION_ID       the broker has changed its telemetry subscription (KIP-714)
-    UNSUPPORTED_VERSION           only in ApiVersions: the client retries an older version (KIP-511)
-    GROUP_ID_NOT_FOUND            only in ConsumerGroupDescribe: an admin client then sends
-                                  DescribeGroups, for classic groups (KIP-848)
+    MEMBER_ID_REQUIRED              the coordinator gives a new member its id (KIP-394)
+    REBALANCE_IN_PROGRESS           the coordinator asks a member to join its group again
+    COORDINATOR_LOAD_IN_PROGRESS    a coordinator loads its state after a start or a move
+    COORDINATOR_NOT_AVAILABLE       the topic of the coordinator is being created or moved
+    NOT_COORDINATOR                 the coordinator moved, and clients look it up again
+    NOT_CONTROLLER                  the controller moved, and clients look it up again
+    NOT_LEADER_OR_FOLLOWER          the leader moved, and clients request metadata
+    LEADER_NOT_AVAILABLE            a leader is being elected, as for each new topic
+    NEW_LEADER_ELECTED              a change of replicas was overtaken by an election
+    FENCED_LEADER_EPOCH             the client does not know of an election yet (KIP-320)
+    UNKNOWN_LEADER_EPOCH            the broker does not know of an election yet (KIP-320)
+    FETCH_SESSION_ID_NOT_FOUND      the broker evicted a fetch session (KIP-227)
+    INVALID_FETCH_SESSION_EPOCH     a fetch session restarts (KIP-227)
+    OFFSET_MOVED_TO_TIERED_STORAGE  a follower continues from the remote tier (KIP-405)
+    CONCURRENT_TRANSACTIONS         the previous transaction is not yet complete
+    UNSTABLE_OFFSET_COMMIT          a transaction with these offsets is still open (KIP-447)
+    STALE_MEMBER_EPOCH              a request crossed a new assignment of the group (KIP-848)
+    UNKNOWN_SUBSCRIPTION_ID         the broker has changed its telemetry subscription (KIP-714)
+    UNSUPPORTED_VERSION             only in ApiVersions: the client retries an older version
+                                    (KIP-511)
+    GROUP_ID_NOT_FOUND              only in ConsumerGroupDescribe: an admin client then sends
+                                    DescribeGroups, for classic groups (KIP-848)
 
 An error that goes on for long is a problem all the same; see `first_time` and `last_time`.
 

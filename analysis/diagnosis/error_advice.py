@@ -24,6 +24,13 @@ _LEADER: Final = Advice(
     "Look for brokers that restart or lose their session (leadership shows the moves).",
     "KIP-951",
 )
+_QUORUM: Final = Advice(
+    "the controllers elect leaders again and again, or a node tries them to find the leader",
+    BROKER,
+    "controller.quorum.fetch.timeout.ms",
+    "Look for controllers that restart, are paused, or lose their connections.",
+    "KIP-595",
+)
 _COORDINATOR: Final = Advice(
     "the coordinator loads its state, moves, or its internal topic lacks replicas",
     BROKER,
@@ -148,7 +155,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Kafka documentation: Broker Configs, auto.create.topics.enable",
     ),
     "OFFSET_OUT_OF_RANGE": Advice(
-        "the consumer reads offsets that retention has deleted: records are lost",
+        "the log no longer has the offsets that the consumer reads: retention deleted them, or an "
+        "unclean leader election",
         BROKER,
         "retention.ms",
         "Raise retention.ms or retention.bytes of the topic above the lag of its consumers; see "
@@ -264,6 +272,8 @@ FINAL: Final = Advice(
 )
 
 
-def advice(error: str, retriable: bool) -> Advice:
-    """The cause and the remedy of an error code."""
+def advice(error: str, retriable: bool, topic: str | None) -> Advice:
+    """The cause and the remedy of an error code, for a topic. KRaft has elections of its own."""
+    if topic == "__cluster_metadata" and ADVICE.get(error) is _LEADER:
+        return _QUORUM
     return ADVICE.get(error, RETRIABLE if retriable else FINAL)

@@ -24,6 +24,7 @@ NORMAL_ERRORS: Final = MappingProxyType(
         "UNKNOWN_LEADER_EPOCH": "the broker does not know of an election yet (KIP-320)",
         "FETCH_SESSION_ID_NOT_FOUND": "the broker evicted a fetch session (KIP-227)",
         "INVALID_FETCH_SESSION_EPOCH": "a fetch session restarts (KIP-227)",
+        "OFFSET_MOVED_TO_TIERED_STORAGE": "a follower continues from the remote tier (KIP-405)",
         "CONCURRENT_TRANSACTIONS": "the previous transaction is not yet complete",
         "UNSTABLE_OFFSET_COMMIT": "a transaction with these offsets is still open (KIP-447)",
         "STALE_MEMBER_EPOCH": "a request crossed a new assignment of the group (KIP-848)",

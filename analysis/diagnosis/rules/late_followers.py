@@ -51,7 +51,7 @@ def _finding(rows: list[Row]) -> Finding:
         f"acks=all got a response before it had the records. It sent no Fetch for "
         f"{ms(row['pause_max_ms'])}, and had records up to {ms(row['delay_max_ms'])} late.",
         numbers={name: row[name] for name in names},
-        cause="the follower was paused or overloaded, or its link to the leader is slow",
+        cause="the follower was down, paused or overloaded, or its link to the leader is slow",
         side=BROKER,
         setting="num.replica.fetchers",
         change="Look at the logs, the garbage collection and the disk of this broker at that "

@@ -7,7 +7,8 @@ MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS.
 
 Producers and consumers stop at an error that is not retriable when they authenticate, join a group,
 or produce. Then one response counts, if the client closes its connections without another request,
-or keeps them and is silent.
+or keeps them and is silent. So does one OFFSET_OUT_OF_RANGE: the consumer skips records, or reads
+them again. A follower gets it when it is new, and starts where the log does.
 """
 
 from __future__ import annotations
@@ -56,17 +57,23 @@ Ends: TypeAlias = "Mapping[str | None, tuple[int, int]]"
 """By client id: the time of the last request, and the latest time of an error at which the client
 can have stopped."""
 
+RESET: Final = ("OFFSET_OUT_OF_RANGE", "Fetch")
+"""An error after which a consumer continues elsewhere, by auto.offset.reset."""
+
+FOLLOWERS: Final = "select distinct client_id from partitions where replica_id >= 0"
+
 REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges group by all"
 
 
 @rule(
     question="Does a client get the same error again and again, or stop at one?",
     place=8,
-    rests_on="errors",
+    rests_on="errors partitions",
     thresholds=(
         Threshold(
             "responses", 3, "responses", "Responses with the error for one client, API and topic. "
-            "A request that fails, and its retry, are two. One is enough if the client stops at it."
+            "A request that fails, and its retry, are two. One is enough if the client stops at "
+            "it, or skips records."
         ),
         Threshold(
             "metadata_responses", 10, "responses", "The same for retriable errors of Metadata: "
@@ -98,9 +105,13 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
     ends = _ends(case, limits)
+    followers = {row["client_id"] for row in case.rows(FOLLOWERS)}
     alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in errors:
-        if _is_fatal(row, ends) or _recurs(row, limits):
+        is_reset = (row["error"], row["api"]) == RESET
+        if is_reset and row["client_id"] in followers:
+            continue
+        if is_reset or _is_fatal(row, ends) or _recurs(row, limits):
             alike[row["api"], row["error"], row["topic"]].append(row)
     for rows in alike.values():
         sent = sum(requests.get((row["client_id"], row["api"]), 0) for row in rows)
@@ -169,5 +180,5 @@ def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) ->
         first_packet=first["first_packet"],
         first_time=first["first_time"],
         last_time=last_time,
-        **advice(error, bool(row["retriable"]))._asdict(),
+        **advice(error, bool(row["retriable"]), row["topic"])._asdict(),
     )

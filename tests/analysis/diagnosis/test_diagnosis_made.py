@@ -12,7 +12,7 @@ import pytest
 import analysis
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
-from analysis.diagnosis.error_advice import ADVICE
+from analysis.diagnosis.error_advice import ADVICE, advice
 from analysis.diagnosis.rules import queueing
 from analysis.diagnosis.rules.growing_lag import FETCHING
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
@@ -563,6 +563,31 @@ def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
     connections = [connection(connection_id=n, closed=None) for n in (0, 1)]
     names = rules(exchanges=rows, errors=[error], connections=connections)
     assert names == ["recurring_errors"] * fires
+
+
+@pytest.mark.parametrize("replica_id", [None, 2])
+def test_a_consumer_that_skips_records_is_one_response(replica_id: int | None) -> None:
+    """A follower that is new gets the same error, and starts at the start of the log."""
+    error = {
+        "time": START, "error_code": 1, "error": "OFFSET_OUT_OF_RANGE", "api": "Fetch",
+        "topic": "t", "retriable": True, "connection_id": 0, "correlation_id": 7,
+        "client_id": "app",
+    }  # fmt: skip
+    fetch = {"api": "Fetch", "client_id": "app", "topic": "t", "partition": 0, "time": START}
+    tables = made(
+        exchanges=[exchange(api="Fetch")], errors=[error], connections=[connection()],
+        partitions=[fetch | {"replica_id": replica_id, "offset": 3}],
+    )  # fmt: skip
+    causes = [each.cause for each in findings_of("recurring_errors", tables)]
+    assert ["retention" in cause for cause in causes] == [True] * (replica_id is None)
+
+
+def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
+    settings = [
+        advice("NOT_LEADER_OR_FOLLOWER", True, topic).setting
+        for topic in ("__cluster_metadata", "orders")
+    ]
+    assert settings == ["controller.quorum.fetch.timeout.ms", "auto.leader.rebalance.enable"]
 
 
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:

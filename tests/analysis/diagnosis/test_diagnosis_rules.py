@@ -49,7 +49,7 @@ FIRES = {
 """A recording for each rule."""
 
 HEALTHY = (
-    "kafka-4-java", "kafka-4-librdkafka", "kafka-4-franz-go", "kafka-4-group-eager",
+    "kafka-4-connect", "kafka-4-librdkafka", "kafka-4-franz-go", "kafka-4-group-eager",
     "kafka-4-group-consumer", "kafka-4-group-streams", "kafka-4-cut", "kafka-4-steady",
     "kafka-4-disk", "kafka-3-java-3-5", "bulk-tansu",
 )  # fmt: skip
@@ -217,6 +217,12 @@ def test_errors_are_those_that_the_broker_logged() -> None:
     assert finding["numbers"]["responses"] == logged[19]
 
 
+def test_a_consumer_that_skips_records_once() -> None:
+    log = broker_log("kafka-4-java").query("client_id == 'out-of-range'")
+    finding = finding_of("kafka-4-java", "recurring_errors", "out-of-range")
+    assert finding["numbers"]["responses"] == sum(1 in codes for codes in log["errors"].dropna())
+
+
 def test_a_group_that_exceeds_max_poll_interval() -> None:
     finding = finding_of("kafka-4-misused", "rebalances")
     assert finding["subject"] == "group `workers`"
@@ -225,11 +231,6 @@ def test_a_group_that_exceeds_max_poll_interval() -> None:
     messages = [row["message"] for row in rows if row["source"] == "coordinator"]
     logged = [text for text in messages if "Stabilized group workers generation" in text]
     assert f"rebalanced {len(logged):,} times" in finding["sentence"]
-
-
-def test_workers_of_kafka_connect_that_follow_their_connectors() -> None:
-    """Workers rejoin for each connector, and admin clients fall back to DescribeGroups."""
-    assert findings("kafka-4-connect") == []
 
 
 def test_the_lag_grows_because_of_the_consumer() -> None:
