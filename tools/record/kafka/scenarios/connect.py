@@ -92,7 +92,7 @@ def kafka_4_connect() -> None:
     group = "consumer.group.ConsumerGroupCommand"
     describe = [*clients.JVM, "-cp", tools, f"org.apache.kafka.tools.{group}", "--describe"]
     with Recording("kafka-4-connect", about) as recording:
-        recording.tap(select="tcp port 9092")
+        recording.tap(select="tcp port 9092", ports=":9092")
         with Cluster(recording, KAFKA_4, broker) as cluster:
             clients.java(recording, java, "Topics", cluster.bootstrap, "lines:1:1")
             lines, copies = recording.work / "lines.txt", recording.work / "copies.txt"
