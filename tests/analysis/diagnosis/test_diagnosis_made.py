@@ -416,7 +416,7 @@ def test_waits_of_a_host_at_two_brokers_count_once(client_ip: str, quota_ms: flo
     other = {"connection_id": 1, "broker_ip": "10.0.0.8", "client_ip": client_ip}
     rows = [throttled(0), throttled(100, **other), throttled(5000, throttle_time_ms=0, **other)]
     links = [connection(), connection(**other)]
-    (client,) = diagnosed(made(exchanges=rows, connections=links), limits({})).clients
+    (client,) = times_of_clients(made(exchanges=rows, connections=links))
     assert client["quota_ms"] == pytest.approx(quota_ms)
 
 
