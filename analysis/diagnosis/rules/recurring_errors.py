@@ -100,24 +100,31 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
 )  # fmt: skip
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`."""
-    errors = [row for row in case.answer(COMMAND) if row["error"] not in ELSEWHERE]
+    errors = [
+        row for row in case.answer(COMMAND)
+        if row["error"] not in ELSEWHERE and not (_is_reset(row) and _is_follower(case, row))
+    ]  # fmt: skip
     if not errors:
         return
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
     ends = _ends(case, limits)
-    followers = {row["client_id"] for row in case.rows(FOLLOWERS)}
     alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in errors:
-        is_reset = (row["error"], row["api"]) == RESET
-        if is_reset and row["client_id"] in followers:
-            continue
-        if is_reset or _is_fatal(row, ends) or _recurs(row, limits):
+        if _is_reset(row) or _is_fatal(row, ends) or _recurs(row, limits):
             alike[row["api"], row["error"], row["topic"]].append(row)
     for rows in alike.values():
         sent = sum(requests.get((row["client_id"], row["api"]), 0) for row in rows)
         part = share(sum(row["responses"] for row in rows), sent)
         is_fatal = all(_is_fatal(row, ends) for row in rows)
         yield _finding(rows, part, limits, is_fatal=is_fatal)
+
+
+def _is_reset(row: Row) -> bool:
+    return (row["error"], row["api"]) == RESET
+
+
+def _is_follower(case: Case, row: Row) -> bool:
+    return any(row["client_id"] == follower["client_id"] for follower in case.rows(FOLLOWERS))
 
 
 def _ends(case: Case, limits: Limits) -> Ends:

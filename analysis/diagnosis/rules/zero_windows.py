@@ -15,6 +15,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import capital, client, known
+from analysis.sql.query import Row
 
 _SIDES: Final = (
     (
@@ -54,13 +55,14 @@ REFUSED: Final = f"""
 def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
     """Connections with zero windows, by the answer `network`."""
     throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
-    refused = {(row["client_id"], row["broker"]): row["zero_windows"] for row in case.rows(REFUSED)}
     for row in case.answer("network --by client_id,broker"):
-        explained = {BROKER: refused.get((row["client_id"], row["broker"]), 0)}
         for side, column, does, cause, setting, change in _SIDES:
-            if row[column] - explained.get(side, 0) < limits["packets"]:
+            if row[column] < limits["packets"]:
                 continue
-            if side == BROKER and row["client_id"] in throttled:
+            if side == BROKER and (
+                row["client_id"] in throttled
+                or row[column] - _refused_packets(case, row) < limits["packets"]
+            ):
                 continue
             name = row["client_id"]
             yield Finding(
@@ -79,3 +81,12 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 command="network --by client_id,broker",
                 requests=row["requests"],
             )
+
+
+def _refused_packets(case: Case, row: Row) -> int:
+    """Zero windows of the broker that large requests explain."""
+    return sum(
+        each["zero_windows"]
+        for each in case.rows(REFUSED)
+        if (each["client_id"], each["broker"]) == (row["client_id"], row["broker"])
+    )

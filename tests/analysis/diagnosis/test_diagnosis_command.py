@@ -14,7 +14,7 @@ from analysis.display.diagnosis_screen import screen
 from tests.analysis.answering import CAPTURES, broker_log, capture
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
-HEALTHY = str(CAPTURES / "kafka-4-java.pcap.zst")
+HEALTHY = str(CAPTURES / "kafka-4-franz-go.pcap.zst")
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
