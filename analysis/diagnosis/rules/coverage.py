@@ -4,6 +4,7 @@ Encrypted connections, connections with one direction only, lost bytes and unkno
 their requests from all other rules, and so do files that could not be read, or not wholly.
 Different clocks of the two directions make latencies wrong.
 Connections that began before the capture hide the software of the client, and how it authenticated.
+Answers tell topics apart by their names, and so mix those of several clusters.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, percent, share, verb
+from analysis.diagnosis.words import capital, listed, percent, share, sql, verb
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 from dissector.problems import UNDECRYPTED, UNUSED_SECRETS
 
 
@@ -104,11 +106,16 @@ CHANGES: Final[Mapping[str | None, str]] = {
 }
 """What to change if connections are encrypted, by the reason."""
 
+SEVERAL_IDS: Final = """
+  select topic, count(distinct topic_id) as ids from topics
+  group by topic having ids > 1 order by topic"""
+"""SQL: topics of which Metadata has several ids (KIP-516)."""
+
 
 @rule(
     question="What can the capture not show?",
     place=22,
-    rests_on="quality",
+    rests_on="quality topics",
     thresholds=(Threshold("percent", 1, "%", "Smaller parts of a capture rarely hide a cause."),),
 )
 def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -141,6 +148,27 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
             reference="Glossary and docs/slow.md, Is the capture complete?",
             command="quality",
         )
+    if mixed := case.rows(SEVERAL_IDS):
+        yield _mixed_finding(mixed)
+
+
+def _mixed_finding(topics: list[Row]) -> Finding:
+    names = listed(f"`{row['topic']}`" for row in topics)
+    return Finding(
+        severity=NOTE,
+        subject="the capture",
+        sentence=f"{counted(len(topics), 'topic name')} {verb(len(topics), 'have')} several topic "
+        "ids: lag, delay, audit and other answers mix these topics",
+        evidence=f"Metadata has {topics[0]['ids']:,} ids of `{topics[0]['topic']}`; all: {names}.",
+        numbers=dict(topics[0]),
+        cause="the capture has several clusters, as on a host of MirrorMaker, or a topic was "
+        "deleted and created again",
+        side=CAPTURE,
+        change="Write a capture of each cluster with cut --broker HOST:PORT -o FILE, or limit the "
+        "time with --since.",
+        reference="KIP-516; Limits: Several clusters in one capture",
+        command=sql(SEVERAL_IDS),
+    )
 
 
 def _noun(flaw: str) -> str:

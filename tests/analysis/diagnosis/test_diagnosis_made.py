@@ -73,6 +73,16 @@ def test_files_that_could_not_be_read(kind: str, count: int, sentence: str | Non
     assert [each.numbers for each in findings] == [numbers] * len(findings)
 
 
+@pytest.mark.parametrize("ids", [["a"], ["a", "b"], [None, "a"], ["b", "a", "b"]])
+def test_topics_of_several_clusters_are_mixed(ids: list[str | None]) -> None:
+    rows = [
+        {"topic": "orders", "topic_id": each, "partition": n, "time": START + n * SECOND}
+        for n, each in enumerate(ids)
+    ]
+    findings = findings_of("coverage", made(exchanges=[exchange()], topics=rows))
+    assert [each.numbers for each in findings] == [{"topic": "orders", "ids": 2}] * ("b" in ids)
+
+
 def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     """To plan a query takes longer than its rows: those of rules without a candidate do not run."""
     queries: list[str] = []
@@ -82,7 +92,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 45), ("kafka-4-misused", 57)):
+    for name, most in (("kafka-4-franz-go", 46), ("kafka-4-misused", 58)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most
