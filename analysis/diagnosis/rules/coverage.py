@@ -4,7 +4,7 @@ Encrypted connections, connections with one direction only, lost bytes and unkno
 their requests from all other rules, and so do files that could not be read, or not wholly.
 Different clocks of the two directions make latencies wrong.
 Connections that began before the capture hide the software of the client, and how it authenticated.
-Answers tell topics apart by their names, and so mix those of several clusters.
+Answers identify topics by their names, and so mix those of several clusters.
 """
 
 from __future__ import annotations
