@@ -33,6 +33,8 @@ _LATER: Final = MappingProxyType({"errors": {"resource"}})
 _BATCH_ROWS: Final = 1 << 15
 _DIVIDED: Final = ("date", "api")
 """Columns that the Spark job writes to the names of folders; earlier versions also wrote `api`."""
+_DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
+"""What PyArrow raises for damaged Parquet, and for columns that others wrote with these names."""
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 """The name that stands for null in the name of a folder, as in Hive."""
 
@@ -124,7 +126,7 @@ def _table_of(file: Path) -> str:
 
     try:
         names = set(pq.read_schema(file).names)
-    except (OSError, pa.ArrowInvalid) as error:
+    except _DAMAGE as error:
         raise CaptureError(f"{file} cannot be read as Parquet: {error}") from error
     columns = {n for n in names if n.removesuffix("_ns") not in names - {n}} | _values(file).keys()
     columns -= {"date"}
@@ -156,8 +158,10 @@ def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:
     schema, values = TABLES[name].schema, dict.fromkeys(_LATER.get(name, ())) | _values(file)
     try:
         for batch in pq.ParquetFile(file).iter_batches(_BATCH_ROWS):
-            yield in_schema(batch, schema, values)
-    except (OSError, pa.ArrowInvalid) as error:
+            rows = in_schema(batch, schema, values)
+            rows.validate(full=True)  # PyArrow does not check that texts are UTF-8
+            yield rows
+    except _DAMAGE as error:
         raise CaptureError(f"{file} cannot be read: {error}") from error
 
 

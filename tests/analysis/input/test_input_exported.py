@@ -154,6 +154,46 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
         ExportedTables([file])
 
 
+@pytest.mark.parametrize("command", ["summary", "quality", "diagnose", "sql"])
+@pytest.mark.parametrize(
+    ("name", "column"),
+    [
+        ("client_id", pa.array([b"\xff"], pa.binary()).view(pa.string())),
+        ("connection_id", pa.array([["x"]])),
+        ("latency_ms", pa.array([1], pa.duration("ns"))),
+        ("topics", pa.array([{"a": 1}])),
+    ],
+)
+def test_columns_with_other_values_are_one_error(
+    name: str, column: pa.Array, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = exported("kafka-4-quotas", tmp_path)
+    file = folder / "exchanges.parquet"
+    rows = pq.read_table(file).slice(0, 1)
+    pq.write_table(rows.set_column(rows.schema.get_field_index(name), name, column), file)
+    query = ["select count(client_id), any_value(columns(*)) from exchanges"]
+    assert main([command, str(folder), *(query if command == "sql" else [])]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"Error: {file} cannot be read: ")
+    assert error.count("\n") == 1
+
+
+def test_columns_with_the_same_name_are_an_error(tmp_path: Path) -> None:
+    rows = pq.read_table(exported("kafka-4-quotas", tmp_path) / "exchanges.parquet")
+    pq.write_table(rows.append_column("capture", rows["capture"]), tmp_path / "exchanges.parquet")
+    with pytest.raises(CaptureError, match="exists 2 times"):
+        ExportedTables([tmp_path]).tables("exchanges")
+
+
+def test_a_column_name_that_is_not_text_is_an_error(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"capture": ["x"]}), file := tmp_path / "x.parquet")
+    whole = file.read_bytes()
+    position = whole.index(b"capture")  # in Parquet's own schema
+    file.write_bytes(whole[:position] + b"\xff" + whole[position + 1 :])
+    with pytest.raises(CaptureError, match="cannot be read as Parquet"):
+        ExportedTables([file])
+
+
 def test_captures_next_to_tables_are_read(tmp_path: Path) -> None:
     exported("kafka-4-quotas", tmp_path)
     assert is_exported([tmp_path])
