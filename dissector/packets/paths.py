@@ -13,17 +13,21 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from io import FileIO
 from pathlib import Path
+from types import MappingProxyType
+from typing import Final
 
 import numpy as np
 
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD, Int64
-from dissector.packets.byte_input import ByteInput
+from dissector.packets.byte_input import CODECS, ByteInput
 from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
 
 STANDARD_INPUT = "-"
+_UNSUPPORTED: Final = MappingProxyType({"xz": b"\xfd7zX", "bzip2": b"BZh", "zip": b"PK\x03\x04"})
+"""The first bytes of compressed files that are not read."""
 
 
 def input_name(path: str) -> str:
@@ -151,6 +155,11 @@ def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureRea
         raise CaptureError(f"cannot be read: {source.damage}")
     if not head:
         raise CaptureError("is empty" + (" inside its compression" if source.consumed else ""))
+    for name, magic in _UNSUPPORTED.items():
+        if head.startswith(magic):
+            raise CaptureError(f"is compressed with {name}: decompress it first")
+    if any(head.startswith(codec.magic) for codec in CODECS):
+        raise CaptureError("is compressed twice: decompress it first")
     if not Pcap.recognises(head) and not Pcapng.recognises(head):
         raise CaptureError("is not a pcap or pcapng file; `editcap -F pcap` converts other formats")
     if Pcapng.recognises(head) and len(head) == Pcapng.HEADER_BYTES:

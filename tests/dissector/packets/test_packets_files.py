@@ -1,6 +1,8 @@
 """Many files as one capture: their selection, the order of their packets, and errors."""
 
+import bz2
 import gzip
+import lzma
 import os
 import random
 import struct
@@ -315,6 +317,20 @@ def test_nothing_to_read_is_an_error(tmp_path):
         open_packets([])
     with pytest.raises(CaptureError, match=r"missing: No such file.*text is not a pcap"):
         open_packets([tmp_path / "missing", text])
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (lzma.compress(b"x"), "is compressed with xz: decompress it first"),
+        (bz2.compress(b"x"), "is compressed with bzip2: decompress it first"),
+        (gzip.compress(gzip.compress(b"x")), "is compressed twice: decompress it first"),
+    ],
+)
+def test_other_compression_is_named(tmp_path, data, message):
+    (tmp_path / "x.pcap").write_bytes(data)
+    with pytest.raises(CaptureError, match=message):
+        open_packets([tmp_path / "x.pcap"])
 
 
 def test_a_file_that_goes_away_meanwhile(tmp_path):
