@@ -38,7 +38,7 @@ def read_names(path: Path) -> list[tuple[Network, str]]:
     if text.lstrip()[:1] in ("{", "["):
         try:
             content = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:  # values may be nested too deeply
             raise DissectorError(f"{path} is not valid JSON: {error}") from error
         pairs = list(_of_json(content, path))
     else:

@@ -98,6 +98,7 @@ def test_kubernetes_with_several_namespaces(tmp_path: Path) -> None:
         ("10.0.0.9\n", "line 1: '10.0.0.9' has no name"),
         ("10.0.0.9,\n", "line 1: '10.0.0.9,' has no name"),
         ("{", "is not valid JSON"),
+        pytest.param("[" * 100_000, "is not valid JSON", id="nested"),
         ("[1]", "1 is not an object with address and name"),
         ('{"10.0.0.9": 1}', "1 is not a name"),
         ("# nothing\n", "contains no names of addresses"),
