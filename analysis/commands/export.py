@@ -158,13 +158,17 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
         from dissector.tables import TABLES
 
         files = {name: partial(path / f"{name}.parquet") for name in names}
+        created = []
         with folder(path):
             try:
+                for file in files.values():  # another process may write to the folder
+                    file.touch(exist_ok=output.overwrite)
+                    created.append(file)
                 with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
                     for name, batch in capture.stream(names):
                         tables.add(name, batch)
             except BaseException:  # incomplete Parquet files are not readable
-                for file in files.values():
+                for file in created:
                     file.unlink(missing_ok=True)
                 raise
         for file in files.values():
@@ -182,6 +186,8 @@ def _in_a_folder(output: Output) -> Output:
 
 def _folder(names: Sequence[str], output: Output) -> Path:
     """The folder to write to. Raises click.UsageError if the options cannot be combined."""
+    from analysis.export.files import taken
+
     if output.file is None:
         raise click.UsageError("several tables need a folder: -o DIR")
     if output.form != "parquet":
@@ -197,7 +203,7 @@ def _folder(names: Sequence[str], output: Output) -> Path:
         raise click.UsageError(f"{output.file} is a file; several tables need a folder")
     check_folder(output.file)
     for name in names:
-        file = output.file / f"{name}.parquet"
-        if file.exists() and not output.overwrite:
+        file = taken(output.file / f"{name}.parquet")
+        if file is not None and not output.overwrite:
             raise click.UsageError(f"{file} exists: pass --overwrite to replace it")
     return output.file

@@ -14,6 +14,7 @@ import analysis
 import dissector
 from analysis.answers import ANSWERS
 from analysis.cli import main
+from analysis.commands import export
 from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.sql.stored import stored
@@ -220,6 +221,21 @@ def test_several_tables_need_a_folder(
 ) -> None:
     assert main(["export", QUOTAS, "--table", "all", *options]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_unfinished_tables_of_another_process_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unfinished = tmp_path / "topics.parquet.partial"
+    unfinished.write_bytes(b"rows")
+    command = ["export", QUOTAS, "--table", "all", "-o", str(tmp_path)]
+    assert main(command) == 2
+    assert f"{unfinished} exists: pass --overwrite" in " ".join(capsys.readouterr().err.split("\n"))
+    # The other process starts after the check.
+    monkeypatch.setattr(export, "_folder", lambda names, output: output.file)
+    assert main(command) == 1
+    assert capsys.readouterr().err == f"Error: {unfinished}: File exists\n"
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"rows"]
 
 
 def test_relative_times_need_a_first_time(tmp_path: Path) -> None:
