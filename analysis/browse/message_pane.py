@@ -196,10 +196,10 @@ def _full_text(event: Explained) -> list[Text]:
     text = event.value[:FULL_TEXT]
     try:
         parsed = json.loads(text)
-    except ValueError:
-        parsed = None
-    if isinstance(parsed, dict | list):
-        text = json.dumps(parsed, indent=2, ensure_ascii=False)
+        if isinstance(parsed, dict | list):
+            text = json.dumps(parsed, indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):  # not JSON, or nested too deeply to be indented
+        pass
     return [Text(printable(line), "green") for line in text.split("\n")]
 
 

@@ -142,7 +142,7 @@ class SchemaRegistry:
         """The response of a registry. Raises DissectorError if it is not one."""
         try:
             response = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise DissectorError(f"schema {name} in {self._place} is not JSON") from error
         if not isinstance(response, dict) or not isinstance(response.get("schema"), str):
             raise DissectorError(f"schema {name} in {self._place} has no field schema")

@@ -130,6 +130,7 @@ def test_errors(tmp_path: Path) -> None:
         ("1.avsc", "{", "is invalid"),
         ("2.avsc", '{"type": "record"}', "is invalid"),
         ("3.json", "{", "is not JSON"),
+        ("5.json", "[" * 100_000, "is not JSON"),
         ("4.json", "{}", "has no field schema"),
     ):
         (tmp_path / name).write_text(text)
