@@ -25,7 +25,7 @@ def is_interval(name: str) -> bool:
     """Whether a column to group by is a length of time: ``minute``, ``10s``."""
     from analysis.input.times import length_ns
 
-    return bool(length_ns(name))
+    return 0 < (length_ns(name) or 0) < 1 << 63  # times are 64 bits
 
 
 def interval_start(name: str, time: str) -> str:
