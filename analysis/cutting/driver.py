@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 IDENTITY: Final = ("client_ip", "client_port", "correlation_id", "status", "request_end_time",
                    "response_time")  # fmt: skip
 """Columns that an exchange has in a cut, too."""
+_LONGEST: Final = 1 << 32
+"""Most seconds of context; the times of pcap and their sums with it fit in 64 bits."""
 
 
 @value
@@ -84,7 +86,8 @@ def cut(
     files = check_files(paths)
     output = Path(path("output", output))
     check_output(output)
-    nanoseconds = None if context is None else round(number("context", context, 0) * SECOND)
+    seconds = None if context is None else min(number("context", context, 0), _LONGEST)
+    nanoseconds = None if seconds is None else round(seconds * SECOND)
     title = text("title", title)
     secrets, overwrite = boolean("secrets", secrets), boolean("overwrite", overwrite)
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}

@@ -204,6 +204,13 @@ def test_encrypted_exchanges_need_their_secrets(tmp_path: Path, recording: str) 
     assert not len(exchanges(output).filter(pc.is_valid(exchanges(output)["api"])))
 
 
+def test_a_context_of_any_length_has_all_packets(tmp_path: Path) -> None:
+    path = CAPTURES / "kafka-4-quotas.pcap.zst"
+    rows = exchanges(path).slice(0, 1)
+    results = [cut(path, rows, tmp_path / f"{c}.pcapng", context=c) for c in (1e6, 1e308)]
+    assert results[0].packets == results[1].packets
+
+
 def test_context_adds_whole_packets_around_messages(tmp_path: Path) -> None:
     path, output = CAPTURES / "kafka-4-followed.pcap.zst", tmp_path / "cut.pcapng"
     rows = exchanges(path)
