@@ -11,13 +11,16 @@ do
     local stream_field = Field.new("tcp.stream")
     local lost_field = Field.new("tcp.analysis.lost_segment")
     local sequence_field = Field.new("tcp.seq")
+    local raw_sequence_field, raw_ack_field = Field.new("tcp.seq_raw"), Field.new("tcp.ack_raw")
+    local length_field = Field.new("tcp.len")
 
     local streams
+    local numbers -- of streams by packet, where the first pass of tshark -2 has no fields of TCP
     local rows -- columns of numbers, which take little memory and time
     local count
 
     function conversations.reset()
-        streams, count = {}, 0
+        streams, numbers, count = {}, {}, 0
         rows = {
             packet = {}, -- ascending
             identity = {}, correlation = {}, -- to find a message in its packet
@@ -25,6 +28,7 @@ do
             time = {}, -- of the last byte of a request, or the first byte of a response
             peer = {}, -- row of the response to a request, or of the request
             client_id = {}, text = {},
+            acknowledged = {}, -- by the packet of a response whose request was not found
         }
         conversations.topics = {} -- names by id, from all connections
     end
@@ -36,12 +40,23 @@ do
         return #values > 0 and values[#values].value or nil
     end
 
-    function conversations.stream()
-        local number = last(stream_field) or -1
+    -- Both ends of a connection, the same for both directions.
+    local function ends_of(pinfo)
+        local from = tostring(pinfo.src) .. " " .. pinfo.src_port
+        local to = tostring(pinfo.dst) .. " " .. pinfo.dst_port
+        return from < to and from .. " " .. to or to .. " " .. from
+    end
+
+    function conversations.stream(pinfo)
+        local number = numbers[pinfo.number] or last(stream_field)
+        if not number then
+            number = ends_of(pinfo)
+            numbers[pinfo.number] = number
+        end
         local stream = streams[number]
         if not stream then
             stream = {
-                pending = {}, unexpected = {}, started = {}, skipped = {}, is_framed = {},
+                pending = {}, unexpected = {}, early = {}, started = {}, skipped = {}, is_framed = {},
                 client_tokens = nil, broker_tokens = 0,
             }
             streams[number] = stream
@@ -69,6 +84,19 @@ do
     function conversations.size(data, at)
         local size = int32(data, at)
         return size and size >= 4 and size <= MOST_BYTES and size + 4 or nil
+    end
+
+    -- The size of the request at the start of these bytes, which is the end of a packet. Where its own
+    -- size exceeds them, it is damaged if the fields end with the bytes, or before another request.
+    function conversations.request_size(data)
+        local size, key, version = conversations.size(data, 1), int16(data, 5), int16(data, 7)
+        if size and size > #data and version then
+            local stop = messages.contradicted_end(data, size, key, version)
+            if stop and (stop > #data or conversations.is_request(data:sub(stop, stop + HEAD))) then
+                return stop - 1
+            end
+        end
+        return size
     end
 
     -- Whether bytes start with a request of a known API, whose fields fit as far as they go.
@@ -218,10 +246,26 @@ do
         end
         request = request or pop(stream.unexpected, correlation)
         if not request then
+            stream.early[correlation], rows.acknowledged[row] = row, last(raw_ack_field)
             return UNMATCHED
         end
         rows.peer[row], rows.peer[request] = request, row
         return rows.kind[request]
+    end
+
+    -- Links a request with a response that was captured before it. The response acknowledges its
+    -- request (RFC 9293, 3.4); one that responds to an unseen request with the same id does not.
+    local function link_early(stream, row, correlation)
+        local response = stream.early[correlation]
+        stream.early[correlation] = nil
+        local start = response and rows.acknowledged[response] and last(raw_sequence_field)
+        if start and rows.kind[row] >= 0 then
+            local stop = start + last(length_field)
+            if (rows.acknowledged[response] - stop) % 4294967296 < 2147483648 then
+                rows.peer[row], rows.peer[response] = response, row
+                rows.kind[response], rows.text[response] = rows.kind[row], false
+            end
+        end
     end
 
     local function add_row(stream, message, pinfo, identity, correlation)
@@ -235,6 +279,9 @@ do
         stream.started[is_request] = nil
         rows.kind[count] = is_request and request_kind(stream, message.data)
             or response_kind(stream, count, correlation)
+        if is_request then
+            link_early(stream, count, correlation)
+        end
         return count
     end
 
@@ -302,6 +349,9 @@ do
         rows.client_id[row] = message.client_id or false
         if message.is_token then
             stream.broker_tokens = stream.broker_tokens + 1
+            return
+        end
+        if rows.peer[row] then
             return
         end
         local queues = message.acks == 0 and stream.unexpected or stream.pending

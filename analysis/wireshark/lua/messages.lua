@@ -11,7 +11,7 @@ do
     end
 
     local function show(message, tree, field, at, stop)
-        if tree then
+        if tree and (message.is_visible or tree:referenced(field)) then
             tree:add(field, message.tvb(at - 1, stop - at))
         end
         return stop
@@ -114,10 +114,12 @@ do
         local at, client_id = read(message, tree)
         message.client_id = message.client_id or client_id
         local layout = message.layout
-        if layout and (tree or layout.has_facts) then
-            local is_shown = tree and layouts.is_referenced(layout, tree)
-            return body(message, is_shown and tree or nil, at)
-        elseif message.layout then
+        if layout and tree then
+            message.layout = layouts.in_tree(layout, tree, message.is_visible)
+        end
+        if layout and (layout.has_facts or message.layout ~= layout) then
+            return body(message, message.layout ~= layout and tree or nil, at)
+        elseif layout then
             return
         elseif message.key then
             local text = "The plugin does not know this " .. (apis[message.key] and "version" or "API")
@@ -128,24 +130,37 @@ do
         show_undecoded(message, tree, at)
     end
 
-    -- Whether bytes are a request: all its fields fit, or they begin with a readable client id and
-    -- fit as far as they go.
-    function messages.is_request(data, size, key, version)
+    -- Reads the fields of bytes that may be a request. Returns whether all are there, the position
+    -- after them or the failure, and the client id.
+    local function try_request(data, size, key, version)
         local message = {
             data = data, captured = #data + 1, stop = size + 1, direction = "request",
             layout = layouts.of(key, "request", version), items = 0, errors = {}, elements = 16384,
         }
         local client_id
-        local function surplus()
+        local function read()
             local at
             at, client_id = request_header(message)
-            return message.stop - walker.fields(message, message.layout, at)
+            return walker.fields(message, message.layout, at)
         end
-        local is_whole, result = pcall(surplus)
+        local is_whole, result = pcall(read)
+        return is_whole, result, client_id
+    end
+
+    -- The position after the last field of a request with a size that contradicts its fields.
+    function messages.contradicted_end(data, size, key, version)
+        local is_whole, stop = try_request(data, size, key, version)
+        return is_whole and size + 1 - stop > FEW and stop or nil
+    end
+
+    -- Whether bytes are a request: all its fields fit, or they begin with a readable client id and
+    -- fit as far as they go.
+    function messages.is_request(data, size, key, version)
+        local is_whole, result, client_id = try_request(data, size, key, version)
         if client_id and client_id:find("[%z\1-\31\127]") then
             return false
         elseif is_whole then
-            return result <= FEW
+            return size + 1 - result <= FEW
         end
         return result.kind == "cut" and client_id ~= nil and client_id ~= ""
     end
@@ -205,6 +220,11 @@ do
             show_token(message, tree)
             return
         end
+        local announced = message.captured > 4 and wire.int32(message, 1) or 0
+        if announced > message.stop - 5 then
+            local text = "a size of " .. announced .. " for " .. message.stop - 5 .. " bytes"
+            message.item:add_proto_expert_info(experts.malformed, text)
+        end
         local is_valid, failure = pcall(decode, message, tree)
         if not is_valid then
             show_failure(message, tree, failure)
@@ -241,9 +261,13 @@ do
             local version = is_fallback(message) and 0 or message.version
             message.layout = layouts.of(message.key, direction, version)
         end
+        message.is_visible = is_shown and tree.visible
         if is_shown then
-            message.item:set_text("Kafka " .. (message.text or title(message)))
+            walker.bind(tree, tvb)
             show_facts(message, message.item)
+        end
+        if message.is_visible then
+            message.item:set_text("Kafka " .. (message.text or title(message)))
         end
         read(message, is_shown and message.item or nil)
         local text = summary(message)

@@ -1,8 +1,12 @@
 -- Connects the plugin with Wireshark: ports, TLS, heuristics, reassembly, preferences.
 do
-    local function size_of(tvb, pinfo, offset)
-        local head = tvb:raw(offset, math.min(4, tvb:len() - offset))
-        return conversations.size(head, 1) or math.max(tvb:reported_len() - offset, 4)
+    local function size_of(tvb, offset, is_request)
+        local left = tvb:len() - offset
+        local size = conversations.size(tvb:raw(offset, math.min(4, left)), 1)
+        if size and size > left and is_request then
+            size = conversations.request_size(tvb:raw(offset, left))
+        end
+        return size or math.max(tvb:reported_len() - offset, 4)
     end
 
     -- Dissects bytes that start with a message. Returns their number, or 0 to refuse them.
@@ -10,7 +14,7 @@ do
         if tvb:len() == 0 then
             return 0
         end
-        local stream = conversations.stream()
+        local stream = conversations.stream(pinfo)
         local direction = conversations.direction(stream, tvb, pinfo)
         if not direction and not stream.client_port then
             return 0
@@ -25,7 +29,7 @@ do
         end
         local separator = ""
         local function size(given, packet, offset)
-            local needed = size_of(given, packet, offset)
+            local needed = size_of(given, offset, direction == "request" and not stream.client_tokens)
             if not packet.visited and needed > given:len() - offset then
                 conversations.start(stream, direction, packet, given, offset)
             end
@@ -67,7 +71,7 @@ do
 
     -- TLS asks again for each TLS record: the conversation of its packets stays TLS.
     local function tls_heuristic(tvb, pinfo, tree)
-        if not conversations.stream().client_port and not is_request(tvb) then
+        if not conversations.stream(pinfo).client_port and not is_request(tvb) then
             return false
         end
         return dissect(tvb, pinfo, tree) > 0

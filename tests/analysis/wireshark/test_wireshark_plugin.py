@@ -376,10 +376,11 @@ def test_unknown_tagged_fields_have_a_size(details: dict[str, tuple[str, str]]) 
     assert SECRET.hex() in whole
 
 
-def response_frame(payload: bytes, seq: int) -> bytes:
+def response_frame(payload: bytes, seq: int, acknowledged: int = 7) -> bytes:
     """A packet from the broker to the client of `packet_bytes.frame`."""
     sent = packet_bytes.frame(payload, seq=seq, src=9092, dst=40000)
-    return sent[:26] + sent[30:34] + sent[26:30] + sent[34:]
+    addresses = sent[30:34] + sent[26:30]
+    return sent[:26] + addresses + sent[34:42] + struct.pack(">I", acknowledged) + sent[46:]
 
 
 def test_latency_of_a_response_behind_a_lost_one(script: Path, tmp_path: Path) -> None:
@@ -395,6 +396,50 @@ def test_latency_of_a_response_behind_a_lost_one(script: Path, tmp_path: Path) -
     path.write_bytes(packet_bytes.pcap(packets, step=1000))
     (response,) = (each for each in shown(pdml(script, path)) if each.ports[0] == 9092)
     assert response.links == {"response_to": "3", "latency": "0.001000000"}
+
+
+@pytest.mark.parametrize(("behind", "links"), [(0, {"response_to": "2"}), (1, {})])
+def test_a_response_captured_before_its_request(
+    script: Path, tmp_path: Path, behind: int, links: dict[str, str]
+) -> None:
+    """It acknowledges the request; the response to an earlier one with the same id does not."""
+    asked, answered = text(request(18, 0, b""), ">i"), text(struct.pack(">ihi", 7, 0, 0), ">i")
+    packets = [
+        response_frame(answered, 1, 1 + len(asked) - behind),
+        packet_bytes.frame(asked),
+    ]
+    path = tmp_path / "early.pcap"
+    path.write_bytes(packet_bytes.pcap(packets, step=1000))
+    options = ("-2", "-o", "tcp.reassemble_out_of_order:TRUE")
+    response, sent = shown(pdml(script, path, *options))
+    assert response.links == links | ({"latency": "-0.001000000"} if links else {})
+    assert sent.links == ({"response_in": "1"} if links else {})
+    assert response.header.get("api_key") == ("18" if links else None)
+
+
+@pytest.mark.parametrize("following", [b"", text(request(18, 0, b""), ">i")])
+def test_a_damaged_size_hides_no_later_request(
+    script: Path, tmp_path: Path, following: bytes
+) -> None:
+    """Wireshark would wait for 50 MB, and show none of the connection's requests."""
+    whole = text(request(18, 0, b""), ">i")
+    damaged = struct.pack(">i", 50_000_000) + whole[4:] + following
+    packets = [packet_bytes.frame(damaged), packet_bytes.frame(whole, seq=1 + len(damaged))]
+    path = tmp_path / "size.pcap"
+    path.write_bytes(packet_bytes.pcap(packets))
+    first, *later = shown(pdml(script, path))
+    assert first.header["api_key"] == "18"
+    assert ("kafkad.malformed", "") in first.beside
+    assert [each.header["api_key"] for each in later] == ["18"] * (2 if following else 1)
+    assert not any(("kafkad.malformed", "") in each.beside for each in later)
+
+
+def test_two_passes_without_details(script: Path) -> None:
+    """The first of them has no fields of TCP."""
+    capture = CAPTURES / "librdkafka-mock-produce.pcap"
+    lines = tshark(script, capture, "-2")
+    assert lines == tshark(script, capture)
+    assert lines.count(" Kafka ") > 100
 
 
 def test_the_middle_of_a_message_is_not_one(script: Path, tmp_path: Path) -> None:
