@@ -21,7 +21,9 @@ import dissector
 from analysis.cli import main
 from analysis.display.prompt import completer
 
-CAPTURE = str(Path(__file__).parents[3] / "captures" / "kafka-4-errors.pcap.zst")
+CAPTURES = Path(__file__).parents[3] / "captures"
+CAPTURE = str(CAPTURES / "kafka-4-errors.pcap.zst")
+PLAIN = str(CAPTURES / "librdkafka-mock-errors.pcap")
 BY_ERROR = "select error, count(*) n, sum(error_code) s from errors group by all order by n desc, 1"
 
 
@@ -120,7 +122,8 @@ def test_the_query_may_come_from_standard_input(
         (["select 1 as n"], 2, "Missing argument 'CAPTURE...'"),
         (["-"], 2, "the capture is read from standard input"),
         (["none.pcap", "select 1 as n"], 1, "Error: none.pcap: No such file or directory\n"),
-        ([CAPTURE, "select 1 as n", "-o", CAPTURE], 2, "is an input file"),
+        ([PLAIN, "select 1 as n", "-o", PLAIN], 2, "is an input file"),
+        ([CAPTURE, "select 1 as n", "-o", CAPTURE], 2, "no format has the suffix .zst"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
