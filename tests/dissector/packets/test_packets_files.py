@@ -326,6 +326,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
         (bz2.compress(b"x"), "is compressed with bzip2: decompress it first"),
         (gzip.compress(gzip.compress(b"x")), "is compressed twice: decompress it first"),
     ],
+    ids=["xz", "bzip2", "twice"],  # the bytes of gzip contain the time
 )
 def test_other_compression_is_named(tmp_path, data, message):
     (tmp_path / "x.pcap").write_bytes(data)
