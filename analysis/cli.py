@@ -48,7 +48,7 @@ SIGNAL: Final = 128
 
 COMMANDS: Final = (
     "summary", "diagnose", "compare", "export", "show", "browse", "cut", "trace", "records", "sql",
-    "report", "sniff", "spark", "wireshark-plugin",
+    "report", "encrypted", "sniff", "spark", "wireshark-plugin",
 )  # fmt: skip
 """Commands, in the order of ``--help``: each is the `command` of a module with its name."""
 

@@ -221,11 +221,12 @@ class Pipeline:
         """The connection_id of each TLS connection so far."""
         return self._reader.streams.tls.keys()
 
-    def observe_packets(self, observe: PacketObserver) -> None:
-        """Read all packets; `observe` gets each block and the streams of its packets."""
+    def observe_packets(
+        self, observe: PacketObserver, tables: Collection[str] = ()
+    ) -> dict[str, pa.Table]:
+        """As `tables`; `observe` gets each block of packets, and their streams."""
         self._reader.streams.observe = observe
-        for _ in self._packet_rows([]):
-            pass
+        return self.tables(tables)
 
     @property
     def connections(self) -> int:

@@ -63,8 +63,8 @@ def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output
     The format otlp writes exchanges as OpenTelemetry spans, in lines of OTLP/JSON. Spans of records
     with the header traceparent are in the trace of their producer.
 
-    All commands but cut, show, sniff and spark can read the Parquet files of a folder instead of
-    the capture:
+    All commands but cut, encrypted, show, sniff and spark can read the Parquet files of a folder
+    instead of the capture:
 
     \b
       kafka-dissector export kafka.pcap --table all -o tables

@@ -43,6 +43,8 @@ Cells: TypeAlias = tuple[Column, Callable[[Row], Text]]
 MOST: Final = 10
 """Most rows of one kind; the number of further rows follows."""
 
+_FAILURES: Final = {UNDECRYPTED[kind] for kind in FAILED_HANDSHAKE}
+
 Command: TypeAlias = Callable[[str], str | None]
 """From a command, for example ``export --table errors``, to its command line on the same capture;
 None if there is no file to read."""
@@ -64,7 +66,12 @@ def screen(
     files = list(_files(summary))
     failed = summary.failed_connections()
     handshakes = list(_failed_handshakes(summary))
-    unread = [*files, *_coverage(summary, totals, _attempts(failed), has_keylog=has_keylog)]
+    has_packets = packets is not None and not note
+    coverage = _coverage(
+        summary, totals, _attempts(failed), command("encrypted") if has_packets else None,
+        has_keylog=has_keylog,
+    )  # fmt: skip
+    unread = [*files, *coverage]
     yield Text(printable(name), "bold")
     yield from _span(summary, totals, None if note else packets)
     if note:
@@ -136,11 +143,12 @@ def _good(totals: Totals, *, is_whole: bool) -> Text:
 
 
 def _coverage(
-    summary: Summary, totals: Totals, failed: int, *, has_keylog: bool
+    summary: Summary, totals: Totals, failed: int, encrypted: str | None, *, has_keylog: bool
 ) -> Iterator[RenderableType]:
     """The part of the traffic that could be read, if not all, and how to read more.
 
-    `failed`: number of connections that were not established.
+    `failed`: number of connections that were not established. `encrypted`: the command that
+    estimates response times of encrypted connections.
     """
     if totals.unread:
         whole = counted(totals.read + totals.unread, "connection")
@@ -149,6 +157,8 @@ def _coverage(
     if hidden := totals.protocols.get("tls", 0):
         hint = _why_encrypted(summary, hidden, has_keylog=has_keylog)
         yield _indented(Text(f"{hidden:,} {_are(hidden)} encrypted with TLS: {hint}"))
+        if hint not in _FAILURES:
+            yield from map(_indented, _lead(encrypted))
     if totals.unknown:
         ports = ", ".join(map(str, totals.unknown_ports[:MOST]))
         yield _indented(

@@ -21,14 +21,20 @@ _FIRST_BYTES: Final = 1 << 16
 """Bytes of a block that is read for its first packet."""
 
 
-def check_files(paths: Paths) -> list[str]:
-    """The captures at these paths. Raises CaptureError if one can be read only once, or for
-    exported tables."""
+def capture_files(paths: Paths) -> list[str]:
+    """The captures at these paths. Raises CaptureError for exported tables."""
     named = arguments.paths("paths", paths)
     if is_exported(named):
         names = ", ".join(map(str, named))
         raise CaptureError(f"{names}: exported tables do not contain packets; use the capture")
     files, _ = captures_and_segments(named)
+    return files
+
+
+def check_files(paths: Paths) -> list[str]:
+    """The captures at these paths, for several passes. Raises CaptureError if one can be read only
+    once, or for exported tables."""
+    files = capture_files(paths)
     for file in files:
         if is_stream(file):
             raise CaptureError(

@@ -11,9 +11,9 @@ from dissector.arrays import mutable
 from dissector.tls.record_layer import APPLICATION_DATA, TlsRecord
 from dissector.tls.side import Side
 
-_PADDED_ALERT = 35
+PADDED_ALERT = 35
 """Size of an encrypted alert of Java, which adds 16 bytes of padding."""
-_ALERT_BODIES = (11, 19, _PADDED_ALERT)
+_ALERT_BODIES = (11, 19, PADDED_ALERT)
 """Sizes of encrypted alerts in TLS 1.3. The first one has the short tag of CCM_8."""
 
 
@@ -49,7 +49,7 @@ class UnkeyedHandshake:
         """Read an encrypted record of the client in TLS 1.3."""
         if side.protected_since is not None:
             # With padding, the alert before a close has the size of a short request.
-            self.is_closing |= _may_be_alert(record) and len(record.body) < _PADDED_ALERT
+            self.is_closing |= _may_be_alert(record) and len(record.body) < PADDED_ALERT
             return
         side.protected_since = record.arrival
         self.has_failed = self.is_over = _may_be_alert(record)

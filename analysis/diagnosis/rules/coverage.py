@@ -54,7 +54,8 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     "connections encrypted": Flaw(
         "{count} of {total} {are} encrypted: the findings do not cover encrypted requests",
         "the clients use TLS",
-        "Pass --keylog FILE with the secrets of the sessions.",
+        "Pass --keylog FILE with the secrets of the sessions. Without them, encrypted estimates "
+        "response times.",
     ),
     "connections of no known protocol": Flaw(
         "{count} of {total} {have} an unknown protocol",

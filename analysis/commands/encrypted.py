@@ -1,0 +1,55 @@
+"""``kafka-dissector encrypted``: response times of connections that are not decrypted."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import click
+
+from analysis.commands.common import (
+    FORMAT_NAMES,
+    TABLE,
+    Input,
+    Output,
+    on_capture_alone,
+    on_output,
+    usage_errors,
+    words,
+)
+from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.sections import named_command
+
+BY = ("client", "broker")
+
+
+@named_command("encrypted")
+@on_capture_alone
+@click.option(
+    "--by", default=BY, multiple=True, callback=words, metavar="COLUMN",
+    help="Group by this column: any column of connections, client, broker, or an interval such as "
+    f"minute. May be repeated.  [default: {', '.join(BY)}]",
+)  # fmt: skip
+@partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
+    """Estimate response times of encrypted connections.
+
+    The estimate needs no key log. A client of Kafka waits for a response, so the time from its last
+    packet to the next packet of the broker is a response time. A Fetch waits at the broker for new
+    records, for up to 500 ms by default.
+    """
+    check(output, source)
+    from analysis.display.row_table import dated
+    from analysis.encrypted.response_times import ESSENTIAL, USEFUL, checked, response_times
+
+    with usage_errors():  # before a large capture is read
+        columns = checked(by)
+    check_columns(columns, output)
+    with source.options(show_progress=not to_terminal(output)) as options:
+        del options["show_secrets"]
+        rows = response_times(source.captures, by, **options)
+    if not len(rows):
+        click.echo("No encrypted connections in this capture.", err=True)
+    if len(rows) or output.form != TABLE or output.file:
+        if output.form == TABLE:
+            rows = dated(rows, by)
+        write(rows.to_batches(), rows.schema, output, (*by, *ESSENTIAL), USEFUL)

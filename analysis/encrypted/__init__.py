@@ -1,0 +1,5 @@
+"""Response times of encrypted connections, from the direction of their packets.
+
+turns           packets -> turns: bytes of the client, then bytes of the broker
+response_times  turns and the table `connections` -> response times of clients and brokers
+"""
