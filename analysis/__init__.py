@@ -19,7 +19,7 @@ from analysis.answers import ANSWERS, names
 
 __all__ = [
     "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare", "connect", "cut",
-    "diagnose", "load", "trace",
+    "diagnose", "load", "response_times", "trace",
 ]  # fmt: skip
 
 _MODULES = {
@@ -29,6 +29,7 @@ _MODULES = {
     "connect": "analysis.sql.views",
     "cut": "analysis.cutting.driver",
     "diagnose": "analysis.diagnosis.run",
+    "response_times": "analysis.encrypted.response_times",
     "trace": "analysis.timeline.record",
 }
 """Modules of names that are imported when they are first used."""
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from analysis.comparison.run import compare
     from analysis.cutting.driver import cut
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
+    from analysis.encrypted.response_times import response_times
     from analysis.functions import *  # noqa: F403
     from analysis.input.filters import Filter
     from analysis.sql.views import connect

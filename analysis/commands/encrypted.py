@@ -39,14 +39,14 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     """
     check(output, source)
     from analysis.display.row_table import dated
-    from analysis.encrypted.response_times import ESSENTIAL, USEFUL, checked, response_times
+    from analysis.encrypted.response_times import ESSENTIAL, USEFUL, checked, groups
 
     with usage_errors():  # before a large capture is read
         columns = checked(by)
     check_columns(columns, output)
     with source.options(show_progress=not to_terminal(output)) as options:
         del options["show_secrets"]
-        rows = response_times(source.captures, by, **options)
+        rows = groups(source.captures, by, **options)
     if not len(rows):
         click.echo("No encrypted connections in this capture.", err=True)
     if len(rows) or output.form != TABLE or output.file:

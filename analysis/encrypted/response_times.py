@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+import os
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
 from analysis.columns import Column, resolved
 from analysis.encrypted.turns import Turns
+from analysis.frames import frame
 from analysis.input.passes import capture_files, open_pass
 from analysis.sql.databases import open_database
 from analysis.sql.expressions import (
@@ -23,6 +26,11 @@ from analysis.sql.query import arrow_table, select, shaped
 from analysis.sql.row_order import register_numbered
 from dissector.capture import Paths
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+BY: Final = ("client", "broker")
+"""The columns to group by, as default."""
 COLUMNS: Final = (
     Column("connections", "int64", "connections"),
     Column("turns", "int64", "turns: requests and responses, if the client waits for each one"),
@@ -48,16 +56,25 @@ def checked(by: By) -> list[str]:
     return [*column_names(by), *(column.name for column in COLUMNS)]
 
 
-def response_times(paths: Paths, by: By = ("client", "broker"), **options: Any) -> pa.Table:
+def response_times(
+    paths: Paths, *, by: By = BY, ports: Collection[int] | None = None,
+    keylog: str | os.PathLike[str] | None = None,
+) -> pd.DataFrame:  # fmt: skip
     """Encrypted connections, in groups; the longest sum of response times first.
 
-    `by`: columns of `connections`, client, broker, or an interval such as minute. `options`: of
-    `open_pass`. Raises CaptureError, and DissectorError for a wrong column.
+    `by`: columns of `connections`, client, broker, or an interval such as minute. `ports`: see
+    `open_capture`. `keylog`: connections that it decrypts are left out. Raises CaptureError if the
+    input cannot be read or has exported tables, and DissectorError for a wrong column.
     """
+    return frame(groups(paths, by, ports=ports, keylog=keylog))
+
+
+def groups(paths: Paths, by: By = BY, **options: Any) -> pa.Table:
+    """The Arrow table of `response_times`. `options`: of `open_pass`."""
     rows, turns = _rows(by), Turns()
     pipeline = open_pass(capture_files(paths), **options)
     connections = pipeline.observe_packets(turns.observe, ["connections"])["connections"]
-    groups = grouped(
+    query = grouped(
         rows, by, connections="count(distinct connection_id)", turns="count(latency_ms)",
         **quantiles("latency_ms"), max_ms="max(latency_ms)",
         slowest_packet="arg_max(request_packet, latency_ms)",
@@ -70,7 +87,7 @@ def response_times(paths: Paths, by: By = ("client", "broker"), **options: Any) 
         register_numbered(connection, "connections", arrow_table("connections", connections))
         connection.register("turns", turns.table())
         create_function(connection)
-        return shaped(select(connection, groups), resolved(COLUMNS), by)
+        return shaped(select(connection, query), resolved(COLUMNS), by)
 
 
 def _rows(by: By) -> str:

@@ -84,7 +84,7 @@ def test_the_package_lists_what_it_has() -> None:
     assert dir(analysis) == sorted(analysis.__all__)
     assert set(dir(analysis)) == {
         *ANSWERS, "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare",
-        "connect", "cut", "diagnose", "load", "trace",
+        "connect", "cut", "diagnose", "load", "response_times", "trace",
     }  # fmt: skip
 
 

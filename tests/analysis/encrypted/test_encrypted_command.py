@@ -6,7 +6,11 @@ import json
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from analysis import response_times
 from analysis.encrypted.response_times import COLUMNS
+from dissector.errors import DissectorError
 from tests.analysis.commands import PLAIN, ROOT, run
 
 RECORDING = "captures/kafka-4-tls.pcap.zst"
@@ -64,6 +68,15 @@ def test_exported_tables_have_no_packets(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert b"exported tables do not contain packets; use the capture" in done.stderr
     assert b"kafka-dissector encrypted" not in run("summary", folder).stdout
+
+
+def test_the_function_returns_the_rows_of_the_command() -> None:
+    frame = response_times(ROOT / RECORDING, by="client_port")
+    assert frame["slowest_packet"].tolist() == [
+        row["slowest_packet"] for row in rows(RECORDING, "--by", "client_port")
+    ]
+    with pytest.raises(DissectorError, match="no column to group by"):
+        response_times(ROOT / RECORDING, by=())
 
 
 def test_the_summary_names_the_command() -> None:
