@@ -83,11 +83,12 @@ def count_packets(
 def find_positions(
     slot: Int64, seq: NDArray[np.uint32], flags: Bytes, length: NDArray[np.int32],
     captured: NDArray[np.int32], time: Int64, near: Int64, reference: Int64, is_ignored: Bytes,
-    least: Int64, limit: int, at: Int64, count: Int64, lowest: Int64, cut: Int64, end: Int64,
+    least: Int64, limits: Int64, at: Int64, count: Int64, lowest: Int64, cut: Int64, end: Int64,
     highest: Int64, latest: Int64, repeated: Int64, in_order: bool, stray: Int64,
+    payload_time: Int64, jumps: Int64,
 ) -> tuple[int, bool]:  # fmt: skip
     """The position of each payload in its stream, or a number below all positions where there is
-    none. Returns the number of payloads that are more than `limit` away from the one before: their
+    none. Returns the number of payloads that are beyond any window, see `origins.LIMITS`: their
     packets and positions are in `stray`; and whether each payload is complete, and follows the one
     before it or repeats it.
 
@@ -97,6 +98,8 @@ def find_positions(
     `highest` and `latest`: end, highest start and latest time of the payloads before, and then of
     all payloads if they follow each other. `repeated`: number of payloads from `least` on that only
     have bytes of others; they get no position. `in_order`: no segment was behind `end` before.
+    `payload_time`: of the latest payload in the window; -1 without one. `jumps`: number of payloads
+    beyond any window behind it that have a position.
     """
 
 def place_segments(

@@ -65,11 +65,13 @@ def count_packets(
 
 def find_positions(
     slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, time: Ints,
-    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, limit: Int, at: IntsOut,
+    near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, limits: Ints, at: IntsOut,
     count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut, highest: IntsOut, latest: IntsOut,
-    repeated: IntsOut, in_order: cython.bint, stray: IntsOut,
+    repeated: IntsOut, in_order: cython.bint, stray: IntsOut, payload_time: IntsOut, jumps: IntsOut,
 ) -> tuple[int, bool]:  # fmt: skip
     strays: Int = 0
+    silence: Int
+    limit: Int = limits[0]
     packet: Int
     row: Int
     size: Int
@@ -89,13 +91,29 @@ def find_positions(
                 ahead -= ALL_32 + 1
             place = near[row] + ahead
             cut[row] += size - captured[packet]
-            if ahead > limit or ahead < -limit:
+            silence = 0
+            if payload_time[row] >= 0 and jumps[row] < limits[2]:
+                silence = time[packet] - payload_time[row]
+            if (
+                (silence > limits[3] and (ahead > limit or ahead < -limit))
+                or (silence > limits[4] and ahead < -limits[1])
+            ):  # fmt: skip
+                at[packet] = near[row] + (ahead & ALL_32)
+                count[row] += 1
+                jumps[row] += 1
+                in_order = False
+                if jumps[row] == limits[2]:
+                    near[row] = at[packet] + size
+                    reference[row] += ahead + size
+            elif ahead > limit or ahead < -limit:
                 stray[2 * strays], stray[2 * strays + 1] = packet, place
                 strays += 1
             else:
                 near[row] = place + size
                 reference[row] += ahead + size
                 at[packet] = place
+                if jumps[row] < limits[2]:
+                    payload_time[row], jumps[row] = time[packet], 0
                 if in_order:
                     is_whole = size == captured[packet]
                     if place == end[row] and is_whole and time[packet] >= latest[row]:

@@ -19,7 +19,14 @@ from dissector.arrays import arrays
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
-from dissector.streams.limits import REORDER_BYTES, WINDOW_AHEAD
+from dissector.streams.limits import (
+    CLOCK_SKEW,
+    GRACE,
+    REORDER_BYTES,
+    REORDER_PACKETS,
+    WINDOW_AHEAD,
+    WINDOW_BEHIND,
+)
 from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
@@ -34,6 +41,13 @@ from dissector.streams.table import (
 
 NOWHERE = -(1 << 62)
 """Position of a packet that is not a segment."""
+
+LIMITS = np.array([WINDOW_AHEAD, WINDOW_BEHIND, REORDER_PACKETS, GRACE, CLOCK_SKEW])
+"""Numbers that jump beyond any window are damaged, or more bytes than a window are missing. Behind
+a silence of more than `GRACE`, such payloads wait behind a hole, and `Reassembler` decides. A gap
+of almost 4 GiB seems to lead behind the window, as do packets of another capture point: the silence
+before it is longer than `CLOCK_SKEW`. `REORDER_PACKETS` such payloads become the reference of those
+that follow."""
 
 
 @arrays
@@ -182,13 +196,15 @@ class OriginFinder:
         is_ignored = (state == IGNORED).view(np.uint8)
         least = np.where(state == NEW, near, FIRST_TIME)  # a new stream may begin with any byte
         at, stray = np.empty(len(block), np.int64), np.empty((len(block), 2), np.int64)
-        count, cut, repeated = np.zeros((3, len(stream_ids)), np.int64)
+        count, cut, repeated, jumps = np.zeros((4, len(stream_ids)), np.int64)
+        payload_time = streams.payload_time[stream_ids]
         lowest = np.full(len(stream_ids), LAST_TIME)
         strays, in_order = _native.find_positions(
             assignment.slot, block.seq, block.flags, block.length, block.captured, block.time, near,
-            reference, is_ignored, least, WINDOW_AHEAD, at, count, lowest, cut, end, highest,
-            latest, repeated, bool((highest <= near).all()), stray.reshape(-1),
+            reference, is_ignored, least, LIMITS, at, count, lowest, cut, end, highest, latest,
+            repeated, bool((highest <= near).all()), stray.reshape(-1), payload_time, jumps,
         )  # fmt: skip
+        streams.payload_time[stream_ids] = payload_time
         self._table.cut.reshape(-1)[stream_ids] += cut
         self._table.retransmitted.reshape(-1)[stream_ids] += repeated
         behind = self._behind_fins(block, assignment, at)

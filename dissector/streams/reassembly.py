@@ -33,6 +33,7 @@ from dissector.streams.limits import (
     WAITING_BYTES,
     WAITING_SEGMENTS,
     WINDOW_AHEAD,
+    WINDOW_BEHIND,
 )
 from dissector.streams.origins import OriginFinder, Positions
 from dissector.streams.segments import (
@@ -312,7 +313,7 @@ class Reassembler:
         """Decide which holes stay open: a mask over the segments behind them.
 
         Segments behind a hole are stray if the hole was never acknowledged nor filled, while the
-        stream went on before it: they are removed.
+        stream went on before it: they are removed. So is a single segment beyond any window.
         """
         streams, stream_ids = self._streams, assignment.streams
         kept = _segments(table)
@@ -322,7 +323,8 @@ class Reassembler:
             return table, gap, not_begun, NO_GAPS
         slot = kept.stream[hole]
         stream = stream_ids[slot]
-        self._record_acknowledged(block, assignment, slot)
+        is_far = gap[hole] > WINDOW_AHEAD
+        self._record_acknowledged(block, assignment, slot, slot[is_far])
         time = kept.time[hole]
         start = kept.at[hole] - gap[hole]
         end_acknowledged = streams.acknowledged[stream]
@@ -334,7 +336,7 @@ class Reassembler:
         is_stray = is_old & ~acknowledged & ~is_full
         if is_stray.any():
             latest = np.maximum(streams.readable_time[stream], _latest_before(kept)[hole])
-            is_stray &= latest > time + GRACE
+            is_stray &= (latest > time + GRACE) | (is_far & (segments == 1))
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])
@@ -357,13 +359,22 @@ class Reassembler:
         is_overdue: Bools = (time < now - SHORT_GRACE) & (time < self._recent.min())
         return is_overdue | (time < now - GRACE)
 
-    def _record_acknowledged(self, block: PacketBlock, assignment: Assignment, slot: Int64) -> None:
-        """Record how far the receiver acknowledged these streams, which have holes."""
+    def _record_acknowledged(
+        self, block: PacketBlock, assignment: Assignment, slot: Int64, far: Int64
+    ) -> None:
+        """Record how far the receiver acknowledged these streams, which have holes.
+
+        `far`: those with a hole larger than any window. Beyond half of the sequence numbers, its
+        end seems to be behind its start.
+        """
         is_receiver = np.zeros(len(assignment.streams), np.bool_)
         is_receiver[slot ^ 1] = True
         packet = np.flatnonzero((block.flags & ACK != 0) & is_receiver[assignment.slot])
         stream = assignment.streams[assignment.slot[packet] ^ 1]
         position = self._streams.positions(stream, block.ack[packet])
+        wraps = np.isin(assignment.slot[packet] ^ 1, far)
+        wraps &= position < self._streams.next_position[stream] - WINDOW_BEHIND
+        position += wraps * sequence.MODULO
         np.maximum.at(self._streams.acknowledged, stream, position)
 
     def _read(self, stream_ids: Int64, ready: Segments, arrival: Int64) -> Segments:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import _native
+from dissector.streams.origins import LIMITS
 from dissector.streams.segments import BLOCK
 
 pytestmark = pytest.mark.usefixtures("loops")
@@ -98,13 +99,13 @@ def test_positions(rows: list[tuple[int, int, int]], is_new: bool) -> None:
     size, index = length.astype(np.int32), np.arange(len(rows))
     near, reference, end = np.full((3, STREAMS), NEEDED)
     least = np.full(STREAMS, NEEDED if is_new else -100)
-    count, cut, repeated = np.zeros((3, STREAMS), np.int64)
+    count, cut, repeated, jumps = np.zeros((4, STREAMS), np.int64)
     highest, latest, lowest = np.full(STREAMS, NEEDED - 1), np.full(STREAMS, -1), near + 100
     positions, stray = np.zeros(len(rows), np.int64), np.zeros(2 * len(rows), np.int64)
     strays, in_order = _native.find_positions(
         slot, at.astype(np.uint32), np.zeros(len(rows), np.uint8), size, size, index, near,
-        reference, np.zeros(STREAMS, np.uint8), least, 1 << 30, positions, count, lowest, cut,
-        end, highest, latest, repeated, True, stray,
+        reference, np.zeros(STREAMS, np.uint8), least, LIMITS, positions, count, lowest, cut, end,
+        highest, latest, repeated, True, stray, np.full(STREAMS, -1), jumps,
     )  # fmt: skip
     assert strays == 0
     ends, tops, repeats = [NEEDED] * STREAMS, [NEEDED - 1] * STREAMS, [0] * STREAMS
