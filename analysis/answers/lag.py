@@ -30,7 +30,9 @@ the start offset alone, the lag is an upper bound.
 **When it is wrong.** A group that neither commits nor fetches in the capture is missing. Offsets
 include those of transaction markers and of compacted records, so the lag may be larger than the
 number of records. A committed offset beyond the end, as an administrator can set it, gives a
-negative lag.
+negative lag; so does one of a topic that was deleted and created again, until the group commits.
+Such a topic has a new end if Fetch (Kafka 3.1) or Produce (Kafka 4.1) contain topic ids. Otherwise
+its old end remains until the leader epoch rises.
 """
 
 from __future__ import annotations
@@ -124,19 +126,26 @@ _SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 
 ENDS: Final = f"""(
   select topic, partition, response_time as time, max(known_end) over (
-    partition by topic, partition, epoch order by response_time) as end_offset
+    partition by topic, partition, current_id, epoch order by response_time) as end_offset
   from (
     select *, coalesce(high_watermark,
         case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
         case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
         try("offset" + told_lag)) as known_end,
-      coalesce(max({_LEADER_EPOCH}) over (partition by topic, partition order by response_time),
-        min({_LEADER_EPOCH}) over (partition by topic, partition)) as epoch
-    from all_partitions where {_IN_RESPONSES})
+      coalesce(
+        max({_LEADER_EPOCH}) over (partition by topic, partition, current_id order by response_time),
+        min({_LEADER_EPOCH}) over (partition by topic, partition, current_id)) as epoch
+    from (
+      -- The epoch of a topic that was deleted and created again begins anew (KIP-516).
+      select *, coalesce(
+        last_value(topic_id ignore nulls) over (partition by topic order by response_time),
+        first_value(topic_id ignore nulls) over (partition by topic order by response_time
+          rows between current row and unbounded following)) as current_id
+      from all_partitions where {_IN_RESPONSES}))
   where known_end is not null and partition is not null)"""
 """SQL: each response with the end of a partition, and the largest end so far. A new leader may have
-a shorter log (KIP-101), so that ends under earlier leaders do not count. The end does not depend on
-a filter: see `analysis.sql.context`."""
+a shorter log (KIP-101), so that ends under earlier leaders do not count; nor do those of a deleted
+topic of the same name. The end does not depend on a filter: see `analysis.sql.context`."""
 
 DECIDED: Final = f"""(
   with named as (

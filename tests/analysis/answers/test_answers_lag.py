@@ -138,6 +138,26 @@ def test_an_unclean_leader_has_a_shorter_log() -> None:
     assert states["end_offset"].tolist() == [200, 130]
 
 
+def test_a_topic_that_was_created_again_has_a_new_end() -> None:
+    """Its leader epoch is 0 again."""
+    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0, "client_id": "c"}
+    commit = {"api": "OffsetCommit", "group_id": "g"}
+    rows = [
+        {"api": "ListOffsets", "asked_timestamp": -1, "offset": 200, "leader_epoch": 0},
+        {"api": "Fetch", "offset": 150, "leader_epoch": 0, "high_watermark": 190, "topic_id": "A"},
+        commit | {"offset": 180},
+        {"api": "Fetch", "offset": 0, "leader_epoch": 0, "high_watermark": 9, "topic_id": "B"},
+        {"api": "Produce", "offset": 9, "last_offset": 9},
+        commit | {"offset": 4},
+    ]
+    times = [{"time": 10 * n + 1, "response_time": 10 * n + 5} for n in range(len(rows))]
+    tables = made(partitions=[at | row | time for row, time in zip(rows, times, strict=True)])
+    states = analysis.lag(tables, show="all")
+    assert states["end_offset"].tolist() == [200, 200, 9, 10]
+    assert states["lag"].dropna().tolist() == [20, 6]
+    assert analysis.lag(tables).set_index("group_id").loc["g", "lag"] == 6
+
+
 def test_a_commit_of_an_administrator_beyond_the_end() -> None:
     """kafka-consumer-groups --reset-offsets; meanwhile another client of that host reads."""
     where = {"topic": "t", "partition": 0, "error_code": 0}
