@@ -124,17 +124,18 @@ _LEADER_EPOCH: Final = "case when api in ('Fetch', 'ListOffsets') then leader_ep
 _SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 """SQL: partitions in responses without an error."""
 
+_LOG: Final = "topic, partition, current_id"
+
 ENDS: Final = f"""(
   select topic, partition, response_time as time, max(known_end) over (
-    partition by topic, partition, current_id, epoch order by response_time) as end_offset
+    partition by {_LOG}, epoch order by response_time) as end_offset
   from (
     select *, coalesce(high_watermark,
         case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
         case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
         try("offset" + told_lag)) as known_end,
-      coalesce(
-        max({_LEADER_EPOCH}) over (partition by topic, partition, current_id order by response_time),
-        min({_LEADER_EPOCH}) over (partition by topic, partition, current_id)) as epoch
+      coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
+        min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
     from (
       -- The epoch of a topic that was deleted and created again begins anew (KIP-516).
       select *, coalesce(
