@@ -246,7 +246,8 @@ def dissect(
         _warm_up(warm_up, reader, builder, names, block_bytes)
     rows, others = _select(reader, builder)
     flows = reader.streams.flows
-    known, unknown = flows.keys(rows), flows.keys(others)
+    known = flows.keys(rows)
+    unknown = np.setdiff1d(flows.keys(others), known)  # an earlier connection of a port pair
     reader.streams.remove(others)
     builder.remove(others)
     _clear(reader, builder)

@@ -50,13 +50,20 @@ def packets_after_reuse(
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     may_jump = is_over.copy()
     may_jump[pairs.code(ends)] = True
-    sent = np.flatnonzero((block.length > 0) & may_jump[pairs.sender >> 1])
+    # The first packet behind a silence is of the connection of those that follow, with or without
+    # payload: it ends the silence.
+    is_ack = block.flags & (SYN | FIN | RST | ACK) == ACK
+    sent = np.flatnonzero(((block.length > 0) | is_ack) & may_jump[pairs.sender >> 1])
     end = _last_of(pairs.sender >> 1, ends, pairs.code(sent), sent)
     is_behind = (end >= 0) | is_over[pairs.code(sent)]
     packet, end = sent[is_behind], end[is_behind]
     if not len(packet):
         return packet, end
     is_close = np.where(end >= 0, np.isin(end, closing), is_closed[pairs.code(packet)])
+    is_used = (block.length[packet] > 0) | ~is_close
+    packet, end, is_close = packet[is_used], end[is_used], is_close[is_used]
+    if not len(packet):
+        return packet, end
     most = np.where(is_close, REORDER_BYTES, WINDOW_AHEAD)
     jumps = np.zeros(len(packet), np.bool_)
     for is_ack in (False, True):

@@ -136,6 +136,19 @@ def test_a_client_that_is_known_behind_the_border(
 
 
 @pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("seed", range(3))
+def test_ports_that_are_used_again_before_a_run(tmp_path: Path, seed: int) -> None:
+    """All connections are repeated, and the bytes before the run have both of each port."""
+    packets = recorded.read("kafka-4-kafkajs.pcap.zst")
+    packets += [replace(each, time=each.time + 60 * 10**9) for each in packets]
+    capture = recorded.write(tmp_path / "again.pcap", packets)
+    parts = cut([capture], 6, random.Random(seed))
+    actual, counts = joined([capture], parts, warm_up=1 << 30)
+    assert not differences(tables([capture]), actual)
+    assert counts.continued
+
+
+@pytest.mark.usefixtures("alone")
 def test_the_bytes_before_a_run_last_less_than_a_millisecond(tmp_path: Path) -> None:
     """Streams without SYN begin at once, so that connections go on even at a high rate."""
     packets = recorded.read(CHATTER.name)

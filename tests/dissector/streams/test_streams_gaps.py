@@ -17,17 +17,17 @@ SILENCE = 8_000
 CUTS = [(), (95,), range(400)]
 
 
-def exchange(connection, number: int, *, is_acknowledged: bool = True) -> None:
+def exchange(connection, number: int) -> None:
     connection.client(request(1, 4, number, b"fetch" * 4))
     sent = response(number, bytes(2000))
     for at in range(0, len(sent), 1000):
         connection.broker(sent[at : at + 1000])
-    if is_acknowledged:
-        connection.packet(0)
+    connection.packet(0)
 
 
-def with_gap(*missing: int, silence: float = SILENCE) -> Dialogue:
-    """Exchanges, then `missing` bytes of client and broker, then more exchanges."""
+def with_gap(*missing: int, silence: float = SILENCE, has_ack: bool = False) -> Dialogue:
+    """Exchanges, then `missing` bytes of client and broker, then more exchanges. `has_ack`: after an
+    acknowledgement and half a second."""
     dialogue = Dialogue()
     connection = dialogue.connect()
     for number in range(EXCHANGES):
@@ -35,6 +35,9 @@ def with_gap(*missing: int, silence: float = SILENCE) -> Dialogue:
     dialogue.wait(silence)
     for end, size in enumerate(missing):
         connection.seq[end] += size
+    if has_ack:
+        connection.packet(0)
+        dialogue.wait(500)
     for number in range(5000, 5000 + EXCHANGES):
         exchange(connection, number)
     return dialogue
@@ -97,3 +100,13 @@ def test_more_than_any_window_missing_without_a_silence(cuts) -> None:
     """Numbers that jump within a second are damaged."""
     out = dissect(with_gap(4000, 2 * GIB, silence=500).packets, cuts=cuts)
     assert received(out) == BOTH[:EXCHANGES]
+
+
+@pytest.mark.parametrize("cuts", [*CUTS, (154,), (155,)])
+@pytest.mark.parametrize("has_ack", [False, True])
+def test_the_first_packet_behind_a_long_silence_begins_a_connection(has_ack: bool, cuts) -> None:
+    """As far as the capture shows, with and without payload, wherever a block ends."""
+    out = dissect(with_gap(0, 2 * GIB, silence=31_000, has_ack=has_ack).packets, cuts=cuts)
+    assert received(out) == BOTH
+    assert out.streams.connections.known == 2
+    assert not out.problems
