@@ -154,8 +154,10 @@ def _coverage(
         whole = counted(totals.read + totals.unread, "connection")
         only = "Only " if totals.read else ""
         yield Text.assemble((f"{only}{totals.read:,} of {whole}", "bold red"), " could be read")
-    if hidden := totals.protocols.get("tls", 0):
-        hint = _why_encrypted(summary, hidden, has_keylog=has_keylog)
+    if totals.failed_tls:
+        yield _indented(Text(f"{totals.failed_tls:,} did not complete the TLS handshake"))
+    if hidden := totals.protocols.get("tls", 0) - totals.failed_tls:
+        hint = _why_encrypted(summary, has_keylog=has_keylog)
         yield _indented(Text(f"{hidden:,} {_are(hidden)} encrypted with TLS: {hint}"))
         if hint not in _FAILURES:
             yield from map(_indented, _lead(encrypted))
@@ -177,14 +179,12 @@ def _coverage(
         )
 
 
-def _why_encrypted(summary: Summary, hidden: int, *, has_keylog: bool) -> str:
+def _why_encrypted(summary: Summary, *, has_keylog: bool) -> str:
     """The most frequent reason why these connections are not decrypted, or what to do."""
     for row in summary.problems():
         if row["detail"] == UNUSED_SECRETS:
             return UNUSED_SECRETS
-        is_failure = row["kind"] in FAILED_HANDSHAKE
-        is_reason = 2 * row["count"] > hidden if is_failure else has_keylog
-        if is_reason and row["kind"] in UNDECRYPTED:
+        if has_keylog and row["kind"] in UNDECRYPTED and row["kind"] not in FAILED_HANDSHAKE:
             return UNDECRYPTED[row["kind"]]
     return UNDECRYPTED["tls_no_keys"] if has_keylog else "use --keylog FILE"
 

@@ -64,6 +64,9 @@ class BoundedSummary(Summary):
             self._clients.total = seen.filter(pc.invert(closed))
         self._fold_unanswered(rows["connection_id"].combine_chunks())
         self._named.clear()
+        self._evicted_failed_tls += len(self._tls & self._failed_tls)
+        self._tls.clear()
+        self._failed_tls.difference_update(rows["connection_id"].to_pylist())
 
     def _fold_unanswered(self, connections: pa.Array) -> None:
         """Replace the unanswered requests of closed connections by counts."""

@@ -95,6 +95,10 @@ class Summary:
         )
         self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
         self._failed_handshakes = Tally(("reason",), count="sum")
+        self._tls: set[int] = set()
+        """Connections of this protocol, and those whose handshake failed."""
+        self._failed_tls: set[int] = set()
+        self._evicted_failed_tls = 0
         self._protocols = Tally(
             ("protocol",), count="sum", first="min", last="max", packets="sum", bytes="sum",
             lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
@@ -286,6 +290,7 @@ class Summary:
             _ports(self._unknown_ports.total),
             _of_protocol(table, "unknown", "with_payload"),
             _of_protocol(table, "kafka", "one_sided"),
+            self._evicted_failed_tls + len(self._tls & self._failed_tls),
         )
 
     def selected_totals(self) -> Totals:
@@ -361,6 +366,8 @@ class Summary:
         for role, condition in _ROLES.items():
             chosen = with_span(rows.filter(condition), "first_time")
             self._endpoints.add(with_columns(chosen, role=pa.repeat(role, len(chosen))))
+        is_tls = pc.equal(rows["protocol"], "tls")
+        self._tls.update(rows.filter(is_tls)["connection_id"].to_pylist())
         self._unknown_ports.add(rows.filter(pc.equal(rows["protocol"], "unknown")))
         named = rows.filter(rows["software_name"].is_valid())
         if len(named):
@@ -370,6 +377,7 @@ class Summary:
     def _read_problems(self, rows: pa.Table) -> None:
         self._problems.add(rows)
         failed = rows.filter(pc.is_in(rows["kind"], pa.array(FAILED_HANDSHAKE)))
+        self._failed_tls.update(failed["connection_id"].drop_null().to_pylist())
         reason = pc.replace_substring_regex(failed["detail"], r"^TLS failed: | \(sent by .*", "")
         self._failed_handshakes.add(with_columns(failed, reason=reason))
 

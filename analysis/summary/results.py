@@ -72,6 +72,8 @@ class Totals:
     """Connections with payload of no known protocol."""
     one_sided: int = 0
     """Kafka connections with packets of one direction only."""
+    failed_tls: int = 0
+    """TLS connections whose handshake failed."""
 
     @property
     def unread(self) -> int:

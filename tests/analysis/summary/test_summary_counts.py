@@ -386,7 +386,6 @@ def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
     [
         ([], "the key log has no secrets for them"),
         (["tls_no_handshake"], "their handshakes are not in the capture"),
-        (["tls_alert"], "their handshakes failed"),
     ],
 )
 def test_a_key_log_that_does_not_help_is_not_asked_for_again(kinds: list[str], reason: str) -> None:
@@ -396,6 +395,20 @@ def test_a_key_log_that_does_not_help_is_not_asked_for_again(kinds: list[str], r
     text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
     assert reason in text
     assert "use --keylog" not in text
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_connections_whose_handshake_failed_are_not_encrypted(others: int) -> None:
+    """They have no keys. An alert may also precede a connection without TLS."""
+    failed = [{"connection_id": n, "stage": "tls", "kind": "tls_alert", "detail": "", "count": 1}
+              for n in range(3)]  # fmt: skip
+    connections = [TLS | {"connection_id": n} for n in range(3 + others)]
+    connections[0] |= {"protocol": "kafka"}
+    text = printed(summed(connections=connections, problems=failed))
+    assert "2 did not complete the TLS handshake" in text
+    assert "3 TLS handshakes failed" in text
+    assert ("2 are encrypted with TLS" in text) == bool(others)
+    assert ("encrypted with TLS" in text) == bool(others)
 
 
 def test_secrets_without_the_package_for_decryption_need_no_key_log() -> None:

@@ -26,8 +26,8 @@ def exchange(connection, number: int) -> None:
 
 
 def with_gap(*missing: int, silence: float = SILENCE, has_ack: bool = False) -> Dialogue:
-    """Exchanges, then `missing` bytes of client and broker, then more exchanges. `has_ack`: after an
-    acknowledgement and half a second."""
+    """Exchanges, then `missing` bytes of client and broker, then more exchanges; with `has_ack`
+    half a second after an acknowledgement."""
     dialogue = Dialogue()
     connection = dialogue.connect()
     for number in range(EXCHANGES):
