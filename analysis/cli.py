@@ -149,7 +149,7 @@ def _reason(error: OSError) -> str:
 
         reason = f"{os.strerror(error.errno)}; set TMPDIR to another folder"
         return f"temporary files in {gettempdir()}: {reason}"
-    where = f"{error.filename}: " if error.filename else ""
+    where = f"{error.filename}: ".replace("\n", "\\n") if error.filename else ""
     return f"{where}{error.strerror or error}"
 
 

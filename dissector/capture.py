@@ -21,7 +21,7 @@ from dissector.errors import CaptureError
 from dissector.packets import prefetch
 from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES, FileSource
-from dissector.packets.paths import find, input_name
+from dissector.packets.paths import find, input_name, no_capture
 from dissector.pipeline import (
     MEMORY_SHARE,
     Counts,
@@ -113,7 +113,7 @@ def _find_files(given: Sequence[str | os.PathLike[str]]) -> list[str]:
     """
     files = find(given, also=is_segment)
     if given and not files:
-        raise CaptureError(f"{', '.join(map(str, given))}: there is no capture file")
+        raise CaptureError(no_capture(*given))
     return files + _empty_folders(given, files)
 
 

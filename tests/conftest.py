@@ -18,7 +18,7 @@ import io
 import os
 import signal
 import tarfile
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -116,16 +116,36 @@ def pytest_unconfigure() -> None:
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
-    """The items that the marker `sampled` keeps: each step-th parameter."""
-    kept = []
-    counts: Counter[str] = Counter()
+    """The items that the marker `sampled` keeps."""
+    functions: defaultdict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        function = item.nodeid.partition("[")[0]
-        marker = item.get_closest_marker("sampled")
-        if marker is None or counts[function] % marker.args[0] == 0:
-            kept.append(item)
-        counts[function] += 1
-    return kept
+        if item.get_closest_marker("sampled"):
+            functions[item.nodeid.partition("[")[0]].append(item)
+    kept = {item.nodeid for each in functions.values() for item in sample(each)}
+    return [item for item in items if item.nodeid in kept or not item.get_closest_marker("sampled")]
+
+
+def sample(items: list[pytest.Item]) -> list[pytest.Item]:
+    """One of `step` items of a function. They have each value of each parameter that has no more
+    values than the sample has items."""
+    (step,) = next(items[0].iter_markers("sampled")).args
+    size = -(-len(items) // step)
+    values = [
+        {(name, repr(value)) for name, value in item.callspec.params.items()}  # type: ignore[attr-defined]
+        for item in items
+    ]
+    counts = Counter(name for name, _ in set().union(*values))
+    missing = {each for each in set().union(*values) if counts[each[0]] <= size}
+    order = [*range(0, len(items), step), *range(len(items))]
+    chosen: dict[int, None] = {}
+    while missing:
+        best = max(order, key=lambda index: len(values[index] & missing))  # the first of the best
+        chosen[best] = None
+        missing -= values[best]
+    for index in order:
+        if len(chosen) < size:
+            chosen[index] = None
+    return [items[index] for index in sorted(chosen)]
 
 
 def group(test: str) -> str:

@@ -153,16 +153,18 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
     """Write several tables to a folder, as Parquet, in one pass."""
     path = _folder(names, output)
     with source.opened(show_secrets=output.show_secrets) as capture:
-        from analysis.export.files import folder, partial
+        from contextlib import ExitStack
+
+        from analysis.export.files import claimed, folder, partial
         from analysis.sql.stored import TableFiles
         from dissector.tables import TABLES
 
         files = {name: partial(path / f"{name}.parquet") for name in names}
         created = []
-        with folder(path):
+        with folder(path), ExitStack() as stack:
             try:
                 for file in files.values():  # another process may write to the folder
-                    file.touch(exist_ok=output.overwrite)
+                    stack.enter_context(claimed(file, is_new=not output.overwrite))
                     created.append(file)
                 with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
                     for name, batch in capture.stream(names):

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from errno import EEXIST
+from contextlib import ExitStack, contextmanager, suppress
+from errno import EACCES, EAGAIN, EEXIST
 from io import BufferedWriter, FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
+
+try:
+    import fcntl
+except ImportError:  # on Windows, a file that is open is neither replaced nor removed
+    fcntl = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -57,11 +62,12 @@ def output_file(
     if not overwrite and (there := taken(path)) is not None:
         raise FileExistsError(EEXIST, os.strerror(EEXIST), str(there))
     growing = partial(path)
-    with folder(growing.parent):
+    with folder(growing.parent), ExitStack() as stack:
         try:
-            opened = writer(str(growing), str(path), "w" if overwrite else "x")
+            stack.enter_context(claimed(growing, is_new=not overwrite))
+            opened = writer(str(growing), str(path))
         except OSError as error:
-            named = path if error.errno != EEXIST else growing
+            named = growing if error.errno in (EEXIST, EAGAIN) else path
             raise OSError(error.errno, error.strerror, str(named)) from error
         try:
             with opened as sink:
@@ -73,6 +79,24 @@ def output_file(
     if not overwrite and path.exists():  # created by another process meanwhile
         raise FileExistsError(EEXIST, f"exists; the rows are in {growing}: rename it", str(path))
     growing.replace(growing.with_suffix(""))
+
+
+@contextmanager
+def claimed(path: Path, *, is_new: bool) -> Iterator[None]:
+    """A context in which a partial file exists, and no other process claims it.
+
+    Raises OSError: FileExistsError if `is_new` and the file exists, BlockingIOError if another
+    process claims it.
+    """
+    with path.open("xb" if is_new else "ab") as file:
+        if fcntl is not None:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                if error.errno in (EACCES, EAGAIN):  # otherwise the file system has no locks
+                    text = "another process writes to this file"
+                    raise BlockingIOError(EAGAIN, text, str(path)) from error
+        yield
 
 
 @contextmanager

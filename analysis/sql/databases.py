@@ -27,7 +27,8 @@ def within_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) 
     """The result of `work`, which runs again without the memory limit if it exceeds the limit.
 
     Some state, as of a quantile or a sort of very many rows, cannot be written to disk. Raises
-    DissectorError if there is not enough memory, or the disk is full.
+    DissectorError if there is not enough memory, the disk is full, or a value in a table, which may
+    be an edited export, is out of range.
     """
     try:
         try:
@@ -35,7 +36,7 @@ def within_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) 
         except duckdb.OutOfMemoryException:
             with changed_setting(connection, "memory_limit", None):
                 return work()
-    except duckdb.OperationalError as error:
+    except (duckdb.OperationalError, duckdb.DataError) as error:
         raise DissectorError(str(error).splitlines()[0]) from error
 
 

@@ -86,8 +86,11 @@ def ms_between(start: str, end: str) -> str:
 
 
 def sum_of_ms(column: str) -> str:
-    """SQL for the sum of times in ms, added in ns: a sum of floats depends on the order of rows."""
-    return f"sum(round({column} * 1e6)::bigint) / 1e6"
+    """SQL for the sum of times in ms, added in ns: a sum of floats depends on the order of rows.
+
+    A stored table may have times beyond 64 bits. They count as null.
+    """
+    return f"sum(try_cast(round({column} * 1e6) as bigint)) / 1e6"
 
 
 def not_negative(value: str) -> str:

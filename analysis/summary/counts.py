@@ -413,7 +413,8 @@ def add_clients(
     for row in rows:
         key = (row["client_id"], software.get(row["connection_id"]))
         client = clients.setdefault(key, Client(*key))
-        client.addresses[row["client_ip"]] = None
+        if row["client_ip"] is not None:  # null in an edited export
+            client.addresses[row["client_ip"]] = None
         client.connections += 1
         client.requests += row["count"]
         client.errors += row["errors"]

@@ -44,7 +44,7 @@ from dissector.packets.capture_reader import (
 )
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
-from dissector.packets.paths import find, first_times, open_reader
+from dissector.packets.paths import find, first_times, no_capture, open_reader
 from dissector.problems import UNREADABLE, Problem
 
 BLOCK_BYTES = 48 << 20
@@ -78,7 +78,7 @@ def open_packets(
     """
     files = find(paths)
     if not files and paths:
-        raise CaptureError(f"{', '.join(map(str, paths))}: there is no capture file")
+        raise CaptureError(no_capture(*paths))
     return FileSource(files, block_bytes)
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache
 from io import FileIO
 from pathlib import Path
@@ -31,8 +32,8 @@ _UNSUPPORTED: Final = MappingProxyType({"xz": b"\xfd7zX", "bzip2": b"BZh", "zip"
 
 
 def input_name(path: str) -> str:
-    """The name of an input in messages."""
-    return "standard input" if path == STANDARD_INPUT else path
+    """The name of an input in messages, on one line."""
+    return "standard input" if path == STANDARD_INPUT else path.replace("\n", "\\n")
 
 
 def find(
@@ -94,6 +95,26 @@ def _may_be_capture(path: str) -> bool:
     return Pcap.recognises(head) or Pcapng.recognises(head) or source.damage is not None
 
 
+def no_capture(*paths: str | os.PathLike[str]) -> str:
+    """The error that these paths, folders or patterns, name no capture file. It names a file in a
+    format that is not decompressed."""
+    names = (input_name(os.fspath(path)) for path in paths)
+    text = f"{', '.join(names)}: there is no capture file"
+    folders = (folder for path in paths for folder in matches(os.fspath(path)))
+    for parent, _, files in (each for folder in folders for each in os.walk(folder)):
+        for path in (Path(parent, file) for file in sorted(files)):
+            with suppress(OSError), path.open("rb", 0) as file:
+                if compression := _compression(file.read(4)):
+                    return f"{text}; {input_name(str(path))} {compression}"
+    return text
+
+
+def _compression(head: bytes) -> str:
+    """That a file with these first bytes has a format that is not decompressed, or nothing."""
+    names = (name for name, magic in _UNSUPPORTED.items() if head.startswith(magic))
+    return next((f"is compressed with {name}: decompress it first" for name in names), "")
+
+
 def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
     """A reader of the capture at `path`. TLS secrets in it are added to `secrets`.
 
@@ -103,7 +124,7 @@ def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
     try:
         source = ByteInput(path)
     except IsADirectoryError as error:
-        raise CaptureError(f"{name}: there is no capture file") from error
+        raise CaptureError(no_capture(path)) from error
     except OSError as error:
         raise CaptureError(f"{name}: {reason(error)}") from error
     try:
@@ -155,9 +176,8 @@ def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureRea
         raise CaptureError(f"cannot be read: {source.damage}")
     if not head:
         raise CaptureError("is empty" + (" inside its compression" if source.consumed else ""))
-    for name, magic in _UNSUPPORTED.items():
-        if head.startswith(magic):
-            raise CaptureError(f"is compressed with {name}: decompress it first")
+    if compression := _compression(head):
+        raise CaptureError(compression)
     if any(head.startswith(codec.magic) for codec in CODECS):
         raise CaptureError("is compressed twice: decompress it first")
     if not Pcap.recognises(head) and not Pcapng.recognises(head):

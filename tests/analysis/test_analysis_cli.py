@@ -182,6 +182,19 @@ def test_a_folder_without_captures_is_a_warning(
     assert capsys.readouterr().err == "Error: empty: there is no capture file\n"
 
 
+@pytest.mark.parametrize("content", [None, b"text", b"\xfd7zXZ\0"])
+def test_a_line_break_in_the_name_of_a_file_is_escaped(
+    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "a\nb.pcap"
+    if content is not None:
+        file.write_bytes(content)
+    assert main(["latency", str(file)]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"Error: {tmp_path}/a\\nb.pcap")
+    assert error.count("\n") == 1
+
+
 def test_no_rows_of_an_empty_client_id_are_those_of_a_filter(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -9,7 +9,7 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 from tests.analysis import same_rows
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("layout", same_rows.LAYOUTS)
 @pytest.mark.parametrize("engine", ["jobs-2", "jobs-5"])
 def test_a_recording(engine: str, layout: str, capsys: pytest.CaptureFixture[str]) -> None:

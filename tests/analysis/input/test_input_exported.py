@@ -15,6 +15,7 @@ import dissector
 from analysis.answers import ANSWERS
 from analysis.cli import main
 from analysis.commands import export
+from analysis.export.files import claimed
 from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.sql.stored import stored
@@ -238,6 +239,25 @@ def test_the_unfinished_tables_of_another_process_stay(
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"rows"]
 
 
+@pytest.mark.parametrize("names", [["all"], ["batches"]])
+def test_the_tables_that_another_process_writes_stay(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It uses --overwrite, too."""
+    table = "topics" if names == ["all"] else "batches"
+    unfinished = tmp_path / f"{table}.parquet.partial"
+    output = tmp_path if names == ["all"] else tmp_path / "batches.parquet"
+    command = ["export", QUOTAS, "--table", *names, "-o", str(output), "--overwrite"]
+    with claimed(unfinished, is_new=True):
+        unfinished.write_bytes(b"rows")
+        assert main(command) == 1
+        expected = f"Error: {unfinished}: another process writes to this file\n"
+        assert capsys.readouterr().err == expected
+        assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"rows"]
+    assert main(command) == 0
+    assert not unfinished.exists()
+
+
 def test_relative_times_need_a_first_time(tmp_path: Path) -> None:
     folder = exported("kafka-4-quotas", tmp_path)
     chosen = Filter(since="20")
@@ -258,3 +278,20 @@ def test_columns_that_an_earlier_export_lacks_are_null(tmp_path: Path) -> None:
     pq.write_table(whole.drop_columns("error"), tmp_path / "errors.parquet")
     with pytest.raises(CaptureError, match="does not have the columns of a table"):
         ExportedTables([tmp_path])
+
+
+@pytest.mark.parametrize(("column", "value"), [("client_ip", None), ("latency_ms", 1e25)])
+def test_tables_that_were_edited_are_no_traceback(
+    column: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = exported("kafka-4-quotas", tmp_path / "tables")
+    for path in folder.glob("*.parquet"):
+        table = pq.read_table(path)
+        if column in table.column_names:
+            index = table.column_names.index(column)
+            field = table.schema.field(index)
+            values = pa.array([value] * len(table), field.type)
+            pq.write_table(table.set_column(index, field, values), path)
+    for command in ("summary", "latency", "clients", "diagnose"):
+        assert main([command, str(folder)]) in (0, 1)
+    assert "Traceback" not in capsys.readouterr().err

@@ -313,6 +313,13 @@ def test_nothing_to_read_is_an_error(tmp_path):
     for read_from in (open_packets, open_capture):
         with pytest.raises(CaptureError, match="folder: there is no capture file"):
             read_from([folder])
+    (folder / "a.pcap\n.xz").write_bytes(b"\xfd7zXZ\0")
+    for read_from in (open_packets, open_capture):
+        expected = (
+            r"folder: there is no capture file; .*a.pcap\\n.xz is compressed with xz: decompress"
+        )
+        with pytest.raises(CaptureError, match=expected):
+            read_from([folder])
     with pytest.raises(CaptureError, match="there is no capture file"):
         open_packets([])
     with pytest.raises(CaptureError, match=r"missing: No such file.*text is not a pcap"):
