@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """Requests in flight: see `exchanges.matching`."""
 
 from __future__ import annotations
@@ -32,11 +32,7 @@ class _Responses:
     @cython.exceptval(-2, check=False)
     def add(self, connection: Ints, ordinal: Ints, time: Ints, answered_before: Ints) -> cython.int:
         """Add all responses. Returns whether those of each connection are in order of time."""
-        index: Int
-        row: Int
-        place: Int
         total: Int = 0
-        highest: Int
         for index in range(connection.shape[0]):
             self.end[connection[index]] += 1
         for row in range(self.end.shape[0]):
@@ -63,12 +59,6 @@ class _Responses:
         self, connection: Ints, ordinal: Ints, time: Ints, answered_before: Ints, counts: IntsOut
     ) -> cython.int:
         """The requests in flight."""
-        index: Int
-        row: Int
-        low: Int
-        high: Int
-        middle: Int
-        highest: Int
         before: Int = -1
         low = 0
         for index in range(connection.shape[0]):

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """Numbers, ranges and batches at addresses, and the headers and bodies of messages.
 
 An address counts bytes of streams. `address`, `position` and `length` have one item per piece: the
@@ -98,7 +98,6 @@ class _Space:
         """Find the piece that has the byte at an address; 0 if this byte is lost."""
         low: Int = 0
         high: Int = self.address.shape[0]
-        middle: Int
         following: Int = self.piece + 1
         if (
             following < high
@@ -144,9 +143,6 @@ class _Space:
         """The big-endian number in 1, 2, 4 or 8 bytes; one check of bounds serves all of them."""
         value: Word = 0
         byte: Word
-        sign: Word
-        begin: Int
-        index: Int
         if at < self.low or at > self.high - width:
             if at < self.low or at >= self.high:
                 self.seek(at)
@@ -175,8 +171,6 @@ class _Space:
         """`number`, from several pieces."""
         value: Word = 0
         byte: Word
-        sign: Word
-        index: Int
         for index in range(width):
             byte = self.byte(at + index)
             value = value << 8 | byte
@@ -199,7 +193,6 @@ def read_numbers(
     is_signed: cython.bint, numbers: IntsOut,
 ) -> None:  # fmt: skip
     space: _Space = _Space()
-    index: Int
     if width not in (1, 2, 4, 8):
         raise ValueError("the width is not 1, 2, 4 or 8")
     is_signed = is_signed or width == 8
@@ -217,10 +210,6 @@ def copy_ranges(
 ) -> None:  # fmt: skip
     space: _Space = _Space()
     place: Int = 0
-    here: Int
-    stop: Int
-    step: Int
-    index: Int
     _space(space, data, address, position, length)
     with cython.nogil:
         for index in range(at.shape[0]):
@@ -245,10 +234,6 @@ def follow_batches(
 ) -> int:  # fmt: skip
     space: _Space = _Space()
     count: Int = 0
-    here: Int
-    bytes_here: Int
-    kind: Int
-    index: Int
     _space(space, data, address, position, length)
     with cython.nogil:
         for index in range(start.shape[0]):
@@ -339,7 +324,6 @@ class _Bodies(_Space):
     @cython.exceptval(-2)
     def varint(self, at: Int, end: Int) -> Int:
         """An unsigned varint (KIP-482), of five bytes at most, as `value`."""
-        byte: Int
         index: cython.int
         self.value = 0
         for index in range(5):
@@ -377,10 +361,6 @@ class _Bodies(_Space):
     @cython.exceptval(-2)
     def walk_tags(self, owner: Int, row: Int, at: Int, end: Int) -> Int:
         """Tagged fields (KIP-482): known ones must fill their size, others are skipped."""
-        left: Int
-        tag: Int
-        behind: Int
-        child: Int
         at = self.varint(at, end)
         left = self.value
         while at >= 0 and left > 0:
@@ -445,14 +425,6 @@ class _Bodies(_Space):
         is_known: BoolsOut,
     ) -> Int:  # fmt: skip
         """`read_request_headers`."""
-        index: Int
-        message: Int
-        at: Int
-        stop: Int
-        key: Int
-        version: Int
-        header: Int
-        length: Int
         has_client: cython.bint
         fits: cython.bint
         cut: cython.bint
@@ -496,11 +468,6 @@ class _Bodies(_Space):
         versions: IntsOut, bodies: IntsOut,
     ) -> Int:  # fmt: skip
         """`read_response_headers`."""
-        index: Int
-        message: Int
-        at: Int
-        stop: Int
-        header: Int
         for index in range(first, chosen.shape[0]):
             if index + 16 < chosen.shape[0]:
                 self.touch(start[chosen[index + 16]])
@@ -539,8 +506,6 @@ class _Bodies(_Space):
         element: Int = NODE * self.nodes[node + CHILD]
         level: Int = self.nodes[node + LEVEL]
         inner: Int = 0
-        index: Int
-        count: Int
         at = self.read_length(node, at, end, 4)
         count = self.value
         if at < 0 or count <= 0:
@@ -588,7 +553,6 @@ class _Bodies(_Space):
         kind: Int = self.nodes[node + KIND]
         width: Int = self.nodes[node + WIDTH]
         column: Int = self.nodes[node + COLUMN]
-        length: Int
         if kind == FIXED:
             if end - at < width:
                 return -1
@@ -617,7 +581,6 @@ class _Bodies(_Space):
         """ValueError for a program whose walk would not end. Deep programs take much of the stack.
 
         Children stand behind their owner."""
-        node: Int
         kind: Int
         first: Int
         nodes: Int = self.nodes.shape[0] // NODE
@@ -639,13 +602,7 @@ class _Bodies(_Space):
     def mend(self, there: Int) -> cython.int:
         """Drop the fields of a message that is not good; of one that is cut at the address `there`,
         keep the fields outside arrays that are complete."""
-        node: Int
         column: Int
-        kept: Int
-        item: Int
-        at: Int
-        size: Int
-        place: Int
         for node in range(0, self.nodes.shape[0], 10):
             column = self.nodes[node + COLUMN]
             if column < 0:
@@ -677,9 +634,6 @@ class _Bodies(_Space):
         limit: Int, part: Int, first: Int, surplus: IntsOut,
     ) -> Int:  # fmt: skip
         """`walk_bodies`."""
-        message: Int
-        item: Int
-        at: Int
         for message in range(first, start.shape[0]):
             surplus[message] = -1  # until it is walked
             if message + 16 < start.shape[0]:
@@ -728,7 +682,6 @@ def read_request_headers(
     versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BoolsOut, is_known: BoolsOut,
 ) -> int:  # fmt: skip
     headers: _Bodies = _headers(data, address, position, length, header_versions)
-    read: Int
     with cython.nogil:
         read = headers.read_requests(
             chosen, start, end, is_whole, largest, first, keys, versions, lengths, bodies, is_cut,
@@ -743,7 +696,6 @@ def read_response_headers(
     bodies: IntsOut,
 ) -> int:  # fmt: skip
     headers: _Bodies = _headers(data, address, position, length, header_versions)
-    read: Int
     with cython.nogil:
         read = headers.read_responses(chosen, start, end, sizes, keys, first, versions, bodies)
     return read
@@ -757,7 +709,6 @@ def walk_bodies(
 ) -> int:  # fmt: skip
     bodies: _Bodies = _bodies(data, address, position, length, nodes)
     levels: Int = base.shape[0]
-    walked: Int
     if columns < 0 or part < 1 or element_bytes < 1 or count.shape[0] != columns + levels:
         raise ValueError("a program of other columns")
     bodies.is_flexible, bodies.columns, bodies.count, bodies.base = (
@@ -782,7 +733,6 @@ def find_body_end(
     single = memoryview(bytearray(24)).cast("q")
     single[2] = len(data)
     bodies: _Bodies = _bodies(data, single[0:1], single[1:2], single[2:3], nodes)
-    at: Int
     bodies.is_flexible, bodies.stops_at_loss, bodies.elements = is_flexible, True, most
     bodies.room = bodies.count = bodies.base = memoryview(bytearray()).cast("q")
     bodies.columns = bodies.each = 0

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """Packets: the chain of records in a capture file, and their headers up to TCP."""
 
 from __future__ import annotations
@@ -134,7 +134,6 @@ def follow_chain(
     most: Int, stop: Int, positions: IntsOut,
 ) -> int:  # fmt: skip
     chain: _Chain = _Chain()
-    count: Int
     if least < 1 or size_at < 0 or header < 0:
         raise ValueError("a record without bytes")
     chain.data = data
@@ -204,7 +203,6 @@ def read_pcap(
     near: Int, before: Int, columns: IntsOut, is_likely: BytesOut,
 ) -> tuple[int, bool]:  # fmt: skip
     records: _Pcap = _Pcap()
-    count: Int
     if header < 16 or unit < 1 or most > 1 << 32:
         raise ValueError("no record of a pcap file")
     records.data, records.is_big, records.header, records.most = data, is_big, header, most
@@ -345,7 +343,6 @@ class _Packets(_Numbers):
         them."""
         at: Int = self.at[row]
         size: Int
-        begin: Int
         stop: Int = self.end[row]
         flags: cython.int
         if not self.has(row, 20):
@@ -373,9 +370,6 @@ class _Packets(_Numbers):
     @cython.exceptval(-1, check=False)
     def read_rows(self, rows: Ints, layers: Int) -> cython.int:
         """`read_headers`."""
-        index: Int
-        row: Int
-        layer: Int
         for index in range(rows.shape[0]):
             if index + 12 < rows.shape[0]:
                 touch(self.data, self.at[rows[index + 12]])

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """Records of magic 2 (KIP-98), and Arrow's views of their keys and values.
 
 A view is two numbers. The low half of the first is the length, or NULL. A string of up to INLINE
@@ -71,7 +71,6 @@ class _Reader:
     @cython.exceptval(-1)
     def long_width(self, at: Int, stop: Int) -> Int:
         """`width` for any length, up to the stop."""
-        index: Int
         for index in range(min(stop - at, MAX_WIDTH)):
             if self.data[at + index] < 0x80:
                 return index + 1
@@ -103,7 +102,6 @@ class _Reader:
         raw: Word = 0
         byte: Word
         half: Int
-        index: Int
         for index in range(width):
             byte = self.data[at + index]
             raw |= (byte & 0x7F) << 7 * index
@@ -118,7 +116,6 @@ class _Reader:
     def string(self, at: Int, stop: Int, least: Int) -> Int:
         """Read a length and find its string; the length -1 is null. Returns the position behind it,
         0 if it is damaged."""
-        length: Int
         width: Int = self.width(at, stop)
         if width == 0:
             return 0
@@ -137,7 +134,6 @@ class _Reader:
     @cython.boundscheck(False)
     def word(self, at: Int) -> Word:
         """The eight bytes at a position, the first one lowest; zeros beyond the data."""
-        index: Int
         byte: Word
         word: Word = 0
         if at < 0:
@@ -160,7 +156,6 @@ class _Reader:
     @cython.exceptval(-1, check=False)
     def view(self, at: Int, length: Int) -> cython.int:
         """Make the view of a string; the length -1 is null."""
-        word: Word
         if length <= 0:
             self.front, self.back = NULL if length < 0 else 0, 0
             return 0
@@ -185,7 +180,6 @@ class _Reader:
 def _next_record(reader: _Reader, at: Int, stop: Int) -> Int:
     """The position behind the record at `at`: `stop` + 1 if it extends beyond the stop, 0 if its
     length is invalid."""
-    length: Int
     width: Int = reader.width(at, stop)
     if width == 0:
         return 0
@@ -197,9 +191,6 @@ def _next_record(reader: _Reader, at: Int, stop: Int) -> Int:
 
 def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> None:
     lanes: Int = begin.shape[0]
-    lane: Int
-    group: Int
-    following: Int
     is_going: cython.int
     reader: _Reader = _Reader()
     reader.data = data
@@ -243,7 +234,6 @@ class _Record(_Reader):
     def fields(self, at: Int, stop: Int) -> Int:
         """Read the fields of a record; its value is the string. Returns the number of its headers;
         -1 if it is damaged."""
-        headers: Int
         width: Int = self.width(at, stop)
         if width == 0:
             return -1
@@ -275,7 +265,6 @@ class _Record(_Reader):
     @cython.exceptval(-1)
     def ends_with(self, headers: Int, at: Int, stop: Int) -> cython.int:
         """Whether a record ends with so many headers."""
-        header: Int
         value_at: Int = self.at
         value_length: Int = self.length
         if not 0 <= headers <= (stop - at) >> 1:
@@ -312,11 +301,6 @@ def read_records(
 ) -> int:  # fmt: skip
     record: Int = 0
     all_headers: Int = 0
-    headers: Int
-    last: Int
-    place: Int
-    following: Int
-    each: Int
     reader: _Record = _Record()
     reader.data, reader.buffer = data, buffer
     with cython.nogil:
@@ -361,10 +345,6 @@ def read_record_headers(
     data: Bytes, buffer: Int, at: Ints, count: Ints, key: WordsOut, value: WordsOut
 ) -> None:
     slot: Int = 0
-    record: Int
-    header: Int
-    place: Int
-    width: Int
     stop: Int = min(data.shape[0], MAX_VIEW)
     reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer
@@ -392,7 +372,6 @@ def read_record_headers(
 
 
 def make_views(data: Bytes, buffer: Int, at: Ints, length: Ints, views: WordsOut) -> None:
-    string: Int
     stop: Int = min(data.shape[0], MAX_VIEW)
     reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """Rows of Arrow's columns, and lists of words."""
 
 from __future__ import annotations
@@ -23,9 +23,6 @@ def gather(
     values: cython.const[Number][::1], rows: Ints, is_valid: Bytes, offset: Int,
     chosen: Number[::1], has_value: BytesOut,
 ) -> int:  # fmt: skip
-    index: Int
-    row: Int
-    first: Int
     byte: cython.int
     bit: cython.int
     count: Int = rows.shape[0]
@@ -63,9 +60,6 @@ def list_words(
     """By message: behind its last word among all words."""
     order: IntsOut = memoryview(bytearray(8 * len(message) + 8)).cast("q")
     """Index of each word, by message."""
-    row: Int
-    index: Int
-    before: Int
     place: Int = 0
     count: Int = 0
     with cython.nogil:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """The segments of streams, each byte once: see `streams.reassembly`.
 
 Segments are a table, one column of equal length after the other: those of `streams.Segments`, then
@@ -48,9 +48,6 @@ def count_packets(
     slot: Ints, length: Shorts, time: Ints, packets: IntsOut, bytes: IntsOut, first: IntsOut,
     last: IntsOut,
 ) -> None:  # fmt: skip
-    packet: Int
-    stream: Int
-    row: Int
     with cython.nogil:
         for packet in range(slot.shape[0]):
             stream = slot[packet]
@@ -72,11 +69,8 @@ def find_positions(
     strays: Int = 0
     silence: Int
     limit: Int = limits[0]
-    packet: Int
-    row: Int
     size: Int
     ahead: Int
-    place: Int
     is_whole: cython.bint
     with cython.nogil:
         for packet in range(slot.shape[0]):
@@ -203,10 +197,6 @@ def place_segments(
     rows: Int = table.shape[0] // COLUMNS
     held: Int = carried.shape[0] // ARRIVAL
     """Number of segments of the other table, which has no order of arrival."""
-    packet: Int
-    index: Int
-    row: Int
-    column: Int
     segments.table, segments.rows, segments.is_plain = table, rows, is_plain
     segments.next, segments.base, segments.highest = first, base, highest
     segments.last, segments.end, segments.solid = last, end, solid
@@ -272,11 +262,6 @@ def trim_segments(
     trimming: _Trimming = _Trimming()
     rows: Int = table.shape[0] // COLUMNS
     kept: Int = 0
-    row: Int
-    column: Int
-    slot: Int
-    at: Int
-    span: Int
     is_fresh: cython.bint
     trimming.table, trimming.rows = table, rows
     with cython.nogil:
@@ -307,8 +292,6 @@ def read_segments(
     slot: Ints, at: Ints, span: Ints, next_position: Ints, readable_before: Ints, time: IntsOut,
     end: IntsOut, readable: IntsOut,
 ) -> None:  # fmt: skip
-    row: Int
-    stream: Int
     with cython.nogil:
         for row in range(slot.shape[0]):
             stream = slot[row]

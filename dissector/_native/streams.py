@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """The chain of frames in the pieces of streams: see `streams.frame_chain`, `streams.frames`."""
 
 from __future__ import annotations
@@ -84,8 +84,6 @@ class _Chain:
         0, and set `is_lost`. `walk` has checked that there is such a piece."""
         number: Int = 0
         inside: Int = at - self.address[piece]
-        place: Int
-        begin: Int
         if inside + width <= self.length[piece]:
             begin = self.position[piece] + inside
             if width == 4 and inside >= 0:
@@ -117,8 +115,6 @@ class _Chain:
     def scattered(self, piece: Int, at: Int, width: Int) -> Int:
         """`number`, of bytes in several pieces."""
         number: Int = 0
-        inside: Int
-        place: Int
         for place in range(at, at + width):
             while piece + 1 < self.address.shape[0] and self.address[piece + 1] <= place:
                 piece += 1
@@ -161,11 +157,6 @@ class _Chain:
         """`walk_frames`."""
         room: Int = frames.shape[0] // 6
         pieces: Int = self.address.shape[0]
-        stream: Int
-        piece: Int
-        place: Int
-        row: Int
-        how: Int
         for stream in range(begin, at.shape[0]):
             piece, place = first[stream], at[stream]
             for row in range(piece, min(piece + AHEAD, pieces)):
@@ -197,7 +188,6 @@ def walk_frames(
     count: Int,
 ) -> int:  # fmt: skip
     chain: _Chain = _Chain()
-    stream: Int
     if address.shape[0] != position.shape[0] or address.shape[0] != length.shape[0]:
         raise IndexError("columns of pieces have different lengths")
     chain.data, chain.address, chain.position, chain.length = data, address, position, length
@@ -213,10 +203,6 @@ def find_unusual(
 ) -> int:  # fmt: skip
     count: Int = 0
     row: Int = 0
-    before: Int
-    number: Int
-    api: Int
-    stream: Int
     usual: cython.bint
     with cython.nogil:
         for stream in range(until.shape[0]):
@@ -244,9 +230,6 @@ def read_request_ids(
     most: IntsOut, fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
 ) -> int:  # fmt: skip
     count: Int = 0
-    row: Int
-    each: Int
-    number: Int
     with cython.nogil:
         for row in range(piece.shape[0]):
             each = slot[piece[row]]
@@ -270,8 +253,6 @@ def read_request_ids(
 def read_response_ids(
     piece: Ints, first: Ints, slot: Ints, lowest: Ints, highest: Ints, latest: IntsOut
 ) -> None:
-    row: Int
-    each: Int
     with cython.nogil:
         for row in range(piece.shape[0]):
             each = slot[piece[row]]
@@ -288,7 +269,6 @@ def lay_out(
     missing: Int = 0
     behind: Int = 0
     captured: Int = 0
-    piece: Int
     with cython.nogil:
         for piece in range(stream.shape[0]):
             if piece == 0 or stream[piece] != stream[piece - 1]:
@@ -329,7 +309,6 @@ class _Pieces:
         missing byte, or its end."""
         pieces: Int = self.address.shape[0]
         piece: Int = self.last
-        reach: Int
         while piece + 1 < pieces and self.address[piece + 1] <= body:
             piece += 1
         self.holder = piece
@@ -356,17 +335,6 @@ def describe_frames(
     pieces: _Pieces = _Pieces()
     requests: Int = 0
     request: Int = 0
-    response: Int
-    index: Int
-    row: Int
-    frame: Int
-    piece: Int
-    stream: Int
-    body: Int
-    body_size: Int
-    readable: Int
-    inside: Int
-    place: Int
     pieces.address, pieces.length = address, length
     with cython.nogil:
         for frame in range(holder.shape[0]):

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
-# cython: initializedcheck=False
+# cython: initializedcheck=False, infer_types=True
 """Codes of words and of pairs of endpoints, in order of appearance.
 
 They are found again by SipHash-1-3 (Aumasson, Bernstein: SipHash, a fast short-input PRF): without
@@ -68,8 +68,6 @@ class _Table:
         v1: Word = self.key[1] ^ START_1
         v2: Word = self.key[0] ^ START_2
         v3: Word = self.key[1] ^ START_3
-        word: Word
-        index: Int
         for index in range(words + 3):
             word = 0
             if index < words:
@@ -142,7 +140,6 @@ class _Ranges(_Table):
         byte: Word
         last: Word = length & 0xFF
         whole: Int = length >> 3
-        index: Int
         for index in range(whole):
             self.scratch[index] = self.word(at + 8 * index)
         for index in range(8 * whole, length):
@@ -159,7 +156,6 @@ class _Ranges(_Table):
         """Whether a range has the bytes of a code."""
         left: Int = self.at[self.first[code]]
         whole: Int = length >> 3
-        index: Int
         if self.length[self.first[code]] != length:
             return 0
         for index in range(whole):
@@ -175,7 +171,6 @@ def _ranges(data: Bytes, at: Ints, length: Ints, key: Words) -> _Ranges:
     """Ranges inside of the data; ValueError for others."""
     ranges: _Ranges = _Ranges()
     longest: Int = 0
-    index: Int
     with cython.nogil:
         for index in range(at.shape[0]):
             if not 0 <= at[index] <= data.shape[0] or not (
@@ -200,11 +195,6 @@ def number_words(
     data: Bytes, at: Ints, length: Ints, key: Words, code: cython.int[::1], first: IntsOut
 ) -> int:
     ranges: _Ranges = _ranges(data, at, length, key)
-    slot: Word
-    place: Word
-    begin: Int
-    size: Int
-    index: Int
     ranges.table, ranges.first, ranges.count = _table(len(at)), first, 0
     ranges.recent = memoryview(bytearray(b"\xff" * 8 * (RECENT + 1))).cast("q")
     mask: Word = ranges.table.shape[0] - 1
@@ -235,7 +225,6 @@ def number_words(
 
 def hash_words(data: Bytes, at: Ints, length: Ints, key: Words, hashes: WordsOut) -> None:
     ranges: _Ranges = _ranges(data, at, length, key)
-    index: Int
     with cython.nogil:
         for index in range(at.shape[0]):
             hashes[index] = ranges.hash_range(at[index], length[index])
@@ -308,7 +297,6 @@ class _Pairs(_Table):
         mask: Word = self.table.shape[0] - 1
         value: Word = self.hash(PAIR_WORDS)
         slot: Word = value & mask
-        word: Int
         while True:
             if self.table[slot] == 0:
                 hashes[self.count] = value
@@ -324,9 +312,6 @@ class _Pairs(_Table):
     @cython.exceptval(-1, check=False)
     def number(self, begin: Int, sender: IntsOut, hashes: WordsOut) -> Int:
         """`number_pairs`, from a packet on. Returns the packet at which the table is full."""
-        packet: Int
-        place: Word
-        number: Int
         larger: Int
         for packet in range(begin, self.src_high.shape[0]):
             if 2 * self.count >= self.table.shape[0]:
@@ -352,8 +337,6 @@ class _Pairs(_Table):
     def fill(self, hashes: WordsOut) -> cython.int:
         """Add all codes to a free table."""
         mask: Word = self.table.shape[0] - 1
-        code: Int
-        slot: Word
         for code in range(self.count):
             slot = hashes[code] & mask
             while self.table[slot] != 0:
