@@ -29,12 +29,7 @@ from dissector.streams.incarnations import (
     RecentIncarnations,
     incarnations_of,
 )
-from dissector.streams.limits import (
-    GRACE,
-    PATIENCE,
-    REORDER_BYTES,
-    SYN_BYTES,
-)
+from dissector.streams.limits import GRACE, PATIENCE, REORDER_BYTES, SYN_BYTES
 from dissector.streams.pair_index import PairIndex
 from dissector.streams.port_reuse import packets_after_reuse, syns_after_close
 from dissector.streams.sequence import MODULO

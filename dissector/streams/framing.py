@@ -19,14 +19,7 @@ from dissector.streams.limits import SEEK_BYTES
 from dissector.streams.proxy_protocol import without_headers
 from dissector.streams.segments import NO_SEGMENTS, Segments
 from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import (
-    ENCRYPTED,
-    FIRST_TIME,
-    IGNORED,
-    LAST_TIME,
-    NEW,
-    Bools,
-)
+from dissector.streams.table import ENCRYPTED, FIRST_TIME, IGNORED, LAST_TIME, NEW, Bools
 
 
 class Framer:
