@@ -27,37 +27,8 @@ import numpy as np
 
 HASH_KEY = np.frombuffer(os.urandom(16), np.uint64)
 
-FUNCTIONS = {
-    "packets": ("follow_chain", "read_pcap", "read_headers"),
-    "segments": (
-        "count_packets",
-        "find_positions",
-        "place_segments",
-        "trim_segments",
-        "read_segments",
-    ),
-    "streams": (
-        "lay_out",
-        "walk_frames",
-        "find_unusual",
-        "read_request_ids",
-        "read_response_ids",
-        "describe_frames",
-    ),
-    "messages": (
-        "read_numbers",
-        "copy_ranges",
-        "follow_batches",
-        "read_request_headers",
-        "read_response_headers",
-        "walk_bodies",
-        "find_body_end",
-    ),
-    "matching": ("count_in_flight",),
-    "rows": ("gather", "list_words"),
-    "records": ("walk_records", "read_records", "read_record_headers", "make_views"),
-    "words": ("number_words", "hash_words", "number_pairs"),
-}
+MODULES = ("packets", "segments", "streams", "messages", "matching", "rows", "records", "words")
+FUNCTIONS: dict[str, list[str]] = {}
 
 
 def source(name: str) -> ModuleType:
@@ -84,11 +55,16 @@ def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def _load(*, compiled: bool) -> bool:
     """Load all loops. Returns whether they are compiled."""
-    for name, functions in FUNCTIONS.items():
+    for name in MODULES:
         module = import_module(f"{__name__}.{name}") if compiled else source(name)
         if compiled and str(module.__file__).endswith(".py"):
             return _load(compiled=False)
-        for function in functions:
+        FUNCTIONS[name] = [
+            each
+            for each, item in vars(module).items()
+            if getattr(item, "__module__", "") == module.__name__ and not each.startswith("_")
+        ]
+        for function in FUNCTIONS[name]:
             loop = getattr(module, function)
             globals()[function] = loop if compiled else as_python(loop)
     return compiled

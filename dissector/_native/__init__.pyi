@@ -25,7 +25,7 @@ endpoints or words collide. No row depends on it."""
 COMPILED: Final[bool]
 """Whether the loops are compiled: only tests and benchmarks ask."""
 
-FUNCTIONS: Final[dict[str, tuple[str, ...]]]
+FUNCTIONS: Final[dict[str, list[str]]]
 """The loops, by module."""
 
 def source(name: str) -> ModuleType:
