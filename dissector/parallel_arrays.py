@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,18 @@ class ParallelArrays:
         return len(getattr(self, self.__match_args__[0]))
 
     def __getitem__(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Self:
-        columns = (getattr(self, name) for name in self.__match_args__)
         if isinstance(rows, slice):
-            return type(self)(*(column[rows] for column in columns))
+            return type(self)(*(column[rows] for column in self.values))
         if rows.dtype == np.bool_:
             if rows.all():
                 return self
             rows = np.flatnonzero(rows)
-        return type(self)(*(column.take(rows) for column in columns))
+        return type(self)(*(column.take(rows) for column in self.values))
+
+    @property
+    def values(self) -> list[NDArray[Any]]:
+        """The arrays, in the order of the fields."""
+        return [getattr(self, name) for name in self.__match_args__]
 
     def __add__(self, other: Self) -> Self:
         if not len(self) or not len(other):
@@ -39,8 +43,7 @@ class ParallelArrays:
         """The rows of one or more parts, one part after the other."""
         if len(parts) == 1:
             return parts[0]
-        columns = ([getattr(each, name) for each in parts] for name in cls.__match_args__)
-        return cls(*map(np.concatenate, columns))
+        return cls(*map(np.concatenate, zip(*(each.values for each in parts), strict=True)))
 
     @classmethod
     def empty(cls) -> Self:

@@ -15,7 +15,7 @@ If two copies of a byte differ, the one that arrived first wins.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -59,8 +59,18 @@ from dissector.streams.table import (
     streams_at,
 )
 
-# Columns of a table of segments: those of `Segments`, and two more.
-_LENGTH, _SPAN, _HELD, _FRONT, _ARRIVAL, _LATE, _COLUMNS = 2, 3, 5, 10, 11, 12, 13
+# Columns of a table of segments: those of `Arrivals`.
+_LENGTH, _SPAN, _HELD, _FRONT, _ARRIVAL, _COLUMNS = 2, 3, 5, 10, 11, 13
+
+
+@arrays
+class Arrivals(Segments):
+    """Segments that may not be in order yet."""
+
+    arrival: Int64
+    """Number of the segment in the order of arrival, carried ones first."""
+    late: Int64
+    """Whether an earlier one begins behind it."""
 
 
 @arrays
@@ -222,7 +232,7 @@ class Reassembler:
         if is_plain:
             table[_HELD], table[_FRONT] = BLOCK, 0
         base, highest = self._needed(stream_ids), self._streams.highest[stream_ids]
-        carried = np.array([getattr(held, each.name) for each in fields(held)], np.int64)
+        carried = np.array(held.values, np.int64)
         is_sorted = _native.place_segments(
             assignment.slot, positions.at, block.length, block.captured, block.payload, block.time,
             block.capture, block.number, block.ack, block.flags, carried.reshape(-1), is_plain,
@@ -237,52 +247,46 @@ class Reassembler:
         first. `held`: number of carried segments."""
         next_position = self._streams.next_position[stream_ids]
         needed = self._needed(stream_ids)
-        segments, arrival, late = _segments(table), table[_ARRIVAL], table[_LATE]
+        segments = Arrivals(*table)
         front = np.maximum(needed[segments.stream] - segments.at, 0)
         is_read = front >= segments.span
-        self._count_retransmitted(stream_ids, segments.stream[is_read & (arrival >= held)])
+        fresh = segments.stream[is_read & (segments.arrival >= held)]
+        self._count_retransmitted(stream_ids, fresh)
         if front.any():
-            unread = segments[~is_read].trimmed(front[~is_read], (segments.span - front)[~is_read])
-            segments, arrival, late = unread, arrival[~is_read], late[~is_read]
+            unread = ~is_read
+            segments = segments[unread].trimmed(front[unread], (segments.span - front)[unread])
         ahead = segments.at - next_position[segments.stream]
         order = np.argsort(ahead + stream_base(segments.stream), kind="stable")
-        segments, arrival, late = segments[order], arrival[order], late[order]
-        ahead = ahead[order]
+        segments, ahead = segments[order], ahead[order]
         segments = _clipped(segments, ahead)
         least = (needed - next_position)[segments.stream]
         overlaps = ahead < running_maximum(segments.stream, ahead + segments.span, least)
-        overlaps &= arrival < running_maximum(segments.stream, arrival, -1)
+        overlaps &= segments.arrival < running_maximum(segments.stream, segments.arrival, -1)
         if overlaps.any():
             affected = np.isin(segments.stream, segments.stream[overlaps])
-            return self._first_copy_wins(stream_ids, segments, arrival, late, held, affected)
-        return _table(segments, arrival, late)
+            segments = self._first_copy_wins(stream_ids, segments, held, affected)
+        return np.array(segments.values)
 
     def _first_copy_wins(
-        self, stream_ids: Int64, segments: Segments, arrival: Int64, late: Int64, held: int,
-        affected: Bools,
-    ) -> Int64:  # fmt: skip
+        self, stream_ids: Int64, segments: Arrivals, held: int, affected: Bools
+    ) -> Arrivals:
         """Each byte of the affected streams is of the segment that arrived first, wherever the
         segment begins."""
         parts: list[tuple[int, int, int]] = []
         for stream in np.unique(segments.stream[affected]):
             index = np.flatnonzero(segments.stream == stream)
-            index = index[np.argsort(arrival[index])]
+            index = index[np.argsort(segments.arrival[index])]
             parts += _first_copies(
                 index.tolist(), segments.at[index].tolist(), segments.span[index].tolist()
             )
         parts.sort()
         part, low, high = np.array(parts, np.int64).reshape(-1, 3).T
-        covered = np.setdiff1d(np.flatnonzero(affected & (arrival >= held)), part)
+        covered = np.setdiff1d(np.flatnonzero(affected & (segments.arrival >= held)), part)
         self._count_retransmitted(stream_ids, segments.stream[covered])
-        untouched = np.flatnonzero(~affected)
         trimmed = segments[part].trimmed(low - segments.at[part], high - low)
-        merged = segments[untouched] + trimmed
-        # Of the parts of a segment, one counts as late.
-        late_parts = late[part] * np.append(True, part[1:] != part[:-1])[: len(part)]
-        arrival = arrival[np.concatenate([untouched, part])]
-        late = np.concatenate([late[untouched], late_parts])
-        order = np.lexsort((merged.at, merged.stream))
-        return _table(merged[order], arrival[order], late[order])
+        trimmed.late[1:] *= part[1:] != part[:-1]  # of the parts of a segment, one counts as late
+        merged = segments[~affected] + trimmed
+        return merged[np.lexsort((merged.at, merged.stream))]
 
     def _count_retransmitted(self, stream_ids: Int64, slot: Int64) -> None:
         np.add.at(self._table.retransmitted.reshape(-1), stream_ids[slot], 1)
@@ -419,13 +423,7 @@ def _segments(table: Int64) -> Segments:
     return Segments(*table[:_ARRIVAL])
 
 
-def _table(segments: Segments, arrival: Int64, late: Int64) -> Int64:
-    """A table of segments, with their order of arrival, and whether an earlier one begins behind
-    each of them."""
-    return np.array([*(getattr(segments, each.name) for each in fields(segments)), arrival, late])
-
-
-def _clipped(segments: Segments, ahead: Int64) -> Segments:
+def _clipped(segments: Arrivals, ahead: Int64) -> Arrivals:
     """End the missing bytes of truncated packets where captured bytes begin.
 
     In a capture with a snap length this changes nothing. But a damaged packet length must not cover

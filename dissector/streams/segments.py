@@ -6,6 +6,7 @@ Also arithmetic over all streams at once: `stream_base` gives each stream a rang
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Self
 
 import numpy as np
 
@@ -50,7 +51,7 @@ class Segments(ParallelArrays):
     front: Int64
     """Bytes that were removed from its front: what a sender sends as a segment begins before."""
 
-    def trimmed(self, front: Int64, span: Int64) -> Segments:
+    def trimmed(self, front: Int64, span: Int64) -> Self:
         """Without the first `front` bytes, and with at most `span` bytes from there on."""
         captured = np.minimum(front, self.length)
         return replace(
