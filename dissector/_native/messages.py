@@ -14,17 +14,7 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import prefetch
-
-Int = cython.typedef(cython.longlong)
-Word = cython.typedef(cython.ulonglong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-IntsOut = cython.typedef(cython.longlong[::1])
-Nodes = cython.typedef(cython.const[cython.int][::1])
-Bools = cython.typedef(cython.const[cython.uchar][::1])
-BoolsOut = cython.typedef(cython.uchar[::1])
-HeaderVersions = cython.typedef(cython.const[cython.schar][::1])
+    from cython.cimports.dissector._native.memory import *
 
 ONE = cython.declare(cython.ulonglong, 1)
 # Of the header of a batch: see `batch_headers`.
@@ -206,7 +196,7 @@ def read_numbers(
 
 def copy_ranges(
     data: Bytes, address: Ints, position: Ints, length: Ints, at: Ints, count: Ints,
-    copies: cython.uchar[::1],
+    copies: BytesOut,
 ) -> None:  # fmt: skip
     space: _Space = _Space()
     place: Int = 0
@@ -261,7 +251,7 @@ class _Bodies(_Space):
     Methods that walk return the address behind a field, or -1 if the field is impossible.
     """
 
-    nodes: Nodes
+    nodes: Ints32
     is_flexible: cython.bint
     columns: Int
     room: IntsOut
@@ -281,7 +271,7 @@ class _Bodies(_Space):
     is_full: cython.bint
     stops_at_loss: cython.bint
     """Whether a walk ends at the first lost byte: only its end is of interest."""
-    header_versions: HeaderVersions
+    header_versions: Versions
     """See `read_request_headers`."""
 
     @cython.cfunc
@@ -420,9 +410,9 @@ class _Bodies(_Space):
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def read_requests(
-        self, chosen: Ints, start: Ints, end: Ints, is_whole: Bools, largest: Int, first: Int,
-        keys: IntsOut, versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BoolsOut,
-        is_known: BoolsOut,
+        self, chosen: Ints, start: Ints, end: Ints, is_whole: Bytes, largest: Int, first: Int,
+        keys: IntsOut, versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BytesOut,
+        is_known: BytesOut,
     ) -> Int:  # fmt: skip
         """`read_request_headers`."""
         has_client: cython.bint
@@ -630,7 +620,7 @@ class _Bodies(_Space):
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def walk(
-        self, start: Ints, end: Ints, cut: Bools, least: Int, most: Int, element_bytes: Int,
+        self, start: Ints, end: Ints, cut: Bytes, least: Int, most: Int, element_bytes: Int,
         limit: Int, part: Int, first: Int, surplus: IntsOut,
     ) -> Int:  # fmt: skip
         """`walk_bodies`."""
@@ -658,7 +648,7 @@ class _Bodies(_Space):
         return start.shape[0]
 
 
-def _bodies(data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes) -> _Bodies:
+def _bodies(data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Ints32) -> _Bodies:
     bodies: _Bodies = _Bodies()
     _space(bodies, data, address, position, length)
     bodies.nodes = nodes
@@ -667,7 +657,7 @@ def _bodies(data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nod
 
 
 def _headers(
-    data: Bytes, address: Ints, position: Ints, length: Ints, versions: HeaderVersions
+    data: Bytes, address: Ints, position: Ints, length: Ints, versions: Versions
 ) -> _Bodies:
     # A struct without fields: no tag of a header is known.
     nothing = memoryview(bytearray(4 * NODE)).cast("i")
@@ -677,9 +667,9 @@ def _headers(
 
 
 def read_request_headers(
-    data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: HeaderVersions,
-    largest: Int, chosen: Ints, start: Ints, end: Ints, is_whole: Bools, first: Int, keys: IntsOut,
-    versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BoolsOut, is_known: BoolsOut,
+    data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: Versions,
+    largest: Int, chosen: Ints, start: Ints, end: Ints, is_whole: Bytes, first: Int, keys: IntsOut,
+    versions: IntsOut, lengths: IntsOut, bodies: IntsOut, is_cut: BytesOut, is_known: BytesOut,
 ) -> int:  # fmt: skip
     headers: _Bodies = _headers(data, address, position, length, header_versions)
     with cython.nogil:
@@ -691,7 +681,7 @@ def read_request_headers(
 
 
 def read_response_headers(
-    data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: HeaderVersions,
+    data: Bytes, address: Ints, position: Ints, length: Ints, header_versions: Versions,
     chosen: Ints, start: Ints, end: Ints, sizes: Ints, keys: Ints, first: Int, versions: IntsOut,
     bodies: IntsOut,
 ) -> int:  # fmt: skip
@@ -702,8 +692,8 @@ def read_response_headers(
 
 
 def walk_bodies(
-    data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Nodes, columns: Int,
-    is_flexible: cython.bint, limit: Int, part: Int, start: Ints, end: Ints, cut: Bools,
+    data: Bytes, address: Ints, position: Ints, length: Ints, nodes: Ints32, columns: Int,
+    is_flexible: cython.bint, limit: Int, part: Int, start: Ints, end: Ints, cut: Bytes,
     least: Int, most: Int, element_bytes: Int, first: Int, base: Ints, surplus: IntsOut,
     room: IntsOut, count: IntsOut,
 ) -> int:  # fmt: skip
@@ -728,7 +718,7 @@ def walk_bodies(
 
 
 def find_body_end(
-    data: Bytes, nodes: Nodes, is_flexible: cython.bint, start: Int, size: Int, most: Int
+    data: Bytes, nodes: Ints32, is_flexible: cython.bint, start: Int, size: Int, most: Int
 ) -> int:
     single = memoryview(bytearray(24)).cast("q")
     single[2] = len(data)

@@ -9,18 +9,9 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import touch
+    from cython.cimports.dissector._native.memory import *
 else:
     from dissector._native.uncompiled import touch
-
-Int = cython.typedef(cython.longlong)
-Word = cython.typedef(cython.ulonglong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-IntsOut = cython.typedef(cython.longlong[::1])
-BytesOut = cython.typedef(cython.uchar[::1])
-WordsOut = cython.typedef(cython.ulonglong[::1])
-PortsOut = cython.typedef(cython.ushort[::1])
 
 # The numbers of `packets.headers.Kind`.
 OTHER = cython.declare(cython.int, 0)
@@ -234,13 +225,13 @@ class _Packets(_Numbers):
     dst_low: WordsOut
     src_port: PortsOut
     dst_port: PortsOut
-    seq: cython.uint[::1]
-    ack: cython.uint[::1]
+    seq: Words32Out
+    ack: Words32Out
     flags: BytesOut
     window: PortsOut
     payload: IntsOut
-    captured: cython.int[::1]
-    length: cython.int[::1]
+    captured: Ints32Out
+    length: Ints32Out
 
     @cython.cfunc
     @cython.inline

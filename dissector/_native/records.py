@@ -13,14 +13,8 @@ try:
     import cython
 except ImportError:
     from dissector._native import uncompiled as cython
-
-Int = cython.typedef(cython.longlong)
-Word = cython.typedef(cython.ulonglong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-IntsOut = cython.typedef(cython.longlong[::1])
-WordsOut = cython.typedef(cython.ulonglong[::1])
-BytesOut = cython.typedef(cython.uchar[::1])
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import *
 
 ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 """Mask of a word: numbers of C wrap, those of Python do not."""

@@ -8,14 +8,9 @@ try:
     import cython
 except ImportError:
     from dissector._native import uncompiled as cython
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import *
 
-Int = cython.typedef(cython.longlong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Codes = cython.typedef(cython.const[cython.int][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-BytesOut = cython.typedef(cython.uchar[::1])
-CodesOut = cython.typedef(cython.int[::1])
-IntsOut = cython.typedef(cython.longlong[::1])
 Number = cython.fused_type(cython.short, cython.int, cython.longlong)
 
 
@@ -53,7 +48,7 @@ def gather(
 
 
 def list_words(
-    message: Ints, address: Ints, code: Codes, last: IntsOut, begin: CodesOut, listed: CodesOut
+    message: Ints, address: Ints, code: Ints32, last: IntsOut, begin: Ints32Out, listed: Ints32Out
 ) -> int:
     messages = max(len(begin) - 1, 0)
     end: IntsOut = memoryview(bytearray(8 * messages + 8)).cast("q")[:messages]

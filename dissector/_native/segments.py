@@ -12,13 +12,8 @@ try:
     import cython
 except ImportError:
     from dissector._native import uncompiled as cython
-
-Int = cython.typedef(cython.longlong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-Shorts = cython.typedef(cython.const[cython.int][::1])
-Numbers = cython.typedef(cython.const[cython.uint][::1])
-IntsOut = cython.typedef(cython.longlong[::1])
+if cython.compiled:
+    from cython.cimports.dissector._native.memory import *
 
 SYN = cython.declare(cython.longlong, 2)
 ACK = cython.declare(cython.longlong, 16)
@@ -45,7 +40,7 @@ COLUMNS = cython.declare(cython.longlong, 13)
 
 
 def count_packets(
-    slot: Ints, length: Shorts, time: Ints, packets: IntsOut, bytes: IntsOut, first: IntsOut,
+    slot: Ints, length: Ints32, time: Ints, packets: IntsOut, bytes: IntsOut, first: IntsOut,
     last: IntsOut,
 ) -> None:  # fmt: skip
     with cython.nogil:
@@ -61,7 +56,7 @@ def count_packets(
 
 
 def find_positions(
-    slot: Ints, seq: Numbers, flags: Bytes, length: Shorts, captured: Shorts, time: Ints,
+    slot: Ints, seq: Words32, flags: Bytes, length: Ints32, captured: Ints32, time: Ints,
     near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, limits: Ints, at: IntsOut,
     count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut, highest: IntsOut, latest: IntsOut,
     repeated: IntsOut, in_order: cython.bint, stray: IntsOut, payload_time: IntsOut, jumps: IntsOut,
@@ -188,8 +183,8 @@ class _Segments:
 
 
 def place_segments(
-    slot: Ints, at: Ints, length: Shorts, captured: Shorts, payload: Ints, time: Ints,
-    capture: Shorts, number: Ints, ack: Numbers, flags: Bytes, carried: Ints, is_plain: cython.bint,
+    slot: Ints, at: Ints, length: Ints32, captured: Ints32, payload: Ints, time: Ints,
+    capture: Ints32, number: Ints, ack: Words32, flags: Bytes, carried: Ints, is_plain: cython.bint,
     base: Ints, first: IntsOut, highest: IntsOut, last: IntsOut, end: IntsOut, solid: IntsOut,
     table: IntsOut,
 ) -> bool:  # fmt: skip

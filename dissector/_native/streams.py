@@ -9,15 +9,9 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import touch
+    from cython.cimports.dissector._native.memory import *
 else:
     from dissector._native.uncompiled import touch
-
-Int = cython.typedef(cython.longlong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-IntsOut = cython.typedef(cython.longlong[::1])
-BytesOut = cython.typedef(cython.uchar[::1])
 
 # Where the walk of a stream ended: the numbers of `frame_chain`.
 WHOLE = cython.declare(cython.longlong, 0)
@@ -227,7 +221,7 @@ def find_unusual(
 
 def read_request_ids(
     piece: Ints, first: Ints, second: Ints, slot: Ints, client: Ints, limit: Int, least: IntsOut,
-    most: IntsOut, fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: cython.int[::1],
+    most: IntsOut, fall: IntsOut, earliest: IntsOut, key: IntsOut, kind: Ints32Out,
 ) -> int:  # fmt: skip
     count: Int = 0
     with cython.nogil:

@@ -16,13 +16,10 @@ compiled = False
 
 
 class _Type:
-    """A type of C, or of an array of its items."""
-
-    def __getitem__(self, key: object) -> _Type:
-        return self
+    """A type of C."""
 
 
-char = schar = uchar = short = ushort = int = uint = longlong = ulonglong = bint = const = _Type()
+short = int = longlong = ulonglong = _Type()
 
 
 class _NoLock(nullcontext[None]):
@@ -60,11 +57,6 @@ def touch(data: object, position: int) -> None:
 def declare(kind: _Type, value: _Value) -> _Value:
     """A variable of the module."""
     return value
-
-
-def typedef(kind: _Type) -> _Type:
-    """A name for a type."""
-    return kind
 
 
 def fused_type(*kinds: _Type) -> _Type:

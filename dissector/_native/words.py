@@ -13,18 +13,9 @@ try:
 except ImportError:
     from dissector._native import uncompiled as cython
 if cython.compiled:
-    from cython.cimports.dissector._native.memory import touch
+    from cython.cimports.dissector._native.memory import *
 else:
     from dissector._native.uncompiled import touch
-
-Int = cython.typedef(cython.longlong)
-Word = cython.typedef(cython.ulonglong)
-Bytes = cython.typedef(cython.const[cython.uchar][::1])
-Ints = cython.typedef(cython.const[cython.longlong][::1])
-Words = cython.typedef(cython.const[cython.ulonglong][::1])
-Ports = cython.typedef(cython.const[cython.ushort][::1])
-IntsOut = cython.typedef(cython.longlong[::1])
-WordsOut = cython.typedef(cython.ulonglong[::1])
 
 ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 """Mask of a word: numbers of C wrap, those of Python do not."""
@@ -192,7 +183,7 @@ def _table(count: int) -> memoryview:
 
 
 def number_words(
-    data: Bytes, at: Ints, length: Ints, key: Words, code: cython.int[::1], first: IntsOut
+    data: Bytes, at: Ints, length: Ints, key: Words, code: Ints32Out, first: IntsOut
 ) -> int:
     ranges: _Ranges = _ranges(data, at, length, key)
     ranges.table, ranges.first, ranges.count = _table(len(at)), first, 0
