@@ -19,7 +19,8 @@ from dissector.streams.segments import Segments
 from dissector.streams.table import streams_at
 
 if TYPE_CHECKING:
-    from dissector.tls import TlsFacts, TlsSession
+    from dissector.tls import TlsFacts
+    from dissector.tls.session import TlsSession
 
 Value = TypeVar("Value")
 Columns: TypeAlias = dict[str, NDArray[Any]]

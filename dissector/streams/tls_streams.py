@@ -40,7 +40,7 @@ from dissector.streams.table import (
 from dissector.tls import HOLE, KeyLog, Plaintext, TlsFacts
 
 if TYPE_CHECKING:
-    from dissector.tls import TlsSession
+    from dissector.tls.session import TlsSession
 
 
 class TlsStreams:
@@ -101,7 +101,7 @@ class TlsStreams:
             row = int(rows[index])
             self.facts[row] = facts
             if session is not None:
-                session.use(self._keys)
+                session.keys = self._keys
                 self._sessions[row] = session
             if is_undecided:
                 self._undecided.add(row)
@@ -136,7 +136,7 @@ class TlsStreams:
             row = stream >> 1
             session = self._sessions.get(row)
             if session is None and row not in self.facts:
-                from dissector.tls import TlsSession  # few captures need it
+                from dissector.tls.session import TlsSession  # few captures need it
 
                 session = self._sessions[row] = TlsSession(self._keys)
                 self.facts[row] = session.facts

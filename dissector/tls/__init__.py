@@ -17,27 +17,9 @@ protection     keys and ciphers; the only module that needs `cryptography`
 side           one end of a connection: records, epoch, handshake messages
 unkeyed        follows an encrypted handshake without keys
 session        one connection: handshake, keys, plaintext
-
-`TlsSession` is imported when it is first used: few captures have TLS connections.
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
 
 from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem
 from dissector.tls.keylog import KeyLog
 
-if TYPE_CHECKING:
-    from dissector.tls.session import TlsSession
-
-__all__ = ["HOLE", "KeyLog", "Plaintext", "TlsFacts", "TlsProblem", "TlsSession"]
-
-if not TYPE_CHECKING:  # type checkers would take every name for an attribute
-
-    def __getattr__(name: str) -> Any:
-        if name != "TlsSession":
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from dissector.tls.session import TlsSession
-
-        return TlsSession
+__all__ = ["HOLE", "KeyLog", "Plaintext", "TlsFacts", "TlsProblem"]

@@ -48,15 +48,6 @@ class ServerHello:
         return self.random == RETRY
 
 
-@value
-class EncryptedExtensions:
-    """Further choices of the server in TLS 1.3."""
-
-    alpn: str | None
-    early_data: bool
-    """Whether the server accepts the client's early data."""
-
-
 def client_hello(body: bytes) -> ClientHello:
     """Parse a ClientHello without its handshake header."""
     cursor = _Cursor(body)
@@ -92,10 +83,11 @@ def server_hello(body: bytes) -> ServerHello:
     )  # fmt: skip
 
 
-def encrypted_extensions(body: bytes) -> EncryptedExtensions:
-    """Parse an EncryptedExtensions message without its handshake header."""
+def encrypted_extensions(body: bytes) -> tuple[str | None, bool]:
+    """Parse an EncryptedExtensions message of TLS 1.3 without its handshake header: the application
+    protocol, and whether the server accepts the client's early data."""
     extensions = _extensions(_Cursor(body))
-    return EncryptedExtensions(_alpn(extensions), _EARLY_DATA in extensions)
+    return _alpn(extensions), _EARLY_DATA in extensions
 
 
 def _extensions(cursor: _Cursor) -> dict[int, bytes]:

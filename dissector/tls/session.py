@@ -88,7 +88,8 @@ class TlsSession:
         """Whether the session reads no further bytes."""
         self.problems: list[TlsProblem] = []
         """New problems; the reader clears the list."""
-        self._keys = keys
+        self.keys = keys
+        """A session that another process takes over gets the keys there."""
         self._sides = (Side(0), Side(1))
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
@@ -101,10 +102,6 @@ class TlsSession:
         self._unkeyed = UnkeyedHandshake()
         self._reads_early: bool | None = None  # whether the server does; None if unknown
         self._time = 0  # of a problem that is reported now
-
-    def use(self, keys: KeyLog) -> None:
-        """Take secrets from `keys` from now on."""
-        self._keys = keys
 
     def feed(self, end: int, at: int, data: bytes, arrival: Arrival) -> None:
         """Add bytes of an end at position `at`; positions ascend."""
@@ -197,7 +194,7 @@ class TlsSession:
             if side.protected_since is None and not self._is_protected(side, record):
                 self._read_clear(side, record)
                 return True
-            if not self._keys.is_given:
+            if not self.keys.is_given:
                 return self._follow(side, record)
             if record.content == CHANGE_CIPHER_SPEC:
                 side.has_changed_cipher = True
@@ -228,20 +225,20 @@ class TlsSession:
         its ChangeCipherSpec, a client's encrypted Finished looks like an unencrypted message."""
         if self._chosen is not None:
             return False
-        if side.end == self.client and (self._waits or not self._keys.is_given):
+        if side.end == self.client and (self._waits or not self.keys.is_given):
             return record.content != HANDSHAKE or self._hello is not None
-        return self._keys.is_given and record.content == APPLICATION_DATA
+        return self.keys.is_given and record.content == APPLICATION_DATA
 
     def _finds_server_hello(self, side: Side, record: TlsRecord) -> bool:
         """Find the server's choice in TLS 1.3; False if the record must stay buffered."""
         is_client = side.end == self.client
         if self._hello is None or (is_client and self._waits):
             return False
-        before, self._tried = self._tried, self._keys.size
+        before, self._tried = self._tried, self.keys.size
         if before == self._tried:
             return False
         random = self._hello.random
-        hello = find_server_hello(self._keys, random, side, record, is_client=is_client)
+        hello = find_server_hello(self.keys, random, side, record, is_client=is_client)
         if hello is not None:
             self._choose(side, hello)
         return hello is not None
@@ -250,9 +247,9 @@ class TlsSession:
         """Find the client's random; False if the record must stay buffered."""
         if self._chosen is None or self._suite is None:
             return False
-        since, self._tried = self._tried, len(self._keys.sessions)
+        since, self._tried = self._tried, len(self.keys.sessions)
         self._hello = find_client_hello(
-            self._keys, self._chosen, self._suite, record,
+            self.keys, self._chosen, self._suite, record,
             since=since, is_client=side.end == self.client,
         )  # fmt: skip
         return self._hello is not None
@@ -357,7 +354,7 @@ class TlsSession:
         """Enter the next epoch; False if its key is unknown."""
         following = self._following(side)
         if following is not None and self._hello is not None:
-            self._keys.latest = self._hello.random
+            self.keys.latest = self._hello.random
             side.enter(*following)
         return following is not None
 
@@ -366,7 +363,7 @@ class TlsSession:
         if self._schedule is None:
             if self._hello is None or self._chosen is None or self._suite is None:
                 return None
-            self._schedule = Schedule(self._keys, self._hello.random, self._chosen, self._suite)
+            self._schedule = Schedule(self.keys, self._hello.random, self._chosen, self._suite)
         is_client = side.end == self.client
         return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
@@ -498,8 +495,7 @@ class TlsSession:
             with suppress(DecodeError):  # the certificate is damaged, and not needed
                 self.facts.subject = subject(body)
         elif self._is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
-            extensions = encrypted_extensions(body)
-            self.facts.alpn, self._reads_early = extensions.alpn, extensions.early_data
+            self.facts.alpn, self._reads_early = encrypted_extensions(body)
         elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS:
             side.is_ending = not self._advance(side)
 
@@ -518,7 +514,7 @@ class TlsSession:
         self.facts.version = VERSIONS.get(hello.version, f"0x{hello.version:04X}")
         self.facts.cipher = name_of(hello.cipher)
         self.facts.alpn = hello.alpn
-        if not self._keys.is_given:
+        if not self.keys.is_given:
             return
         self._suite = suite(hello.cipher)
         if hello.version not in (TLS_1_2, TLS_1_3):
@@ -547,7 +543,7 @@ class TlsSession:
     def _add_problem(
         self, kind: str, detail: str, side: Side, offset: int, size: int | None = None
     ) -> None:
-        if self._keys.is_given or kind in FAILED_HANDSHAKE:
+        if self.keys.is_given or kind in FAILED_HANDSHAKE:
             self.problems.append(TlsProblem(kind, detail, side.end, offset, size, self._time))
 
 

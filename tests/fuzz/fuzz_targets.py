@@ -23,7 +23,8 @@ from dissector.packets.block import PAD, PacketBlock
 from dissector.protocol.explain import Explanation
 from dissector.protocol.message import explain_request, explain_response
 from dissector.tables import TABLES
-from dissector.tls import KeyLog, TlsSession
+from dissector.tls import KeyLog
+from dissector.tls.session import TlsSession
 from tests.fuzz import fuzz_native
 from tests.fuzz import fuzz_seeds as seeds
 

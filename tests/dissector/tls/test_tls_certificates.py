@@ -18,8 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import DecodeError
-from dissector.tls import KeyLog, TlsSession
+from dissector.tls import KeyLog
 from dissector.tls.certificates import subject
+from dissector.tls.session import TlsSession
 from tests.dissector.tls.tls_made import CLIENT, contexts, talk
 
 KEY = ec.generate_private_key(ec.SECP256R1())

@@ -12,9 +12,10 @@ import pytest
 
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
-from dissector.tls import HOLE, KeyLog, TlsSession, keylog
+from dissector.tls import HOLE, KeyLog, keylog
 from dissector.tls.keylog import may_be_key_log
 from dissector.tls.record_layer import RecordReader
+from dissector.tls.session import TlsSession
 from dissector.tls.suites import NAMES
 from tests.dissector.tls.tls_made import (
     CLIENT,
