@@ -23,6 +23,7 @@ from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES, FileSource
 from dissector.packets.paths import find, input_name, no_capture
 from dissector.pipeline import MEMORY_SHARE, Counts, Pipeline, Progress, collected, known_tables
+from dissector.protocol.registry import find_api
 from dissector.streams.streaming import DEFAULT_MEMORY, STREAM_SHARE
 from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch
@@ -248,12 +249,15 @@ class Capture:
         of `exchanges` to those to return. Raises DissectorError for an API that does not exist,
         and for a name that is not text.
         """
-        wanted = {"api": _api_names(api), "client_id": _client_ids(client_id)}
+        wanted: dict[str, list[str]] = {}
+        if api is not None:
+            wanted["api"] = [find_api(name) for name in arguments.texts("api", api)]
+        if client_id is not None:
+            wanted["client_id"] = list(arguments.texts("client_id", client_id))
 
         def named(rows: pa.RecordBatch) -> pa.RecordBatch:
             for column, names in wanted.items():
-                if names is not None:
-                    rows = rows.filter(pc.is_in(rows.column(column), pa.array(names, pa.string())))
+                rows = rows.filter(pc.is_in(rows.column(column), pa.array(names, pa.string())))
             return select(rows)
 
         return self._read(["exchanges"], lambda pipeline: pipeline.exchanges(named))
@@ -339,15 +343,3 @@ def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
         for table, batch in rows:
             if len(batch):
                 yield table, batch
-
-
-def _client_ids(names: Names | None) -> list[str] | None:
-    return None if names is None else list(arguments.texts("client_id", names))
-
-
-def _api_names(names: Names | None) -> list[str] | None:
-    if names is None:
-        return None
-    from dissector.protocol.registry import find_api
-
-    return [find_api(name) for name in arguments.texts("api", names)]

@@ -98,8 +98,7 @@ class FrameReader:
 
     def learn_brokers(self, brokers: Iterable[Broker]) -> None:
         """Learn the addresses of brokers, for the next batch and later ones."""
-        for broker in brokers:
-            self.streams.brokers.add(broker)
+        self.streams.brokers.update(brokers)
 
     def batches(self, *, goes_on: bool = False) -> Iterator[FrameBatch]:
         """All batches of the source, which is closed at the end.

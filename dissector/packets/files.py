@@ -121,9 +121,7 @@ class Lane:
         there are none."""
         earlier = self.latest
         order = self._ordered(records.columns.time)
-        begin, end = 0, len(order)
-        if since > BEFORE_ALL or until < AFTER_ALL:
-            begin, end = np.searchsorted(order, [since, until]).tolist()
+        begin, end = np.searchsorted(order, [since, until]).tolist()
         if records.problems:
             times = _times_of_problems(records, order, earlier)
             known = zip(records.problems, times, strict=True)
@@ -134,8 +132,7 @@ class Lane:
             records = replace(records, bytes_read=size)
         self.is_over = end < len(order)
         if begin == end:
-            empty = NO_PACKETS
-            return replace(records, columns=empty, number=records.number[:0])
+            return replace(records, columns=NO_PACKETS, number=records.number[:0])
         self.records, self.order, self.done, self.is_fresh = records, order[:end], begin, True
         return records
 
@@ -447,18 +444,10 @@ class _RecordRange:
 
     def copy_to(self, data: Bytes, at: int) -> tuple[PacketColumns, int]:
         """Copy the bytes to position `at` of `data`. Returns the packets there, and their end."""
-        columns = self.records.columns
-        if not self.is_whole:
-            columns = columns[self.rows]
-        # Packets have the same order in the data.
-        start, captured = columns.start, columns.captured
-        first, end = int(start[0]), int(start[-1] + captured[-1])
-        data[at : at + end - first] = self.records.data[first:end]
-        moved = PacketColumns(
-            start + (at - first), captured, columns.length, columns.time, columns.link,
-            columns.interface,
-        )  # fmt: skip
-        return moved, at + end - first
+        columns = self.records.columns[self.rows]  # they have the same order in the data
+        first = int(columns.start[0])
+        data[at : at + self.bytes] = self.records.data[first : first + self.bytes]
+        return replace(columns, start=columns.start + (at - first)), at + self.bytes
 
 
 def _captures(parts: list[_RecordRange]) -> Int32:
