@@ -222,43 +222,13 @@ def place_segments(
     return segments.is_sorted
 
 
-@cython.final
-@cython.cclass
-class _Trimming:
-    """A table of segments, by stream and position."""
-
-    table: IntsOut
-    rows: Int
-
-    @cython.cfunc
-    @cython.inline
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def trim(self, row: Int, front: Int) -> cython.int:
-        """Remove the first bytes of a segment."""
-        captured: Int = min(front, self.table[LENGTH * self.rows + row])
-        span: Int = self.table[SPAN * self.rows + row] - front
-        self.table[AT * self.rows + row] += front
-        self.table[FRONT * self.rows + row] += front
-        self.table[SPAN * self.rows + row] = span
-        self.table[SOURCE * self.rows + row] += captured
-        if self.table[HELD * self.rows + row] != IN_BLOCK:
-            self.table[HELD * self.rows + row] += captured
-        self.table[LENGTH * self.rows + row] = min(
-            self.table[LENGTH * self.rows + row] - captured, span
-        )
-        return 0
-
-
 def trim_segments(
     fresh: Int, reach: IntsOut, next_position: Ints, retransmitted: IntsOut, out_of_order: IntsOut,
     gap: IntsOut, table: IntsOut,
 ) -> int:  # fmt: skip
-    trimming: _Trimming = _Trimming()
     rows: Int = table.shape[0] // COLUMNS
     kept: Int = 0
     is_fresh: cython.bint
-    trimming.table, trimming.rows = table, rows
     with cython.nogil:
         for row in range(rows):
             slot, at, span = (
@@ -273,7 +243,17 @@ def trim_segments(
             if table[LATE * rows + row] and is_fresh:
                 out_of_order[slot] += 1
             if reach[slot] > at:
-                trimming.trim(row, reach[slot] - at)
+                front = reach[slot] - at
+                captured = min(front, table[LENGTH * rows + row])
+                table[AT * rows + row] += front
+                table[FRONT * rows + row] += front
+                table[SPAN * rows + row] -= front
+                table[SOURCE * rows + row] += captured
+                if table[HELD * rows + row] != IN_BLOCK:
+                    table[HELD * rows + row] += captured
+                table[LENGTH * rows + row] = min(
+                    table[LENGTH * rows + row] - captured, table[SPAN * rows + row]
+                )
             gap[kept] = max(at - max(reach[slot], next_position[slot]), 0)
             reach[slot] = at + span
             if kept < row:
