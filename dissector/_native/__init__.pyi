@@ -37,15 +37,13 @@ def as_python(function: Callable[..., Any]) -> Callable[..., Any]:
 
 # packets
 
-def follow_chain(
-    data: Bytes, begin: int, end: int, is_big: bool, size_at: int, header: int, least: int,
-    most: int, stop: int, positions: Int64,
-) -> int:  # fmt: skip
-    """Follow the chain of records from `begin`. Returns the number of positions.
+def follow_blocks(
+    data: Bytes, at: int, end: int, is_big: bool, most: int, stop: int, positions: Int64
+) -> int:
+    """Follow the chain of blocks of pcapng from `at`. Returns the number of positions.
 
-    The next record is as far as the number of 4 bytes at `size_at`, and `header` more, but at least
-    `least`. The chain ends with a record whose number is more than `most`, before a record that
-    begins with the number `stop` (0: no such number), from `end` on, and when `positions` is full.
+    The chain ends with a block of more than `most` bytes, before a block of the type `stop`, from
+    `end` on, and when `positions` is full.
     """
 
 def read_pcap(

@@ -29,6 +29,8 @@ SYN_FIN_RST = cython.declare(cython.int, 7)
 MAPPED = cython.declare(cython.ulonglong, 0xFFFF_0000_0000)
 """An IPv4 address in IPv6 (RFC 4291, section 2.5.5.2)."""
 SECOND = cython.declare(cython.longlong, 1_000_000_000)
+LEAST_BLOCK = cython.declare(cython.longlong, 12)
+"""Bytes of a block of pcapng without a body."""
 
 
 @cython.cclass
@@ -88,49 +90,27 @@ class _Numbers:
         return self.u32(at) << 32 | self.u32(at + 4)
 
 
-@cython.final
-@cython.cclass
-class _Chain(_Numbers):
-    """A chain of records, each with its size."""
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=False)
-    def follow(
-        self, at: Int, end: Int, is_big: cython.bint, size_at: Int, header: Int, least: Int,
-        most: Int, stop: Int, positions: IntsOut,
-    ) -> Int:  # fmt: skip
-        """`follow_chain`."""
-        count: Int = 0
-        size: Int
-        kind: Int
+def follow_blocks(
+    data: Bytes, at: Int, end: Int, is_big: cython.bint, most: Int, stop: Int, positions: IntsOut
+) -> int:
+    numbers: _Numbers = _Numbers()
+    count: Int = 0
+    size: Int
+    numbers.data = data
+    end = min(end, data.shape[0] - 7)
+    with cython.nogil:
         while at < end and count < positions.shape[0]:
-            if stop:
-                kind = self.ordered(at, is_big)
-                if kind == stop:
-                    break
-            size = self.ordered(at + size_at, is_big)
+            size = numbers.ordered(at, is_big)
+            if size == stop:
+                break
+            size = numbers.ordered(at + 4, is_big)
             positions[count] = at
             count += 1
             if size > most:
                 break
-            size = max(size + header, least)
+            size = max(size, LEAST_BLOCK)
             at += size
-            touch(self.data, at + 8 * size)  # a guess: many records have the size of the one before
-        return count
-
-
-def follow_chain(
-    data: Bytes, begin: Int, end: Int, is_big: cython.bint, size_at: Int, header: Int, least: Int,
-    most: Int, stop: Int, positions: IntsOut,
-) -> int:  # fmt: skip
-    chain: _Chain = _Chain()
-    if least < 1 or size_at < 0 or header < 0:
-        raise ValueError("a record without bytes")
-    chain.data = data
-    end = min(end, data.shape[0] - size_at - 3)
-    with cython.nogil:
-        count = chain.follow(begin, end, is_big, size_at, header, least, most, stop, positions)
+            touch(data, at + 8 * size)  # a guess: many blocks have the size of the one before
     return count
 
 

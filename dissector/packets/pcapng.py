@@ -190,8 +190,8 @@ class Pcapng:
     def _chain(self, data: Bytes, begin: int, end: int) -> Int64:
         """Positions of all blocks up to the next section, by the sizes of the blocks."""
         positions = np.empty(min(max(end - 7 - begin, 0) // 12 + 1, CHAIN_LIMIT), np.int64)
-        count = _native.follow_chain(
-            data, begin, end - 7, self._order == ">", 4, 0, 12, BLOCK_LIMIT, SECTION, positions
+        count = _native.follow_blocks(
+            data, begin, end - 7, self._order == ">", BLOCK_LIMIT, SECTION, positions
         )
         size = gather(data, positions[:count], self._head)["size"]
         unpadded = np.flatnonzero(size % 4)

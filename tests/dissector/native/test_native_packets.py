@@ -17,6 +17,7 @@ from dissector.packets import open_packets
 from dissector.packets.block import PacketBlock
 from dissector.packets.capture_reader import PacketColumns, PacketRecords
 from dissector.packets.headers import Kind, Packets
+from dissector.packets.pcapng import SECTION
 from tests.dissector.conftest import loops_as_python
 
 CAPTURES = Path(__file__).resolve().parents[3] / "captures"
@@ -121,12 +122,12 @@ def test_more_pairs_than_the_first_table_has_room_for() -> None:
 
 @given(st.binary(max_size=300), st.integers(0, 320))
 def test_a_chain_through_noise(data: bytes, begin: int) -> None:
-    """Positions ascend, and records have room, for any bytes."""
+    """Positions ascend, and blocks have room for type and size, for any bytes."""
     row, positions = np.frombuffer(data, np.uint8), np.zeros(30, np.int64)
-    count = _native.follow_chain(row, begin, 10**6, False, 8, 16, 16, 50, 0, positions)
+    count = _native.follow_blocks(row, begin, 10**6, False, 50, SECTION, positions)
     at = positions[:count]
-    assert (np.diff(at) >= 16).all()
-    assert ((at >= begin) & (at + 12 <= len(row))).all()
+    assert (np.diff(at) >= 12).all()
+    assert ((at >= begin) & (at + 8 <= len(row))).all()
 
 
 @given(st.binary(min_size=60, max_size=120), st.sampled_from(list(Kind)), st.integers(0, 60))
