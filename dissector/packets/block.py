@@ -106,22 +106,19 @@ class PacketBlock:
     @classmethod
     def empty(cls, reserve: int) -> PacketBlock:
         """A block without packets."""
-
         columns: dict[str, Any] = {name: np.zeros(0, dtype) for name, dtype in COLUMNS.items()}
         data = np.zeros(reserve + PAD, np.uint8)
         return cls(data=data, reserve=reserve, packets_seen=0, bytes_read=0, **columns)
 
 
-TCP_COLUMNS = {
+HEADER_COLUMNS = {
+    "src_high": np.uint64, "src_low": np.uint64, "dst_high": np.uint64, "dst_low": np.uint64,
     "src_port": np.uint16, "dst_port": np.uint16, "seq": np.uint32, "ack": np.uint32,
     "flags": np.uint8, "window": np.uint16, "payload": np.int64, "captured": np.int32,
     "length": np.int32,
 }  # fmt: skip
-"""Columns of a `PacketBlock` that are read from TCP headers, and their types."""
-COLUMNS = {
-    "capture": np.int32, "number": np.int64, "time": np.int64, "src_high": np.uint64,
-    "src_low": np.uint64, "dst_high": np.uint64, "dst_low": np.uint64, **TCP_COLUMNS,
-}  # fmt: skip
+"""Columns of a `PacketBlock` that are read from headers, and their types."""
+COLUMNS = {"capture": np.int32, "number": np.int64, "time": np.int64, **HEADER_COLUMNS}
 """All columns of a `PacketBlock`."""
 
 

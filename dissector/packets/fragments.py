@@ -34,6 +34,7 @@ TIMEOUT = 30 * 10**9
 LARGEST = 0xFFFF
 """Bytes of the largest packet."""
 UDP = 17
+ADDRESSES = ("src_high", "src_low", "dst_high", "dst_low")
 
 _Key: TypeAlias = tuple[int, ...]
 
@@ -245,10 +246,7 @@ def _header(packets: Packets, row: int) -> tuple[_Key, int, bool, int, int]:
     Packets are at the header with the fragment's offset, which is complete.
     """
     at = int(packets.at[row])
-    ends = tuple(
-        int(each[row])
-        for each in (packets.src_high, packets.src_low, packets.dst_high, packets.dst_low)
-    )
+    ends = [int(packets.columns[name][row]) for name in ADDRESSES]
     memory = packets.data.data
     if packets.kind[row] == Kind.FRAGMENT:
         version, identification, flags, protocol = struct.unpack_from(">B3xHHxB", memory, at)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector import _native
-from dissector.packets.block import TCP_COLUMNS, Bytes, Int64, UInt8, UInt64
+from dissector.packets.block import HEADER_COLUMNS, Bytes, Int64, UInt8
 from dissector.packets.capture_reader import WIRE_LIMIT, Fields, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
@@ -221,21 +221,15 @@ class Packets:
         length = np.maximum(np.minimum(columns.length, WIRE_LIMIT), columns.captured)
         self.wire_end: Int64 = columns.start + length
         """Position after the last byte on the wire, as if the whole packet had been captured."""
-        self.src_high: UInt64 = np.zeros(count, np.uint64)
-        self.src_low: UInt64 = np.zeros(count, np.uint64)
-        self.dst_high: UInt64 = np.zeros(count, np.uint64)
-        self.dst_low: UInt64 = np.zeros(count, np.uint64)
-        self.tcp: dict[str, Any] = {
-            name: np.zeros(count, dtype) for name, dtype in TCP_COLUMNS.items()
+        self.columns: dict[str, Any] = {
+            name: np.zeros(count, dtype) for name, dtype in HEADER_COLUMNS.items()
         }
-        """Columns of a `PacketBlock` from the TCP header; of packets whose kind is TCP."""
+        """Columns of a `PacketBlock`: addresses of the last IP header; those of the TCP header, of
+        packets whose kind is TCP."""
 
     def read_headers(self, rows: Int64, layers: int) -> None:
         """Read the common headers of these packets, up to `layers`, and their TCP header."""
-        columns: list[NDArray[Any]] = [
-            self.kind, self.at, self.end, self.wire_end, self.src_high, self.src_low,
-            self.dst_high, self.dst_low, *self.tcp.values(),
-        ]  # fmt: skip
+        columns = [self.kind, self.at, self.end, self.wire_end, *self.columns.values()]
         _native.read_headers(self.data, _TABLES, rows, layers, columns)
 
     def header(self, rows: Rows, layout: np.dtype[np.void]) -> tuple[Rows, Fields]:

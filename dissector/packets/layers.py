@@ -95,11 +95,11 @@ def parse_packets(
             _read_headers(packets, join)
     packets.kind[packets.kind >= FIRST_HEADER] = Kind.MALFORMED
     # TCP inside tunnels is reached later. No payload is at the first byte of a block.
-    unread = np.flatnonzero((packets.kind == Kind.TCP) & (packets.tcp["payload"] == 0))
+    unread = np.flatnonzero((packets.kind == Kind.TCP) & (packets.columns["payload"] == 0))
     packets.read_headers(unread, 0)
-    is_reset = packets.tcp["flags"] & RST != 0
+    is_reset = packets.columns["flags"] & RST != 0
     for name in ("captured", "length"):  # a reset may contain text, which is not of the stream
-        packets.tcp[name][is_reset] = 0
+        packets.columns[name][is_reset] = 0
     is_tcp = packets.kind == Kind.TCP
     rows: Rows = slice(None) if is_tcp.all() else np.flatnonzero(is_tcp)
     problems = unread_layers.problems(packets, records, capture, names, labels)
@@ -109,15 +109,11 @@ def parse_packets(
         capture=capture[rows],
         number=records.number[rows],
         time=records.columns.time[rows],
-        src_high=packets.src_high[rows],
-        src_low=packets.src_low[rows],
-        dst_high=packets.dst_high[rows],
-        dst_low=packets.dst_low[rows],
         packets_seen=len(packets.kind),
         bytes_read=records.bytes_read,
         problems=records.problems + fragments.discarded() + problems,
         fragments=fragments.joined(),
-        **{name: column[rows] for name, column in packets.tcp.items()},
+        **{name: column[rows] for name, column in packets.columns.items()},
     )
 
 
