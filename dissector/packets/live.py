@@ -179,12 +179,9 @@ class Pipe:
         self._reader = open_reader(path, self.secrets)
         self._queue: queue.Queue[PacketRecords | None] = queue.Queue(PIPE_BLOCKS)
         self._latest: tuple[int, float] | None = None  # time of a packet, when it came
-        self._is_closed = self._has_ended = False
+        self.ended = False
+        self._is_closed = False
         Thread(target=self._run, daemon=True).start()
-
-    @property
-    def ended(self) -> bool:
-        return self._has_ended
 
     @property
     def is_pressing(self) -> bool:
@@ -204,7 +201,7 @@ class Pipe:
         while not self._queue.empty():
             records = self._queue.get()
             if records is None:
-                self._has_ended = True
+                self.ended = True
                 break
             if len(records.number):
                 self._latest = int(records.columns.time[-1]), time.monotonic()

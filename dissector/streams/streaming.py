@@ -330,8 +330,7 @@ class Streams:
 
     def _beyond_budget(self, block_problems: BlockProblems) -> Int64:
         """The streams that must stop waiting: those with the oldest carried bytes."""
-        carry = self._framer.carry
-        evicted = carry.oldest(carry.bytes + self._tls_streams.size - self._budget)
+        evicted = self._framer.carry.oldest(self.buffered - self._budget)
         block_problems.add_memory(*evicted)
         return evicted[0]
 

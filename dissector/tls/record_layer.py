@@ -133,8 +133,8 @@ class RecordReader:
         self._certain = True
         self.lost_at = None
 
-    def reject(self, record: TlsRecord) -> None:
-        """Report that bytes are not a record, or a damaged one, whose length may be wrong."""
+    def reject(self) -> None:
+        """Report that no record begins here, or a damaged one, whose length may be wrong."""
         self._lose()
         self._skip()
 

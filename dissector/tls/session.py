@@ -434,7 +434,7 @@ class TlsSession:
             return
         is_first = not (side.rejects or side.sequence) and side.reader.lost_at is None
         side.is_misfit |= is_first and side.epoch <= 2  # later secrets are not in the key log
-        side.reader.reject(record)
+        side.reader.reject()
         side.rejects += 1
         if side.rejects > REJECTS:
             since, end = side.reader.lost_at or 0, record.at + HEADER + len(record.body)
