@@ -33,7 +33,7 @@ from tools.record.running import main
 LARGEST = 60_000
 """Bytes of a capture as committed."""
 HEAD = "| other | what is in it | server and client | recorded | packets |\n|---|---|---|---|---|\n"
-TITLE = "\n## What is not Kafka\n"
+TITLE = "\n## Other protocols\n"
 HERE = Path(__file__).parent
 
 
