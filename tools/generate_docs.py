@@ -178,7 +178,7 @@ def _table(table: Table) -> str:
         sources = {d: apis for d, apis in _apis_with(MAKES_ROWS[table.name]).items() if apis}
         lines += [f"Rows come from {_apis_text(sources)}.", ""]
     if table.opt_in:
-        lines += ["The table is opt-in: it is made only if you name it.", ""]
+        lines += ["The table is opt-in: it is created only if you name it.", ""]
     rows = [
         (f"`{c.name}`", _type(c.type), c.unit, c.meaning, _apis_text(filled_by(table.name, c.name)))
         for c in table.columns
@@ -286,17 +286,17 @@ def _index() -> str:
         [
             "# Documentation", "",
             "Start with [the first ten minutes](tutorial.md), or with a complaint: [Kafka is "
-            "slow](slow.md). Or let [diagnose](diagnose.md) find what is wrong. Other [questions, "
-            "and their commands](howto/scenarios.md).", "",
+            "slow](slow.md). Or let [diagnose](diagnose.md) find what is wrong. See also other "
+            "[questions and their commands](howto/scenarios.md).", "",
             "How to find [rebalances](howto/rebalances.md), [quotas](howto/quotas.md) and [clients "
-            "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), [in "
+            "that Kafka 4 refuses](howto/kafka-4.md). How to [capture](howto/capture.md), also [in "
             "Kubernetes](howto/kubernetes.md), [for a day](howto/rotate.md), [as a "
-            "service](howto/service.md), "
-            "[encrypted](howto/tls.md) and [live](live.md). How to [browse](browse.md), to see "
-            "[names instead of addresses](howto/names.md), to [filter](filters.md), to [cut "
-            "packets for Wireshark](cut.md), to [share results without records](howto/share.md), "
-            "to [trace a record](trace.md), to see current Kafka in "
-            "[Wireshark](howto/wireshark.md), and to use [Spark](spark.md).", "",
+            "service](howto/service.md) and [live](live.md), and how to [decrypt "
+            "TLS](howto/tls.md). How to [browse](browse.md), show [names instead of "
+            "addresses](howto/names.md), [filter](filters.md), [cut packets for "
+            "Wireshark](cut.md), [share results without records](howto/share.md), [trace a "
+            "record](trace.md), decode current Kafka versions in [Wireshark](howto/wireshark.md), "
+            "and use [Spark](spark.md).", "",
             "Explanations: [what a latency means](explanation/latency.md), [how messages are "
             "found](explanation/messages.md), [where the time goes](time.md), "
             "[architecture](explanation/architecture.md), [terms](glossary.md).", "",
@@ -318,16 +318,16 @@ def _rules() -> str:
     rules = [(f"[{rule.name}](#{rule.name})", rule.question) for rule in RULES.values()]
     lines = [
         "# Rules of diagnose", "",
-        "Each rule of [diagnose](diagnose.md) is a question. It rests on answers or tables, and "
-        "has thresholds: the number from which on there is a finding, and the smallest sample. "
-        "`--threshold RULE.THRESHOLD=NUMBER` changes one; without its name, the first one of the "
-        "rule.", "",
+        "Each rule of [diagnose](diagnose.md) answers one question from answers or tables. Its "
+        "thresholds are the values from which it reports a finding, and the smallest sample. "
+        "`--threshold RULE.THRESHOLD=NUMBER` changes a threshold; without THRESHOLD, it changes "
+        "the first one of the rule.", "",
         *_markdown(("rule", "question"), rules), "",
     ]  # fmt: skip
     for rule in RULES.values():
         head = (import_module(rule.function.__module__).__doc__ or "").strip()
         lines += [f"## {rule.name}", "", rule.question, "", head, ""]
-        lines += [f"It rests on {', '.join(map(_source, rule.rests_on))}.", ""]
+        lines += [f"It uses {', '.join(map(_source, rule.rests_on))}.", ""]
         rows = [(f"`{t.name}`", f"{t.default:g} {t.unit}", t.reason) for t in rule.thresholds]
         if rows:
             lines += [*_markdown(("threshold", "default", "reason"), rows), ""]

@@ -1,7 +1,8 @@
 """Compression: a producer does not compress, or its codec has no effect.
 
-A capture shows whether batches are compressed, not how well their records would compress. So this
-is a note: text and JSON shrink to a quarter; compressed or encrypted values do not shrink.
+A capture shows whether batches are compressed, not how well their records would compress. This is
+therefore only a note: text and JSON shrink to a quarter, but compressed or encrypted values do not
+shrink.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def compression(case: Case, limits: Limits) -> Iterator[Finding]:
         elif "none" not in row["codecs"] and (row["ratio"] or limits["ratio"]) < limits["ratio"]:
             yield _finding(
                 row,
-                f"compresses with {row['codecs']} to no effect",
+                f"compresses with {row['codecs']} without effect",
                 "the values are compressed or encrypted already, or batches are too small",
                 "compression.type=none",
                 "Switch compression off for this topic, or send larger batches.",

@@ -1,10 +1,10 @@
-"""Connections: a client opens a new connection again and again.
+"""Connections: a client keeps opening new connections.
 
 A client keeps one or two connections to each broker, and closes idle ones after
-`connections.max.idle.ms` (9 minutes by default). A new connection costs handshakes of TCP, TLS and
-SASL, and the requests ApiVersions and Metadata, before the first useful request. Hosts that share a
-client id are separate clients. A client that reconnects to repeat a request that is too large has a
-finding of `no_response`.
+`connections.max.idle.ms` (9 minutes by default). A new connection costs TCP, TLS and SASL
+handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
+a client id count as separate clients. If a client reconnects to repeat a request that is too large,
+`no_response` reports it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ from analysis.diagnosis.words import capital, client, known
     rests_on="leadership",
     thresholds=(
         Threshold(
-            "reconnects", 20, "connections", "Connections to a broker to which the client had one "
-            "before. A few follow a restart of a broker or of the client."
+            "reconnects", 20, "connections", "Connections to a broker to which the client had "
+            "connected before. A restart of a broker or of the client causes a few."
         ),
         Threshold(
             "per_minute", 10, "connections/min", "Reconnects of the client per minute between its "
-            "first request and last message: below it, handshakes are a small part of the load."
+            "first request and last message: below this rate, handshakes are a small part of the "
+            "load."
         ),
     ),
 )  # fmt: skip
@@ -58,7 +59,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:,.1f} for "
             "each connection.",
             numbers={n: row[n] for n in names},
-            cause="the application creates a client object for each operation, restarts all the "
+            cause="the application creates a client object for each operation or restarts all the "
             "time, or a proxy or firewall closes its connections",
             side=CLIENT,
             change="Create one producer or consumer, and reuse it. If connections end with a "

@@ -1,10 +1,10 @@
 """Coverage: what the capture cannot show, so that the absence of a finding proves nothing.
 
-Encrypted connections, connections with one direction only, lost bytes and unknown protocols hide
-their requests from all other rules, and so do files that could not be read, or not wholly.
-Different clocks of the two directions make latencies wrong.
-Connections that began before the capture hide the software of the client, and how it authenticated.
-Answers identify topics by their names, and so mix those of several clusters.
+Encrypted connections, connections with only one direction, lost bytes and unknown protocols hide
+requests from all other rules. So do files that could not be read completely. Different clocks of
+the two directions make latencies wrong. Connections that began before the capture hide the software
+of the client and how it authenticated. Answers identify topics by name, so they mix the topics of
+several clusters.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     ),
     "problem: packets damaged_file": Flaw(
         "Files are damaged in {total}: requests are missing",
-        "an error of the disk or of a copy",
+        "a disk error, or an error while copying",
         _AGAIN,
         "place",
     ),
@@ -65,7 +65,7 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     "connections with one side only": Flaw(
         "{count} of {total} {have} packets of one direction only: latencies, errors and throttling "
         "are unknown",
-        "the filter or the mirror port of the capture takes one direction",
+        "the filter or the mirror port of the capture has only one direction",
         "Capture both directions, for example on the host of the broker.",
     ),
     "connections with holes": Flaw(

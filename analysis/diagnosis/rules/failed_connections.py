@@ -1,26 +1,27 @@
 """Connections: an endpoint refuses them, does not reply, or closes them before it responds.
 
-A host without a listener on the port resets a connection attempt: the broker is down, or the client
-has a wrong address. Without any reply, the host is down or a firewall drops the packets. Clients
-retry in both cases, and report no error until a timeout.
+A host resets a connection attempt if no process listens on the port: the broker is down, or the
+client has a wrong address. If there is no reply at all, the host is down or a firewall drops the
+packets. In both cases, clients retry and report no error until a timeout.
 
-Endpoints are those with a port that a Kafka connection of the capture uses, or an endpoint in
-`brokers`; all endpoints if the capture has no Kafka connection. A health check or a scan may reset
-the connection after SYN and SYN/ACK. It sends one packet more than it receives, and did not fail.
-So does a client that repeats a lost SYN and is then refused, but it waits for at least a second
-before it repeats the SYN (RFC 6298).
+The rule examines endpoints whose port is used by a Kafka connection of the capture or by an
+endpoint in `brokers`, and all endpoints if the capture has no Kafka connection. A health check or a
+scan may reset the connection after SYN and SYN/ACK. It sends one packet more than it receives,
+although its connection did not fail. The same is true of a client that retransmits a lost SYN and
+is then refused, but this client waits for at least a second before it does so (RFC 6298).
 
-A missing reply proves nothing if the capture has one direction only of connections that begin in
-it. Connections that began earlier do not show this: their broker may be down.
+A missing reply proves nothing if the capture contains only one direction of the connections that
+begin in it. Connections that began earlier do not show whether this is so, because their broker may
+be down.
 
-A broker that closes a connection within a second, without any byte, did not understand what it got,
-or has too many connections.
+A broker that closes a connection within a second, without sending a byte, did not understand what
+it received, or has too many connections.
 
 A broker that is down disappears from Metadata when its session ends. If responses still contain its
-address, or only addresses that fail, then the broker works, and advertises a wrong address.
+address, or only addresses that fail, the broker is running but advertises a wrong address.
 
-A client that gets addresses of brokers, and asks for them again and again, does not reach them. If
-the name of a host has no address, the capture has no attempt.
+A client that gets broker addresses but keeps requesting them cannot reach the brokers. If it cannot
+resolve their host names, the capture contains no connection attempt.
 """
 
 from __future__ import annotations
@@ -116,12 +117,13 @@ DROPPED_COMMAND: Final = sql(f"""
     thresholds=(
         Threshold("connections", 3, "connections", "Connections that failed since the endpoint "
                   "last accepted one. One or two occur when a process stops."),
-        Threshold("recovered_ms", 10_000, "ms", "An endpoint that accepts connections again: the "
-                  "time from the first failure to the last. A broker starts in a few seconds."),
-        Threshold("lookups", 10, "requests", "Responses with addresses of brokers to a client that "
-                  "sends nothing else: a client needs two or three."),
-        Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests: clients retry "
-                  "at least once a second, and health checks do not ask so often."),
+        Threshold("recovered_ms", 10_000, "ms", "For an endpoint that accepts "
+                  "connections again: the time from the first failure to the last. A broker "
+                  "starts in a few seconds."),
+        Threshold("lookups", 10, "requests", "Responses with broker addresses to a client "
+                  "that sends no other requests: a client needs two or three."),
+        Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests: clients "
+                  "retry at least once a second, and health checks send them less often."),
     ),
 )  # fmt: skip
 def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -161,8 +163,8 @@ def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
         sentence=f"{broker} {doing}",
         evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')} "
         f"within {ms(lasts_ms)} ended "
-        + ("with a reset (RST) instead of a handshake. " if is_refused else "without any packet "
-           "of the other side. ") + after,
+        + ("with a reset (RST) instead of a handshake. " if is_refused
+           else "without any packet from the other side. ") + after,
         numbers={name: row[name] for name in names},
         cause="no process listens on this port: the broker is down or restarts, or the address is "
         "wrong" if is_refused

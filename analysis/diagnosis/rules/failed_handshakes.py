@@ -1,8 +1,8 @@
 """TLS handshakes that fail: certificates, versions, and TLS on one side only.
 
-The problems `tls_alert` and `tls_closed` show them, also without a key log. TLS 1.3 encrypts most
-alerts: then only a key log, or the log of the broker or client, has the reason. Some clients close
-the connection without an alert; a process that ends does so, too.
+The problems `tls_alert` and `tls_closed` show them, even without a key log. TLS 1.3 encrypts most
+alerts, so their reason needs a key log, or the log of the broker or client. Some clients close the
+connection without an alert, and so does a process that ends.
 """
 
 from __future__ import annotations
@@ -134,8 +134,8 @@ COMMAND: Final = sql(f"""
     place=24,
     rests_on="problems connections",
     thresholds=(
-        Threshold("alerts", 1, "connection", "Connections that ended with an alert. Java clients "
-                  "do not try again after one."),
+        Threshold("alerts", 1, "connection", "Connections that ended with an alert. Java "
+                  "clients do not retry after one."),
         Threshold("closed", 3, "connections", "Connections that were closed during the handshake. "
                   "One or two occur when a process stops."),
     ),

@@ -1,9 +1,9 @@
 """Fencing: a broker refuses a producer because its epoch is outdated.
 
-A producer with a transactional id fences the previous one with the same id, by a higher epoch. A
-producer that notices it was still alive. So two instances run with one id, or an old instance did
-not stop before its successor started. A broker also raises the epoch when it aborts a transaction
-that took too long.
+A producer with a transactional id fences the previous producer with the same id by raising the
+epoch. If the fenced producer gets an error, it was still running: two instances use the same id, or
+an old instance did not stop before its successor started. A broker also raises the epoch when it
+aborts a transaction that took too long.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A Fetch waits at the broker until there are `fetch.min.bytes`, for `fetch.max.wait.ms` at most. An
 idle consumer with the default of 500 ms sends two requests a second to each broker. Shorter waits
-cost requests and give nothing; a minimum of 1 byte gives a response for each new record. If a limit
-of the request is smaller than a batch, the response has this batch only, however many records wait
-(KIP-74). Fetches of brokers are left out.
+cost requests without any benefit, and with a minimum of 1 byte, the broker responds to each new
+record. If a limit of the request is smaller than a batch, the response contains only this batch,
+however many records are waiting (KIP-74). Fetches of brokers are excluded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LIMITED: Final = """
 
 
 @rule(
-    question="Do consumers fetch too often for what they get?",
+    question="Do consumers fetch too often for the data that they get?",
     place=16,
     rests_on="fetches",
     thresholds=(
@@ -43,11 +43,11 @@ LIMITED: Final = """
         Threshold("empty_percent", 80, "%", "Share of responses without records: a warning."),
         Threshold(
             "small_percent", 80, "%", "Share of responses with less than 1,024 bytes, of those "
-            "with records: a note. A request costs a broker about as much as some kB of records."
+            "with records: a note. A request costs a broker about as much as a few kB of records."
         ),
         Threshold(
             "limited_percent", 80, "%", "Share of responses that reach a limit although more "
-            "records wait, of those with records: a warning."
+            "records are waiting, of those with records: a warning."
         ),
         Threshold(
             "limited_bytes", 100_000, "bytes", "Median size of the records of these responses. The "
@@ -79,7 +79,7 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
             yield _limited_finding(row, limited[row["client_id"]])
         elif share(row["small"], filled) >= limits["small_percent"]:
             yield _finding(
-                row, NOTE, "fetches records nearly one by one",
+                row, NOTE, "fetches records almost one by one",
                 f"{counted(filled, 'response')} with records, the median "
                 f"{row['bytes_p50']:,.0f} bytes. fetch.min.bytes of the requests: "
                 f"{row['min_bytes']}.",
@@ -107,7 +107,7 @@ def _is_limited(row: Row, limited: Row | None, limits: Limits) -> bool:
 def _limited_finding(row: Row, limited: Row) -> Finding:
     is_of_partition = 2 * limited["of_partition"] >= limited["responses"]
     return _finding(
-        row, WARNING, "fetches little at a time, although more records wait",
+        row, WARNING, "fetches few records at a time, although more are waiting",
         f"{counted(limited['responses'], 'response')} reached a limit of the request while more "
         f"records waited, the median {row['bytes_p50']:,.0f} bytes. max.partition.fetch.bytes of "
         f"the requests: {row['partition_max_bytes']}; fetch.max.bytes: {row['max_bytes']}.",

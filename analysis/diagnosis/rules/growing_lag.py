@@ -1,12 +1,13 @@
 """Lag: a group falls further and further behind.
 
 The time of a group in a topic is divided into quarters. The lag of a partition grows if it is
-larger at the end of each quarter than at the end of the one before. The cause follows from the
-reader: whether it has fetched what it has not committed, and how much of the time it has a Fetch at
-the broker. A consumer that hardly fetches is busy with its records: it is the bottleneck.
+larger at the end of each quarter than at the end of the previous one. The cause is derived from the
+reader: whether it has fetched the records that it has not committed, and how much of the time it
+has a Fetch pending at the broker. A consumer that seldom has one is busy processing records: it is
+the bottleneck.
 
-A group that fetches again and again from its committed offset does not get past a record there: the
-application fails at it, and reads it again after a restart or a seek.
+A group that keeps fetching from its committed offset does not get past a record there: the
+application fails to process it, and reads it again after a restart or a seek.
 """
 
 from __future__ import annotations
@@ -74,15 +75,15 @@ REPEATED: Final = f"""
             "lag",
             100,
             "records",
-            "Lag of a partition at the end of the capture. Less is the work "
-            "of a moment, and changes with each batch.",
+            "Lag of a partition at the end of the capture. A smaller lag is processed in a moment, "
+            "and changes with each batch.",
         ),
         Threshold(
             "repeated",
             3,
             "fetches",
-            "Fetches with records from the committed offset at the end. A restart or a rebalance "
-            "repeats one of them.",
+            "Fetches that returned records from the last committed offset. A restart or a "
+            "rebalance repeats one of them.",
         ),
     ),
 )
@@ -133,8 +134,8 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
         f"{row['partition']} of topic `{row['topic']}`",
         evidence=f"It fetched from this offset {fetches:,} times, and committed none after it. "
         f"{finding.evidence}",
-        cause="the application fails at the record with this offset, or at one soon after it, and "
-        "reads it again after a restart or a seek",
+        cause="the application fails to process the record with this offset, or one soon after it, "
+        "and reads it again after a restart or a seek",
         setting=None,
         side=CLIENT,
         change=f"Look at the log of the application, and at the record: `{trace}`. Correct the "
@@ -150,7 +151,8 @@ def _finding(
     names = ("group_id", "topic", "partition", "client_id", "lag", "position_lag", "max_lag")
     busy = ""
     if fetch_ms:
-        busy = f" The reader has a Fetch at the broker for {percent(min(part, 100))} of the time."
+        pending = percent(min(part, 100))
+        busy = f" The reader has a Fetch pending at the broker for {pending} of the time."
     not_fetched = row["position_lag"] or 0
     return Finding(
         severity=WARNING,
@@ -176,13 +178,13 @@ def _finding(
 def _cause(row: Row, fetch_percent: float) -> tuple[str, str, str | None, str]:
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return (
-            "the consumer fetches in time, but works slowly on its records or commits late",
+            "the consumer fetches in time, but processes its records slowly or commits late",
             CLIENT, None,
             "Speed up the work on records, or add members up to the number of partitions.",
         )  # fmt: skip
     if 0 < fetch_percent < 50:
         return (
-            "the consumer is the bottleneck: most of the time it asks for nothing",
+            "the consumer is the bottleneck: most of the time it has no Fetch pending",
             CLIENT, None,
             "Speed up the work on records, or add members up to the number of partitions.",
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """Late followers: producers with acks=all got responses before a follower had their records.
 
-The leader then no longer waits for this follower, which has left the in-sync replicas
-(replica.lag.time.max.ms). Until it returns, new records have one copy less.
+The leader no longer waits for a follower that has left the in-sync replicas
+(replica.lag.time.max.ms). Until the follower returns, new records have one copy fewer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from analysis.sql.query import Row
     thresholds=(
         Threshold(
             "requests", 10, "requests", "Produce requests with acks=all that were acknowledged "
-            "without the follower. A single one may be a Fetch that the capture lacks."
+            "without the follower. A single one may be due to a Fetch that is missing from the "
+            "capture."
         ),
     ),
 )  # fmt: skip

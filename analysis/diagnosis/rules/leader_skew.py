@@ -2,7 +2,7 @@
 
 A leader serves all produce requests and most fetches of its partitions. After a restart, a broker
 leads nothing until an election of preferred leaders moves its partitions back. Metadata shows the
-leaders of the topics that clients use, at whichever broker the capture was taken.
+leaders of the topics that clients use, regardless of the broker at which the capture was taken.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ SHOWN: Final = """
     rests_on="topics",
     thresholds=(
         Threshold(
-            "times_mean", 2, "times", "Leaders of the busiest broker, in means of all brokers. "
-            "Assignment by Kafka's tools differs by a few partitions."
+            "times_mean", 2, "times", "Partitions that the busiest broker leads, as a multiple of "
+            "the mean of all brokers. Assignments by Kafka's tools differ by a few partitions."
         ),
         Threshold("partitions", 12, "partitions", "Smallest sample."),
         Threshold("brokers", 3, "brokers", "Fewest brokers in the replicas of these partitions."),
@@ -64,7 +64,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
             evidence=f"It leads {row['leads']:,} of {row['partitions']:,} partitions in Metadata, "
             f"{times:,.1f} times the mean of {row['brokers']:,} brokers.",
             numbers={name: row[name] for name in ("broker", "leads")},
-            cause="brokers restarted and did not get their leaders back, or replicas are assigned "
+            cause="brokers restarted and did not become leaders again, or replicas are assigned "
             "unevenly",
             side=BROKER,
             setting="auto.leader.rebalance.enable=true",

@@ -1,8 +1,8 @@
-"""Metadata: a client asks for metadata all the time.
+"""Metadata: a client requests metadata all the time.
 
 A client needs metadata when it starts, after an error, and once in `metadata.max.age.ms` (5 minutes
-by default). A response for all topics of a large cluster has megabytes. Requests at the start of a
-connection are left to `connection_churn` if the client reconnects that often.
+by default). A response with all topics of a large cluster is megabytes long. If the requests are
+due to reconnects, `connection_churn` reports the client.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from analysis.display.terminal import counted
 
 
 @rule(
-    question="Does a client ask for metadata too often?",
+    question="Does a client request metadata too often?",
     place=14,
     rests_on="leadership",
     thresholds=(
         Threshold(
-            "in_ten_seconds", 50, "requests", "Most Metadata requests of a client within ten "
-            "seconds. A client that waits for a leader asks once in retry.backoff.ms (100 ms by "
+            "in_ten_seconds", 50, "requests", "Metadata requests of a client in its busiest ten "
+            "seconds. A client that waits for a leader sends one per retry.backoff.ms (100 ms by "
             "default, with exponential back-off since KIP-580), for a few seconds at most."
         ),
     ),
@@ -42,8 +42,8 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             severity=WARNING,
             subject=client(name),
             clients=known([name]),
-            sentence=f"{capital(client(name))} asks for metadata {row['metadata_busiest']:,} times "
-            "within ten seconds",
+            sentence=f"{capital(client(name))} requests metadata {row['metadata_busiest']:,} times "
+            f"within ten seconds",
             evidence=f"{counted(row['metadata_requests'], 'Metadata request')} from "
             f"{row['client_ip']}."
             + (
@@ -52,16 +52,16 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             )
             * (refused > 0),
             numbers={n: row[n] for n in names},
-            cause="the client cannot find a leader or coordinator, and asks again and again"
+            cause="the client cannot find a leader or coordinator, and keeps requesting it"
             if refused
             else "the application lists topics or checks partitions in a loop, or it creates a "
             "client object for each operation",
             side=CLIENT,
             setting="retry.backoff.ms" if refused else None,
-            change="See leadership and errors for the reason of the refusals."
+            change="See leadership and errors for the reason for these refusals."
             if refused
             else "Keep the result of list_topics() or partitionsFor(), and reuse client objects. "
-            "Ask for single topics instead of all.",
+            "Request single topics instead of all.",
             reference="KIP-580; Kafka documentation: Producer Configs, metadata.max.age.ms",
             command="leadership --show clients",
             requests=row["metadata_requests"],

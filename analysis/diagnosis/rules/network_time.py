@@ -1,9 +1,9 @@
-"""Distance: the round trip between a client and its broker is most of what the client waits.
+"""Distance: the round trip between a client and its broker is most of the client's wait.
 
 The network's share is the median share of the round trip in the time that a client waits for a
-response, without long polls and without the queue of its connection. A long round trip is the
-distance between the two, or a path with a proxy, a VPN or a full queue in it. A round trip that is
-10 ms longer than two handshakes is not judged: an end was too busy to acknowledge at once.
+response, excluding long polls and the queue of its connection. A long round trip is due to
+distance, or to a proxy, a VPN or a full queue on the path. A round trip that is 10 ms longer than
+two handshakes is not evaluated, because one end was too busy to acknowledge at once.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from analysis.sql.query import Row
     place=2,
     rests_on="network",
     thresholds=(
-        Threshold("percent", 50, "%", "More than half of the wait is not the broker's."),
+        Threshold("percent", 50, "%", "The broker causes less than half of the wait."),
         Threshold(
             "rtt_ms", 10, "ms", "A round trip takes less than 1 ms in a data centre, and 1 to 3 ms "
-            "between zones of a cloud region. Longer ones leave the region or meet a queue."
+            "between zones of a cloud region. Longer ones leave the region or pass a full queue."
         ),
         Threshold("requests", 20, "requests", "Smallest sample for a median."),
     ),

@@ -1,12 +1,13 @@
 """Missing responses: clients wait in vain until a timeout, or until their connection is reset.
 
-Requests without a response because the capture or the connection ended in order are not counted,
-nor those whose response may be missing from the capture. Long polls are left out: a client that
-stops leaves one behind. ApiVersions requests of connections that are closed at once belong to
-`failed_connections`.
+The rule does not count requests that have no response because the capture ended or the connection
+was closed normally, nor those whose response may be missing from the capture. It ignores long
+polls, because a client that stops leaves one behind, and ApiVersions requests of connections that
+are closed at once, which `failed_connections` reports.
 
-A broker reads the length of a request first. It closes the connection if the length is above
-`socket.request.max.bytes`, and only its log has the reason. The client sends the request again.
+A broker first reads the length of a request, and closes the connection if it is above
+`socket.request.max.bytes`. Only the broker's log has the reason, and the client sends the request
+again.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             + ("with a reset (RST)" if row["reason"] == "reset" else "in order (FIN)")
             + f" before the response. The longest wait was {ms(row['longest_ms'])}.",
             numbers={n: row[n] for n in names},
-            cause="the broker or its host stands still or is overloaded"
+            cause="the broker or its host hangs or is overloaded"
             if is_timeout
             else "a process was killed, or a proxy, firewall or load balancer dropped the "
             "connection",
@@ -134,15 +135,15 @@ def _oversized_finding(row: Row) -> Finding:
         severity=CRITICAL,
         subject=client(name),
         clients=known([name]),
-        sentence=f"{row['broker']} closes the connection at large {row['api']} requests of "
+        sentence=f"{row['broker']} closes the connection on large {row['api']} requests of "
         f"{client(name)}",
         evidence=f"{counted(row['requests'], 'request')} of {sizes} on "
         f"{counted(row['connections'], 'connection')} ended without a response within "
         f"{ms(row['longest_ms'])}. The largest request to which it responded has "
         f"{size_text(row['answered_bytes'])}.",
         numbers={n: row[n] for n in names},
-        cause="the requests are larger than socket.request.max.bytes of the broker, or than a "
-        "proxy permits: the records never arrive",
+        cause="the requests are larger than socket.request.max.bytes of the broker or the limit of "
+        "a proxy, so the records never arrive",
         side=BROKER,
         setting="socket.request.max.bytes",
         change="Raise it (100 MiB by default), or lower batch.size and max.request.size of the "

@@ -1,8 +1,8 @@
 """Skew of partitions: one partition of a topic carries most of its load.
 
-Its leader, its consumer and its disk carry the load of the topic, while the others are idle. The
-partition is chosen by the hash of the key; without a key, producers spread records evenly
-(KIP-794).
+The leader, the consumer and the disk of this partition carry the load of the topic, while others
+are idle. Producers choose the partition by the hash of the key, and spread records without a key
+evenly (KIP-794).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ PRODUCERS: Final = """
     rests_on="skew partitions",
     thresholds=(
         Threshold(
-            "ratio", 3, "times", "Bytes of the largest partition, in means of all partitions of "
-            "the topic. Hashes of a hundred keys rarely exceed 1.5."
+            "ratio", 3, "times", "Bytes of the largest partition, as a multiple of the mean of all "
+            "partitions of the topic. With a hundred keys, hashing rarely exceeds 1.5."
         ),
         Threshold("records", 500, "records", "Smallest sample: produced records of a topic."),
         Threshold(
-            "partitions", 3, "partitions", "Fewest partitions of a topic: of two partitions, none "
-            "has three times the mean."
+            "partitions", 3, "partitions", "Fewest partitions of a topic: one of two partitions "
+            "cannot have three times the mean."
         ),
     ),
 )  # fmt: skip
@@ -71,7 +71,7 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         f"records, and {row['ratio']:,.1f} times the mean bytes of {row['partition_count']:,} "
         f"partitions. Producers: {listed(clients)}.",
         numbers={name: row[name] for name in names},
-        cause="most records have the same key, or the producer names the partition",
+        cause="most records have the same key, or the producer chooses the partition itself",
         side=CLIENT,
         setting="partitioner.class",
         change="Use a key with more values, or no key where order does not matter. skew --show "

@@ -45,7 +45,7 @@ def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:
         side=BROKER,
         setting="security.protocol=SASL_SSL",
         change=f"Use a SASL_SSL listener on brokers and clients, and replace the {secrets}. "
-        "Without TLS, use SCRAM at least.",
+        "Without TLS, at least use SCRAM.",
         reference="Kafka documentation: Security, Authentication using SASL/PLAIN; RFC 4616",
         command="security",
         requests=sum(case.requests_of(name) for name in names),

@@ -1,8 +1,8 @@
 """Queues of connections: requests wait behind earlier ones of the same connection.
 
 A broker processes the requests of a connection one by one. A request behind a long poll, or behind
-a slow request, waits for its response, however fast the broker is. Produce is left out: a producer
-has several requests in flight on purpose.
+a slow request, waits for its response, however fast the broker is. Produce is excluded, because a
+producer has several requests in flight on purpose.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ QUERY: Final = f"""
     rests_on="exchanges",
     thresholds=(
         Threshold("percent", 50, "%", "Most of the latency is the wait in the queue."),
-        Threshold("queue_ms", 2000, "ms", "The wait of the client in the capture that matters."),
+        Threshold("queue_ms", 2000, "ms", "Smallest total wait of a client in the capture that "
+                  "matters."),
         Threshold("requests", 50, "requests", "Smallest sample. At start-up, clients send several "
                   "requests at once to a broker that has just started."),
     ),
@@ -57,7 +58,8 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             f"waited {ms(row['queue_ms'])} of {ms(row['latency_ms'])} behind other requests of "
             "their connections.",
             numbers={n: row[n] for n in names},
-            cause="the client sends requests on a connection with a long poll or a slow request",
+            cause="the client sends requests on a connection that is occupied by a long poll or a "
+            "slow request",
             side=CLIENT,
             change="Use another client instance, and so another connection, for requests that must "
             "not wait. Send larger batches, so that fewer requests are in flight.",

@@ -1,14 +1,15 @@
 """Rebalances: members of a group leave, time out and join again.
 
-Growth and shutdown rebalance a group a few times. A loop is different: members leave or time out,
-so that each rebalance is followed by the next one. In a classic group with an eager assignor, no
-member reads meanwhile. A member that leaves and joins again on the same connection did not restart:
-its client left on its own, because the application did not poll for `max.poll.interval.ms`. Java
-clients from 3.2 on report this as the reason for which they leave: one such report is a finding.
+A group rebalances a few times when members are started or stopped. A loop is different: members
+leave or time out, so that each rebalance is followed by another one. In a classic group with an
+eager assignor, no member reads meanwhile. A member that leaves and rejoins on the same connection
+did not restart: its client left by itself because the application did not poll for
+`max.poll.interval.ms`. Java clients 3.2 and newer send this as their reason for leaving; a single
+such reason is a finding.
 
 Members of a cooperative group, of Kafka Streams and of Kafka Connect rejoin by design: to hand over
-partitions or tasks (KIP-429, KIP-441), and when a connector changes (KIP-415). This counts only if
-it takes most of the time of the group.
+partitions or tasks (KIP-429, KIP-441), and when a connector changes (KIP-415). Such rebalances
+count only if they take most of the group's time.
 """
 
 from __future__ import annotations
@@ -63,10 +64,10 @@ class Cause(NamedTuple):
 
 
 SLOW: Final = Cause(
-    "members do not poll within max.poll.interval.ms: they work too long on their records",
+    "members do not poll within max.poll.interval.ms: they take too long to process their records",
     "max.poll.interval.ms",
-    "Lower max.poll.records or do the work on other threads, so that poll() is called in time; "
-    "otherwise raise max.poll.interval.ms above the longest work on a batch.",
+    "Lower max.poll.records or process records on other threads, so that poll() is called in time; "
+    "otherwise raise max.poll.interval.ms above the longest processing time of a batch.",
     "KIP-62",
 )
 SILENT: Final = Cause(
@@ -74,8 +75,8 @@ SILENT: Final = Cause(
     "limits) "
     "or cut off",
     "session.timeout.ms=45000",
-    "Look for killed or paused processes. session.timeout.ms should be three heartbeats at least, "
-    "45 s by default.",
+    "Look for killed or paused processes. session.timeout.ms (45 s by default) should be at least "
+    "three heartbeat intervals.",
     "KIP-62, KIP-735",
 )
 RESTARTED: Final = Cause(
@@ -88,15 +89,15 @@ RESTARTED: Final = Cause(
 RESUBSCRIBED: Final = Cause(
     "members rejoin without leaving: their subscription, or the partitions of their topics, change",
     "",
-    "Look at the reasons in `groups`. A consumer should subscribe once, and a pattern match few "
-    "topics that come and go.",
+    "Look at the reasons in `groups`. A consumer should subscribe once, and a pattern should not "
+    "match topics that come and go.",
     "KIP-800",
 )
 CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBED}
 
 
 @rule(
-    question="Does a group rebalance again and again, and why?",
+    question="Does a group keep rebalancing, and why?",
     place=11,
     rests_on="groups memberships",
     thresholds=(
@@ -106,8 +107,8 @@ CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBE
         ),
         Threshold(
             "critical_percent", 50, "%", "Critical if the group spends this share of its time in "
-            "rebalances, from the first request of a member to the last response: it works less "
-            "than it waits."
+            "rebalances, from the first request of a member to the last response: it waits more "
+            "than it works."
         ),
     ),
 )  # fmt: skip
@@ -133,7 +134,7 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         causes = [row for row in rows if row["trigger"] in {*DISRUPTIONS} - {*by_design}]
         if max(len(causes), returned) >= limits["disruptions"] or late:
             severity = CRITICAL if is_critical else WARNING
-            time = f"{percent(part)} of the time of the group ({ms(spent)}) is spent in rebalances"
+            time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
             yield _finding(case, group, rows, causes or rows, late, returned, severity, time)
 
 
@@ -157,9 +158,9 @@ def _finding(
         sentence=f"{capital(f'group `{group}`')} rebalanced {counted(len(rows), 'time')}",
         evidence=f"Triggers: {counts}; most by "
         f"{listed(f'`{n}`' for n, _ in clients.most_common())}. "
-        f"{time}, the longest takes {ms(longest['duration_ms'])}."
+        f"{time}; the longest takes {ms(longest['duration_ms'])}."
         + (
-            f" Members returned {counted(returned, 'time')} on the connection they had left."
+            f" Members rejoined {counted(returned, 'time')} on the connection that they had left."
             * bool(returned)
         )
         + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),

@@ -1,14 +1,15 @@
-"""Errors: a client gets the same error again and again, or stops at one.
+"""Errors: a client keeps getting the same error, or stops because of one.
 
-Clients retry after a retriable error, and report nothing until they give up. Errors that belong to
-the normal operation of Kafka (see the answer `errors`) count if they last. Quotas, fenced producers
-and rebalances have rules of their own; how often members join decides how often they get
-MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS.
+Clients retry after a retriable error, and report nothing until they give up. Errors that are part
+of Kafka's normal operation (see the answer `errors`) count only if they persist. Quotas, fenced
+producers and rebalances have their own rules; MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS only
+show how often members join.
 
-Producers and consumers stop at an error that is not retriable when they authenticate, join a group,
-or produce. Then one response counts, if the client closes its connections without another request,
-or keeps them and is silent. So does one OFFSET_OUT_OF_RANGE: the consumer skips records, or reads
-them again. A follower gets it when it is new, and starts where the log does.
+Producers and consumers stop if they get an error that is not retriable when they authenticate, join
+a group, or produce. A single response with such an error counts if the client then closes its
+connections without another request, or keeps them but stays silent. A single OFFSET_OUT_OF_RANGE
+also counts, because the consumer skips records or reads them again. A new follower gets it too, and
+then starts at the beginning of the log.
 """
 
 from __future__ import annotations
@@ -66,14 +67,14 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
 
 
 @rule(
-    question="Does a client get the same error again and again, or stop at one?",
+    question="Does a client keep getting the same error, or stop because of one?",
     place=8,
     rests_on="errors partitions",
     thresholds=(
         Threshold(
             "responses", 3, "responses", "Responses with the error for one client, API and topic. "
-            "A request that fails, and its retry, are two. One is enough if the client stops at "
-            "it, or skips records."
+            "A request that fails, and its retry, are two. One is enough if the client stops or "
+            "skips records because of it."
         ),
         Threshold(
             "metadata_responses", 10, "responses", "The same for retriable errors of Metadata: "
@@ -84,17 +85,17 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
             "client retries ten times a second while a leader moves, which takes a second or two."
         ),
         Threshold(
-            "normal_ms", 10_000, "ms", "Errors of normal operation must last this long, too: an "
-            "election or the load of a coordinator takes seconds."
+            "normal_ms", 10_000, "ms", "Errors of normal operation must also last this long: an "
+            "election, or the loading of a coordinator, takes seconds."
         ),
         Threshold(
             "critical_percent", 50, "%", "Critical if an error that is not retriable is in this "
             "share of the client's responses of the API, and in ten or more of them."
         ),
         Threshold(
-            "silent_ms", 10_000, "ms", "A client that keeps its connections stopped at an error if "
-            "it sends no request from then to the end of the capture, for at least this time: "
-            "members send heartbeats each 3 s, and consumers a Fetch each 500 ms."
+            "silent_ms", 10_000, "ms", "A client that keeps its connections has stopped if it "
+            "sends no request between the error and the end of the capture, for at least this "
+            "time: members send a heartbeat every 3 s, and consumers a Fetch every 500 ms."
         ),
     ),
 )  # fmt: skip

@@ -1,7 +1,7 @@
 """Kafka 4: a client uses versions that Kafka 4.0 removed.
 
 Kafka 4.0 removed the oldest versions of many APIs (KIP-896). A client that uses such a version with
-a broker of 2.1 or newer knows no newer one, so it stops working with the upgrade.
+a broker of 2.1 or newer supports no newer one, so it stops working after the upgrade.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _finding(rows: list[Row]) -> Finding:
         cause="the client library is older than Kafka 2.1, or is configured for an old broker",
         side=CLIENT,
         setting="api.version.request",
-        change="Upgrade the client library before the brokers. Remove settings that fix an old "
+        change="Upgrade the client library before the brokers. Remove settings that select an old "
         "version (broker.version.fallback, api_version).",
         reference="KIP-896",
         command="versions",

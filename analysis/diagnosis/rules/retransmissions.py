@@ -1,8 +1,8 @@
-"""Retransmissions: TCP repeats packets, and the receiver waits for them.
+"""Retransmissions: TCP sends packets again, and the receiver waits for them.
 
-A packet is repeated if it was lost behind the capture point, if its acknowledgement was lost, or if
-the receiver acknowledges late. It delays all data behind it by at least a round trip, and by 200 ms
-or more if the sender has to wait for a timeout.
+A packet is retransmitted if it was lost behind the capture point, if its acknowledgement was lost,
+or if the receiver acknowledges late. It delays all data behind it by at least a round trip, and by
+200 ms or more if the sender has to wait for a timeout.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ from analysis.diagnosis.words import capital, client, known, ms, percent, verb
 
 
 @rule(
-    question="Does TCP repeat packets?",
+    question="Does TCP retransmit packets?",
     place=3,
     rests_on="network",
     thresholds=(
         Threshold(
-            "percent", 1, "%", "Networks of data centres lose less than 0.01 %. At 1 %, one "
-            "request "
-            "in ten of ten packets meets a loss."
+            "percent", 1, "%", "Data centre networks lose less than 0.01 %. At 1 %, one in ten "
+            "requests of ten packets each loses a packet."
         ),
         Threshold("retransmitted", 5, "packets", "Single retransmissions also occur without loss."),
     ),

@@ -1,11 +1,11 @@
-"""Slow brokers: a broker takes long for requests, or much longer than its peers.
+"""Slow brokers: a broker takes a long time to respond, or much longer than its peers.
 
-Latencies exclude long polls and the queue of the connection. Brokers are judged without the round
-trip to them, as far as it is known, and compared by requests of the same API. The endpoints with
-the same id in `brokers` are one broker.
+Latencies exclude long polls and the queue of the connection, and the round trip to the broker if it
+is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
+are one broker.
 
-The listener of a KRaft controller is not judged: its requests wait for the metadata quorum, and
-producers and consumers send none (KIP-595, KIP-631).
+The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
+quorum, and producers and consumers send none (KIP-595, KIP-631).
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ def _tails() -> str:
     rests_on="latency network brokers",
     thresholds=(
         Threshold(
-            "net_p95_ms", 100, "ms", "0.95 quantile of an API, without waits. A healthy broker "
-            "takes 1 to 10 ms for most requests, tens of ms with acks=all and slow disks."
+            "net_p95_ms", 100, "ms", "0.95 quantile of an API, excluding waits. A healthy broker "
+            "takes 1 to 10 ms for most requests, and tens of ms with acks=all and slow disks."
         ),
         Threshold(
-            "times_peer", 5, "times", "Also slow: this many times the quantile of the fastest "
-            "other broker for the same API. Brokers of one cluster rarely differ by more than a "
-            "factor of two."
+            "times_peer", 5, "times", "A broker is also slow if its quantile is this many times "
+            "that of the fastest other broker for the same API. Brokers of one cluster rarely "
+            "differ by more than a factor of two."
         ),
         Threshold(
-            "least_ms", 20, "ms", "Slower than a peer counts from this quantile: below it, a "
-            "factor costs a client little."
+            "least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: below "
+            "it, even a large factor costs a client little."
         ),
         Threshold(
-            "requests", 100, "requests", "Smallest sample of an API at a broker: a quantile of "
-            "five requests."
+            "requests", 100, "requests", "Smallest sample of an API at a broker: five requests are "
+            "above the quantile."
         ),
     ),
 )  # fmt: skip
@@ -125,13 +125,13 @@ def _finding(row: Row, peer: Row | None) -> Finding:
         subject=f"broker {broker}",
         sentence=f"Broker {broker} is slow: one {api} in twenty takes {ms(row['net_p95_ms'])} or "
         f"more",
-        evidence=f"{counted(row['count'], 'request')}, without waits: median "
+        evidence=f"{counted(row['count'], 'request')}, excluding waits: median "
         f"{ms(row['net_p50_ms'])}, 0.95 quantile {ms(row['net_p95_ms'])}, "
         f"longest {ms(row['net_max_ms'])}.{against}",
         numbers={
             n: row[n] for n in ("broker", "api", "count", "net_p50_ms", "net_p95_ms", "net_max_ms")
         },
-        cause=f"the broker{follower} lacks CPU, disk or memory, or collects garbage",
+        cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage",
         side=BROKER,
         setting="num.io.threads",
         change="Look at the broker's RequestQueueTimeMs (too few num.io.threads), LocalTimeMs "

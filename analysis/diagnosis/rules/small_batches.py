@@ -1,9 +1,9 @@
-"""Batches: a producer sends small batches one after the other that could be one.
+"""Batches: a producer sends several small batches in succession that could be one.
 
 The cost of a request hardly depends on its size. Two batches for the same partition within a few ms
 would have been one batch with `linger.ms`. A producer that waits for each response before it sends
-the next record cannot fill batches, whatever its settings are. A throttled producer is left out:
-the quota decides when it sends.
+the next record cannot fill batches, whatever its settings are. A throttled producer is excluded,
+because the quota determines when it sends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ IN_FLIGHT: Final = """
 
 
 @rule(
-    question="Do producers send records that could share a batch in requests of their own?",
+    question="Do producers send separate requests for records that could share a batch?",
     place=15,
     rests_on="batching batches throttle",
     thresholds=(
@@ -40,14 +40,15 @@ IN_FLIGHT: Final = """
             "before them."
         ),
         Threshold(
-            "gap_ms", 10, "ms", "Time between two batches of a partition that count as one. "
-            "linger.ms is 5 by default since Kafka 4.0 (KIP-1030); 10 costs a record 10 ms at most."
+            "gap_ms", 10, "ms", "Two batches of a partition within this time could be one. "
+            "linger.ms is 5 by default since Kafka 4.0 (KIP-1030); with 10, a record waits 10 ms "
+            "at most."
         ),
         Threshold(
             "bytes", 4096, "bytes", "Largest median size of a batch: a quarter of the default of "
             "batch.size."
         ),
-        Threshold("batches", 100, "batches", "Smallest sample; fewer are no load for a broker."),
+        Threshold("batches", 100, "batches", "Smallest sample; fewer do not load a broker."),
     ),
 )  # fmt: skip
 def small_batches(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -88,7 +89,7 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         f"the median batch has {_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. "
         f"{percent(share(near, row['batches']))} of the batches come within {gap:g} ms after "
         "another one of their partition."
-        + (" The client has one request in flight at most." if in_flight == 1 else ""),
+        + (" The client has at most one request in flight." if in_flight == 1 else ""),
         numbers={n: row[n] for n in names},
         cause=cause,
         side=CLIENT,

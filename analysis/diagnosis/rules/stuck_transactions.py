@@ -1,4 +1,4 @@
-"""Transactions: they stay open, or end only because the broker loses patience.
+"""Transactions: they stay open, or end only because the broker aborts them after a timeout.
 
 Consumers with `isolation.level=read_committed` read up to the first open transaction of a
 partition. A transaction that stays open stops them all. After `transaction.timeout.ms` the broker
@@ -118,7 +118,7 @@ def _aborted(rows: list[Row]) -> Finding:
         cause="the transaction took longer than transaction.timeout.ms, or a producer with the "
         "same "
         "id replaced this one",
-        change="Do less in one transaction, or raise transaction.timeout.ms (1 minute by default, "
+        change="Make transactions shorter, or raise transaction.timeout.ms (1 minute by default, "
         "transaction.max.timeout.ms of the broker at most).",
         reference="KIP-98; Kafka documentation: Producer Configs",
         **_common(rows, row),

@@ -1,6 +1,6 @@
 """Quotas: a broker imposes a wait on a client that exceeds its quota.
 
-A throttle time is a wait that a broker orders because of a quota. No log of the client shows it.
+A throttle time is a wait that a broker imposes because of a quota. No log of the client shows it.
 The API shows which quota it is; a Produce or Fetch may also exceed ``request_percentage``.
 """
 
@@ -32,8 +32,8 @@ REQUESTS: Final = ("request_percentage", "KIP-124")
     rests_on="throttle",
     thresholds=(
         Threshold(
-            "total_ms", 1000, "ms", "A user notices a second. Clients of a quota that is large "
-            "enough have no throttle time at all, so the sum need not be large."
+            "total_ms", 1000, "ms", "A user notices a second. If the quota is large enough, its "
+            "clients have no throttle time at all, so even a small sum matters."
         ),
         Threshold(
             "critical_percent", 20, "%", "Critical if its throttled connections wait for this "
@@ -64,15 +64,16 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
             severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
             subject=client(name),
             clients=known([name]),
-            sentence=f"{capital(client(name))} spends {percent(part)} of its time in a quota",
+            sentence=f"{capital(client(name))} spends {percent(part)} of its time waiting because "
+            f"of a quota",
             evidence=_evidence(row, apis),
             numbers={n: row[n] for n in ("responses", "total_ms", "longest_ms", "early", "held")},
             cause=f"the client exceeds {listed(settings)}"
             + (" or request_percentage" if REQUESTS[0] not in settings else ""),
             side=BROKER,
             setting=listed(settings),
-            change="Raise the quota of the client or its user with kafka-configs.sh "
-            "--entity-type clients, or let the client send less.",
+            change="Raise the quota of the client or its user with kafka-configs.sh --entity-type "
+            "clients, or reduce what the client sends.",
             reference=", ".join(dict.fromkeys([kip for _, kip in quotas] + ["KIP-219"])),
             command="throttle --by client_id",
             requests=row["responses"],

@@ -1,9 +1,9 @@
 """Zero windows: a receiver does not read its data, and TCP stops the sender.
 
 A host with a zero window has a full receive buffer: its program reads more slowly than the data
-arrives. That program is the bottleneck, and neither the network nor the sender. A broker does not
-read from a client that it throttles; this is left to the rule throttling. Nor does it read a
-request above `socket.request.max.bytes`: such connections belong to `no_response`.
+arrives. This program is the bottleneck, not the network or the sender. A broker does not read from
+a client that it throttles, which the rule `throttling` reports. Nor does it read a request above
+`socket.request.max.bytes`, which `no_response` reports.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ REFUSED: Final = f"""
 
 
 @rule(
-    question="Does a client or broker stop its sender by a zero window?",
+    question="Does a client or broker stop its sender with a zero window?",
     place=4,
     rests_on="network throttle unanswered",
     thresholds=(
