@@ -1,22 +1,22 @@
-"""Audit: which client wrote and read which offsets of each partition, without contents.
+"""Audit: which client wrote and read which offsets of each partition.
 
 Only offsets and counts are used, never a key or a value.
 
     $ kafka-dissector audit captures/kafka-4-java.pcap.zst | head -8
 
 **How to read it.** Each row is a range of adjacent offsets that one client wrote or read. A record
-was read by those clients whose ranges contain its offset.
+was read by the clients whose ranges contain its offset.
 
 **What to do.** If a consumer misses records, compare its ranges with those of the producers:
-offsets in no range of a consumer were never delivered to it. Ranges that overlap were read twice,
-for example after a rebalance without a commit.
+offsets that are in none of its ranges were never delivered to it. Overlapping ranges were read
+twice, for example after a rebalance without a commit.
 
-**How it is computed.** Adjacent and overlapping offsets are one range. Records that were fetched or
-sent twice count twice. A produced range comes from the responses of the broker: a Produce with
-acks=0, or without a response, has no offsets, and a refused one is omitted.
+**How it is computed.** Adjacent and overlapping offsets are joined into one range. Records that
+were fetched or sent twice count twice. Produced ranges are taken from the responses of the broker:
+a Produce with acks=0, or without a response, has no offsets, and a refused one is omitted.
 
 **When it is wrong.** Compressed message sets of Kafka 0.x have no count of their messages, so a
-produced range may end too early. Gaps of compacted topics and of transaction markers are no losses.
+produced range may end too early. Gaps due to compaction and transaction markers are not losses.
 """
 
 from __future__ import annotations

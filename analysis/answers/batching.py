@@ -1,13 +1,13 @@
 """Batching: how well producers fill and compress their batches, and which acks they request.
 
-The cost of a request to a broker hardly depends on its size, so small batches are the first cause
-of load on a busy cluster. The producer controls them with linger.ms and batch.size.
+The cost of a request to a broker hardly depends on its size, so small batches are the main cause of
+load on a busy cluster. The producer controls them with linger.ms and batch.size.
 
     $ kafka-dissector batching captures/bulk-tansu.pcap.zst
 
     $ kafka-dissector batching captures/chatter-mock.pcap.zst
 
-**How to read it.** `records_p50` and `bytes_p50` are medians of batches: one record per batch is
+**How to read it.** `records_p50` and `bytes_p50` are medians over batches; one record per batch is
 the worst case. `ratio` is the size without compression divided by the size on the wire.
 `age_p50_ms` is the time that the first record of a batch waited in the producer.
 
@@ -16,11 +16,12 @@ if batches reach it. Without a codec, set compression.type to lz4 or zstd. Clien
 each record defeat both settings.
 
 **How it is computed.** The time to fill a batch is not on the wire, but the timestamp of its first
-record is. Its age when the request was sent is linger.ms and the time in the queue of the producer.
+record is. The age of this record when the request was sent is linger.ms plus the time in the queue
+of the producer.
 
-**When it is wrong.** The age is measured by the clock of the producer, and only if the timestamps
-of records are their creation times. Timestamps that an application sets, for example those of old
-events, give wrong ages.
+**When it is wrong.** The age depends on the clock of the producer, and is measured only if the
+timestamps of records are their creation times. If an application sets timestamps itself, for
+example those of old events, the age is wrong.
 """
 
 from __future__ import annotations

@@ -1,38 +1,38 @@
 """Clients: one row for each client, with its load, its errors, and its configuration.
 
-Nobody knows the configuration of all clients of a cluster, but much of it is in their requests. A
-client is a client id at an address.
+The configuration of all clients of a cluster is rarely known, but much of it is in their requests.
+A client is a client id at an address.
 
     $ kafka-dissector clients captures/kafka-4-tuned.pcap.zst
     $ kafka-dissector clients captures/kafka-4-tuned.pcap.zst --show settings
 
-**How to read it.** The first table has the load and the health of each client. `reconnects` are
+**How to read it.** The first table shows the load and the health of each client. `reconnects` are
 connections to a broker to which an earlier connection of the client had ended. The second table has
 a row for each setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is
-computed from the behaviour of the client. Names are those of the Java client. Several values mean
-several clients with the same client id, or a change.
+computed from the behaviour of the client. Names of settings are those of the Java client. Several
+values mean that several clients have the same client id, or that the value changed.
 
 **What to do.** Look for acks=0 or acks=1 where records must not be lost; for compression.type=none
 and linger.ms=0 in producers with many requests (`batching`); for a short session.timeout.ms in
 groups that often rebalance (`groups`); for isolation.level=read_uncommitted in consumers of
-transactional topics; for PLAINTEXT (`security`); for old software (`versions`). A client that
-reconnects each few minutes has an idle connection closed (connections.max.idle.ms); one that
-reconnects all the time creates a new client for each request, or fails.
+transactional topics; for PLAINTEXT (`security`); for old software (`versions`). If a client
+reconnects every few minutes, its idle connections are closed (connections.max.idle.ms); if it
+reconnects all the time, it creates a new client object for each request, or it fails.
 
 **How it is computed.** Seen: acks and the limits of Fetch are fields of requests; batches show
-compression and idempotence; JoinGroup and ConsumerGroupHeartbeat have the timeouts of a member,
-max.poll.interval.ms as its rebalance timeout; partition.assignment.strategy is the strategy that
-the group has chosen. Inferred: batch.size is at least the size of the largest batch with several
-records; linger.ms is about the lower quartile of the age of the first record of a batch when it is
-sent, if most batches are smaller than the largest; heartbeat.interval.ms is about the median time
-between the Heartbeats of a member; max.in.flight.requests.per.connection is at least the largest
-number of Produce requests in flight. `net_p99_ms` is the latency without waits, as in `latency`.
-`errors` are responses with an error that is not part of normal operation.
+compression and idempotence; JoinGroup and ConsumerGroupHeartbeat contain the timeouts of a member,
+with max.poll.interval.ms as its rebalance timeout; partition.assignment.strategy is the strategy
+that the group has chosen. Inferred: batch.size is at least the size of the largest batch with
+several records; linger.ms is about the lower quartile of the age of the first record of a batch
+when it is sent, if most batches are smaller than the largest; heartbeat.interval.ms is about the
+median time between the Heartbeats of a member; max.in.flight.requests.per.connection is at least
+the largest number of Produce requests in flight. `net_p99_ms` is the latency excluding waits, as in
+`latency`. `errors` are responses with an error that is not part of normal operation.
 
 **When it is wrong.** Clients on different hosts behind one address, and several with one client id,
-are one row. linger.ms includes the time in the queue of a producer that is too slow, and needs
-equal clocks of the producer and the capture. An administrator may send requests about groups
-without being a member; those do not count.
+are one row. linger.ms includes the time in the queue of a producer that is too slow, and is right
+only if the clocks of the producer and the capture agree. Requests about groups from administrators,
+which are not members, do not count.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ SETTING_COLUMNS: Final = (
         PER_SECOND_COLUMN,
         Column("sent_bytes", "int64", "size of the requests", "bytes"),
         Column("received_bytes", "int64", "size of the responses", "bytes"),
-        Column("net_p99_ms", "double", "0.99 quantile of the latency without waits", "ms"),
+        Column("net_p99_ms", "double", "0.99 quantile of the latency excluding waits", "ms"),
         Column("errors", "int64", "responses with an error that is not part of normal operation"),
         Column("throttled", "int64", "responses with a throttle time"),
         Column("unanswered", "int64", "requests without a response"),

@@ -5,19 +5,19 @@ hosts of a cluster. Topic, partition and offset identify a record.
 
     $ kafka-dissector delay captures/kafka-4-net-delay.pcap.zst
 
-**How to read it.** The delay is what an event takes through Kafka. `produced` batches without
-`fetched` ones were not read in the capture. A reader is a client: `--by topic,reader` has a row for
-each, and `--by minute` shows when it grew.
+**How to read it.** The delay is the time that an event takes to pass through Kafka. `produced`
+counts batches, and `fetched` those of them that were read in the capture. A reader is a client:
+`--by topic,reader` has a row for each, and `--by minute` shows when the delay grew.
 
-**What to do.** A large delay with a small `latency` of Produce is the pace of the reader: see `lag`
-and `fetches`. If all readers have it, see `replication`. Transactions delay readers with
-read_committed until they commit: see `stuck`.
+**What to do.** If the delay is large although the `latency` of Produce is small, the reader is
+slow: see `lag` and `fetches`. If all readers have a large delay, see `replication`. Transactions
+delay readers with read_committed until they commit: see `stuck`.
 
 **How it is computed.** The delay is the time from the first byte of the produce request to the
 first byte of the response with which a reader receives the last record of the request. It includes
-the replication, before which no broker returns the record, and the pace of the reader; for a
-read_committed reader also the rest of the transaction. Repeated fetches of a record do not count,
-nor do fetches of replicas.
+the replication, before which no broker returns the record, the time until the reader fetches it,
+and for a read_committed reader also the rest of the transaction. Repeated fetches of a record do
+not count, nor do fetches of replicas.
 
 **When it is wrong.** The capture must contain both connections, with one clock. Records that were
 produced with acks=0 have no offset and are omitted. The time in the queue of the producer is not

@@ -1,36 +1,36 @@
 """Duplicates: batches that producers sent again, and what they left in the log.
 
-A producer without a response sends a batch again. An idempotent producer (KIP-98) numbers its
-batches, so the broker stores each once. Without idempotence the broker stores the second copy, too,
-and a retry may be stored behind later batches.
+A producer that gets no response sends the batch again. An idempotent producer (KIP-98) numbers its
+batches, so the broker stores each of them once. Without idempotence, the broker also stores the
+second copy, and a retry may be stored after later batches.
 
     $ kafka-dissector duplicates captures/kafka-4-resent.pcap.zst
     $ kafka-dissector duplicates captures/kafka-4-resent.pcap.zst --show batches
 
-**How to read it.** In the first table, `resent` counts copies of batches that were sent before,
+**How to read it.** In the first table, `resent` counts copies of batches that were sent before, and
 `duplicate_records` counts records that are in the log more than once, without their first copy.
-`out_of_order` are batches that are in the log behind a batch of the same producer with later
-timestamps. In the second table, a row is a batch with all its copies; `offsets` are the places at
-which the log has it.
+`out_of_order` are batches that are in the log after a batch of the same producer with later
+timestamps. In the second table, a row is a batch with all its copies; `offsets` are their offsets
+in the log.
 
 **What to do.** Set enable.idempotence=true and acks=all in producers with duplicate records or
-batches out of order. Without duplicates, sending again is harmless; but it means that responses
-were late or connections broke: see `latency`, `unanswered` and `network`. New epochs are new
-transactions or a second producer with the same transactional id, see `producers`, which also lists
+batches out of order. Retries without duplicates are harmless, but they mean that responses were
+late or connections broke: see `latency`, `unanswered` and `network`. New epochs are new
+transactions, or a second producer with the same transactional id: see `producers`, which also lists
 gaps in sequence numbers.
 
 **How it is computed.** Copies of a batch have the same checksum, number of records, size and first
-timestamp, in the same partition. For an idempotent producer they also have the same sequence
-number: `evidence` is seen. Without it, `evidence` is inferred: a batch counts as sent again if the
-previous copy was on another connection, or had an error. Without a response, producers retry on a
-new connection; with acks=0 they do not retry. Offsets of copies are those in Produce responses and
-of fetched batches.
+timestamp, in the same partition. With an idempotent producer, they also have the same sequence
+number, and `evidence` is seen. With other producers, `evidence` is inferred: a batch counts as sent
+again if the previous copy was on another connection, or had an error. Producers that get no
+response retry on a new connection; with acks=0 they do not retry. Offsets of copies are taken from
+Produce responses and fetched batches.
 
-**When it is wrong.** The application may send equal records itself: they are duplicates only if
-they are in equal batches that also look like a retry. A copy without a response that no consumer
-fetched in the capture may be in the log, but is not known to be. librdkafka may put the records of
-a failed batch into another batch: such copies are not found. Timestamps that the application sets
-itself, or several threads, look like batches out of order.
+**When it is wrong.** The application may send equal records itself; they count as duplicates only
+if they are in equal batches that also look like a retry. A copy that has no response, and that no
+consumer fetched in the capture, may be in the log without being counted. librdkafka may put the
+records of a failed batch into another batch; such copies are not found. Timestamps that the
+application sets itself, or several threads, look like batches out of order.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ BATCH_COLUMNS: Final = (
 
 
 @answer(
-    question="Which batches were sent again, which records are in the log twice or out of order?",
+    question="Which batches were sent again, and which records are in the log twice or out of "
+    "order?",
     place=20,
     tables=("batches",),
     options=(

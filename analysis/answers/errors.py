@@ -1,12 +1,12 @@
-"""Errors: which error codes were returned, for which topic and client, since when.
+"""Errors: which error codes were returned, for which topic and client, and since when.
 
     $ kafka-dissector errors captures/kafka-4-errors.pcap.zst --by client_id,error,topic | head -8
 
 **How to read it.** `count` is the number of error codes, of which a response may have several;
-`responses` counts responses. `retriable` errors are repeated by Kafka's clients on their own.
-`normal` is the number of errors that are part of the normal operation of Kafka. `summary` does not
-list them as problems, and its columns `errors`, like that of `clients`, count the responses with
-any other error. Normal are:
+`responses` counts responses. After `retriable` errors, Kafka's clients repeat the request by
+themselves. `normal` is the number of errors that are part of Kafka's normal operation. `summary`
+does not list them as problems, and its `errors` columns, like that of `clients`, count the
+responses with any other error. These errors are normal:
 
     MEMBER_ID_REQUIRED              the coordinator gives a new member its id (KIP-394)
     REBALANCE_IN_PROGRESS           the coordinator asks a member to join its group again
@@ -31,17 +31,18 @@ any other error. Normal are:
     GROUP_ID_NOT_FOUND              only in ConsumerGroupDescribe: an admin client then sends
                                     DescribeGroups, for classic groups (KIP-848)
 
-An error that goes on for long is a problem all the same; see `first_time` and `last_time`.
+If such an error persists, it is a problem nevertheless; see `first_time` and `last_time`.
 
 **What to do.** `diagnose` has advice for each error. In short: for authorization, check the ACLs of
-the principal; for an unknown topic, its name and whether the client may create it; for timeouts,
-the log of the broker; for leaders, see `leadership`; for producers, see `producers`.
+the principal; for an unknown topic, check its name and whether the client may create it; for
+timeouts, read the log of the broker; for leaders, see `leadership`; for producers, see `producers`.
 
 **How it is computed.** The table `errors` has a row for each error code other than 0, anywhere in a
-response; this answer counts them. The message is the one of the broker, if the response has one.
+response; this answer counts them. The message is that of the broker, if the response contains one.
 
-**When it is wrong.** Clients that are refused before they send a request, for example by TLS, have
-no error code: see `security`. Clients repeat retriable errors, so one cause may give many rows.
+**When it is wrong.** Clients that are refused before they send a request, for example by TLS, get
+no error code: see `security`. Clients repeat requests after retriable errors, so one cause may
+result in many rows.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from analysis.sql.expressions import (
 
 
 @answer(
-    question="Which errors were returned, to which client, for which topic, since when?",
+    question="Which errors were returned, to which client, for which topic, and since when?",
     place=3,
     tables=("errors", "exchanges", "connections"),
     options=(grouped_by("any column of errors, or broker, client, software, minute, 10s"),),

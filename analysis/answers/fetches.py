@@ -1,8 +1,8 @@
 """Fetches: whether consumers get their records in few large responses, or in many small ones.
 
 The cost of a Fetch to a broker hardly depends on its size, so empty and small responses are the
-first cause of load by consumers. A broker responds when it has fetch.min.bytes for the request, or
-after fetch.max.wait.ms; these settings, and the limits of the size, are in each request.
+main cause of load from consumers. A broker responds when it has fetch.min.bytes for the request, or
+after fetch.max.wait.ms; each request contains these settings and the size limits.
 
     $ kafka-dissector fetches captures/kafka-4-tuned.pcap.zst
 
@@ -16,17 +16,17 @@ after fetch.max.wait.ms; these settings, and the limits of the size, are in each
 **What to do.** For busy, set fetch.min.bytes to 1 and fetch.max.wait.ms to 500, their defaults. For
 small, raise fetch.min.bytes, for example to 50,000; records may then arrive up to fetch.max.wait.ms
 later. For limited, raise max.partition.fetch.bytes or fetch.max.bytes, in particular if `lag`
-grows. Idle needs nothing.
+grows. Idle needs no action.
 
 **How it is computed.** A fetch session (KIP-227) omits partitions without changes, so most empty
-Fetches name no topic. `topics` are therefore all topics that the connection fetched from in the
-capture. `wait_p50_ms` is the wait for data, as in `latency`. A response reaches a limit if a
+Fetches name no topic. `topics` therefore contains all topics that the connection fetched from in
+the capture. `wait_p50_ms` is the wait for data, as in `latency`. A response reaches a limit if a
 partition has at least max.partition.fetch.bytes, or all of them fetch.max.bytes. Responses with an
-error and without records count in `requests` only.
+error and without records count only in `requests`.
 
 **When it is wrong.** Two consumers with the same client id are one group, with the sum of their
-rates. Brokers that replicate, and those that read the metadata of the cluster, fetch as well: their
-client ids start with broker- or raft-client-.
+rates. Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client
+ids start with broker- or raft-client-.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
 
 
 @answer(
-    question="How efficient are fetches, which are empty or small, and which settings cause it?",
+    question="How efficient are fetches, which are empty or small, and which settings cause this?",
     place=16,
     tables=("exchanges", "partitions", "batches", "connections"),
     options=(grouped_by("any column of exchanges, or broker, client, software, topic"),),

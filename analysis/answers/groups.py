@@ -6,19 +6,20 @@
 
 **How to read it.** A row is a rebalance: its trigger, the client that caused it, and its reason.
 With `--show cost`, `unread_ms` is the longest time for which a partition was not read, and
-`lag_growth` the number of records that arrived in such times.
+`lag_growth` is the number of records that arrived during such times.
 
-**What to do.** For timed out, see whether the client was killed or too slow: max.poll.interval.ms,
-and a shorter session.timeout.ms notices dead members sooner. For many restarts, use static members
-(KIP-345). Cooperative (KIP-429) and newer groups interrupt only the partitions that move.
-`last_client_id` is the member for which the others waited.
+**What to do.** For timed out, find out whether the client was killed or too slow
+(max.poll.interval.ms). With a shorter session.timeout.ms, the coordinator notices dead members
+sooner. If clients restart often, use static members (KIP-345). Cooperative (KIP-429) and newer
+groups interrupt only the partitions that move. `last_client_id` is the member for which the others
+waited.
 
-**How it is computed.** A rebalance is a span from its first sign until the last member has its new
-assignment. The coordinator numbers the rebalances, and every member receives the number, which
+**How it is computed.** A rebalance lasts from its first sign until the last member has its new
+assignment. The coordinator numbers rebalances and sends the number to every member, so it
 identifies the requests of one rebalance on all connections:
 
 - A classic group has a *generation*. When a member joins, leaves or times out, the others receive
-  REBALANCE_IN_PROGRESS, all join again (JoinGroup), and get their assignment (SyncGroup).
+REBALANCE_IN_PROGRESS; all of them rejoin (JoinGroup) and get their assignment (SyncGroup).
 - Consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071) have a group epoch. Members
   reach it one by one with their heartbeats, and continue to work meanwhile. A coordinator may delay
   a new assignment: a joining member then receives the current epoch, and causes the next one.
@@ -28,8 +29,8 @@ first Fetch of the new owner, which first asks for the committed offset.
 `analysis.sql.interruptions` defines it.
 
 **When it is wrong.** Events inside the coordinator, for example the timeout of a member, are not on
-the wire. Such a span starts when the first member is notified. Groups without members do not
-rebalance. Members whose connections are not in the capture do not count.
+the wire. In this case, the rebalance starts when the first member is notified. Groups without
+members do not rebalance. Members whose connections are not in the capture do not count.
 """
 
 from __future__ import annotations

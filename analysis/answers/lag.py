@@ -1,23 +1,23 @@
-"""Lag: how far each group is behind the end of its partitions, by its commits and fetches.
+"""Lag: how far each group is behind the end of its partitions, based on its commits and fetches.
 
     $ kafka-dissector lag captures/kafka-4-group-eager.pcap.zst
 
 **How to read it.** `lag` counts the records from the committed offset to the end, and
-`position_lag` those from the next offset to fetch. A reader without a group has a row of its own,
-without a lag. `--show all` has each state, so that you see whether the lag grows.
+`position_lag` those from the next offset to fetch. A reader without a group has its own row,
+without a lag. `--show all` lists each state, so that you see whether the lag grows.
 
-`--by minute` has the state at the end of each interval in which something moved: it shows when the
-lag grew, and the columns are those at that time.
+`--by minute` lists the state at the end of each interval in which an offset changed, which shows
+when the lag grew. The columns have the values at that time.
 
-**What to do.** A lag that grows: add consumers, up to the number of partitions, or make them
-faster; see `fetches` and `groups`. A large lag with a small position_lag: the client reads, but
-does not commit. A lag in one partition only: see `skew`, and `stuck` for open transactions.
+**What to do.** If the lag grows, add consumers, up to the number of partitions, or make them
+faster; see `fetches` and `groups`. If the lag is large but position_lag is small, the client reads,
+but does not commit. If only one partition has a lag, see `skew`, and `stuck` for open transactions.
 
-**How it is computed.** The end of a partition is the largest offset that the capture has shown so
-far of the current leader, to any client: the high watermark in a Fetch response, the latest offset
-in ListOffsets, the last produced record. A committed offset is the next offset to read.
+**How it is computed.** The end of a partition is the largest offset so far that the current leader
+has sent to any client: the high watermark in a Fetch response, the latest offset in ListOffsets, or
+the last produced record. A committed offset is the next offset to read.
 
-A Fetch does not name its group, which commits on another connection, to the coordinator.
+A Fetch does not contain its group, which commits on another connection, to the coordinator.
 `analysis.sql.record_flow` describes how connections are attributed to groups. Offsets in a
 transaction count when it has committed. Fetches of replicas do not count.
 
@@ -29,10 +29,10 @@ the start offset alone, the lag is an upper bound.
 
 **When it is wrong.** A group that neither commits nor fetches in the capture is missing. Offsets
 include those of transaction markers and of compacted records, so the lag may be larger than the
-number of records. A committed offset beyond the end, as an administrator can set it, gives a
-negative lag; so does one of a topic that was deleted and created again, until the group commits.
-Such a topic has a new end if Fetch (Kafka 3.1) or Produce (Kafka 4.1) contain topic ids. Otherwise
-its old end remains until the leader epoch rises.
+number of records. If the committed offset is beyond the end, which an administrator can cause, the
+lag is negative. It is also negative for a topic that was deleted and created again, until the group
+commits. Such a topic has a new end if Fetch (Kafka 3.1) or Produce (Kafka 4.1) contains topic ids.
+Otherwise the old end remains until the leader epoch rises.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _SO_FAR: Final = f"""(
 
 
 @answer(
-    question="How far behind is each group, by its commits and fetches?",
+    question="How far behind is each group, based on its commits and fetches?",
     place=8,
     tables=("partitions", "exchanges", "transactions"),
     options=(

@@ -1,4 +1,4 @@
-"""Latency: how long responses take, how much of it is waiting by design, which took longest.
+"""Latency: how long responses take, how much of that is waiting by design, and which took longest.
 
     $ kafka-dissector latency captures/kafka-4-java.pcap.zst | head -8
 
@@ -9,17 +9,18 @@ response, as captured. The net latency excludes the time that a Fetch waited for
 that a request waited for earlier requests of its connection. Compare net quantiles: a Fetch of 500
 ms is usually an idle consumer.
 
-**What to do.** For one slow API, see the slowest requests and their packets (`show`). For one slow
-broker, use `--by broker`, then `network`, which separates network and broker. A large `queue_ms`
-means that earlier requests of the connection are slow. `--by minute` shows when it began.
+**What to do.** If one API is slow, look at its slowest requests and their packets (`show`). If one
+broker is slow, use `--by broker`, then `network`, which separates the network from the broker. A
+large `queue_ms` means that earlier requests of the connection are slow. `--by minute` shows when
+the slowness began.
 
 **How it is computed.** Quantiles are exact, over all requests with a response. A broker processes
 the requests of a connection one by one. JoinGroup and SyncGroup wait for other members, so their
 net latency is unknown. `analysis.sql.latency_breakdown` defines the parts.
 
-**When it is wrong.** Captured at the client, the latency includes the network; at the broker, it
-does not. Lost packets remove requests or make them long: see `quality`. The wait of a Fetch is
-known exactly only if the capture has the Produce of its records.
+**When it is wrong.** Latencies captured at the client include the network; those captured at the
+broker do not. Lost packets remove requests or make them seem long: see `quality`. The wait of a
+Fetch is known exactly only if the capture contains the Produce of its records.
 """
 
 from __future__ import annotations

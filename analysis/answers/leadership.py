@@ -1,24 +1,24 @@
-"""Leadership: which partitions changed their leader, when, and how it affected clients.
+"""Leadership: which partitions changed their leader, when, and how this affected clients.
 
     $ kafka-dissector leadership captures/kafka-4-errors.pcap.zst
 
 **How to read it.** A row is a new leader, or a new epoch of the same leader. `errors` are requests
 that were refused because of it, and `errors_ms` is the time from the first to the last of them.
-`--show clients` has reconnects and metadata requests of each client.
+`--show clients` lists reconnects and Metadata requests of each client.
 
 **What to do.** A few errors for a second are normal when a broker restarts. Moves without a restart
-are a sign of lost sessions or of a full disk: see the log of the controller. Clients with errors
-for long do not refresh their metadata: see their version in `versions`.
+indicate lost sessions or a full disk: see the log of the controller. Clients that get errors for a
+long time do not refresh their metadata: see their version in `versions`.
 
-**How it is computed.** Metadata names the leader of a partition, and since KIP-951 also a broker
-that refuses a request because it is not the leader any more. Every election raises the leader
-epoch, so if two responses disagree, the higher epoch is right. Refused requests are counted with
-the move of their partition that is nearest in time, if it is within 10 s. Refused requests without
-such a move have a row without a leader.
+**How it is computed.** Metadata contains the leader of a partition. Since KIP-951, a broker also
+names the leader when it refuses a request because it is no longer the leader. Every election raises
+the leader epoch, so if two responses disagree, the one with the higher epoch is right. A refused
+request is counted with the move of its partition that is nearest in time, if it is within 10 s.
+Refused requests without such a move have a row without a leader.
 
-**When it is wrong.** A move is visible when a response contains it, not when it happens; refused
-requests show it earlier. Responses before Metadata 7 have no epoch. Partitions of different
-clusters with the same names are mixed up.
+**When it is wrong.** A move becomes visible when a response contains it, not when it happens;
+refused requests may show it earlier. Metadata responses before version 7 have no epoch. Partitions
+of different clusters with the same names are mixed up.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _CLIENT: Final = "client_id, client_ip"
 
 
 @answer(
-    question="Which partitions changed their leader, and how did it affect clients?",
+    question="Which partitions changed their leader, and how did this affect clients?",
     place=12,
     tables=("topics", "errors", "partitions", "exchanges", "connections"),
     options=(Option("show", "Show moves of leaders, or clients", choices=("moves", "clients")),),

@@ -1,30 +1,32 @@
-"""Network or broker: the round trip's part of the latency, and the quality of the network.
+"""Network or broker: the round trip's share of the latency, and the quality of the network.
 
     $ kafka-dissector network captures/kafka-4-net-delay.pcap.zst
 
     $ kafka-dissector network captures/kafka-4-net-loss.pcap.zst
 
-**How to read it.** `broker_p50_ms` is the time of the broker, and `network_percent` the share of
-the round trip in the wait of the client. Retransmitted and reordered packets, and zero windows, by
-which a receiver stops its sender, show why a connection is slow.
+**How to read it.** `broker_p50_ms` is the time of the broker, and `network_percent` is the share of
+the round trip in the wait of the client. Retransmitted and reordered packets, and zero windows,
+with which a receiver stops its sender, show why a connection is slow.
 
-**What to do.** If the network has the larger part, move the client nearer, or send fewer and larger
-requests (`batching`, `fetches`). Retransmissions above one per cent are a fault of the network.
-Zero windows of a client mean that its application does not read.
+**What to do.** If the network has the larger share, move the client closer to the broker, or send
+fewer and larger requests (`batching`, `fetches`). Retransmissions above one per cent indicate a
+fault in the network. Zero windows of a client mean that its application does not read its data.
 
 **How it is computed.** A capture is taken somewhere between a client and its broker. Its latencies
-include the round trip from there to the broker. Each connection measures that by segments that are
-acknowledged at once (`dissector.streams.roundtrips`); without any, by the handshake, minus the
-round trip to the client. A receiver may delay acknowledgements, but never those of a handshake: a
-round trip that is 10 ms longer than two handshakes does not count as measured. The time of the
-broker is the net latency (`analysis.sql.latency_breakdown`) minus that round trip. The client waits
-longer by the round trip between it and the capture.
+include the round trip from there to the broker. This round trip is measured in each connection with
+segments that are acknowledged at once (`dissector.streams.roundtrips`); if there are none, with the
+handshake, minus the round trip to the client. A receiver may delay acknowledgements, but never
+those of a handshake, so a round trip that is 10 ms longer than two handshakes does not count as
+measured. The time of the broker is the net latency (`analysis.sql.latency_breakdown`) minus this
+round trip. The wait of the client is longer by the round trip between the client and the capture
+point.
 
-**When it is wrong.** A proxy that ends TCP connections hides the network behind it. Packets that
-the capture lost look like a loss of the network: see `quality`. Packets that the capture contains
-twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted: capture on one
-interface. Segmentation in the network card hides small retransmissions. If the capture does not
-contain the handshake, delayed acknowledgements look like a long round trip.
+**When it is wrong.** A proxy that terminates TCP connections hides the network behind it. Packets
+that are missing from the capture look like packets that the network lost: see `quality`. Packets
+that the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as
+retransmitted, so capture on one interface. Segmentation in the network card hides small
+retransmissions. If the capture does not contain the handshake, delayed acknowledgements look like a
+long round trip.
 """
 
 from __future__ import annotations

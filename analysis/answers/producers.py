@@ -3,26 +3,26 @@
     $ kafka-dissector producers captures/kafka-4-transactions.pcap.zst
 
 **How to read it.** A row is a producer id. `resent` batches were sent again, which is harmless with
-idempotence. `gaps` are missing sequence numbers, `refused` and `fenced` requests failed. `--show
-transactions` has each transaction with its outcome.
+idempotence. `gaps` are missing sequence numbers. `refused` and `fenced` count failures. `--show
+transactions` lists each transaction with its outcome.
 
-**What to do.** Fenced producers: two instances use one transactional.id, or one was away for too
-long. Transactions that brokers ended: raise transaction.timeout.ms, or do less in one. Gaps without
-lost packets in `quality` are lost records: see `duplicates`.
+**What to do.** If producers are fenced, two instances use the same transactional.id, or one paused
+for too long. If brokers ended transactions, raise transaction.timeout.ms, or make transactions
+shorter. Gaps without lost packets in `quality` are lost records: see `duplicates`.
 
 **How it is computed.** An idempotent producer (KIP-98) has an id and an epoch, and numbers its
-records in each partition. So a broker, and a capture, can distinguish repeated records from missing
-ones. A newer producer with the same transactional id gets a higher epoch, and the older one is
-fenced.
+records in each partition. A broker, and this answer, can therefore distinguish repeated records
+from missing ones. A newer producer with the same transactional id gets a higher epoch, which fences
+the older one.
 
-A transaction starts with its first write. Since KIP-890 nothing announces it: a broker adds the
-partition, or before KIP-890 the producer. The transaction ends with the response to EndTxn, or when
-brokers write markers on their own, because it timed out or its producer was fenced. Since KIP-890
-the epoch grows with every transaction; it also grows with every end by a broker.
+A transaction starts with its first write. Before KIP-890, the producer announces it by adding the
+partition; since then, the broker adds the partition itself. The transaction ends with the response
+to EndTxn, or when brokers write markers on their own, because it timed out or its producer was
+fenced. Since KIP-890, every transaction raises the epoch, and so does a broker that ends one.
 
-**When it is wrong.** Packets that the capture lost are gaps, too. The markers that brokers write
-are only visible if connections between brokers are in the capture. A transaction that began before
-the capture has no start.
+**When it is wrong.** Packets that are missing from the capture also appear as gaps. The markers
+that brokers write are visible only if connections between brokers are in the capture. A transaction
+that began before the capture has no start.
 """
 
 from __future__ import annotations

@@ -1,18 +1,19 @@
-"""Quality of the capture: how much of it could be read, and what other answers cannot know.
+"""Quality of the capture: how much of it could be read, and what other answers cannot cover.
 
     $ kafka-dissector quality captures/kafka-4-cut-requests.pcap.zst
 
-**How to read it.** Each row is a kind of flaw, with its count and the total it is counted among, so
-that complete parts are listed, too.
+**How to read it.** Each row is a kind of flaw, with its count and the total number of candidates,
+so that parts without flaws are also listed.
 
-**What to do.** For lost bytes, capture with a larger buffer (`tcpdump -B 65536`) or a filter. For
-truncated packets, set the snapshot length to 0 (`tcpdump -s 0`). For one direction, capture at the
-host itself, or at both ports of a mirror. For encrypted connections, pass `--keylog`. If responses
-have an earlier time than their request, the two directions were captured with different clocks, and
-latencies are wrong: correct the times of one file with `editcap -t SECONDS`.
+**What to do.** If bytes were lost, capture with a larger buffer (`tcpdump -B 65536`) or a filter.
+If packets are truncated, set the snapshot length to 0 (`tcpdump -s 0`). If a direction is missing,
+capture at the host itself, or mirror both directions. If connections are encrypted, pass
+`--keylog`. If responses have an earlier time than their request, the two directions were captured
+with different clocks, and latencies are wrong: correct the times of one file with `editcap -t
+SECONDS`.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
-all other answers; a connection with one side only has no latencies; encrypted connections, and
+all other answers; a connection with only one direction has no latencies; encrypted connections, and
 versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
 encrypted connection: it hides no request.
 

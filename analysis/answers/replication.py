@@ -1,8 +1,8 @@
 """Replication: how far followers are behind, and how long producers wait for them.
 
 A follower fetches from the leader as a consumer does, and its fetch offset confirms all records
-before it. With acks=all the leader responds when all in-sync replicas have confirmed the records,
-so a slow follower makes producers slow, until the leader removes it from the in-sync replicas
+before it. With acks=all, the leader responds when all in-sync replicas have confirmed the records,
+so a slow follower slows producers down until the leader removes it from the in-sync replicas
 (replica.lag.time.max.ms).
 
     $ kafka-dissector replication captures/kafka-4-replicated.pcap.zst
@@ -15,20 +15,21 @@ before this follower had their records: it was out of sync from `first_without` 
 table, `follower_percent` is the share of the latency of Produce requests that was spent waiting for
 followers.
 
-**What to do.** One slow follower: its broker or its network is slow. All followers slow: raise
-num.replica.fetchers, and see `latency` of Fetch. A large share of waiting with short delays is
-normal for acks=all. A follower out of sync is lost if the leader fails: alert on it.
+**What to do.** If one follower is slow, its broker or its network is slow. If all followers are
+slow, raise num.replica.fetchers, and see the `latency` of Fetch. A large share of waiting with
+short delays is normal for acks=all. A follower that is out of sync cannot replace a failed leader,
+so set up an alert for this.
 
 **How it is computed.** Fetches with a replica id are those of followers. The first one whose fetch
-offset is behind the last record of a Produce request confirms it. The wait for followers ends with
-the last confirmation before the response, and begins with the last byte of the request; it includes
-the write of the leader. A follower that becomes the leader does not follow itself: `brokers` and
-`topics` show which broker gets a Produce request. A replica that a reassignment adds counts from
-the time when it is in sync, and one that it removes until Metadata no longer names it.
+offset is after the last record of a Produce request confirms it. The wait for followers begins with
+the last byte of the request and ends with the last confirmation before the response, so it includes
+the leader's own write. A follower that becomes the leader no longer counts as a follower: `brokers`
+and `topics` show which broker gets a Produce request. A replica that a reassignment adds counts
+from the time when it is in sync, and one that it removes until Metadata no longer names it.
 
-**When it is wrong.** Connections between brokers must be in the capture, for example captured at
-the leader, and not be encrypted. Since Fetch 15 a follower names its replica id only when it
-changes, so a capture must contain the start of its connection.
+**When it is wrong.** The capture must contain the connections between brokers, for example because
+it was taken at the leader, and they must not be encrypted. Since Fetch 15 a follower names its
+replica id only when it changes, so a capture must contain the start of its connection.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Security: connections without encryption, clear credentials, failed logins, denied requests.
+"""Security: connections without encryption, clear-text credentials, failed logins, denied requests.
 
     $ kafka-dissector security captures/kafka-4-guarded.pcap.zst
 
-**How to read it.** A row is a finding about a client, the most serious ones first:
+**How to read it.** A row is a finding about a client, most serious first:
 
 - clear password: PLAIN without TLS. The capture contains the password.
 - clear token: OAUTHBEARER without TLS. The capture contains the token.
@@ -14,21 +14,22 @@
 - old TLS: TLS 1.1 or older.
 - weak cipher: no forward secrecy (key exchange by RSA), or CBC, 3DES or RC4.
 
-A client without a finding is encrypted; it has a row with a null `finding`.
+A client without a finding uses encryption; it has a row with a null `finding`.
 
 **What to do.** Use SASL_SSL or SSL listeners, also between brokers, and close the others. Change
-passwords that a capture contains. A failed login that repeats is a client with an old password, or
-an attack; `client` is its address. Denied requests show missing ACLs, or an application that tries
-topics of others.
+passwords that a capture contains. Repeated failed logins indicate a client with an old password, or
+an attack; `client` is its address. Denied requests indicate missing ACLs, or an application that
+tries to use topics of others.
 
-**How it is computed.** The mechanism is that of SaslHandshake, the TLS version and cipher are those
-of the handshake. Failed logins and denied requests are error codes in responses. A principal is not
-in requests, so a client id stands for it. Connections between brokers count, too.
+**How it is computed.** The mechanism is that of SaslHandshake, and the TLS version and cipher are
+those of the handshake. Failed logins and denied requests are error codes in responses. Requests do
+not contain the principal, so the client id is shown instead. Connections between brokers are
+included.
 
 **When it is wrong.** Inside encrypted connections that were not decrypted, only the TLS version and
 cipher are visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
-before the capture shows no mechanism: it looks as if it had no SASL. Clients older than Kafka 1.0
-get no error if their login fails: the broker closes the connection.
+before the capture looks as if it did not use SASL, because its mechanism is not in the capture.
+Clients older than Kafka 1.0 get no error if their login fails; the broker closes the connection.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ FINDINGS: Final = (
 
 
 @answer(
-    question="Which connections are unprotected, which logins fail, which requests are denied?",
+    question="Which connections are unprotected, which logins fail, and which requests are denied?",
     place=19,
     tables=("connections", "exchanges", "errors"),
     rows="connections",

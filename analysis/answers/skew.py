@@ -1,33 +1,34 @@
 """Skew: partitions, brokers and keys with more load than others, and keys on unexpected partitions.
 
 A topic is as fast as its busiest partition: one broker stores it, and one member of a group reads
-it. A frequent key, or a producer with another partitioner, makes partitions unequal.
+it. A frequent key, or a producer with a different partitioner, makes the load of partitions
+unequal.
 
     $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst
     $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show keys --top 3
     $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show partitioners
 
-**How to read it.** `ratio` is the number of bytes of a partition, divided by the mean of all
-partitions of its topic; of a broker, divided by the mean of all brokers in the capture. From 2 on,
-a partition or a broker is `hot`. With `--show keys`, `share_percent` is the share of a key in the
-records of its topic. With `--show partitioners`, `misplaced` are records whose partition is not
-that of the default partitioner for their key.
+**How to read it.** `ratio` is the number of bytes of a partition divided by the mean of all
+partitions of its topic, or that of a broker divided by the mean of all brokers in the capture. A
+partition or broker with a ratio of at least 2 is `hot`. With `--show keys`, `share_percent` is the
+share of a key in the records of its topic. With `--show partitioners`, `misplaced` counts records
+in another partition than the default partitioner would choose for their key.
 
 **What to do.** If one key has most records, choose a key with more values, or split the key. If
-records are misplaced, all producers of the topic need the same partitioner: librdkafka has CRC-32
-by default, and the Java client murmur2 (`partitioner=murmur2_random` in librdkafka). Otherwise
-records of one key are in several partitions: their order is lost, and joins and compacted topics
-are wrong. If brokers are unequal, reassign partitions or leaders (`leadership`).
+records are misplaced, all producers of the topic need the same partitioner: librdkafka uses CRC-32
+by default, and the Java client murmur2 (`partitioner=murmur2_random` in librdkafka). Otherwise the
+records of one key are in several partitions, so their order is lost, and joins and compacted topics
+are wrong. If the load of brokers is unequal, reassign partitions or leaders (`leadership`).
 
 **How it is computed.** Bytes are those of batches in Produce requests without an error, and in
 responses to consumers. The number of partitions is that of Metadata, or the highest partition in
-the capture plus 1 if that is more. Keys are those of produced records, or if a topic has none in
-the capture, of fetched records, each once. The default partitioner is murmur2 of the key modulo the
-number of partitions; records without a key do not count.
+the capture plus 1 if this is more. Keys are those of produced records or, if the capture contains
+none of the topic, of fetched records, each counted once. The default partitioner is murmur2 of the
+key modulo the number of partitions; records without a key do not count.
 
-**When it is wrong.** A short capture may show a burst as a skew. If the number of partitions of a
-topic was changed, older records are misplaced. A partition that the application chose itself is not
-an error.
+**When it is wrong.** In a short capture, a burst may look like a skew. If the number of partitions
+of a topic was changed, older records count as misplaced. If the application chooses partitions
+itself, misplaced records are not an error.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ _RECORDS: Final = ("records",)
 
 
 @answer(
-    question="Which partitions, brokers and keys are hot, and which keys are on wrong partitions?",
+    question="Which partitions, brokers and keys are hot, and which keys are on the wrong "
+    "partitions?",
     place=21,
     tables=("partitions", "topics", "connections", "exchanges"),
     options=(

@@ -1,35 +1,35 @@
-"""Stuck: partitions whose last stable offset stands still, and the transaction that holds it.
+"""Stuck: partitions whose last stable offset does not advance, and the transaction that blocks it.
 
 A consumer with isolation.level=read_committed reads up to the last stable offset: the start of the
-oldest open transaction. A transaction that does not end stops all of these consumers, also for
-records of other producers. Their lag grows, and neither they nor the broker report an error.
+oldest open transaction. A transaction that does not end blocks all of these consumers, even for
+records of other producers. Their lag grows, although neither they nor the broker report an error.
 
     $ kafka-dissector stuck captures/kafka-4-stuck.pcap.zst
     $ kafka-dissector stuck captures/kafka-4-stuck.pcap.zst --show lag
 
 **How to read it.** In the first table, a row is an offset at which the last stable offset of a
-partition stood still for at least `--min-ms`. `is_open` is true if it still did at the end of the
-capture. `held` is the number of offsets behind it that read_committed consumers cannot read yet. In
-the second table, `stable_lag` is what a read_committed consumer can still read, `lag` is the
+partition stayed for at least `--min-ms`. `is_open` is true if it was still there at the end of the
+capture. `held` is the number of offsets after it that read_committed consumers cannot read yet. In
+the second table, `stable_lag` is what a read_committed consumer can still read, and `lag` is the
 distance to the end. A stable lag of 0 next to a large lag is a stuck partition.
 
-**What to do.** Find the application by its transactional id and client. It may be stopped: the
-broker aborts the transaction after `timeout_ms`, if that is set (transaction.timeout.ms). To abort
-it at once, use `kafka-transactions.sh abort` with the topic, the partition and `offset`. Without a
-producer, the transaction began before the capture: `kafka-transactions.sh find-hanging` lists
-transactions that the coordinator does not know. Long transactions that end are a setting of the
-application, for example the commit interval of Kafka Streams or Flink.
+**What to do.** Find the application by its transactional id and client. It may have stopped: the
+broker then aborts the transaction after `timeout_ms`, if this is known (transaction.timeout.ms). To
+abort it at once, use `kafka-transactions.sh abort` with the topic, the partition and `offset`. If
+no producer is shown, the transaction began before the capture: `kafka-transactions.sh find-hanging`
+lists transactions that the coordinator does not know. Long transactions that do end are due to a
+setting of the application, for example the commit interval of Kafka Streams or Flink.
 
 **How it is computed.** Each Fetch response has the high watermark and the last stable offset of its
 partitions, also for read_uncommitted consumers and followers. A fetch session (KIP-227) omits
-partitions without new records: their offsets are the same. The transaction is that of the batch
-at the offset, produced or fetched. `start_time` is the time of its Produce request; if the capture
-does not contain it, the first response with this offset. `end_time` is the response to EndTxn or
-WriteTxnMarkers, or the first response with a later offset.
+partitions without new records, whose offsets have not changed. The transaction is that of the
+produced or fetched batch at the offset. `start_time` is the time of its Produce request or, if the
+capture does not contain it, of the first response with this offset. `end_time` is the time of the
+response to EndTxn or WriteTxnMarkers, or of the first response with a later offset.
 
-**When it is wrong.** Without a Fetch of a partition nothing is known about it. If the capture does
-not contain the end of the transaction, the next Fetch shows it: the duration is then too long, by
-at most the time between two Fetches.
+**When it is wrong.** Nothing is known about a partition without a Fetch in the capture. If the
+capture does not contain the end of the transaction, only the next Fetch shows it, and the duration
+is too long by at most the time between two Fetches.
 """
 
 from __future__ import annotations

@@ -2,22 +2,22 @@
 
     $ kafka-dissector throttle captures/kafka-4-quotas.pcap.zst
 
-**How to read it.** `total_ms` is the time that the broker asked the client to wait. `honoured`
-responses were followed by that wait, `early` ones were not, and `held` ones were delayed by the
-broker itself, as in old versions.
+**How to read it.** `total_ms` is the time that the broker asked the client to wait. After
+`honoured` responses, the client waited for that time; after `early` ones, it did not. `held`
+responses were delayed by the broker itself, as in old versions.
 
 **What to do.** Raise the quota (kafka-configs --alter --add-config), or lower the rate of the
-client: larger batches help against quotas of requests, compression against quotas of bytes. Update
-clients that send early: they do not know KIP-219.
+client: larger batches help with request quotas, and compression helps with byte quotas. Update
+clients that send early, because they do not implement KIP-219.
 
 **How it is computed.** A broker that enforces a quota returns a throttle time in its response
 (KIP-13, KIP-124, KIP-599). Since KIP-219 the response is sent at once, and the client must not send
 a request on that connection until the time has passed. The broker does not read earlier requests,
 so a request of a client that did not wait looks slow. In older versions of an API, the broker
-delayed the response instead, and the client had no duty to wait.
+delayed the response instead, and the client did not have to wait.
 
-**When it is wrong.** If other connections of the client are not in the capture, its rate is not
-either: the quota counts all of them. With a filter that hides later requests, a wait may look
+**When it is wrong.** The quota counts all connections of a client, so if some of them are not in
+the capture, its rate is not visible. With a filter that hides later requests, a wait may look
 longer than it was.
 """
 

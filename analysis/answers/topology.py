@@ -2,19 +2,20 @@
 
     $ kafka-dissector topology captures/kafka-4-java.pcap.zst
 
-**How to read it.** A row is a client of a topic. It produces, consumes or replicates. `groups` are
-those for which it consumes.
+**How to read it.** A row is a client of a topic, which produces, consumes or replicates. `groups`
+are the groups for which it consumes.
 
 **What to do.** Look for clients that should not be there, for topics without consumers, and for old
-software: see `versions`. Ask the owners of a topic before you change it.
+software: see `versions`. Ask the owners of these clients before you change a topic.
 
-**How it is computed.** Rows are counted by partition: a request with three partitions of a topic is
-one request, with the records of all three. Records that the broker refused count, too; `audit`
-omits them. Followers that replicate have a replica id in their Fetch; consumers have none. A Fetch
-does not name its group: `analysis.sql.record_flow` attributes connections to groups.
+**How it is computed.** A request with three partitions of a topic counts as one request, with the
+records of all three. Records that the broker refused are included; `audit` omits them. Followers
+that replicate have a replica id in their Fetch; consumers have none. A Fetch does not contain its
+group, so `analysis.sql.record_flow` attributes connections to groups.
 
 **When it is wrong.** A consumer whose fetch session has no changes sends Fetches without partitions
-(KIP-227), which are not counted. Topics that the capture names only by id are listed by their id.
+(KIP-227), which are not counted. If the capture does not contain the name of a topic, its id is
+listed.
 """
 
 from __future__ import annotations

@@ -11,16 +11,16 @@
     closed       either side closed the connection earlier, for example to shut down
     capture_end  the connection was open when the capture ended
 
-**What to do.** For timeout, find what the broker did in that time: its log, its disks, its garbage
-collection; a larger request.timeout.ms only hides it. For reset, look for firewalls and load
-balancers that drop idle connections (connections.max.idle.ms). Loss and one_sided come from the
-capture. The others are usually harmless.
+**What to do.** For timeout, find out what the broker did during that time: look at its log, its
+disks and its garbage collection; a larger request.timeout.ms only hides the problem. For reset,
+look for firewalls and load balancers that drop idle connections (connections.max.idle.ms). Loss and
+one_sided are flaws of the capture. The other reasons are usually harmless.
 
 **How it is computed.** A request without a response counts when its connection has ended, or at the
 end of the capture. A Produce with acks=0 gets no response and is omitted.
 
-**When it is wrong.** A wait of seconds before a close counts as a timeout, also if the client
-closed for another reason.
+**When it is wrong.** If a client waited for seconds before it closed the connection, the request
+counts as a timeout, even if the client closed it for another reason.
 """
 
 from __future__ import annotations

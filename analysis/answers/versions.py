@@ -2,17 +2,17 @@
 
     $ kafka-dissector versions captures/kafka-3-java-0-9.pcap.zst | head -4
 
-**How to read it.** A row is a client with a version that Kafka 4.0 has removed. `kept_since` is the
-first version that Kafka 4.0 supports. `breaks` is what would not work.
+**How to read it.** A row is a client with an API version that Kafka 4.0 has removed. `kept_since`
+is the first version that Kafka 4.0 supports. `breaks` is what would stop working.
 
 **What to do.** Update these clients before the brokers: see [clients that Kafka 4
-refuses](../howto/kafka-4.md). `software` has their library, if they are new enough to send it.
+refuses](../howto/kafka-4.md). `software` shows their library, if they are new enough to send it.
 
 **How it is computed.** A client and a broker use the newest version that both support. With a
 broker of 3.x, this is the newest version of the client; if Kafka 4.0 has removed it, the client
-cannot use that API with Kafka 4.0. The protocol pages list the removed versions. ApiVersions of
-Kafka 4 lists the same ones, with one exception: it has Produce from version 0, because librdkafka
-does not start otherwise (KAFKA-18659), but brokers accept it from version 3.
+cannot use that API with Kafka 4.0. The protocol pages list the removed versions. ApiVersions
+responses of Kafka 4 agree with them, with one exception: they list Produce from version 0, because
+librdkafka does not start otherwise (KAFKA-18659), although brokers accept it only from version 3.
 
 **When it is wrong.** With a broker as old as the client, the client may support newer versions than
 the capture shows. Clients that sent nothing during the capture are missing.

@@ -1,16 +1,16 @@
 """Zones: which traffic leaves its zone, and which consumers could read from a closer replica.
 
-Clouds charge for traffic between zones, and it is slower. A consumer reads from the leader of a
-partition, which is often in another zone. With client.rack it reads from an in-sync replica in its
-zone, if the brokers have a replica selector (KIP-392).
+Traffic between zones is slower, and cloud providers charge for it. A consumer reads from the leader
+of a partition, which is often in another zone. If client.rack is set and the brokers have a replica
+selector (KIP-392), it reads from an in-sync replica in its zone.
 
     $ kafka-dissector zones captures/kafka-4-racks.pcap.zst
     $ kafka-dissector zones captures/kafka-4-racks.pcap.zst --show consumers
 
 **How to read it.** In the first table, a row is a pair of zones. `sent_bytes` went from clients to
-brokers, `received_bytes` came back. In the second table, `far_bytes` were fetched from another
-zone. `avoidable_bytes` are those of them that an in-sync replica in the zone of the consumer had,
-too. `finding` is the cause:
+brokers, and `received_bytes` from brokers to clients. In the second table, `far_bytes` were fetched
+from another zone. `avoidable_bytes` are the part of them that an in-sync replica in the zone of the
+consumer also had. `finding` is the cause:
 
 - no client.rack: the consumer does not name its rack;
 - unknown rack: no broker has this client.rack;
@@ -20,20 +20,19 @@ too. `finding` is the cause:
 **What to do.** For no client.rack, set it to the zone of the consumer. For unknown rack, use a
 value of broker.rack. For not selected, set replica.selector.class of the brokers to
 org.apache.kafka.common.replica.RackAwareReplicaSelector. For no replica, assign a replica to the
-zone. Producers have to write to the leader: `--by client_zone,broker_zone,api` shows their share.
+zone. Producers must write to the leader; `--by client_zone,broker_zone,api` shows their share.
 
 **How it is computed.** `--zones FILE` has lines with a network and a zone: ``10.1.0.0/16 zone-a``,
-or any other format of `--names`.
-Otherwise a zone is a rack: of a broker, in Metadata, or of a client, in its Fetch. A client without
-a rack has that of the clients or of the broker at its address. Replicas are those of the last
-Metadata before the Fetch. The bytes are those of Kafka's messages. A connection with TLS that is
-not decrypted counts with all its bytes. With `--by topic`, an exchange counts for each of its
-topics, and `percent` is a share of their sum.
+or any other format of `--names`. Otherwise a zone is a rack: that of a broker in Metadata, or that
+of a client in its Fetch. A client without a rack gets that of other clients or of the broker at its
+address. Replicas are those of the last Metadata before the Fetch. The bytes are those of Kafka's
+messages. A connection with TLS that is not decrypted counts with all its bytes. With `--by topic`,
+an exchange counts for each of its topics, and `percent` is a share of their sum.
 
-**When it is wrong.** Metadata must be in the capture, which clients request when they start.
-Addresses behind a proxy or a translation of addresses are those of the proxy. Racks and ids of
-brokers of different clusters in one capture are mixed up. A selector of one's own may choose other
-replicas on purpose.
+**When it is wrong.** The capture must contain Metadata, which clients request when they start.
+Behind a proxy or address translation, addresses are those of the proxy. Racks and broker ids of
+different clusters in one capture are mixed up. A custom replica selector may choose other replicas
+on purpose.
 """
 
 from __future__ import annotations

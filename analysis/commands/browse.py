@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 def command(source: Input, registry: str | None, show_secrets: bool) -> None:
     """Browse a capture on the full screen: exchanges, fields, packets, findings, answers.
 
-    The filter options are the first filter, which the screen can change. Press ? for the keys.
-    Messages of a large capture are stored in the folder for temporary files (TMPDIR), not in
+    The filter options set the initial filter, which you can change on the screen. Press ? for the
+    keys. Messages of a large capture are stored in the folder for temporary files (TMPDIR), not in
     memory.
     """
     allow_pandas()

@@ -270,7 +270,7 @@ def on_capture(
         input_option(
             "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
             metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
-            "exceeded, the oldest are dropped and reported.",
+            "exceeded, the oldest data is dropped and reported.",
         ),
         *((_jobs(jobs),) if jobs else ()),
         input_option(
@@ -385,7 +385,7 @@ def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
         on_overwrite,
         output_option(
             "-o", "--output", "file", type=click.Path(path_type=Path),
-            metavar="FILE", help="Write rows to FILE. It gets this name when it is complete.",
+            metavar="FILE", help="Write rows to FILE, which appears when it is complete.",
         ),
         output_option(
             "--format", "form", type=Choice(forms),

@@ -59,18 +59,18 @@ USEFUL: Final = "low_percent high_percent is_worse"
     "--confidence", type=Number(50, 99.99), default=95.0, show_default=True, metavar="PERCENT",
     help="Probability that none of the reported changes is noise.",
 )  # fmt: skip
-@click.option("--all", "unchanged", is_flag=True, help="List measures without a change, too.")
+@click.option("--all", "unchanged", is_flag=True, help="Also list measures without a change.")
 @click.option(
     "--fail-on",
     type=click.Choice(("worse", "change")),
-    help=f"Exit with status {FAILED} if a change is for the worse, or if there is any.",
+    help=f"Exit with status {FAILED} if something became worse, or if anything changed.",
 )
 @partial(on_output, forms=(TABLE, JSON, *FORMAT_NAMES), secrets=False)
 def command(
     source: Input, output: Output, by: tuple[str, ...], threshold: float, confidence: float,
     unchanged: bool, fail_on: str | None,
 ) -> None:  # fmt: skip
-    """Compare two captures: what changed, without noise, the most important first.
+    """Compare two captures: what changed beyond noise, most important first.
 
     BEFORE and AFTER are files, folders or patterns. To compare two parts of one capture, export
     their tables first, one with --until and one with --since. The format json is one object, which

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 @on_overwrite
 @click.option(
     "--context", type=Number(0), metavar="SECONDS",
-    help="Also write all packets of the connections that are at most this long before or after a "
-    "message of the selected exchanges. Packets are then written as a whole.",
+    help="Also write all packets of the connections within this time before or after a message of "
+    "the selected exchanges. Packets are then written whole.",
 )  # fmt: skip
 @click.option(
     "--secrets", is_flag=True,
@@ -39,9 +39,9 @@ def command(
 ) -> None:
     """Write the packets of the selected exchanges to a capture file.
 
-    FILE has the segments of their messages, with retransmissions, acknowledgements, and the
+    FILE contains the segments of their messages, with retransmissions, acknowledgements, and the
     handshakes of their connections. Other messages are removed from these segments. Each message
-    has a packet comment, which Wireshark shows. Nothing is redacted: FILE has the records and
+    has a packet comment, which Wireshark shows. Nothing is redacted: FILE contains the records and
     credentials in these messages.
     """
     check_file(file, overwrite=overwrite, captures=source.captures)

@@ -56,20 +56,20 @@ def _thresholds(
 @click.option(
     "--threshold", "thresholds", multiple=True, callback=_thresholds,
     metavar="RULE[.THRESHOLD]=NUMBER",
-    help="Set a threshold; without its name, the main one of the rule. May be repeated. "
+    help="Set a threshold; without THRESHOLD, the main one of the rule. May be repeated. "
     "docs/rules.md lists all of them.",
 )  # fmt: skip
 @click.option(
     "--fail-on",
     type=Choice(SEVERITIES),
-    help=f"Exit with status {FAILED} if a finding is as bad as this, or worse.",
+    help=f"Exit with status {FAILED} if a finding is at least this severe.",
 )
 @on_pager
 def command(
     source: Input, form: str, thresholds: dict[str, dict[str, float]], fail_on: str | None,
     no_pager: bool,
 ) -> None:  # fmt: skip
-    """Find what is wrong, the worst first: evidence, cause, and what to change."""
+    """Find what is wrong, most severe first, with evidence, cause, and what to change."""
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed, is_as_bad
 
     with source.stored(

@@ -46,7 +46,7 @@ ALL: Final = "all"
     "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
     default=("exchanges",), show_default=True,
     help=f"Write this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). May be repeated; "
-    "FILE is then a folder, which gets a file for each table.",
+    "FILE is then a folder with a file for each table.",
 )  # fmt: skip
 @click.option(
     "--endpoint", metavar="URL",
@@ -55,15 +55,15 @@ ALL: Final = "all"
 )  # fmt: skip
 @lambda command: on_output(command, (*FORMAT_NAMES, OTLP))
 def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output: Output) -> None:
-    """Write the rows of a table, or of several.
+    """Write the rows of one or more tables.
 
     Rows are written while the capture is read. Times are ISO 8601 in UTC with nanoseconds, bytes
     are base64, and lists in csv are JSON. Credentials are shown as [redacted].
 
     The format otlp writes exchanges as OpenTelemetry spans, in lines of OTLP/JSON. Spans of records
-    with the header traceparent are in the trace of their producer.
+    with a traceparent header belong to the trace of their producer.
 
-    All commands but cut, encrypted, show, sniff and spark can read the Parquet files of a folder
+    All commands except cut, encrypted, show, sniff and spark can read the Parquet files of a folder
     instead of the capture:
 
     \b

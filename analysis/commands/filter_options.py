@@ -18,21 +18,21 @@ _OPTIONS: Final = (
     filter_option(
         "--where", multiple=True, metavar="CONDITION",
         help="Select exchanges that meet this SQL condition on the columns of the table exchanges, "
-        "or on net_ms (latency without waits): \"api = 'Produce' AND net_ms > 100\". Other tables "
-        "follow from these exchanges.",
+        "or on net_ms (latency excluding waits): \"api = 'Produce' AND net_ms > 100\". Other "
+        "tables keep the rows of these exchanges.",
     ),
     filter_option(
         "--client", multiple=True, metavar="NAME",
-        help="Select exchanges of this client id or client address; * stands for any text.",
+        help="Select exchanges of this client id or client address; * matches any text.",
     ),
     filter_option(
         "--topic", multiple=True, metavar="NAME",
-        help="Select exchanges with this topic; * stands for any text.",
+        help="Select exchanges with this topic; * matches any text.",
     ),
     filter_option("--api", multiple=True, metavar="NAME", help="Select exchanges of this API."),
     filter_option(
         "--broker", multiple=True, metavar="ADDRESS[:PORT]",
-        help="Select exchanges of this broker, also by its id, or a name in --names.",
+        help="Select exchanges of this broker, by its address, its id, or a name in --names.",
     ),
     filter_option(
         "--since", metavar="TIME",
@@ -40,7 +40,8 @@ _OPTIONS: Final = (
         "(seconds after the first packet).",
     ),
     filter_option(
-        "--until", metavar="TIME", help="Select requests before this time, as --since."
+        "--until", metavar="TIME", help="Select requests before this time, in the format of "
+        "--since."
     ),
 )  # fmt: skip
 

@@ -25,14 +25,14 @@ OPTIONS: Final = (
     input_option(
         "--names", "names_file", type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
-        help="Show the names in FILE beside addresses, and accept them in --client and --broker. "
-        "FILE has lines or CSV of address or network and name, JSON, or the JSON of kubectl get "
-        "pods.",
+        help="Show the names in FILE next to addresses, and accept them in --client and --broker. "
+        "FILE contains lines or CSV with an address or network and a name, JSON, or the JSON "
+        "output of kubectl get pods.",
     ),
     input_option(
         "--tz", "zone", default=UTC, show_default=True, metavar="ZONE",
-        help="Print times in this time zone, such as Europe/Berlin, and read --since and --until "
-        "in it. Exported times stay in UTC.",
+        help="Print times in this time zone, such as Europe/Berlin, and interpret --since and "
+        "--until in it. Exported times stay in UTC.",
     ),
 )  # fmt: skip
 """`presenting` takes their values."""

@@ -13,7 +13,7 @@ from analysis.commands.sections import named_command
 def command(source: Input, output: Output) -> None:
     """Write the records of captures, or of a broker's log segments.
 
-    The same as `export --table records`. Topic and partition of a log segment come from the name of
-    its folder.
+    The same as `export --table records`. The topic and partition of a log segment are those in the
+    name of its folder.
     """
     write_table(source, "records", output)

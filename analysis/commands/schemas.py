@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 
 on_schema_registry = click.option(
     "--schema-registry", "registry", metavar="FOLDER|URL",
-    help="Decode keys and values in Confluent's framing with the schemas of a registry, or of a "
-    "folder with files such as 42.avsc (extra schemas).",
+    help="Decode keys and values in Confluent's wire format with the schemas of a registry, or of "
+    "a folder with files such as 42.avsc (extra schemas).",
 )  # fmt: skip
 """A decorator; the parameter is ``registry``."""
 

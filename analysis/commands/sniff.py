@@ -68,7 +68,7 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
 @click.argument("pipe", metavar="[PIPE]", required=False)
 @click.option(
     "-i", "--interface", "interfaces", multiple=True, metavar="NAME",
-    help="Capture on this interface; any: on all. May be repeated.",
+    help="Capture on this interface, or with any, on all interfaces. May be repeated.",
 )  # fmt: skip
 @click.option(
     "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
@@ -141,7 +141,7 @@ def command(
 ) -> None:  # fmt: skip
     """Show exchanges as they happen, and a summary at the end (Ctrl-C).
 
-    Reads interfaces, which needs root or CAP_NET_RAW, or a pipe of tcpdump or dumpcap (- for
+    Reads interfaces, which requires root or CAP_NET_RAW, or a pipe from tcpdump or dumpcap (- for
     standard input):
 
       ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -

@@ -23,11 +23,11 @@ from analysis.startup import allow_pandas
 )  # fmt: skip
 @output_option(
     "-o", "--output", "path", metavar="DIR", required=True,
-    help="Write each table to a folder of its own in DIR.",
+    help="Write each table to its own folder in DIR.",
 )  # fmt: skip
 @output_option(
     "--mode", type=Choice(("error", "overwrite")), default="error", show_default=True,
-    help="If DIR has such a table with other options: stop, or replace it.",
+    help="Stop, or replace the table, if DIR contains it with other options.",
 )  # fmt: skip
 @click.option("--master", metavar="URL", help="Use this Spark master.  [default: on this machine]")
 @click.option(
@@ -52,7 +52,8 @@ def command(
 ) -> None:  # fmt: skip
     """Write tables as Parquet with Spark, partitioned by date.
 
-    For captures that one machine cannot read in time. The rows are the same as those of `export`.
+    Use it for captures that one machine cannot read in time. The rows are the same as those of
+    `export`.
     """
     properties = dict(map(_property, settings))
     allow_pandas()

@@ -26,9 +26,9 @@ from analysis.commands.sections import named_command
 @on_capture
 @click.option(
     "--header", metavar="NAME=VALUE",
-    help="Trace records with this header; * in VALUE stands for any text.",
+    help="Trace records with this header; * in VALUE matches any text.",
 )  # fmt: skip
-@click.option("--key", metavar="TEXT", help="Trace records with this key; * stands for any text.")
+@click.option("--key", metavar="TEXT", help="Trace records with this key; * matches any text.")
 @click.option("--topic", metavar="NAME", help="Trace only records of this topic.")
 @click.option(
     "--partition", type=Integer(0), metavar="N", help="Trace only records of this partition."
@@ -42,7 +42,7 @@ from analysis.commands.sections import named_command
 def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
     """Follow a record: produced, acknowledged, fetched by each client, committed.
 
-    Name the record by a header, its key, or its topic, partition and offset.
+    Select the record by a header, its key, or its topic, partition and offset.
     """
     check(output, source)
     from analysis.display.terminal import printable

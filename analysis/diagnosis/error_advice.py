@@ -18,21 +18,21 @@ _ACL: Final = Advice(
     "Kafka documentation: Security, Authorization and ACLs",
 )
 _LEADER: Final = Advice(
-    "leaders move again and again, or the client does not refresh its metadata",
+    "leaders keep moving, or the client does not refresh its metadata",
     BROKER,
     "auto.leader.rebalance.enable",
     "Look for brokers that restart or lose their session (leadership shows the moves).",
     "KIP-951",
 )
 _QUORUM: Final = Advice(
-    "the controllers elect leaders again and again, or a node tries them to find the leader",
+    "the controllers keep electing leaders, or a node tries each controller to find the leader",
     BROKER,
     "controller.quorum.fetch.timeout.ms",
     "Look for controllers that restart, are paused, or lose their connections.",
     "KIP-595",
 )
 _COORDINATOR: Final = Advice(
-    "the coordinator loads its state, moves, or its internal topic lacks replicas",
+    "the coordinator is loading its state or moving, or its internal topic lacks replicas",
     BROKER,
     "offsets.topic.replication.factor",
     "Look for brokers that restart, and for offline partitions of __consumer_offsets and "
@@ -47,14 +47,15 @@ _MEMBER: Final = Advice(
     "KIP-62",
 )
 _REPLICAS: Final = Advice(
-    "fewer replicas are in sync than min.insync.replicas demands for acks=all",
+    "fewer replicas are in sync than min.insync.replicas requires for acks=all",
     BROKER,
     "min.insync.replicas",
-    "Bring the missing replicas back. Do not lower min.insync.replicas: it would risk data.",
+    "Bring the missing replicas back. Do not lower min.insync.replicas, which would risk data "
+    "loss.",
     "Kafka documentation: Topic Configs, min.insync.replicas",
 )
 _TOO_LARGE: Final = Advice(
-    "a batch is larger than the topic or broker allows: its records are lost",
+    "a batch is larger than the topic or broker allows, so its records are lost",
     BROKER,
     "max.message.bytes",
     "Send smaller records or compress them; otherwise raise max.message.bytes of the topic, "
@@ -87,7 +88,7 @@ _PROTOCOL: Final = Advice(
     "KIP-429, KIP-848",
 )
 _SASL: Final = Advice(
-    "the listener does not use SASL, or not the mechanism of the client",
+    "the listener does not use SASL, or does not support the mechanism of the client",
     CLIENT,
     "security.protocol",
     "Compare security.protocol and sasl.mechanism of the client with "
@@ -105,7 +106,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "the client has a wrong user, password or token",
         CLIENT,
         "sasl.jaas.config",
-        "Correct the credentials of the client; expired tokens need another login.",
+        "Correct the credentials of the client; expired tokens need a new login.",
         "Kafka documentation: Security, Authentication using SASL",
     ),
     "ILLEGAL_SASL_STATE": _SASL,
@@ -155,12 +156,12 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Kafka documentation: Broker Configs, auto.create.topics.enable",
     ),
     "OFFSET_OUT_OF_RANGE": Advice(
-        "the log no longer has the offsets that the consumer reads: retention deleted them, or an "
+        "the log no longer has the offsets that the consumer reads, because of retention or an "
         "unclean leader election",
         BROKER,
         "retention.ms",
         "Raise retention.ms or retention.bytes of the topic above the lag of its consumers; see "
-        "lag. auto.offset.reset decides where the consumer continues.",
+        "lag. auto.offset.reset determines where the consumer continues.",
         "Kafka documentation: Topic Configs, retention.ms",
     ),
     "REQUEST_TIMED_OUT": Advice(
@@ -171,7 +172,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Kafka documentation: Monitoring",
     ),
     "CORRUPT_MESSAGE": Advice(
-        "the checksum of a batch is wrong: a faulty client, network card or disk",
+        "the checksum of a batch is wrong because of a faulty client, network card or disk",
         CLIENT,
         None,
         "Compare quality (batches with a wrong checksum) at the client and at the broker.",
@@ -185,7 +186,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "KIP-112",
     ),
     "INVALID_TXN_STATE": Advice(
-        "the producer calls transactional methods in a wrong order, or after a timeout",
+        "the producer calls transactional methods in the wrong order, or after a timeout",
         CLIENT,
         "transaction.timeout.ms",
         "Abort after an error before the next transaction; see producers --show transactions.",
@@ -200,8 +201,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "KIP-98; Kafka documentation: Broker Configs, transaction.max.timeout.ms",
     ),
     "INVALID_RECORD": Advice(
-        "the broker validates records and rejects these: a compacted topic takes no record without "
-        "a key",
+        "the broker validates records and rejects these, for example records without a key in a "
+        "compacted topic",
         CLIENT,
         "cleanup.policy",
         "Give each record a key, or remove compact from cleanup.policy of the topic.",
@@ -213,7 +214,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         CLIENT,
         "message.timestamp.after.max.ms",
         "Compare the clocks of both hosts, and look for timestamps in seconds or microseconds "
-        "instead of milliseconds. Old records, as of an import, need a larger "
+        "instead of milliseconds. Old records, for example of an import, need a larger "
         "message.timestamp.before.max.ms of the topic.",
         "KIP-937",
     ),
@@ -257,14 +258,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
 }
 
 RETRIABLE: Final = Advice(
-    "a temporary condition of the broker that lasts; clients retry it without a message",
+    "a temporary condition of the broker persists; clients retry without reporting it",
     BROKER,
     "retries",
     "Look at the log of the broker at these times.",
     "Kafka documentation: Protocol Guide, Error Codes",
 )
 FINAL: Final = Advice(
-    "the request is wrong for this broker; clients do not retry it",
+    "the request is invalid for this broker; clients do not retry it",
     CLIENT,
     None,
     "Look at the log of the client at these times: its exception has the reason.",

@@ -105,7 +105,7 @@ def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     rows = diagnosis.clients
     if not rows:
         return
-    yield Text("\nWhere the time of requests went, in total", "bold")
+    yield Text("\nWhere requests spent their time, in total", "bold")
     columns = [Column("client id")] + [
         Column(name, number=True, rank=rank)
         for name, rank in (

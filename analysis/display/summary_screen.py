@@ -115,7 +115,7 @@ def _span(summary: Summary, totals: Totals, packets: int | None) -> Iterator[Ren
 def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[RenderableType]:
     yield Text("\nNo Kafka request or response was found.", "bold")
     if not totals.protocols:
-        yield Text("No packet contains TCP, or TCP in a supported encapsulation.")
+        yield Text("No packet contains TCP, directly or in a supported encapsulation.")
     yield from unread
 
 
@@ -139,7 +139,9 @@ def _good(totals: Totals, *, is_whole: bool) -> Text:
         return Text("Nothing else in the traffic that could be read.")
     if totals.read == connections:
         return Text(f"Nothing: {clean}", "green")
-    return Text(f"Nothing in the {totals.read:,} of {connections:,} connections read: {clean}")
+    return Text(
+        f"Nothing in the {totals.read:,} of {connections:,} connections that were read: {clean}"
+    )
 
 
 def _coverage(
@@ -175,7 +177,7 @@ def _coverage(
     if totals.one_sided:
         yield Text.assemble(
             (counted(totals.one_sided, "connection"), "bold red"),
-            " with packets of one direction only: latencies and errors are missing",
+            " with packets in only one direction: latencies and errors are missing",
         )
 
 
@@ -269,7 +271,7 @@ def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
         yield from _more(command("unanswered"))
     if rebalances := summary.rebalances():
         count = sum(row["count"] for row in rebalances)
-        yield Text(f"{counted(count, 'rebalance')} of groups with more than one")
+        yield Text(f"{counted(count, 'rebalance')} of groups that rebalanced more than once")
         columns = {"group": "group_id", "type": "group_type"}
         yield from map(_indented, _counts(rebalances, totals, columns))
         yield from _more(command("groups"))
@@ -347,8 +349,9 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
     )
     polls = sorted({use.api for use in apis} & WAITING_APIS)
     if polls:
-        names = ", ".join(polls)
-        yield Text(f"{names} latency includes waiting at the broker; `latency` excludes it.", "dim")
+        names = " and ".join(filter(None, (", ".join(polls[:-1]), polls[-1])))
+        text = f"The latency of {names} includes waiting at the broker; `latency` excludes it."
+        yield Text(text, "dim")
 
 
 def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
@@ -359,7 +362,7 @@ def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
             _number_column("bytes", "bytes"),
             _text_column("stage", "stage", OPTIONAL),
             _text_column("kind", "kind"),
-            _text_column("the first of them", "detail"),
+            _text_column("first of them", "detail"),
         )
         yield from _lead(command("export --table problems"))
 

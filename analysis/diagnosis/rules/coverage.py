@@ -63,7 +63,7 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "If brokers listen on these ports, pass --port PORT.",
     ),
     "connections with one side only": Flaw(
-        "{count} of {total} {have} packets of one direction only: latencies, errors and throttling "
+        "{count} of {total} {have} packets in only one direction: latencies, errors and throttling "
         "are unknown",
         "the filter or the mirror port of the capture has only one direction",
         "Capture both directions, for example on the host of the broker.",

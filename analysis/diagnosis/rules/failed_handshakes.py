@@ -48,13 +48,12 @@ _CLIENT_CERTIFICATE: Final = Advice(
     "the listener requires a certificate of the client (ssl.client.auth=required): the client "
     "sends none, or one that the broker does not accept",
     CLIENT, "ssl.keystore.location",
-    "Give the client a certificate that is valid, and whose authority is in the trust store of "
-    "the broker.",
+    "Give the client a valid certificate whose authority is in the trust store of the broker.",
     _TLS,
 )  # fmt: skip
 _VERSIONS: Final = Advice(
     "client and broker have no TLS version or cipher suite in common, or the certificate of the "
-    "broker does not fit",
+    "broker does not match them",
     BROKER, "ssl.enabled.protocols",
     "Compare ssl.enabled.protocols and ssl.cipher.suites of both sides, and the key of the "
     "broker's certificate with the suites.",
@@ -75,9 +74,9 @@ _NO_TLS_OF_BROKER: Final = Advice(
     _TLS,
 )  # fmt: skip
 _NEITHER: Final = Advice(
-    "the other side sent something that TLS does not allow",
+    "the other side sent data that violates the TLS protocol",
     BROKER, "ssl.enabled.protocols",
-    "Read the log of the broker: it names the reason.",
+    "Read the log of the broker, which contains the reason.",
     _TLS,
 )  # fmt: skip
 
@@ -150,12 +149,11 @@ def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(row: Row) -> Finding:
     reason, broker = row["reason"], row["broker"]
-    others = "No other connection to it had data of both sides."
-    if row["others"]:
-        others = f"{counted(row['others'], 'other connection')} to it had data of both sides."
-    sent = (
-        f" The {'broker' if row['by_broker'] else 'client'} sent it." if "alert" in reason else ""
-    )
+    others = counted(row["others"], "other connection") if row["others"] else "No other connection"
+    others += " to this broker had data in both directions."
+    sent = ""
+    if "alert" in reason:
+        sent = f" The {'broker' if row['by_broker'] else 'client'} sent the alert."
     names = ("broker_ip", "broker_port", "reason", "by_broker", "connections", "hosts")
     return Finding(
         severity=WARNING if row["others"] else CRITICAL,

@@ -56,8 +56,7 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
             side=CLIENT,
             setting="transactional.id",
             change="Give each instance a transactional.id of its own that survives restarts. Stop "
-            "an "
-            "instance before its successor starts.",
+            "an instance before its successor starts.",
             reference="KIP-98, KIP-360",
             command="producers",
             requests=row["fenced"],

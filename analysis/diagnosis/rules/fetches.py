@@ -69,7 +69,7 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
         empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
         if empty >= limits["empty_percent"]:
             yield _finding(
-                row, WARNING, "fetches in vain",
+                row, WARNING, "gets mostly empty responses to its fetches",
                 f"{percent(empty)} of the responses have no records. fetch.max.wait.ms of the "
                 f"requests: {row['max_wait_ms']}.",
                 "fetch.max.wait.ms is shorter than the time between records",

@@ -132,7 +132,7 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
         finding,
         sentence=f"Group `{row['group_id']}` does not get past offset {offset:,} of partition "
         f"{row['partition']} of topic `{row['topic']}`",
-        evidence=f"It fetched from this offset {fetches:,} times, and committed none after it. "
+        evidence=f"It fetched from this offset {fetches:,} times, and committed no later one. "
         f"{finding.evidence}",
         cause="the application fails to process the record with this offset, or one soon after it, "
         "and reads it again after a restart or a seek",
@@ -180,13 +180,13 @@ def _cause(row: Row, fetch_percent: float) -> tuple[str, str, str | None, str]:
         return (
             "the consumer fetches in time, but processes its records slowly or commits late",
             CLIENT, None,
-            "Speed up the work on records, or add members up to the number of partitions.",
+            "Process records faster, or add members up to the number of partitions.",
         )  # fmt: skip
     if 0 < fetch_percent < 50:
         return (
             "the consumer is the bottleneck: most of the time it has no Fetch pending",
             CLIENT, None,
-            "Speed up the work on records, or add members up to the number of partitions.",
+            "Process records faster, or add members up to the number of partitions.",
         )  # fmt: skip
     return (
         "the consumer always waits for a Fetch: the broker, the network or a quota limits it",

@@ -50,7 +50,7 @@ def _finding(rows: list[Row]) -> Finding:
         sentence=f"Broker {row['replica_id']} is a follower of {followed} and was out of sync",
         evidence=f"{start}{counted(row['without'], 'Produce request')} to {partition} with "
         f"acks=all got a response before it had the records. It sent no Fetch for "
-        f"{ms(row['pause_max_ms'])}, and had records up to {ms(row['delay_max_ms'])} late.",
+        f"{ms(row['pause_max_ms'])}, and received records up to {ms(row['delay_max_ms'])} late.",
         numbers={name: row[name] for name in names},
         cause="the follower was down, paused or overloaded, or its link to the leader is slow",
         side=BROKER,

@@ -69,8 +69,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
             side=BROKER,
             setting="auto.leader.rebalance.enable=true",
             change="Run kafka-leader-election.sh --election-type preferred. If the preferred "
-            "leaders "
-            "are uneven themselves, reassign replicas with kafka-reassign-partitions.sh.",
+            "leaders are uneven themselves, reassign replicas with kafka-reassign-partitions.sh.",
             reference="Kafka documentation: Basic Kafka Operations, Balancing leadership",
             command=sql(SHOWN),
         )

@@ -104,7 +104,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             change="Look at the broker's log, garbage collection and disk at these times. "
             "request.timeout.ms is 30 s by default; a shorter one gives up early."
             if is_timeout
-            else "Find the side that sends the RST. Keep connections.max.idle.ms below the idle "
+            else "Find out which side sends the RST. Keep connections.max.idle.ms below the idle "
             "timeout of proxies and firewalls.",
             reference="Kafka documentation: Producer Configs, request.timeout.ms",
             command=COMMAND,

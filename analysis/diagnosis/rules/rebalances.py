@@ -72,8 +72,7 @@ SLOW: Final = Cause(
 )
 SILENT: Final = Cause(
     "members stop sending heartbeats: processes are killed, paused (garbage collection, CPU "
-    "limits) "
-    "or cut off",
+    "limits) or cut off",
     "session.timeout.ms=45000",
     "Look for killed or paused processes. session.timeout.ms (45 s by default) should be at least "
     "three heartbeat intervals.",

@@ -164,7 +164,7 @@ def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) ->
     row, error = rows[0], error_name(rows[0]["error"], rows[0]["error_code"])
     names = [each["client_id"] for each in rows]
     topic = f" for topic `{row['topic']}`" if row["topic"] else ""
-    message = f' The broker says: "{row["message"]}"' if row["message"] else ""
+    message = f' Message of the broker: "{row["message"]}"' if row["message"] else ""
     shown = ("client_id", "api", "error", "topic", "count", "responses", "first_packet")
     responses = sum(each["responses"] for each in rows)
     is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10

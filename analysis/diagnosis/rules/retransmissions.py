@@ -40,16 +40,15 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
             severity=WARNING,
             subject=client(name),
             clients=known([name]),
-            sentence=f"TCP repeats {percent(row['retransmitted_percent'])} of the packets between "
-            f"{client(name)} and {broker}",
+            sentence=f"TCP retransmits {percent(row['retransmitted_percent'])} of the packets "
+            f"between {client(name)} and {broker}",
             evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets "
             f"{verb(row['retransmitted'], 'were')} retransmitted, "
             f"{row['out_of_order']:,} arrived out of order. "
             f"{capital(_latency(row['latency_p50_ms'], row['latency_p99_ms']))}.",
             numbers={name: row[name] for name in names},
             cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
-            "that "
-            "acknowledges late because it has no CPU",
+            "that acknowledges late because it has no CPU",
             side=NETWORK,
             change="Compare with a capture at the other end to find the side of the loss. Look at "
             "the error and drop counters of interfaces (ip -s link) on the path. If the capture "

@@ -73,7 +73,7 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
     name, topic = row["client_id"], row["topic"]
     names = ("client_id", "topic", "batches", "requests", "records", "records_p50", "bytes_p50")
     cause = "linger.ms is 0 or small, so each batch is sent before the next record arrives"
-    change = "Set linger.ms to 5 to 20."
+    change = "Set linger.ms to a value from 5 to 20."
     if in_flight == 1:
         cause = "the application may wait for each response before it sends the next record"
         change = "Send without waiting for each result (callbacks instead of get()), and set "
@@ -83,8 +83,7 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         subject=client(name),
         clients=known([name]),
         sentence=f"{capital(client(name))} sends batches of {_records(row['records_p50'])} to "
-        f"topic "
-        f"`{topic}` in quick succession",
+        f"topic `{topic}` in quick succession",
         evidence=f"{counted(row['batches'], 'batch')} in {counted(row['requests'], 'request')}; "
         f"the median batch has {_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. "
         f"{percent(share(near, row['batches']))} of the batches come within {gap:g} ms after "

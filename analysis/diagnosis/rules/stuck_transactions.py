@@ -72,9 +72,8 @@ def _open(row: Row, age: float) -> Finding:
         f"without an "
         "EndTxn.",
         cause="the application does not commit or abort after an error, or waits for something "
-        "else "
-        "inside the transaction",
-        change="Commit or abort in each path of the application. Until then, read_committed "
+        "else inside the transaction",
+        change="Commit or abort on every code path of the application. Until then, read_committed "
         "consumers of these partitions wait, usually for transaction.timeout.ms at most (1 minute "
         "by default). kafka-transactions.sh aborts a transaction that hangs.",
         reference="KIP-98, KIP-664",
@@ -116,8 +115,7 @@ def _aborted(rows: list[Row]) -> Finding:
         f"markers of the broker {ms(row['duration_ms'])} after the start (longest); "
         f"{counted(sum(each['records'] for each in rows), 'record')} lost.",
         cause="the transaction took longer than transaction.timeout.ms, or a producer with the "
-        "same "
-        "id replaced this one",
+        "same id replaced this one",
         change="Make transactions shorter, or raise transaction.timeout.ms (1 minute by default, "
         "transaction.max.timeout.ms of the broker at most).",
         reference="KIP-98; Kafka documentation: Producer Configs",

@@ -64,8 +64,8 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
             severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
             subject=client(name),
             clients=known([name]),
-            sentence=f"{capital(client(name))} spends {percent(part)} of its time waiting because "
-            f"of a quota",
+            sentence=f"{capital(client(name))} spends {percent(part)} of its time throttled by a "
+            f"quota",
             evidence=_evidence(row, apis),
             numbers={n: row[n] for n in ("responses", "total_ms", "longest_ms", "early", "held")},
             cause=f"the client exceeds {listed(settings)}"

@@ -88,5 +88,5 @@ def test_responses_without_requests_are_kafka(capsys: pytest.CaptureFixture[str]
     assert main(["diagnose", str(CAPTURES / "kafka-4-cut-responses.pcap.zst")]) == 0
     output = capsys.readouterr()
     assert "There is no request to diagnose." in output.out
-    assert "packets of one direction only" in output.out
+    assert "packets in only one direction" in output.out
     assert output.err == ""

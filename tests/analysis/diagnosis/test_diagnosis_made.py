@@ -399,7 +399,7 @@ def test_a_client_of_a_quota_is_throttled_in_every_part_of_the_capture() -> None
     part = Filter(client=["chatty"], since="17s", until="22s", start=start).apply(tables)
     (finding,) = findings_of("throttling", part)
     assert finding.severity == "critical"
-    assert finding.sentence == "Client `chatty` spends 99 % of its time in a quota"
+    assert finding.sentence == "Client `chatty` spends 99 % of its time throttled by a quota"
 
 
 def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
@@ -412,7 +412,7 @@ def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
     links = [connection(connection_id=n) for n in range(10)]
     (finding,) = findings_of("throttling", made(exchanges=rows, connections=links))
     assert finding.severity == "warning"
-    assert finding.sentence == "Client `app` spends 10 % of its time in a quota"
+    assert finding.sentence == "Client `app` spends 10 % of its time throttled by a quota"
 
 
 def test_waits_that_overlap_count_once() -> None:
@@ -440,7 +440,7 @@ def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
     ]  # fmt: skip
     (quota,) = findings_of("throttling", made(exchanges=requests, connections=links))
     assert quota.severity == "warning"
-    assert quota.sentence == "Client `app` spends 4 % of its time in a quota"
+    assert quota.sentence == "Client `app` spends 4 % of its time throttled by a quota"
 
 
 @pytest.mark.parametrize("again", [2, 3])

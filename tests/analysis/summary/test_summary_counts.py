@@ -230,8 +230,12 @@ ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
         ([TLS] * 3, "Only 1 of 4 connections could be read", "use --keylog FILE"),
         ([UNKNOWN] * 2, "Only 1 of 3 connections could be read", "port 29092"),
         ([TLS, UNKNOWN], "Only 1 of 3 connections could be read", "use --port PORT"),
-        ([SILENT], "Nothing in the 1 of 2 connections read:", "1 connection without any payload"),
-        ([ONE_SIDED], "1 connection with packets of one direction only", ""),
+        (
+            [SILENT],
+            "Nothing in the 1 of 2 connections that were read:",
+            "1 connection without any payload",
+        ),
+        ([ONE_SIDED], "1 connection with packets in only one direction", ""),
     ],
 )
 def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint: str) -> None:
@@ -522,7 +526,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         "kafka-dissector errors\n",
         "kafka-dissector throttle\n",
         "kafka-dissector unanswered\n",
-        "2 rebalances of groups with more than one",
+        "2 rebalances of groups that rebalanced more than once",
         "      2  g      classic",
         "kafka-dissector groups\n",
         "kafka-dissector show --only undecoded",
