@@ -79,7 +79,7 @@ def load(
     """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
 
     `paths` and `options` are those of `dissector.open_capture`; `paths` may also be tables that
-    were exported as Parquet. `tables`: a name, or several; the default is all tables that are not
+    were exported as Parquet. `tables`: one or more names; by default, all tables that are not
     opt-in. `chosen`: load only the rows of exchanges that meet it:
     ``load("x.pcap", chosen=Filter(client=["app"]))``.
 
@@ -91,8 +91,8 @@ def load(
         text                str, as pandas has it by default; null is missing
         bytes, lists        object: bytes, NumPy arrays; null is None
 
-    Warns (UserWarning) of each file that could not be read, or not wholly. Raises CaptureError when
-    nothing could be read, DissectorError for a table that does not exist.
+    Issues a UserWarning for each file that could not be read completely. Raises CaptureError if
+    nothing could be read, and DissectorError for a table that does not exist.
     """
     from analysis.frames import frame
     from analysis.input.open import open_input

@@ -66,21 +66,20 @@ def open_capture(
     memory: int = DEFAULT_MEMORY,
     progress: Progress | None = None,
 ) -> Capture:
-    """Open files, globs, folders, or ``-`` for standard input, as one capture in order of time.
+    """Open files, globs, folders, or ``-`` for standard input, as one capture in time order.
 
-    A broker's log segments are read after the captures; they have `batches` and `records`.
+    A broker's log segments are read after the captures; they provide `batches` and `records`.
 
     `ports`: broker ports, for connections whose start is not in the capture (None: 9092). If a
-    connection to one of them is not Kafka, `problems` has a row for it.
-    `hold`: keep rows with unknown topic names until the end of the capture, which may contain them.
-    `show_secrets`: do not redact secrets in the tables; see `dissector.secrets`.
-    `keylog`: a file of TLS secrets (NSS key log format), which may still grow. Secrets in a pcapng
-    file are used without it.
-    `jobs`: number of processes for files of 256 MB or more in all; one process reads other input.
-    They are forked when the first rows are requested. Rows do not depend on it, their order may.
-    `memory`: memory budget in bytes for input blocks and pending data. When it is used up, the
-    oldest pending data is dropped and reported in `problems`.
-    `progress`: called with the bytes read so far, and with the total, or None if it is unknown.
+    connection to one of them is not Kafka, `problems` has a row for it. `hold`: keep rows with
+    unknown topic names until the end of the capture, which may contain them. `show_secrets`: do not
+    redact secrets in the tables; see `dissector.secrets`. `keylog`: a file of TLS secrets (NSS key
+    log format), which may still grow. Secrets in a pcapng file are always used. `jobs`: number of
+    processes for files of 256 MB or more in total; one process reads other input. They are forked
+    when the first rows are requested. Rows do not depend on `jobs`, but their order may. `memory`:
+    memory budget in bytes for input blocks and pending data. When it is exceeded, the oldest
+    pending data is dropped and reported in `problems`. `progress`: called with the bytes read so
+    far, and with the total, or None if it is unknown.
 
     Raises CaptureError if no input can be read as a capture, or if the key log cannot be read.
     Raises DissectorError if a port is not one of TCP, `jobs` is less than 1 or `memory` less than
@@ -176,8 +175,8 @@ class Capture:
 
     There are two ways to iterate: `stream` returns batches of rows, and `exchanges` objects.
     `tables` collects the rows of `stream`. Each call reads the files from the start. Standard input
-    and named pipes can be read once: the second call raises CaptureError. A capture is a context
-    manager, which closes it.
+    and named pipes can be read only once: the second call raises CaptureError. A capture is also a
+    context manager, which closes the files.
     """
 
     def __init__(self, paths: Sequence[str], open_pipeline: Callable[[], Pipeline]) -> None:
@@ -216,11 +215,11 @@ class Capture:
     ) -> Iterator[tuple[str, pa.RecordBatch]]:  # fmt: skip
         """Rows of the tables as they are read, in bounded memory: name of the table, and a batch.
 
-        None: all tables that are not opt-in. The rows of a table are roughly in order of time.
+        None: all tables that are not opt-in. The rows of a table are roughly in time order.
         `with_messages`: rows of `exchanges` also have the bytes of their messages, in which secrets
-        are not redacted: the columns of an `Exchange`. Then one process reads. `dictionaries`: the
-        texts of `exchanges` may be dictionaries, which takes less time. Raises DissectorError for a
-        table that does not exist.
+        are not redacted: the columns of an `Exchange`. In this case, one process reads the capture.
+        `dictionaries`: the texts of `exchanges` may be dictionaries, which takes less time. Raises
+        DissectorError for a table that does not exist.
         """
         wanted = known_tables(tables)
         with_messages = boolean("with_messages", with_messages)

@@ -1,6 +1,6 @@
 """All exceptions of this project, with one base class.
 
-Users of the public functions need to catch `DissectorError` only. Damage inside a capture does not
+Users of the public functions need to catch only `DissectorError`. Damage inside a capture does not
 raise an exception: it becomes a row of the table `problems`, and reading continues.
 """
 
@@ -23,8 +23,8 @@ class DissectorError(Exception):
 
 
 class CaptureError(DissectorError):
-    """An input cannot be read as a capture: missing, empty, of an unknown format, closed, or a pipe
-    that was already read."""
+    """An input cannot be read as a capture: it is missing, empty, closed, of an unknown format, or
+    a pipe that was already read."""
 
 
 class DecodeError(DissectorError):

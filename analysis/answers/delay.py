@@ -46,7 +46,7 @@ that of the produce request."""
     rows="produce requests with an acknowledged offset",
     columns=(
         Column("produced", "int64", "batches that were acknowledged with an offset"),
-        Column("fetched", "int64", "those whose records a reader received"),
+        Column("fetched", "int64", "batches whose records a reader received"),
         Column("p50_ms", "double", "median of the delay", "ms"),
         Column("p95_ms", "double", "0.95 quantile of the delay", "ms"),
         Column("p99_ms", "double", "0.99 quantile of the delay", "ms"),

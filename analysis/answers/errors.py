@@ -75,7 +75,7 @@ from analysis.sql.expressions import (
         Column("count", "int64", "number of errors"),
         Column("normal", "int64", "errors that are part of normal operation"),
         Column("responses", "int64", "responses that contain the error"),
-        Column("clients", "int64", "addresses of clients that received it"),
+        Column("clients", "int64", "number of client addresses that received it"),
         Column("partitions", "int64", "partitions with the error; 0 if it is for none"),
         *first_and_last("response"),
         Column("first_packet", "int64", "packet of the first response"),

@@ -71,7 +71,9 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
         Column("empty", "int64", "responses without records"),
         Column("small", "int64", "responses with records of less than 1,024 bytes"),
         Column("limited", "int64", "responses that reach a size limit of the request"),
-        Column("bytes_p50", "double", "median size of the records of a response with any", "bytes"),
+        Column(
+            "bytes_p50", "double", "median size of the records in a non-empty response", "bytes"
+        ),
         Column("bytes", "int64", "size of all records", "bytes"),
         Column(
             "cut_bytes",

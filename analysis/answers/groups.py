@@ -61,7 +61,7 @@ _COLUMNS: Final = (
     Column("reason", "string", "reason that the client gave (KIP-800)"),
     Column("generation", "int64", "new generation or epoch; null if there is none yet"),
     Column("member_count", "int64", "members of the new generation"),
-    Column("last_client_id", "string", "client that joined last, so that the others waited"),
+    Column("last_client_id", "string", "client that joined last, and for which the others waited"),
     Column("completed", "bool", "whether every captured member got its assignment"),
 )
 
@@ -79,7 +79,7 @@ COST_COLUMNS: Final = (
     question="When did each group rebalance, for how long, what triggered it, and why?",
     place=7,
     tables=("memberships",),
-    options=(Option("show", "Show rebalances, or what they cost", choices=("rebalances", "cost")),),
+    options=(Option("show", "Show rebalances, or their cost", choices=("rebalances", "cost")),),
     rows="rebalances",
     columns=_COLUMNS,
     variants=(Variant("show", "cost", COST_COLUMNS, ("partitions", "exchanges")),),

@@ -83,7 +83,7 @@ _CLIENT: Final = "client_id, client_ip"
         Column("error", "string", "names of the errors, separated by commas"),
         Column("first_error_time", "time", "time of the first error"),
         Column("last_error_time", "time", "time of the last error"),
-        Column("errors_ms", "double", "time for which requests were refused", "ms"),
+        Column("errors_ms", "double", "time during which requests were refused", "ms"),
     ),
     variants=(Variant("show", "clients", CLIENT_COLUMNS, rows="clients"),),
     essential=(

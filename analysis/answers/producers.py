@@ -101,7 +101,7 @@ _LOG: Final = f"{_ID}, topic, partition"
         Column("gaps", "int64", "gaps in sequence numbers; the capture may have lost batches"),
         Column("missing", "int64", "records missing in the gaps"),
         Column("refused", "int64", "batches out of order, of an unknown producer, or repeated"),
-        Column("fenced", "int64", "responses that the epoch is outdated"),
+        Column("fenced", "int64", "responses that report an outdated epoch"),
         Column("committed", "int64", "committed transactions"),
         Column("aborted", "int64", "transactions that the producer aborted"),
         Column("ended_by_broker", "int64", "transactions that brokers aborted on their own"),

@@ -74,7 +74,7 @@ PRODUCER_COLUMNS: Final = (
         Column("lag_max", "int64", "largest number of records behind a Produce"),
         Column("pause_max_ms", "double", "longest time between two Fetches of the follower", "ms"),
         Column("without", "int64", "Produces acknowledged before this follower had the records"),
-        Column("first_without", "time", "time of the first response of them"),
+        Column("first_without", "time", "time of the first of these responses"),
         *first_and_last("Fetch"),
     ),
     variants=(Variant("show", "producers", PRODUCER_COLUMNS, rows="waits for followers"),),

@@ -68,7 +68,7 @@ FINDINGS: Final = (
         Column("tls_version", "string", "TLS versions, the most frequent first"),
         Column("resource", "string", "denied requests: API and the resource"),
         Column("error", "string", "name of the error code"),
-        Column("message", "string", "error message of the broker, the most frequent"),
+        Column("message", "string", "most frequent error message of the broker"),
         Column("count", "int64", "connections; failed logins or denied requests"),
         Column("brokers", "int64", "addresses of brokers"),
         Column("software", "string", "software of the client, the most frequent first"),

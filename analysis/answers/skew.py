@@ -51,7 +51,7 @@ BROKER_COLUMNS: Final = (
     Column("broker", "string", "address and port of the broker"),
     Column("hot", "bool", "whether the ratio is at least 2"),
     Column("ratio", "double", "bytes, divided by the mean of the brokers"),
-    Column("share_percent", "double", "share in the bytes of all brokers", "%"),
+    Column("share_percent", "double", "share of the bytes of all brokers", "%"),
     Column("produced_bytes", "int64", "size of produced batches", "bytes"),
     Column("fetched_bytes", "int64", "size of batches that consumers fetched", "bytes"),
     Column("partitions", "int64", "partitions with records"),
@@ -60,22 +60,22 @@ BROKER_COLUMNS: Final = (
 KEY_COLUMNS: Final = (
     *_TOPIC,
     Column("key", "string", "key of the records"),
-    Column("share_percent", "double", "share in the records of the topic", "%"),
+    Column("share_percent", "double", "share of the records of the topic", "%"),
     Column("records", "int64", "records with this key"),
     Column("partitions", "string", "partitions of these records, separated by commas"),
-    Column("default_partition", "int64", "partition of the default partitioner for the key"),
+    Column("default_partition", "int64", "partition that the default partitioner assigns"),
 )
 
 PARTITIONER_COLUMNS: Final = (
     *_TOPIC,
     *columns_of("partitions", "client_id"),
-    Column("misplaced", "int64", "records in another partition than that of the default"),
-    Column("misplaced_percent", "double", "share in the records with a key", "%"),
+    Column("misplaced", "int64", "records in another partition than the default one"),
+    Column("misplaced_percent", "double", "share of the records with a key", "%"),
     Column("records", "int64", "records with a key"),
-    Column("keys", "int64", "different keys"),
+    Column("keys", "int64", "distinct keys"),
     Column("example_key", "string", "a key of a misplaced record"),
     Column("partition", "int32", "partition of that record"),
-    Column("default_partition", "int64", "partition of the default partitioner for that key"),
+    Column("default_partition", "int64", "partition that the default partitioner assigns"),
 )
 
 _RECORDS: Final = ("records",)
@@ -92,7 +92,7 @@ _RECORDS: Final = ("records",)
             "Show partitions, brokers, the most frequent keys, or partitioners of clients",
             choices=("partitions", "brokers", "keys", "partitioners"),
         ),
-        Option("top", "Show this number of keys of each topic", needs=("show", "keys")),
+        Option("top", "Show this number of keys per topic", needs=("show", "keys")),
     ),
     rows="partitions with records",
     columns=(
@@ -100,7 +100,7 @@ _RECORDS: Final = ("records",)
         *columns_of("partitions", "partition"),
         Column("hot", "bool", "whether the ratio is at least 2"),
         Column("ratio", "double", "bytes, divided by the mean of all partitions of the topic"),
-        Column("share_percent", "double", "share in the bytes of the topic", "%"),
+        Column("share_percent", "double", "share of the bytes of the topic", "%"),
         Column("produced_bytes", "int64", "size of produced batches", "bytes"),
         Column("produced_records", "int64", "produced records; null if no header has their count"),
         Column("fetched_bytes", "int64", "size of batches that consumers fetched", "bytes"),

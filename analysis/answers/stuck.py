@@ -65,7 +65,7 @@ LAG_COLUMNS: Final = (
         Option("show", "Show held offsets, or the lag of readers", choices=("offsets", "lag")),
         Option(
             "min_ms",
-            "Show offsets that stood still for at least this time, in ms",
+            "Show offsets that did not advance for at least this time, in ms",
             needs=("show", "offsets"),
         ),
     ),
@@ -73,7 +73,7 @@ LAG_COLUMNS: Final = (
     columns=(
         *_PARTITION,
         Column("offset", "int64", "last stable offset: start of the transaction"),
-        Column("is_open", "bool", "whether it still stood there at the end of the capture"),
+        Column("is_open", "bool", "whether the offset was still there at the end of the capture"),
         Column("held", "int64", "offsets from there to the high watermark"),
         Column("duration_ms", "double", "time from start to end, or to the last Fetch", "ms"),
         Column("transactional_id", "string", "transactional id of the producer"),

@@ -49,7 +49,9 @@ TOLERANCE_MS: Final = 1
             "honoured", "int64", "responses after which the client waited for the throttle time"
         ),
         Column("early", "int64", "responses after which the client did not wait long enough"),
-        Column("earliest_ms", "double", "largest part of a throttle time not waited for", "ms"),
+        Column(
+            "earliest_ms", "double", "largest remaining throttle time of an early request", "ms"
+        ),
         Column("held", "int64", "responses that the broker delayed by the throttle time"),
         Column("last", "int64", "responses without a later request on the connection"),
         *first_and_last("response"),

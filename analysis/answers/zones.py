@@ -64,11 +64,11 @@ CONSUMER_COLUMNS: Final = (
     Column("finding", "string", "no client.rack, unknown rack, not selected, no replica, or null"),
     Column("client_zone", "string", "zone of the client; null if unknown"),
     *columns_of("exchanges", "client_rack"),
-    Column("broker_zones", "string", "zones of the brokers, the one with most Fetches first"),
+    Column("broker_zones", "string", "zones of the brokers, the zone with the most Fetches first"),
     Column("bytes", "int64", "size of the fetched records", "bytes"),
     Column("far_bytes", "int64", "size of those from another zone; null if unknown", "bytes"),
     Column(
-        "avoidable_bytes", "int64", "size of those that a replica in the zone had, too", "bytes"
+        "avoidable_bytes", "int64", "size of those that a replica in the zone also had", "bytes"
     ),
     Column("redirected", "int64", "responses that name a closer replica"),
     *first_and_last("Fetch"),

@@ -133,7 +133,7 @@ class Input:
             click.echo(printable(line), err=True)
         if (omitted := len(warnings) - WARNINGS) > 0:
             command = self.again("export --table problems")
-            text = f"Warning: {omitted:,} more files could not be read, or not wholly: {command}"
+            text = f"Warning: {omitted:,} more files could not be read completely: {command}"
             click.echo(printable(text), err=True)
 
     @contextmanager

@@ -73,13 +73,12 @@ def compare(
     confidence: float = CONFIDENCE,
     unchanged: bool = False,
 ) -> pd.DataFrame:
-    """What changed between two captures, the most important first: causes before effects.
+    """What changed between two captures, most important first: causes before effects.
 
     `before`, `after`: captures, or their tables exchanges, errors, batches and connections; see
-    `Tables`.
-    `by`: columns to group requests by. `least_percent`: smallest change that matters. `confidence`:
-    probability, less than 1, that none of the changes is noise. `unchanged`: list measures without
-    a change, too.
+    `Tables`. `by`: columns to group requests by. `least_percent`: smallest change that matters.
+    `confidence`: probability, less than 1, that none of the changes is noise. `unchanged`: also
+    list measures without a change.
 
     Raises DissectorError if a table is missing, for a wrong value, or if `by` names an unknown
     column.

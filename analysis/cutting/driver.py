@@ -75,9 +75,9 @@ def cut(
     """Write the packets of exchanges to `output`, as pcapng.
 
     `exchanges`: rows of the table `exchanges` of these captures. `context`: seconds; also write all
-    packets of their connections that are at most this long before or after a message. `secrets`:
-    also write the TLS secrets of their connections. `title`: a comment on the file. `ports`,
-    `keylog`, `memory`: as in `open_capture`; use the same ones for the rows.
+    packets of their connections within this time before or after a message. `secrets`: also write
+    the TLS secrets of their connections. `title`: a comment on the file. `ports`, `keylog`,
+    `memory`: as in `open_capture`; use the same ones for the rows.
 
     Raises CaptureError if a path is not a file, DissectorError if a row is not in the captures or
     there is none, or `output` is a device or a pipe, FileExistsError if `output` exists and

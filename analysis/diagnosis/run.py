@@ -42,7 +42,7 @@ class Diagnosis:
 
 
 def diagnose(tables: Tables, *, thresholds: Mapping[str, float] | None = None) -> pd.DataFrame:
-    """Findings about a capture, the worst first: ``diagnose("x.pcap")``.
+    """Findings about a capture, most severe first: ``diagnose("x.pcap")``.
 
     `tables`: a capture, or its tables of `DIAGNOSIS_TABLES`. `thresholds`: values by
     ``RULE.THRESHOLD``, or ``RULE`` for its main threshold. The column ``clients`` has the client

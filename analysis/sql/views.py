@@ -53,11 +53,11 @@ def connect(paths: Paths, **options: Unpack[OpenOptions]) -> duckdb.DuckDBPyConn
     """A connection to DuckDB in which every table is a view: ``connect("x.pcap").sql("…").df()``.
 
     `paths` and `options` are those of `load`. A query reads the tables that no earlier query has
-    named, in one pass over the capture, and warns as `load` does. The rows are then kept outside of
-    memory. Times are TIMESTAMP_NS, in UTC.
+    used, in one pass over the capture, and issues warnings as `load` does. The rows are then stored
+    in temporary files, not in memory. Times are TIMESTAMP_NS, in UTC.
 
-    Raises CaptureError when nothing can be read. Errors in a query are raised by DuckDB, with the
-    reason in their text.
+    Raises CaptureError if nothing can be read. DuckDB raises errors in a query, with the reason in
+    their text.
     """
     return views(CaptureTables(open_input(paths, **options), warns=True))
 

@@ -63,8 +63,8 @@ def trace(
 
     `tables`: a capture, or its tables `records`, `partitions`, `exchanges` and `transactions`.
     `header`: NAME=VALUE, with ``*`` for any text in VALUE. `key`: the key as text, likewise. Raises
-    DissectorError without a condition on the record, for a header without a value, and for another
-    wrong value.
+    DissectorError if there is no condition on the record, if the header has no value, or if another
+    value is invalid.
     """
     return frame(
         events(

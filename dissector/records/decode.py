@@ -78,9 +78,9 @@ class Batch:
 def decode_records(data: bytes) -> list[Batch]:
     """The batches of one `records` field, or of a log segment, with their records.
 
-    Damage raises nothing: intact parts are returned, and `crc_ok`, `truncated` and `problem` report
-    the damage. Bytes that are not a batch are in the list with magic -1. Raises DissectorError if
-    `data` is not bytes.
+    Damage does not raise an exception: intact parts are returned, and `crc_ok`, `truncated` and
+    `problem` report the damage. Bytes that are not a batch are in the list with magic -1. Raises
+    DissectorError if `data` is not bytes.
     """
     data = buffer("data", data)
     space = ContiguousBytes.of(data)

@@ -169,7 +169,7 @@ ERRORS = Table(
         TableColumn("error_message", TEXT, "error message from the broker"),
         TableColumn(
             "resource", TEXT,
-            "group, transactional id or coordinator key that the error is about, if it is named",
+            "group, transactional id or coordinator key to which the error applies, if it is named",
         ),
     ),
 )  # fmt: skip
@@ -266,13 +266,13 @@ def _packets_from(end: str) -> tuple[TableColumn, ...]:
         TableColumn(f"{end}_packets", pa.int64(), f"number of packets from the {end}"),
         TableColumn(f"{end}_bytes", pa.int64(), f"payload bytes from the {end}", "bytes"),
         TableColumn(
-            f"{end}_retransmitted", pa.int64(), "number of packets with retransmitted bytes only"
+            f"{end}_retransmitted", pa.int64(), "number of packets with only retransmitted bytes"
         ),
         TableColumn(
             f"{end}_out_of_order", pa.int64(), "number of packets that arrived after a later one"
         ),
         TableColumn(
-            f"{end}_lost_bytes", pa.int64(), "bytes that are missing in the capture", "bytes"
+            f"{end}_lost_bytes", pa.int64(), "bytes that are missing from the capture", "bytes"
         ),
     )
 
@@ -283,7 +283,7 @@ def _zero_windows(end: str) -> TableColumn:
 
 
 def _round_trip(end: str) -> TableColumn:
-    meaning = f"median round trip from the capture point to the {end}, by acknowledgements, to 1 %"
+    meaning = f"median round trip from the capture point to the {end}, from acknowledgements, within 1 %"
     return TableColumn(f"{end}_rtt_ms", pa.float64(), meaning, "ms")
 
 
@@ -353,7 +353,7 @@ PARTITIONS = Table(
         TableColumn(
             "offset", pa.int64(),
             "fetch offset, offset of the first produced record, committed offset, offset found by "
-            "ListOffsets, or start offset of a share group; null: none",
+            "ListOffsets, or start offset of a share group; null if there is none",
         ),
         TableColumn(
             "high_watermark", pa.int64(),
@@ -377,7 +377,8 @@ PARTITIONS = Table(
         _RECORD_COUNT,
         TableColumn("last_offset", pa.int64(), "offset of the last record"),
         TableColumn(
-            "replica_id", pa.int32(), "id of the broker that fetches as a follower; null: a client"
+            "replica_id", pa.int32(), "id of the broker that fetches as a follower; null for a "
+            "client"
         ),
         TableColumn(
             "asked_timestamp", pa.int64(),
@@ -394,12 +395,13 @@ PARTITIONS = Table(
         ),
         TableColumn("told_lag", pa.int64(), "share groups: lag computed by the broker (KIP-1226)"),
         TableColumn(
-            "max_bytes", pa.int32(), "largest size of records that a Fetch wants of the partition",
+            "max_bytes", pa.int32(), "largest size of records that a Fetch requests from the "
+            "partition",
             "bytes",
         ),
         TableColumn(
             "preferred_replica", pa.int32(),
-            "broker from which the consumer should fetch; null: this one (KIP-392)",
+            "broker from which the consumer should fetch; null for this one (KIP-392)",
         ),
     ),
     opt_in=True,

@@ -212,7 +212,7 @@ def test_many_files_that_cannot_be_read_are_a_few_lines(
     lines = capsys.readouterr().err.splitlines()
     assert [line.startswith(f"Warning: {tmp_path}/0") for line in lines] == [True] * 5 + [False]
     command = f"kafka-dissector export {tmp_path} --table problems"
-    assert lines[-1] == f"Warning: 7 more files could not be read, or not wholly: {command}"
+    assert lines[-1] == f"Warning: 7 more files could not be read completely: {command}"
 
 
 def test_an_output_that_cannot_be_written_is_status_1(
