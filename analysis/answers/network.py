@@ -75,7 +75,7 @@ _SUMS: Final = (
 
 
 @answer(
-    question="Is it the network or the broker that takes the time?",
+    question="Is the network or the broker slow?",
     place=11,
     tables=("connections", "exchanges", "batches"),
     options=(grouped_by("any column of connections, or client_id, broker, client, software"),),

@@ -283,7 +283,7 @@ def _zero_windows(end: str) -> TableColumn:
 
 
 def _round_trip(end: str) -> TableColumn:
-    meaning = f"median round trip from the capture point to the {end}, from acknowledgements, within 1 %"
+    meaning = f"median round trip between capture point and {end}, from acknowledgements, to 1 %"
     return TableColumn(f"{end}_rtt_ms", pa.float64(), meaning, "ms")
 
 

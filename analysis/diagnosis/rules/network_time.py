@@ -19,7 +19,7 @@ from analysis.sql.query import Row
 
 
 @rule(
-    question="Is it the network that takes the time?",
+    question="Does the network take most of the time?",
     place=2,
     rests_on="network",
     thresholds=(

@@ -48,7 +48,7 @@ def _tails() -> str:
 
 
 @rule(
-    question="Is it the broker that takes the time?",
+    question="Does a broker take too much time?",
     place=5,
     rests_on="latency network brokers",
     thresholds=(
