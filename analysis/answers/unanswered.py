@@ -4,10 +4,10 @@
 
 **How to read it.** `reason` is one of:
 
-    loss         bytes of the connection are missing: the response may be among them
-    one_sided    the capture has no packet of the broker on this connection
+    loss         bytes of the connection are missing, possibly with the response
+    one_sided    the capture has no packet from the broker on this connection
     reset        the connection was reset
-    timeout      the client closed the connection after it had waited for a timeout
+    timeout      the client closed the connection after waiting for a timeout
     closed       either side closed the connection earlier, for example to shut down
     capture_end  the connection was open when the capture ended
 
