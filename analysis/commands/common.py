@@ -206,7 +206,7 @@ class Input:
         if read < total:
             return (
                 f"No {rows} in the {read:,} of {total:,} connections that could be read; "
-                f"about the others: {self.again('quality')}"
+                f"for the others, see {self.again('quality')}"
             )
         return f"No {rows} in this capture."
 

@@ -88,12 +88,12 @@ def _report(file: Path, result: CutResult, remedy: str) -> str:
         )
     if result.closed:
         text += (
-            f"\nIn {counted(result.closed, 'connection')}, TCP sequence numbers were changed: "
-            "otherwise the exchanges behind removed messages could not be found"
+            f"\nIn {counted(result.closed, 'connection')}, TCP sequence numbers were changed, "
+            "because otherwise the exchanges after removed messages could not be found"
         )
     if result.unreadable:
         text += (
-            "\nNot the same as in the capture without the messages around them: "
-            f"{counted(result.unreadable, 'exchange')}; use {remedy}"
+            "\nExchanges that differ from those in the capture, because the messages around them "
+            f"are missing: {result.unreadable:,}; use {remedy}"
         )
     return text

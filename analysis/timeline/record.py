@@ -108,7 +108,7 @@ def _condition(
     if offset is not None:
         conditions.append(f'"offset" = {offset}')
     if not conditions:
-        raise DissectorError("name a record by its header, its key or its offset")
+        raise DissectorError("select a record by its header, its key or its offset")
     if topic is not None:
         conditions.append(f"topic = {literal(topic)}")
     if partition is not None:

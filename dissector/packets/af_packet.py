@@ -93,7 +93,7 @@ class PacketRing:
         self, name: str, *, expression: str = "", buffer_bytes: int = BUFFER_BYTES
     ) -> None:
         if not hasattr(socket, "AF_PACKET"):
-            raise CaptureError("capturing from an interface needs Linux: read a pipe of tcpdump")
+            raise CaptureError("capturing from an interface needs Linux: read a pipe from tcpdump")
         self.name = name
         self.ended = False
         self.dropped = 0
@@ -108,13 +108,13 @@ class PacketRing:
         except PermissionError as error:
             raise CaptureError(
                 "capturing from an interface needs root or the capability CAP_NET_RAW: "
-                "run it with sudo, or read a pipe of tcpdump"
+                "run it with sudo, or read a pipe from tcpdump"
             ) from error
         try:
             self._open(program, max(buffer_bytes // BLOCK_BYTES, 4))
         except OSError as error:
             self._socket.close()
-            raise CaptureError(f"{name}: cannot be captured from: {error.strerror}") from error
+            raise CaptureError(f"cannot capture from {name}: {error.strerror}") from error
 
     def _open(self, program: bytes | None, blocks: int) -> None:
         opened = self._socket
@@ -246,7 +246,7 @@ def _index(name: str) -> int:
         return socket.if_nametoindex(name)
     except OSError as error:
         there = ", ".join([*(each for _, each in socket.if_nameindex()), ANY])
-        raise CaptureError(f"there is no interface {name!r}; there are {there}") from error
+        raise CaptureError(f"there is no interface {name!r}; choose from {there}") from error
 
 
 def _piece(block: Bytes) -> LivePackets:

@@ -168,7 +168,7 @@ def _failure(name: str, code: int, failures: Connection) -> DissectorError:
         else:
             return error
     how = f"by signal {-code} ({signal.strsignal(-code)})" if code < 0 else f"with status {code}"
-    return DissectorError(f"the process that {name} ended {how}; --jobs 1 does without it")
+    return DissectorError(f"the process that {name} ended {how}; --jobs 1 reads in one process")
 
 
 def _run(work: Callable[[], None], lifeline: tuple[int, int], failed: Connection) -> None:

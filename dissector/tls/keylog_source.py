@@ -39,7 +39,7 @@ class KeyLogSource:
                 raise DissectorError(NO_CRYPTOGRAPHY)
             if not may_be_key_log(self._read(self._path, _HEAD)):
                 raise CaptureError(
-                    f"{self._path} is not a key log: no line of it has the NSS key log format "
+                    f"{self._path} is not a key log: no line has the NSS key log format "
                     "(SSLKEYLOGFILE), such as CLIENT_RANDOM 5f2a... 91c0..."
                 )
             self._offset = 0

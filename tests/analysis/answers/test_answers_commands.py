@@ -181,12 +181,12 @@ def test_no_rows_are_no_verdict_on_what_could_not_be_read(
     for name, rows in (("errors", "errors"), ("groups", "rebalances")):
         assert main([name, "x.pcap"]) == 0
         assert capsys.readouterr().err == (
-            f"No {rows} in the 1 of 3 connections that could be read; about the others: "
+            f"No {rows} in the 1 of 3 connections that could be read; for the others, see "
             "kafka-dissector quality x.pcap\n"
         )
     assert main(["export", "x.pcap", "--table", "errors"]) == 0
     assert capsys.readouterr().err == (
-        "No rows of errors in the 1 of 3 connections that could be read; about the others: "
+        "No rows of errors in the 1 of 3 connections that could be read; for the others, see "
         "kafka-dissector quality x.pcap\n"
     )
     one_sided = connection(broker_packets=0, broker_bytes=0)

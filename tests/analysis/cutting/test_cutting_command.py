@@ -64,7 +64,7 @@ def test_it_says_that_sequence_numbers_were_changed(
     mock = str(CAPTURES / "kafka-python-mock.pcap")
     assert main(["cut", mock, "--api", "Produce", "-o", str(tmp_path / "cut.pcapng")]) == 0
     assert capsys.readouterr().out.splitlines()[1] == (
-        "In 1 connection, TCP sequence numbers were changed: otherwise the exchanges behind "
+        "In 1 connection, TCP sequence numbers were changed, because otherwise the exchanges after "
         "removed messages could not be found"
     )
 

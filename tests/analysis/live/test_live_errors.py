@@ -64,7 +64,7 @@ def line_with(stream: IO[bytes] | None, word: str) -> str:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["-i", "eth7"], "there is no interface 'eth7'; there are lo, any"),
+        (["-i", "eth7"], "there is no interface 'eth7'; choose from lo, any"),
         (["-i", "lo", "--filter", "prot 9092"], "is invalid: can't parse filter"),
         (["-i", "lo", "--write", "/proc/nowhere/a.pcapng"], "cannot write /proc/nowhere/a.pcapng"),
         (["-i", "lo", "--export", "/proc/tables"], "cannot write /proc/tables"),

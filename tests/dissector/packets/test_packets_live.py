@@ -204,7 +204,7 @@ def test_an_interface_goes_and_comes_back() -> None:
 
 @in_a_network
 def test_an_interface_that_is_not_there() -> None:
-    with pytest.raises(CaptureError, match=r"there is no interface 'eth7'; there are lo, any"):
+    with pytest.raises(CaptureError, match=r"there is no interface 'eth7'; choose from lo, any"):
         PacketRing("eth7")
 
 
