@@ -6,7 +6,7 @@
 are the groups for which it consumes.
 
 **What to do.** Look for clients that should not be there, for topics without consumers, and for old
-software: see `versions`. Ask the owners of these clients before you change a topic.
+software: see `versions`. Ask the owners of a topic before you change it.
 
 **How it is computed.** A request with three partitions of a topic counts as one request, with the
 records of all three. Records that the broker refused are included; `audit` omits them. Followers

@@ -8,7 +8,7 @@ The rule examines endpoints whose port is used by a Kafka connection of the capt
 endpoint in `brokers`, and all endpoints if the capture has no Kafka connection. A health check or a
 scan may reset the connection after SYN and SYN/ACK. It sends one packet more than it receives,
 although its connection did not fail. The same is true of a client that retransmits a lost SYN and
-is then refused, but this client waits for at least a second before it does so (RFC 6298).
+is then refused, but this client waits for at least a second before it retransmits (RFC 6298).
 
 A missing reply proves nothing if the capture contains only one direction of the connections that
 begin in it. Connections that began earlier do not show whether this is so, because their broker may
