@@ -15,8 +15,8 @@ example after a rebalance without a commit.
 were fetched or sent twice count twice. Produced ranges are taken from the responses of the broker:
 a Produce with acks=0, or without a response, has no offsets, and a refused one is omitted.
 
-**When it is wrong.** Compressed message sets of Kafka 0.x have no count of their messages, so a
-produced range may end too early. Gaps due to compaction and transaction markers are not losses.
+**Limitations.** Compressed message sets of Kafka 0.x have no count of their messages, so a produced
+range may end too early. Gaps due to compaction and transaction markers are not losses.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ each record defeat both settings.
 record is. The age of this record when the request was sent is linger.ms plus the time in the queue
 of the producer.
 
-**When it is wrong.** The age depends on the clock of the producer, and is measured only if the
+**Limitations.** The age depends on the clock of the producer, and is measured only if the
 timestamps of records are their creation times. If an application sets timestamps itself, for
 example those of old events, the age is wrong.
 """

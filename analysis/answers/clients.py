@@ -29,9 +29,9 @@ median time between the Heartbeats of a member; max.in.flight.requests.per.conne
 the largest number of Produce requests in flight. `net_p99_ms` is the latency excluding waits, as in
 `latency`. `errors` are responses with an error that is not part of normal operation.
 
-**When it is wrong.** Clients on different hosts behind one address, and several with one client id,
-are one row. linger.ms includes the time in the queue of a producer that is too slow, and is right
-only if the clocks of the producer and the capture agree. Requests about groups from administrators,
+**Limitations.** Clients on different hosts behind one address, and several with one client id, are
+one row. linger.ms includes the time in the queue of a producer that is too slow, and is right only
+if the clocks of the producer and the capture agree. Requests about groups from administrators,
 which are not members, do not count.
 """
 

@@ -19,7 +19,7 @@ the replication, before which no broker returns the record, the time until the r
 and for a read_committed reader also the rest of the transaction. Repeated fetches of a record do
 not count, nor do fetches of replicas.
 
-**When it is wrong.** The capture must contain both connections, with one clock. Records that were
+**Limitations.** The capture must contain both connections, with one clock. Records that were
 produced with acks=0 have no offset and are omitted. The time in the queue of the producer is not
 included: see `batching`.
 """

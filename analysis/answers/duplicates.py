@@ -26,8 +26,8 @@ again if the previous copy was on another connection, or had an error. Producers
 response retry on a new connection; with acks=0 they do not retry. Offsets of copies are taken from
 Produce responses and fetched batches.
 
-**When it is wrong.** The application may send equal records itself; they count as duplicates only
-if they are in equal batches that also look like a retry. A copy that has no response, and that no
+**Limitations.** The application may send equal records itself; they count as duplicates only if
+they are in equal batches that also look like a retry. A copy that has no response, and that no
 consumer fetched in the capture, may be in the log without being counted. librdkafka may put the
 records of a failed batch into another batch; such copies are not found. Timestamps that the
 application sets itself, or several threads, look like batches out of order.

@@ -40,9 +40,9 @@ timeouts, read the log of the broker; for leaders, see `leadership`; for produce
 **How it is computed.** The table `errors` has a row for each error code other than 0, anywhere in a
 response; this answer counts them. The message is that of the broker, if the response contains one.
 
-**When it is wrong.** Clients that are refused before they send a request, for example by TLS, get
-no error code: see `security`. Clients repeat requests after retriable errors, so one cause may
-result in many rows.
+**Limitations.** Clients that are refused before they send a request, for example by TLS, get no
+error code: see `security`. Clients repeat requests after retriable errors, so one cause may result
+in many rows.
 """
 
 from __future__ import annotations

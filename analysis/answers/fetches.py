@@ -24,9 +24,9 @@ the capture. `wait_p50_ms` is the wait for data, as in `latency`. A response rea
 partition has at least max.partition.fetch.bytes, or all of them fetch.max.bytes. Responses with an
 error and without records count only in `requests`.
 
-**When it is wrong.** Two consumers with the same client id are one group, with the sum of their
-rates. Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client
-ids start with broker- or raft-client-.
+**Limitations.** Two consumers with the same client id are one group, with the sum of their rates.
+Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client ids
+start with broker- or raft-client-.
 """
 
 from __future__ import annotations

@@ -28,9 +28,9 @@ The time without reads may begin before the rebalance, when a member dies, and i
 first Fetch of the new owner, which first asks for the committed offset.
 `analysis.sql.interruptions` defines it.
 
-**When it is wrong.** Events inside the coordinator, for example the timeout of a member, are not on
-the wire. In this case, the rebalance starts when the first member is notified. Groups without
-members do not rebalance. Members whose connections are not in the capture do not count.
+**Limitations.** Events inside the coordinator, for example the timeout of a member, are not on the
+wire. In this case, the rebalance starts when the first member is notified. Groups without members
+do not rebalance. Members whose connections are not in the capture do not count.
 """
 
 from __future__ import annotations

@@ -27,10 +27,10 @@ lag. The leader of a partition sends both to the share coordinator (WriteShareGr
 connection between brokers; elsewhere, an administrator receives the start offset and the lag. With
 the start offset alone, the lag is an upper bound.
 
-**When it is wrong.** A group that neither commits nor fetches in the capture is missing. Offsets
-include those of transaction markers and of compacted records, so the lag may be larger than the
-number of records. If the committed offset is beyond the end, which an administrator can cause, the
-lag is negative. It is also negative for a topic that was deleted and created again, until the group
+**Limitations.** A group that neither commits nor fetches in the capture is missing. Offsets include
+those of transaction markers and of compacted records, so the lag may be larger than the number of
+records. If the committed offset is beyond the end, which an administrator can cause, the lag is
+negative. It is also negative for a topic that was deleted and created again, until the group
 commits. Such a topic has a new end if Fetch (Kafka 3.1) or Produce (Kafka 4.1) contains topic ids.
 Otherwise the old end remains until the leader epoch rises.
 """

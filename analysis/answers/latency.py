@@ -18,9 +18,9 @@ the slowness began.
 the requests of a connection one by one. JoinGroup and SyncGroup wait for other members, so their
 net latency is unknown. `analysis.sql.latency_breakdown` defines the parts.
 
-**When it is wrong.** Latencies captured at the client include the network; those captured at the
-broker do not. Lost packets remove requests or make them seem long: see `quality`. The wait of a
-Fetch is known exactly only if the capture contains the Produce of its records.
+**Limitations.** Latencies captured at the client include the network; those captured at the broker
+do not. Lost packets remove requests or make them seem long: see `quality`. The wait of a Fetch is
+known exactly only if the capture contains the Produce of its records.
 """
 
 from __future__ import annotations

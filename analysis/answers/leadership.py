@@ -16,9 +16,9 @@ the leader epoch, so if two responses disagree, the one with the higher epoch is
 request is counted with the move of its partition that is nearest in time, if it is within 10 s.
 Refused requests without such a move have a row without a leader.
 
-**When it is wrong.** A move becomes visible when a response contains it, not when it happens;
-refused requests may show it earlier. Metadata responses before version 7 have no epoch. Partitions
-of different clusters with the same names are mixed up.
+**Limitations.** A move becomes visible when a response contains it, not when it happens; refused
+requests may show it earlier. Metadata responses before version 7 have no epoch. Partitions of
+different clusters with the same names are mixed up.
 """
 
 from __future__ import annotations

@@ -21,12 +21,11 @@ measured. The time of the broker is the net latency (`analysis.sql.latency_break
 round trip. The wait of the client is longer by the round trip between the client and the capture
 point.
 
-**When it is wrong.** A proxy that terminates TCP connections hides the network behind it. Packets
-that are missing from the capture look like packets that the network lost: see `quality`. Packets
-that the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as
-retransmitted, so capture on one interface. Segmentation in the network card hides small
-retransmissions. If the capture does not contain the handshake, delayed acknowledgements look like a
-long round trip.
+**Limitations.** A proxy that terminates TCP connections hides the network behind it. Packets that
+are missing from the capture look like packets that the network lost: see `quality`. Packets that
+the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted,
+so capture on one interface. Segmentation in the network card hides small retransmissions. If the
+capture does not contain the handshake, delayed acknowledgements look like a long round trip.
 """
 
 from __future__ import annotations

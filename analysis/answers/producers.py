@@ -20,9 +20,9 @@ partition; since then, the broker adds the partition itself. The transaction end
 to EndTxn, or when brokers write markers on their own, because it timed out or its producer was
 fenced. Since KIP-890, every transaction raises the epoch, and so does a broker that ends one.
 
-**When it is wrong.** Packets that are missing from the capture also appear as gaps. The markers
-that brokers write are visible only if connections between brokers are in the capture. A transaction
-that began before the capture has no start.
+**Limitations.** Packets that are missing from the capture also appear as gaps. The markers that
+brokers write are visible only if connections between brokers are in the capture. A transaction that
+began before the capture has no start.
 """
 
 from __future__ import annotations

@@ -17,9 +17,8 @@ all other answers; a connection with only one direction has no latencies; encryp
 versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
 encrypted connection: it hides no request.
 
-**When it is wrong.** Packets that were lost before the first and after the last packet of a
-connection leave no trace. A connection that began before the capture is recognised by its port or
-its content.
+**Limitations.** Packets that were lost before the first and after the last packet of a connection
+leave no trace. A connection that began before the capture is recognised by its port or its content.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ the leader's own write. A follower that becomes the leader no longer counts as a
 and `topics` show which broker gets a Produce request. A replica that a reassignment adds counts
 from the time when it is in sync, and one that it removes until Metadata no longer names it.
 
-**When it is wrong.** The capture must contain the connections between brokers, for example because
-it was taken at the leader, and they must not be encrypted. Since Fetch 15 a follower names its
-replica id only when it changes, so a capture must contain the start of its connection.
+**Limitations.** The capture must contain the connections between brokers, for example because it
+was taken at the leader, and they must not be encrypted. Since Fetch 15 a follower names its replica
+id only when it changes, so a capture must contain the start of its connection.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ those of the handshake. Failed logins and denied requests are error codes in res
 not contain the principal, so the client id is shown instead. Connections between brokers are
 included.
 
-**When it is wrong.** Inside encrypted connections that were not decrypted, only the TLS version and
+**Limitations.** Inside encrypted connections that were not decrypted, only the TLS version and
 cipher are visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
 before the capture looks as if it did not use SASL, because its mechanism is not in the capture.
 Clients older than Kafka 1.0 get no error if their login fails; the broker closes the connection.

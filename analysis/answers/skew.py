@@ -26,9 +26,9 @@ the capture plus 1 if this is more. Keys are those of produced records or, if th
 none of the topic, of fetched records, each counted once. The default partitioner is murmur2 of the
 key modulo the number of partitions; records without a key do not count.
 
-**When it is wrong.** In a short capture, a burst may look like a skew. If the number of partitions
-of a topic was changed, older records count as misplaced. If the application chooses partitions
-itself, misplaced records are not an error.
+**Limitations.** In a short capture, a burst may look like a skew. If the number of partitions of a
+topic was changed, older records count as misplaced. If the application chooses partitions itself,
+misplaced records are not an error.
 """
 
 from __future__ import annotations

@@ -27,9 +27,9 @@ produced or fetched batch at the offset. `start_time` is the time of its Produce
 capture does not contain it, of the first response with this offset. `end_time` is the time of the
 response to EndTxn or WriteTxnMarkers, or of the first response with a later offset.
 
-**When it is wrong.** Nothing is known about a partition without a Fetch in the capture. If the
-capture does not contain the end of the transaction, only the next Fetch shows it, and the duration
-is too long by at most the time between two Fetches.
+**Limitations.** Nothing is known about a partition without a Fetch in the capture. If the capture
+does not contain the end of the transaction, only the next Fetch shows it, and the duration is too
+long by at most the time between two Fetches.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ a request on that connection until the time has passed. The broker does not read
 so a request of a client that did not wait looks slow. In older versions of an API, the broker
 delayed the response instead, and the client did not have to wait.
 
-**When it is wrong.** The quota counts all connections of a client, so if some of them are not in
-the capture, its rate is not visible. With a filter that hides later requests, a wait may look
-longer than it was.
+**Limitations.** The quota counts all connections of a client, so if some of them are not in the
+capture, its rate is not visible. With a filter that hides later requests, a wait may look longer
+than it was.
 """
 
 from __future__ import annotations

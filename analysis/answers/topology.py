@@ -13,7 +13,7 @@ records of all three. Records that the broker refused are included; `audit` omit
 that replicate have a replica id in their Fetch; consumers have none. A Fetch does not contain its
 group, so `analysis.sql.record_flow` attributes connections to groups.
 
-**When it is wrong.** A consumer whose fetch session has no changes sends Fetches without partitions
+**Limitations.** A consumer whose fetch session has no changes sends Fetches without partitions
 (KIP-227), which are not counted. If the capture does not contain the name of a topic, its id is
 listed.
 """

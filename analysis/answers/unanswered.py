@@ -19,8 +19,8 @@ one_sided are flaws of the capture. The other reasons are usually harmless.
 **How it is computed.** A request without a response counts when its connection has ended, or at the
 end of the capture. A Produce with acks=0 gets no response and is omitted.
 
-**When it is wrong.** If a client waited for seconds before it closed the connection, the request
-counts as a timeout, even if the client closed it for another reason.
+**Limitations.** If a client waited for seconds before it closed the connection, the request counts
+as a timeout, even if the client closed it for another reason.
 """
 
 from __future__ import annotations

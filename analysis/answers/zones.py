@@ -29,10 +29,10 @@ address. Replicas are those of the last Metadata before the Fetch. The bytes are
 messages. A connection with TLS that is not decrypted counts with all its bytes. With `--by topic`,
 an exchange counts for each of its topics, and `percent` is a share of their sum.
 
-**When it is wrong.** The capture must contain Metadata, which clients request when they start.
-Behind a proxy or address translation, addresses are those of the proxy. Racks and broker ids of
-different clusters in one capture are mixed up. A custom replica selector may choose other replicas
-on purpose.
+**Limitations.** The capture must contain Metadata, which clients request when they start. Behind a
+proxy or address translation, addresses are those of the proxy. Racks and broker ids of different
+clusters in one capture are mixed up. A custom replica selector may choose other replicas on
+purpose.
 """
 
 from __future__ import annotations

@@ -135,7 +135,7 @@ def test_a_column_of_the_answer_is_grouped_by_or_refused(answer: Answer, recorde
         assert rows.columns[0] == column.name
 
 
-PARTS = ("How to read it", "What to do", "How it is computed", "When it is wrong")
+PARTS = ("How to read it", "What to do", "How it is computed", "Limitations")
 
 
 @ALL
