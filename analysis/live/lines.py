@@ -79,7 +79,7 @@ class LineView(Watcher):
         self._writer.close()
 
 
-class JsonLinesFile(Watcher):
+class JsonLinesFile(AppendedFile):
     """Writes the exchanges that match `row_filter` to JSON Lines files, which may rotate.
 
     Raises DissectorError if the first file cannot be created.
@@ -90,29 +90,14 @@ class JsonLinesFile(Watcher):
     def __init__(
         self, path: Path, row_filter: RowFilter, rotation: Rotation, report: Callable[[str], None]
     ) -> None:
+        super().__init__(path, rotation, "row", report)
         self._row_filter = row_filter
-        self._file = AppendedFile(path, rotation, "row", report)
-
-    @property
-    def failure(self) -> str | None:
-        """Why writing stopped."""
-        return self._file.failure
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
-        if self.failure is not None or not len(rows := self._row_filter(rows)):
-            return
-        try:
-            self._file.rotate()
-            self._file.append(as_json(rows), len(rows))
-        except OSError as error:
-            self._file.abort(error)
-
-    def close(self) -> None:
-        self._file.close()
-
-    def discard(self) -> None:
-        """Remove the file, because the session does not start."""
-        self._file.discard()
+        if self.failure is None and len(rows := self._row_filter(rows)):
+            with self.stopped_by_errors():
+                self.rotate()
+                self.append(as_json(rows), len(rows))
 
 
 def as_json_for_terminal(rows: pa.RecordBatch) -> bytes:

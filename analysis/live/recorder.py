@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
-from analysis.live.session import Watcher
 from dissector.packets.capture_reader import PacketRecords
 from dissector.packets.pcapng_writer import (
     interface_block,
@@ -24,24 +23,17 @@ from dissector.packets.pcapng_writer import (
 )
 
 
-class Recorder(Watcher):
+class Recorder(AppendedFile):
     """Writes all packets to `path`, or to rotated files with a time and number in their names.
 
     Raises DissectorError if the first file cannot be created.
     """
 
     def __init__(self, path: Path, rotation: Rotation, report: Callable[[str], None]) -> None:
-        self._file = AppendedFile(path, rotation, "packet", report)
+        super().__init__(path, rotation, "packet", report)
         self._interfaces: dict[tuple[int, int], int] = {}
-        try:
-            self._file.append(section_header())
-        except OSError as error:
-            self._file.abort(error)
-
-    @property
-    def failure(self) -> str | None:
-        """Why writing stopped."""
-        return self._file.failure
+        with self.stopped_by_errors():
+            self.append(section_header())
 
     def record(
         self, names: Sequence[str], records: PacketRecords, capture: NDArray[np.int32]
@@ -49,10 +41,10 @@ class Recorder(Watcher):
         """Write packets; `capture` has the index of each packet's interface in `names`."""
         if self.failure is not None:
             return
-        try:
-            if self._file.rotate():
+        with self.stopped_by_errors():
+            if self.rotate():
                 self._interfaces.clear()
-                self._file.append(section_header())
+                self.append(section_header())
             columns = records.columns
             kind = capture.astype(np.int64) << 32 | (columns.link.astype(np.int64) & 0xFFFFFFFF)
             kinds, index = np.unique(kind, return_inverse=True)
@@ -60,17 +52,12 @@ class Recorder(Watcher):
                 self._interface(names, key >> 32, key & 0xFFFFFFFF) for key in kinds.tolist()
             ]
             blocks, ends = packet_blocks(records.data, columns, np.array(numbers)[index])
-            self._file.append(blocks, len(ends))
-        except OSError as error:
-            self._file.abort(error)
-
-    def close(self) -> None:
-        self._file.close()
+            self.append(blocks, len(ends))
 
     def _interface(self, names: Sequence[str], capture: int, link: int) -> int:
         number = self._interfaces.get((capture, link))
         if number is None:
             signed = link - (1 << 32) if link >> 31 else link
-            self._file.append(interface_block(named_interface(names[capture], signed)))
+            self.append(interface_block(named_interface(names[capture], signed)))
             number = self._interfaces[capture, link] = len(self._interfaces)
         return number

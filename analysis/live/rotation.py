@@ -13,13 +13,14 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
 from pathlib import Path
 
 from analysis.display.terminal import counted
+from analysis.live.session import Watcher
 from dissector.arrays import value
 from dissector.errors import DissectorError
 
@@ -105,8 +106,8 @@ class RotatedFiles:
         return is_old or (limit is not None and size >= limit)
 
 
-class AppendedFile:
-    """Appends whole pieces of bytes to a file, or to a sequence of rotated files.
+class AppendedFile(Watcher):
+    """A watcher that appends whole pieces of bytes to a file, or to a sequence of rotated files.
 
     If a piece cannot be written because the disk is full, the file is cut after the last whole
     piece, so that it stays readable, and writing stops.
@@ -151,8 +152,16 @@ class AppendedFile:
         self._size += len(piece)
         self.count += count
 
-    def abort(self, error: OSError) -> None:
-        """After an error: cut the file after its last whole piece."""
+    @contextmanager
+    def stopped_by_errors(self) -> Iterator[None]:
+        """A context for `rotate` and `append`. An OSError in it stops writing."""
+        try:
+            yield
+        except OSError as error:
+            self._abort(error)
+
+    def _abort(self, error: OSError) -> None:
+        """Cut the file after its last whole piece."""
         with suppress(OSError):
             self._file.truncate(self._size)
         self._file.close()
