@@ -38,7 +38,6 @@ from analysis.sql.expressions import (
     ms_between,
     not_negative,
     of_exchange,
-    table_columns,
     with_columns,
 )
 
@@ -68,9 +67,8 @@ from analysis.sql.expressions import (
 )
 def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> ArrowTable:
     """Batches in Produce requests, in groups; the group with the most batches first."""
-    columns = (*table_columns("decompressed_batches"), *_ENDS, "acks")
     query = grouped(
-        with_columns(_PRODUCED, columns, by),
+        with_columns(_PRODUCED, by, "decompressed_batches", *_ENDS, "acks"),
         by,
         "count(*) desc, min(nth)",
         batches="count(*)",

@@ -60,9 +60,9 @@ that of the produce request."""
 def delay(tables: Tables, *, by: By = ("topic", "partition")) -> ArrowTable:
     """The delay, in groups; the longest median first."""
     has_readers = "reader" in column_names(by)
-    columns = (*BY, "time") if has_readers else (*BY[:-1], "time")
+    rows, columns = (_PAIRS, BY) if has_readers else (_FIRSTS, BY[:-1])
     query = grouped(
-        with_columns(_PAIRS if has_readers else _FIRSTS, columns, by),
+        with_columns(rows, by, "", *columns, "time"),
         by,
         "p50_ms desc, min(nth)",
         produced="count(*)",

@@ -51,15 +51,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
-from analysis.sql.expressions import (
-    EXCHANGE,
-    IS_NORMAL,
-    By,
-    grouped,
-    of_exchange,
-    table_columns,
-    with_columns,
-)
+from analysis.sql.expressions import EXCHANGE, IS_NORMAL, By, grouped, of_exchange, with_columns
 
 
 @answer(
@@ -88,7 +80,7 @@ from analysis.sql.expressions import (
 def errors(tables: Tables, *, by: By = ("error", "api", "topic", "client_id")) -> ArrowTable:
     """Error codes other than 0, in groups; the most frequent first."""
     query = grouped(
-        with_columns(_WITH_RESPONSE, table_columns("errors"), by),
+        with_columns(_WITH_RESPONSE, by, "errors"),
         by,
         "count(*) desc, min((time, nth))",
         error_code="arg_min(error_code, (time, nth))",

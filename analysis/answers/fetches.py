@@ -43,7 +43,6 @@ from analysis.sql.expressions import (
     by_frequency,
     grouped,
     quoted,
-    table_columns,
     with_columns,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -98,7 +97,7 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
 )
 def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> ArrowTable:
     """Responses to Fetch and ShareFetch, in groups; the group with the most requests first."""
-    rows = with_columns(_responses(), (*table_columns("exchanges"), *_ADDED), by)
+    rows = with_columns(_responses(), by, "exchanges", *_ADDED)
     groups = grouped(
         rows,
         by,

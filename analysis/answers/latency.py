@@ -36,7 +36,6 @@ from analysis.sql.expressions import (
     grouped,
     quantiles,
     sum_of_ms,
-    table_columns,
     with_columns,
 )
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
@@ -88,7 +87,7 @@ SLOWEST_COLUMNS: Final = (
 def latency(tables: Tables, *, by: By = ("api",), slowest: int = 0) -> ArrowTable:
     """Quantiles of the latency, in groups; the largest `net_total_ms` first."""
     answered = f"(from {exchanges_with_parts()} where latency_ms is not null)"
-    rows = with_columns(answered, (*table_columns("exchanges"), *PART_NAMES), by)
+    rows = with_columns(answered, by, "exchanges", *PART_NAMES)
     if slowest:
         return select(tables, _SLOWEST.format(rows=answered, count=slowest))
     query = grouped(

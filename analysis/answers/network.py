@@ -42,7 +42,6 @@ from analysis.sql.expressions import (
     not_negative,
     quantiles,
     quoted,
-    table_columns,
     with_columns,
 )
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -92,7 +91,7 @@ def network(tables: Tables, *, by: By = ("client_id", "broker")) -> ArrowTable:
             f"cannot group by column {measured.pop()}, a result of this answer; "
             "choose a column of connections, or client_id, broker, client, software"
         )
-    links = with_columns(LINKS, (*table_columns("connections"), *_LINK_COLUMNS), by)
+    links = with_columns(LINKS, by, "connections", *_LINK_COLUMNS)
     sums = {name: f"coalesce(sum({name}), 0)" for name in _SUMS}
     medians = {name: f"median({name})" for name in _MEDIANS}
     path = grouped("links", by, connections="count(*)", **sums, **medians, nth="min(nth)")

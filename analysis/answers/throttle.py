@@ -27,7 +27,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
-from analysis.sql.expressions import By, grouped, mapped, ms_between, table_columns, with_columns
+from analysis.sql.expressions import By, grouped, mapped, ms_between, with_columns
 
 TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds, and may start to wait up to this much before their clock."""
@@ -63,7 +63,7 @@ TOLERANCE_MS: Final = 1
 def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> ArrowTable:
     """Responses with a throttle time, in groups; the longest total first."""
     query = grouped(
-        with_columns(throttled_responses(), table_columns("exchanges"), by),
+        with_columns(throttled_responses(), by, "exchanges"),
         by,
         "total_ms desc, min(nth)",
         responses="count(*)",

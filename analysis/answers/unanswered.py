@@ -30,7 +30,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
-from analysis.sql.expressions import By, grouped, literals, ms_between, table_columns, with_columns
+from analysis.sql.expressions import By, grouped, literals, ms_between, with_columns
 from analysis.sql.latency_breakdown import group_barriers
 
 TIMEOUT_MS: Final = 1000
@@ -61,9 +61,8 @@ TIMEOUT_MS: Final = 1000
 )
 def unanswered(tables: Tables, *, by: By = ("reason", "api", "client_id", "broker")) -> ArrowTable:
     """Requests without a response, in groups; the largest first."""
-    columns = (*table_columns("exchanges"), "reason", "wait_ms")
     query = grouped(
-        with_columns(unanswered_requests(), columns, by),
+        with_columns(unanswered_requests(), by, "exchanges", "reason", "wait_ms"),
         by,
         "count(*) desc, min((request_time, nth))",
         reason="arg_min(reason, (request_time, nth))",

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.expressions import grouped, literals, mapped, natural, table_columns, with_columns
+from analysis.sql.expressions import grouped, literals, mapped, natural, with_columns
 
 if TYPE_CHECKING:
     from dissector.protocol.notation import Api
@@ -60,7 +60,7 @@ def versions(tables: Tables) -> ArrowTable:
       from exchanges
       where api in {literals(effect)} and coalesce(api_version < kept_since, true))"""
     query = grouped(
-        with_columns(removed, table_columns("exchanges"), _KEY),
+        with_columns(removed, _KEY, "exchanges"),
         _KEY,
         f"client_id, client, {natural('min(software)')}, api, api_version",
         kept_since="any_value(kept_since)",

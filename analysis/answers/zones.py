@@ -45,14 +45,7 @@ from typing import Final, TypeAlias
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, grouped_by, select
 from analysis.columns import Column, columns_of, first_and_last
 from analysis.names.addresses import Names
-from analysis.sql.expressions import (
-    EXCHANGE,
-    By,
-    by_frequency,
-    grouped,
-    table_columns,
-    with_columns,
-)
+from analysis.sql.expressions import EXCHANGE, By, by_frequency, grouped, with_columns
 from analysis.sql.zones import BROKER_RACKS, broker_zones, connection_zones
 from dissector.arguments import path
 from dissector.errors import DissectorError
@@ -138,9 +131,8 @@ def zones(
     named = _zones_of_addresses(tables, zone_names(zones))
     if show == "consumers":
         return select(tables, _consumers(named))
-    columns = (*table_columns("exchanges"), "client_zone", "broker_zone")
     query = grouped(
-        with_columns(_traffic(named), columns, by),
+        with_columns(_traffic(named), by, "exchanges", "client_zone", "broker_zone"),
         by,
         "sum(bytes) desc, min(nth)",
         requests="count(request_packet)",

@@ -18,7 +18,6 @@ from analysis.sql.expressions import (
     PROBLEM_RESPONSES,
     natural,
     quoted,
-    table_columns,
     with_columns,
 )
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
@@ -85,9 +84,8 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
     Raises DissectorError if `by` names an unknown column.
     """
     key = ", ".join(quoted(by))
-    given = (*table_columns("exchanges"), *PART_NAMES)
     # Check the columns, and add derived ones, before the slices need the times.
-    rows = with_columns(exchanges_with_parts(), given, by)
+    rows = with_columns(exchanges_with_parts(), by, "exchanges", *PART_NAMES)
     sliced = f"""(
       with rows as (from {rows} where request_time is not null),
       span as (select min(epoch_ns(request_time)) as first, max(epoch_ns(request_time)) as last
@@ -103,6 +101,7 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
         "select count(*) as requests, min(epoch_ns(request_time)) as first, "
         "max(epoch_ns(request_time)) as last from exchanges where request_time is not null",
     )
+    with_software = with_columns("exchanges", [CLIENT_SOFTWARE.name], "exchanges")
     return Profile(
         seconds=((whole["last"] or 0) - (whole["first"] or 0)) / 1e9,
         requests=whole["requests"],
@@ -110,7 +109,7 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
         last_time=whole["last"],
         groups=_groups(tables, sliced, key, len(by)),
         versions=_texts(tables, "client_id, api", "api_version", "exchanges"),
-        software=_texts(tables, "client_id", "client_software", _software()),
+        software=_texts(tables, "client_id", "client_software", with_software),
         members={
             "client": _counts(tables, "client_id", "exchanges"),
             "group": _counts(tables, "group_id", "exchanges"),
@@ -162,10 +161,6 @@ def _groups(
     ):
         groups[tuple(list(row.values())[:width])].bins[row["slice"], row["bin"]] = row["count"]
     return groups
-
-
-def _software() -> str:
-    return with_columns("exchanges", table_columns("exchanges"), [CLIENT_SOFTWARE.name])
 
 
 def _texts(

@@ -156,29 +156,25 @@ def of_exchange(column: str, time: str, table: str) -> str:
       group by all)"""
 
 
-def table_columns(table: str) -> tuple[str, ...]:
-    """Names of the columns of a table of the dissector."""
-    from dissector.tables import TABLES
-
-    return tuple(TABLES[table].schema.names)
-
-
-def with_columns(rows: str, columns: Iterable[str], by: By) -> str:
+def with_columns(rows: str, by: By, table: str, *added: str) -> str:
     """SQL of rows with every column of `by`; a list of texts becomes one text.
 
-    `rows`: SQL of rows, or the name of a table, that has `columns`. The query may need the table
-    `connections`. Raises DissectorError if `by` is empty, repeats a column, or names a column that
-    the rows do not have and that cannot be derived from them.
+    `rows`: SQL of rows, or the name of a table. They have the columns of `table`, unless it is
+    empty, and those in `added`. The query may need the table `connections`. Raises DissectorError
+    if `by` is empty, repeats a column, or names a column that the rows do not have and that cannot
+    be derived from them.
     """
-    given = list(columns)
+    from dissector.tables import TABLES
+
+    given = [*(TABLES[table].schema.names if table else ()), *added]
     derived = [n for n, (source, _) in _DERIVED.items() if source in given and n not in given]
     by = checked_names(by, (*given, *derived))
-    added = "".join(
+    computed = "".join(
         f", {_derived(name, given)} as {quoted(name)[0]}" for name in by if name not in given
     )
     texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
     software = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""
-    return f"(select * {texts}{added} from {rows} as given {software})"
+    return f"(select * {texts}{computed} from {rows} as given {software})"
 
 
 def is_time(name: str) -> bool:
