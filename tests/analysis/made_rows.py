@@ -29,6 +29,20 @@ def exchange(**columns: Any) -> dict[str, Any]:
     return row | columns
 
 
+def exchange_at(start: int, end: int | None = None, **columns: Any) -> dict[str, Any]:
+    """An `exchange` whose request is sent at `start`, and answered then or at `end`; ns."""
+    end = start if end is None else end
+    times = {"request_time": start, "request_end_time": start}
+    return exchange(**{**times, "response_time": end, "response_end_time": end, **columns})
+
+
+def error(**columns: Any) -> dict[str, Any]:
+    """A row of `errors` in the response of `exchange`, but for what is given."""
+    row = {"time": START, "error_code": 3, "error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"}
+    names = ("connection_id", "correlation_id", "client_ip", "client_id", "api", "api_version")
+    return {name: exchange()[name] for name in names} | row | columns
+
+
 def connection(**columns: Any) -> dict[str, Any]:
     """A row of `connections`: a connection of a Java client, with the given values."""
     sides = ("packets", "bytes", "retransmitted", "out_of_order", "lost_bytes")

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 import pytest
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from analysis.answers import ANSWERS
 from analysis.display.listing import Column, Listing
 from analysis.display.row_table import cells, screen, vertical
 from tests.analysis.answering import capture
+from tests.analysis.printing import printed
 
 NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
 MUST = {
@@ -30,25 +30,18 @@ MUST = {
 """Columns without which the question is not answered."""
 
 
-def printed(name: str, recording: str, width: int) -> list[str]:
+def listed(name: str, recording: str, width: int) -> list[str]:
     answer = ANSWERS[name]
     rows = answer.function(capture(recording, answer.tables))
     table = pa.Table.from_pandas(rows, preserve_index=False)
     by = [each for option in answer.options if option.name == "by" for each in option.default]
-    console = Console(width=width, color_system=None)
-    with console.capture() as captured:
-        for part in screen(table, (*by, *answer.essential), answer.useful):
-            console.print(part)
-    return captured.get().splitlines()
+    return printed(screen(table, (*by, *answer.essential), answer.useful), width).splitlines()
 
 
 @pytest.mark.parametrize("width", [80, 10])
 def test_headings_from_a_capture_move_no_cursor(width: int) -> None:
     columns = [Column("count"), Column("\x1b[31m\u202e\n[bold]", rank=1)]
-    console = Console(width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(Listing(columns, [[Text("1"), Text("2")]], hint="use --wide"))
-    text = captured.get()
+    text = printed([Listing(columns, [[Text("1"), Text("2")]], hint="use --wide")], width)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert r"\x1b[31m\u202e\n[bold]" in "".join(text.split())
@@ -57,19 +50,12 @@ def test_headings_from_a_capture_move_no_cursor(width: int) -> None:
 def test_long_texts_are_shortened_with_their_length() -> None:
     client, topics, text = "c" * 30_000, ["t" * 249] * 4, "s" * 1000
     rows = pa.table({"client_id": [client], "topics": [topics], "text": [text], "id": [10**18]})
-    console = Console(width=10_000, color_system=None)
-    with console.capture() as captured:
-        for part in screen(rows):
-            console.print(part)
-    _, line = captured.get().splitlines()
+    _, line = printed(screen(rows)).splitlines()
     assert [cell.strip() for cell in line.split("  ")] == [
         f"{'c' * 200}… (30,000 characters)", f"{'t' * 200}… (1,002 characters)", text,
         str(10**18),
     ]  # fmt: skip
-    with console.capture() as captured:
-        for part in vertical(rows):
-            console.print(part, soft_wrap=True)
-    assert client in captured.get()
+    assert client in printed(vertical(rows), width=100_000)
 
 
 @pytest.mark.sampled(7)
@@ -77,7 +63,7 @@ def test_long_texts_are_shortened_with_their_length() -> None:
 @pytest.mark.parametrize("recording", NAMES)
 @pytest.mark.parametrize("width", [80, 120, 10_000])
 def test_an_answer_fits_and_keeps_its_columns(name: str, recording: str, width: int) -> None:
-    lines = printed(name, recording, width)
+    lines = listed(name, recording, width)
     if lines == ["No rows."]:
         return
     assert all(len(line) <= width for line in lines)
@@ -86,7 +72,7 @@ def test_an_answer_fits_and_keeps_its_columns(name: str, recording: str, width: 
     hidden = hidden_columns(lines)
     columns = [field for field in heads if field in hidden]
     assert columns == []
-    assert len(heads) + len(hidden) == len(printed(name, recording, 10_000)[0].split())
+    assert len(heads) + len(hidden) == len(listed(name, recording, 10_000)[0].split())
 
 
 def hidden_columns(lines: Sequence[str]) -> list[str]:
@@ -109,11 +95,8 @@ def test_what_an_answer_calls_essential_is_a_column_of_it(answer: object) -> Non
 
 def test_a_column_that_is_grouped_by_stays_although_the_answer_names_it_later() -> None:
     table = pa.table({name: [1 << 40] for name in ("client", "count", "median", "api")})
-    console = Console(width=44, color_system=None)
-    with console.capture() as captured:
-        for part in screen(table, ("client", "api", "count", "median", "api")):
-            console.print(part)
-    assert captured.get().split("\n")[0].split() == ["client", "count", "api"]
+    text = printed(screen(table, ("client", "api", "count", "median", "api")), width=44)
+    assert text.split("\n")[0].split() == ["client", "count", "api"]
 
 
 @pytest.mark.parametrize(
@@ -130,11 +113,8 @@ def test_numbers_of_a_column_have_the_decimals_that_it_needs(
     values: list[float | None], expected: list[str]
 ) -> None:
     table = pa.table({"name": ["a", "b"], "number": pa.array(values, pa.float64())})
-    console = Console(width=80, color_system=None)
-    with console.capture() as captured:
-        for part in screen(table):
-            console.print(part)
-    assert [line.split()[-1] for line in captured.get().splitlines()[1:]] == expected
+    lines = printed(screen(table), width=80).splitlines()
+    assert [line.split()[-1] for line in lines[1:]] == expected
 
 
 def test_an_empty_text_is_not_a_missing_one() -> None:
@@ -144,11 +124,7 @@ def test_an_empty_text_is_not_a_missing_one() -> None:
 
 def test_columns_without_values_are_hidden_first() -> None:
     table = pa.table({"name": ["a"], "message": pa.nulls(1, pa.string()), "time_ms": [1 << 30]})
-    console = Console(width=20, color_system=None)
-    with console.capture() as captured:
-        for part in screen(table, (), ("message", "time_ms")):
-            console.print(part)
-    lines = captured.get().splitlines()
+    lines = printed(screen(table, (), ("message", "time_ms")), width=20).splitlines()
     assert lines[0].split() == ["name", "time_ms"]
     assert hidden_columns(lines) == ["message"]
 
@@ -160,10 +136,7 @@ def test_a_number_is_never_cut(width: int, numbers: int) -> None:
         *(Column(name, number=True) for name in ("requests", "p50 ms", "p99")),
     ]
     row = [Text(each) for each in ("ConsumerGroupHeartbeat", "1,234,567", "3.125", "123,456.789")]
-    console = Console(width=width, color_system=None)
-    with console.capture() as captured:
-        console.print(Listing(columns, [row]))
-    head, first, *_ = captured.get().splitlines()
+    head, first, *_ = printed([Listing(columns, [row])], width).splitlines()
     assert head.startswith("API")
     cells = first.split()[1:]
     assert cells == [each.plain for each in row[1:]][:numbers]
@@ -181,10 +154,8 @@ def test_lines_are_those_of_a_table_of_rich() -> None:
         table.add_column(column.name, justify="right" if column.number else "left")
     for row in rows:
         table.add_row(*row)
-    printed = []
-    for shown in (table, Listing(columns, rows)):
-        console = Console(width=60, color_system=None)
-        with console.capture() as captured:
-            console.print(shown)
-        printed.append([line.rstrip() for line in captured.get().splitlines()])
-    assert printed[0] == printed[1]
+    expected, shown = (
+        [line.rstrip() for line in printed([each], width=60).splitlines()]
+        for each in (table, Listing(columns, rows))
+    )
+    assert shown == expected

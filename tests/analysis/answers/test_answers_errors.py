@@ -12,7 +12,7 @@ import pytest
 import analysis
 from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
-from tests.analysis.made_rows import START, connection, exchange
+from tests.analysis.made_rows import START, connection, error, exchange
 from tests.captures.recorded import unpacked
 from tests.tshark import needs_tshark, tshark
 
@@ -36,9 +36,11 @@ def test_codes_are_counted_as_the_broker_logged_them(name: str) -> None:
 
 def test_each_row_has_clients_and_first_and_last_time() -> None:
     rows = [
-        {"connection_id": 0, "correlation_id": index, "time": START + index * MS, "api": "Produce",
-         "client_ip": f"10.0.0.{index % 2}", "error_code": code, "error": name, "retriable": again,
-         "topic": "t", "partition": index // 2, "error_message": message}
+        error(
+            correlation_id=index, time=START + index * MS, client_ip=f"10.0.0.{index % 2}",
+            error_code=code, error=name, retriable=again, partition=index // 2,
+            error_message=message,
+        )
         for index, (code, name, again, message) in enumerate([
             (6, "NOT_LEADER_OR_FOLLOWER", True, None),
             (6, "NOT_LEADER_OR_FOLLOWER", True, None),
@@ -65,7 +67,7 @@ def test_each_row_has_clients_and_first_and_last_time() -> None:
 def test_errors_of_normal_operation_are_counted_apart() -> None:
     refused = {"error_code": 35, "error": "UNSUPPORTED_VERSION"}
     rows = [
-        {"connection_id": 0, "correlation_id": n, "time": START + n, "client_ip": "10.0.0.1"} | each
+        error(correlation_id=n, time=START + n, **each)
         for n, each in enumerate([
             refused | {"api": "ApiVersions"},
             refused | {"api": "Fetch"},
@@ -79,11 +81,8 @@ def test_errors_of_normal_operation_are_counted_apart() -> None:
 
 
 def test_responses_of_one_packet_are_counted_one_by_one() -> None:
-    rows = [
-        {"connection_id": 0, "correlation_id": n, "time": START, "api": "Metadata",
-         "client_ip": "10.0.0.1", "error_code": 3, "error": "X", "error_message": message}
-        for n, message in enumerate([None, "", "gone"])
-    ]  # fmt: skip
+    messages = enumerate([None, "", "gone"])
+    rows = [error(correlation_id=n, error="X", error_message=message) for n, message in messages]
     exchanges = [exchange(correlation_id=n, response_packet=9) for n in range(3)]
     (row,) = analysis.errors(made(errors=rows, exchanges=exchanges), by="error").to_dict("records")
     assert (row["count"], row["responses"], row["message"]) == (3, 3, "gone")
@@ -92,11 +91,7 @@ def test_responses_of_one_packet_are_counted_one_by_one() -> None:
 def test_the_packet_is_that_of_the_response_if_a_client_repeats_its_ids() -> None:
     """A client may always send 0 as its correlation id."""
     times = [START + n for n in range(4)]
-    rows = [
-        {"connection_id": 0, "correlation_id": 0, "time": times[n], "api": "Metadata",
-         "client_ip": "10.0.0.1", "error_code": 3, "error": f"X{n}"}
-        for n in (1, 3)
-    ]  # fmt: skip
+    rows = [error(correlation_id=0, time=times[n], error=f"X{n}") for n in (1, 3)]
     exchanges = [
         exchange(correlation_id=0, response_time=time, response_packet=10 + n)
         for n, time in enumerate(times)
@@ -107,10 +102,9 @@ def test_the_packet_is_that_of_the_response_if_a_client_repeats_its_ids() -> Non
 
 def test_unknown_codes_have_their_number() -> None:
     rows = [
-        {"connection_id": 0, "correlation_id": n, "time": START + n, "api": "Produce",
-         "client_ip": "10.0.0.1", "error_code": code, "error": name}
+        error(correlation_id=n, time=START + n, error_code=code, error=name)
         for n, (code, name) in enumerate([(12345, None), (12346, None), (12345, None), (3, "X")])
-    ]  # fmt: skip
+    ]
     errors = analysis.errors(made(errors=rows), by="error")
     assert dict(zip(errors["error"], errors["count"], strict=True)) == {
         "error 12345": 2, "error 12346": 1, "X": 1,

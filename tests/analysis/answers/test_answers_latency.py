@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import analysis
 from analysis.sql.expressions import sum_of_ms
 from tests.analysis.answering import broker_log, capture, latency_parts, made
-from tests.analysis.made_rows import START, exchange
+from tests.analysis.made_rows import START, exchange, exchange_at
 from tests.captures.truth import facts
 
 MS = 1_000_000
@@ -78,14 +78,8 @@ def test_a_request_behind_a_long_poll_is_not_slow() -> None:
 
 def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
     """A request and its response, at these times in ms from the start."""
-    return exchange(
-        request_time=START + int(start * MS),
-        request_end_time=START + int(start * MS),
-        response_time=START + int(end * MS),
-        response_end_time=START + int(end * MS),
-        latency_ms=end - start,
-        **columns,
-    )
+    times = START + int(start * MS), START + int(end * MS)
+    return exchange_at(*times, latency_ms=end - start, **columns)
 
 
 @pytest.mark.parametrize(

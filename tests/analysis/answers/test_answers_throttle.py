@@ -9,7 +9,7 @@ import analysis
 from dissector.errors import DissectorError
 from dissector.protocol import registry
 from tests.analysis.answering import broker_log, capture, made
-from tests.analysis.made_rows import START, exchange
+from tests.analysis.made_rows import START, exchange, exchange_at
 
 MS = 1_000_000
 
@@ -52,15 +52,7 @@ def test_a_client_waited_if_it_is_late_in_the_brokers_log() -> None:
 
 def answered(at: int, **columns: object) -> dict[str, object]:
     """A request at this time in ms, answered 2 ms later."""
-    time = START + at * MS
-    end = time + 2 * MS
-    return exchange(
-        request_time=time,
-        request_end_time=time,
-        response_time=end,
-        response_end_time=end,
-        **columns,
-    )
+    return exchange_at(START + at * MS, START + (at + 2) * MS, **columns)
 
 
 @pytest.mark.parametrize(

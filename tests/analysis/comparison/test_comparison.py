@@ -25,7 +25,7 @@ from analysis.input.filters import Filter
 from analysis.sql.query import connected, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
-from tests.analysis.made_rows import SECOND, START, exchange
+from tests.analysis.made_rows import SECOND, START, exchange, exchange_at
 
 STEADY = str(CAPTURES / "kafka-4-steady.pcap.zst")
 QUOTA = str(CAPTURES / "kafka-4-steady-quota.pcap.zst")
@@ -195,11 +195,7 @@ def test_empty_captures_have_no_change() -> None:
 
 def at(*times: int) -> Tables:
     """A request at each time, in ns."""
-    rows = [
-        exchange(correlation_id=n, request_time=time, request_end_time=time)
-        for n, time in enumerate(times)
-    ]
-    return made(exchanges=rows)
+    return made(exchanges=[exchange_at(time, correlation_id=n) for n, time in enumerate(times)])
 
 
 def test_a_capture_of_decades() -> None:
@@ -221,9 +217,7 @@ def errors(count: int, error: str = "KAFKA_STORAGE_ERROR") -> Tables:
     rows, failed = [], []
     for n in range(200):
         time = START + n * SECOND // 2
-        rows.append(
-            exchange(correlation_id=n, request_time=time, request_end_time=time, response_time=time)
-        )
+        rows.append(exchange_at(time, correlation_id=n))
         if n % 10 < count:
             failed.append(
                 {"time": time, "connection_id": 0, "correlation_id": n, "error": error,

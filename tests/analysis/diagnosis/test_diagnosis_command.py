@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
-from rich.console import Console
 
 from analysis.cli import main
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display.diagnosis_screen import screen
 from tests.analysis.answering import CAPTURES, broker_log, capture
+from tests.analysis.printing import printed
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 HEALTHY = str(CAPTURES / "kafka-4-franz-go.pcap.zst")
@@ -70,11 +70,7 @@ def diagnosis() -> Diagnosis:
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_the_screen_fits_the_terminal(diagnosis: Diagnosis, width: int) -> None:
-    console = Console(width=width, markup=False, highlight=False, emoji=False)
-    with console.capture() as captured:
-        for part in screen(diagnosis, "x.pcap", lambda command: command):
-            console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
-    lines = captured.get().splitlines()
+    lines = printed(screen(diagnosis, "x.pcap", lambda command: command), width).splitlines()
     # A command is in one piece, so that it can be copied.
     commands = [line[13:].rstrip() for line in lines if line.startswith("  more  ")]
     assert commands == [row["command"] for row in diagnosis.findings]

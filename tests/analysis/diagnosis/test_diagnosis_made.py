@@ -25,7 +25,7 @@ from dissector.errors import DissectorError
 from dissector.protocol import registry
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules, times_of_clients
-from tests.analysis.made_rows import SECOND, START, connection, exchange
+from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
 
 YEAR = pd.Timedelta(days=365)
 MS = 1_000_000
@@ -142,14 +142,11 @@ def test_leaders_of_partitions(counts: tuple[int, ...], fires: bool) -> None:
 def timed(count: int, broker: str, latency_ms: float) -> list[dict[str, Any]]:
     """Produce requests one after the other."""
     return [
-        exchange(
-            api="Produce", api_key=0, broker_ip=broker, correlation_id=n, latency_ms=latency_ms,
-            request_time=START + n * SECOND, request_end_time=START + n * SECOND,
-            response_time=START + n * SECOND + int(latency_ms * 1e6),
-            response_end_time=START + n * SECOND + int(latency_ms * 1e6),
-            connection_id=int(broker[-1]),
+        exchange_at(
+            time, time + int(latency_ms * 1e6), api="Produce", api_key=0, broker_ip=broker,
+            correlation_id=n, latency_ms=latency_ms, connection_id=int(broker[-1]),
         )
-        for n in range(count)
+        for n in range(count) for time in [START + n * SECOND]
     ]  # fmt: skip
 
 
@@ -198,10 +195,10 @@ def test_idle_consumers_with_one_client_id_do_not_fetch_too_often(
 ) -> None:
     """60 Fetches a second, each without records; with 30 connections, 2 on each of them."""
     rows = [
-        exchange(
-            api="Fetch", api_key=1, correlation_id=n, connection_id=n % connections,
+        exchange_at(
+            START + n * SECOND // 60, api="Fetch", api_key=1, correlation_id=n,
+            connection_id=n % connections,
             topics=["t"], max_wait_ms=500, min_bytes=1, record_bytes=0,
-            request_time=START + n * SECOND // 60, request_end_time=START + n * SECOND // 60,
         )
         for n in range(600)
     ]  # fmt: skip
@@ -226,10 +223,9 @@ def test_fetches_that_a_limit_makes_small(
     of_partition, of_response = limits_of
     times = [START + n * SECOND // 100 for n in range(100)]
     rows = [
-        exchange(
-            api="Fetch", api_key=1, correlation_id=n, topics=["t"], record_bytes=size,
+        exchange_at(
+            time, api="Fetch", api_key=1, correlation_id=n, topics=["t"], record_bytes=size,
             max_bytes=of_response, max_wait_ms=500, min_bytes=1,
-            request_time=time, request_end_time=time, response_time=time, response_end_time=time,
         )
         for n, time in enumerate(times)
     ]  # fmt: skip
@@ -371,11 +367,8 @@ def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() ->
 
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
     """The second request is sent before the response that begins the wait of 500 ms (KIP-219)."""
-    end = START + SECOND // 2 + 7_000_000
-    waiting = exchange(
-        correlation_id=8, request_time=START + 1_000_000, request_end_time=START + 1_000_000,
-        response_time=end, response_end_time=end, latency_ms=506.0, in_flight=2,
-    )  # fmt: skip
+    start, end = START + MS, START + SECOND // 2 + 7 * MS
+    waiting = exchange_at(start, end, correlation_id=8, latency_ms=506.0, in_flight=2)
     link = connection() | {"client_rtt_ms": 0.5, "broker_rtt_ms": 0.0}
     rows = made(exchanges=[exchange(throttle_time_ms=500), waiting], connections=[link])
     (client,) = times_of_clients(rows)
@@ -385,11 +378,7 @@ def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> N
 
 def throttled(at_ms: int, **columns: Any) -> dict[str, Any]:
     """An exchange without a duration, which asks the client to wait for 500 ms."""
-    at = START + at_ms * 1_000_000
-    times = dict.fromkeys(
-        ("request_time", "request_end_time", "response_time", "response_end_time"), at
-    )
-    return exchange(**{"throttle_time_ms": 500, **times, **columns})
+    return exchange_at(START + at_ms * MS, **{"throttle_time_ms": 500, **columns})
 
 
 def test_a_client_of_a_quota_is_throttled_in_every_part_of_the_capture() -> None:
@@ -483,10 +472,9 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     ]
     fetch = fetched(0, 0) | {"offset": 0, "last_offset": 20, "high_watermark": 50}
     exchanges = [
-        exchange(
-            api=api, client_id="reader", group_id="g" if api == "OffsetCommit" else None,
-            topics=["t"], request_time=START + n * SECOND, request_end_time=START + n * SECOND,
-            response_time=START + n * SECOND, response_end_time=START + n * SECOND,
+        exchange_at(
+            START + n * SECOND, api=api, client_id="reader", topics=["t"],
+            group_id="g" if api == "OffsetCommit" else None,
         )
         for n, api in ((0, "Fetch"), (1, "OffsetCommit"), (9, "OffsetCommit"), (12, "OffsetCommit"))
     ]  # fmt: skip
@@ -497,7 +485,7 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "api", "fires"),
+    ("name", "api", "fires"),
     [
         ("MEMBER_ID_REQUIRED", "JoinGroup", False),
         ("NOT_COORDINATOR", "JoinGroup", True),
@@ -507,19 +495,18 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     ],
 )
 def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
-    error: str, api: str, fires: bool
+    name: str, api: str, fires: bool
 ) -> None:
     rows = [exchange(api=api, correlation_id=n, request_time=START + n * SECOND) for n in range(30)]
     errors = [
-        {"time": START + n * SECOND, "error_code": 79, "error": error, "correlation_id": n}
-        | {"connection_id": 0, "client_id": "app", "client_ip": "10.0.0.1", "api": api}
+        error(time=START + n * SECOND, error_code=79, error=name, correlation_id=n, api=api)
         for n in range(30)
     ]
     assert rules("recurring_errors", exchanges=rows, errors=errors) == ["recurring_errors"] * fires
 
 
 @pytest.mark.parametrize(
-    ("error", "later", "end", "fires"),
+    ("changed", "later", "end", "fires"),
     [
         ({}, {}, "fin", True),
         ({}, {"api": "PushTelemetry"}, "fin", True),
@@ -534,13 +521,12 @@ def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
          "admin client"],
 )  # fmt: skip
 def test_a_client_that_stops_at_an_error(
-    error: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
+    changed: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
 ) -> None:
-    row = {
-        "time": START + SECOND, "error_code": 50, "error": "INVALID_TRANSACTION_TIMEOUT",
-        "retriable": False, "connection_id": 0, "correlation_id": 7, "client_id": "app",
-        "client_ip": "10.0.0.1", "api": "InitProducerId",
-    } | error  # fmt: skip
+    row = error(
+        time=START + SECOND, error_code=50, error="INVALID_TRANSACTION_TIMEOUT", retriable=False,
+        api="InitProducerId",
+    ) | changed  # fmt: skip
     rows = [exchange(api=row["api"], response_time=row["time"])]
     if later:
         rows.append(exchange(request_time=START + 2 * SECOND, correlation_id=8, **later))
@@ -559,11 +545,10 @@ def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
 ) -> None:
     """The capture continues for this time after the error, with requests of this client."""
     time = START + SECOND
-    error = {
-        "time": time, "error_code": 53, "error": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
-        "retriable": False, "connection_id": 0, "correlation_id": 7, "client_id": "app",
-        "client_ip": "10.0.0.1", "api": "InitProducerId",
-    }  # fmt: skip
+    failed = error(
+        time=time, error_code=53, error="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", retriable=False,
+        api="InitProducerId",
+    )  # fmt: skip
     last = time + seconds * SECOND - (not fires)
     rows = [
         exchange(api="InitProducerId", response_time=time, response_end_time=time),
@@ -571,21 +556,17 @@ def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
                  response_end_time=last),
     ]  # fmt: skip
     connections = [connection(connection_id=n, closed=None) for n in (0, 1)]
-    names = rules(exchanges=rows, errors=[error], connections=connections)
+    names = rules(exchanges=rows, errors=[failed], connections=connections)
     assert names == ["recurring_errors"] * fires
 
 
 @pytest.mark.parametrize("replica_id", [None, 2])
 def test_a_consumer_that_skips_records_is_one_response(replica_id: int | None) -> None:
     """A follower that is new gets the same error, and starts at the start of the log."""
-    error = {
-        "time": START, "error_code": 1, "error": "OFFSET_OUT_OF_RANGE", "api": "Fetch",
-        "topic": "t", "retriable": True, "connection_id": 0, "correlation_id": 7,
-        "client_id": "app",
-    }  # fmt: skip
+    reset = error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True)
     fetch = {"api": "Fetch", "client_id": "app", "topic": "t", "partition": 0, "time": START}
     tables = made(
-        exchanges=[exchange(api="Fetch")], errors=[error], connections=[connection()],
+        exchanges=[exchange(api="Fetch")], errors=[reset], connections=[connection()],
         partitions=[fetch | {"replica_id": replica_id, "offset": 3}],
     )  # fmt: skip
     causes = [each.cause for each in findings_of("recurring_errors", tables)]
@@ -602,11 +583,12 @@ def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
 
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:
     errors = [
-        {"time": START + n * SECOND, "error_code": 29, "error": "TOPIC_AUTHORIZATION_FAILED"}
-        | {"connection_id": 0, "client_id": f"app-{n // 5}", "client_ip": "10.0.0.1"}
-        | {"api": "Produce", "topic": "t", "correlation_id": n}
+        error(
+            time=START + n * SECOND, error_code=29, error="TOPIC_AUTHORIZATION_FAILED",
+            client_id=f"app-{n // 5}", api="Produce", correlation_id=n,
+        )
         for n in range(10)
-    ]
+    ]  # fmt: skip
     (evidence,) = diagnose(made(exchanges=[exchange()], errors=errors))["evidence"]
     assert "10 responses" in evidence
     assert "within 9.0 s" in evidence

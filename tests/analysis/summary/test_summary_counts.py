@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from rich.console import Console
 
 import analysis
 import dissector
@@ -26,8 +25,9 @@ from analysis.summary.counts import Summary, are_normal
 from dissector.problems import UNUSED_SECRETS
 from dissector.protocol import registry
 from dissector.tables import TABLES
-from tests.analysis.answering import CAPTURES, capture, made
-from tests.analysis.made_rows import SECOND, START, connection, exchange
+from tests.analysis.answering import capture, made, path_of
+from tests.analysis.made_rows import SECOND, START, connection, error, exchange
+from tests.analysis.printing import printed
 
 Rows = Sequence[dict[str, Any]]
 
@@ -45,11 +45,11 @@ def summed(size: int = 3, **tables: Rows) -> Summary:
     return summary
 
 
-def error(**columns: Any) -> dict[str, Any]:
-    """A row of `errors` in the response of `exchange`, but for what is given."""
-    row = {"time": START, "error_code": 3, "error": "UNKNOWN_TOPIC_OR_PARTITION", "topic": "t"}
-    names = ("connection_id", "correlation_id", "client_ip", "client_id", "api", "api_version")
-    return {name: exchange()[name] for name in names} | row | columns
+def recorded(name: str) -> Summary:
+    """The summary of a committed capture."""
+    summary = Summary()
+    summary.read(dissector.open_capture(path_of(name)).stream(Summary.TABLES))
+    return summary
 
 
 def joined(group: str, generation: int) -> dict[str, Any]:
@@ -57,12 +57,9 @@ def joined(group: str, generation: int) -> dict[str, Any]:
     return row | {"group_id": group, "generation": generation, "request_generation": -1}
 
 
-def printed(summary: Summary, width: int = 10_000) -> str:
-    console = Console(width=width, markup=False, highlight=False, emoji=False, color_system=None)
-    with console.capture() as captured:
-        for part in screen(summary, "made.pcap", 11, lambda words: f"kafka-dissector {words}"):
-            console.print(part, soft_wrap=getattr(part, "no_wrap", False) is True)
-    return captured.get()
+def shown(summary: Summary, width: int = 10_000) -> str:
+    parts = screen(summary, "made.pcap", 11, lambda words: f"kafka-dissector {words}")
+    return printed(parts, width)
 
 
 EXCHANGES = st.lists(
@@ -172,9 +169,7 @@ def test_a_response_with_errors_counts_once_and_without_those_of_normal_operatio
 
 @pytest.mark.parametrize("name", ["kafka-4-errors", "kafka-4-admin", "librdkafka-mock-errors"])
 def test_errors_are_those_of_the_answers(name: str) -> None:
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
-    summary = Summary()
-    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    path, summary = path_of(name), recorded(name)
     counted = Counter[str | None]()
     for client in summary.clients():
         counted[client.client_id] += client.errors
@@ -206,14 +201,14 @@ def test_connections_add_up() -> None:
 
 
 def test_a_capture_without_anything() -> None:
-    text = printed(summed())
+    text = shown(summed())
     assert "No Kafka request or response was found." in text
     assert "No packet contains TCP" in text
     assert "What is wrong" not in text
 
 
 def test_a_capture_without_kafka_names_the_ports_to_try() -> None:
-    text = printed(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
+    text = shown(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
     assert "port 29092" in text
     assert "--port" in text
 
@@ -239,11 +234,11 @@ ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
     ],
 )
 def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint: str) -> None:
-    text = printed(summed(exchanges=[exchange()], connections=[connection(), *others]))
+    text = shown(summed(exchanges=[exchange()], connections=[connection(), *others]))
     assert expected in text
     assert hint in text
     assert "Nothing: no error" not in text
-    text = printed(
+    text = shown(
         summed(exchanges=[exchange()], errors=[error()], connections=[connection(), *others])
     )
     assert "1 error in responses" in text
@@ -296,8 +291,8 @@ def test_connections_that_could_not_be_established(
     rows = summary.failed_connections()
     names = ("broker_port", "refused", "without_reply")
     assert [tuple(row[name] for name in names) for row in rows] == expected
-    assert ("could not be established" in printed(summary)) == bool(expected)
-    assert ("Nothing" in printed(summary)) == (not expected)
+    assert ("could not be established" in shown(summary)) == bool(expected)
+    assert ("Nothing" in shown(summary)) == (not expected)
 
 
 COLUMNS = (
@@ -350,12 +345,12 @@ def test_responses_that_the_capture_may_lack(
     silent = exchange(status="unanswered", response_time=None, latency_ms=None)
     tables = {"exchanges": [silent], "connections": [connection(responses=0, **lacks)]}
     summary = summed(**(dict(reversed(tables.items())) if is_first else tables))
-    lines = [line.strip() for line in printed(summary).splitlines()]
+    lines = [line.strip() for line in shown(summary).splitlines()]
     assert text.strip() in lines
 
 
 def test_a_capture_of_refused_connections_only() -> None:
-    text = printed(summed(connections=[ATTEMPT] * 5))
+    text = shown(summed(connections=[ATTEMPT] * 5))
     assert "No Kafka request or response was found." in text
     assert "5 connections could not be established" in text
 
@@ -370,16 +365,16 @@ def test_a_capture_of_refused_connections_only() -> None:
 )
 def test_files_that_could_not_be_read_come_first(kind: str, expected: str) -> None:
     problems = [{"stage": "packets", "kind": kind, "detail": "x.pcap is empty", "count": 1}]
-    text = printed(summed(exchanges=[exchange()], connections=[connection()], problems=problems))
+    text = shown(summed(exchanges=[exchange()], connections=[connection()], problems=problems))
     lines = [line.strip() for line in text.splitlines()]
     assert lines[lines.index("What is wrong") + 1] == expected
     assert "no error" not in text
-    text = printed(summed(problems=problems))
+    text = shown(summed(problems=problems))
     assert text.index(expected) < text.index("What could not be read")
 
 
 def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
-    text = printed(summed(connections=[TLS, TLS]))
+    text = shown(summed(connections=[TLS, TLS]))
     assert "0 of 2 connections could be read" in text
     assert "2 are encrypted with TLS: use --keylog FILE" in text
     assert "What is wrong" not in text
@@ -395,8 +390,7 @@ def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
 def test_a_key_log_that_does_not_help_is_not_asked_for_again(kinds: list[str], reason: str) -> None:
     problems = [{"stage": "tls", "kind": kind, "detail": "", "count": 1} for kind in kinds]
     summary = summed(connections=[TLS], problems=problems)
-    parts = screen(summary, "x", 1, lambda arguments: arguments, has_keylog=True)
-    text = " ".join(str(getattr(part, "renderable", part)) for part in parts)
+    text = printed(screen(summary, "x", 1, lambda arguments: arguments, has_keylog=True))
     assert reason in text
     assert "use --keylog" not in text
 
@@ -418,32 +412,29 @@ def test_connections_whose_handshake_failed_are_not_encrypted(others: int) -> No
 def test_secrets_without_the_package_for_decryption_need_no_key_log() -> None:
     need = "pip install 'kafka-dissector[tls]'"
     problem = {"stage": "tls", "kind": "tls_unsupported", "detail": UNUSED_SECRETS, "count": 1}
-    text = printed(summed(connections=[TLS], problems=[problem]))
+    text = shown(summed(connections=[TLS], problems=[problem]))
     hint = next(line for line in text.splitlines() if "encrypted with TLS" in line)
     assert need in hint
     assert "--keylog" not in hint
 
 
 def test_without_a_capture_there_is_no_command_for_it() -> None:
-    console = Console(width=200, color_system=None)
     summary = summed(exchanges=[exchange(status="unanswered")], connections=[connection()])
-    with console.capture() as captured:
-        for part in screen(summary, "lo", 1, lambda _: None):
-            console.print(part)
-    assert "more:" not in captured.get()
-    assert "kafka-dissector" not in captured.get()
+    text = printed(screen(summary, "lo", 1, lambda _: None))
+    assert "more:" not in text
+    assert "kafka-dissector" not in text
 
 
 def test_what_has_no_rows_has_no_heading() -> None:
     lonely = exchange(status="request_missing", api=None, api_key=None, client_id=None)
-    text = printed(summed(exchanges=[lonely], connections=[connection()]))
+    text = shown(summed(exchanges=[lonely], connections=[connection()]))
     assert "1 response to a request that is not in the capture" in text
     assert "Clients" not in text
     assert "Requests" not in text
 
 
 def test_a_healthy_capture_has_a_healthy_verdict() -> None:
-    text = printed(summed(exchanges=[exchange()], connections=[connection()]))
+    text = shown(summed(exchanges=[exchange()], connections=[connection()]))
     assert "Nothing: no error, no throttling, every request answered." in text
     assert "apache-kafka-java 4.4.0" in text
     assert "What could not be read" not in text
@@ -454,9 +445,7 @@ def test_a_healthy_capture_has_a_healthy_verdict() -> None:
 )
 def test_a_healthy_group_has_no_problems(name: str) -> None:
     """Members join and leave; a leaving member has polls in flight."""
-    summary = Summary()
-    summary.read(dissector.open_capture(CAPTURES / f"{name}.pcap.zst").stream(Summary.TABLES))
-    text = printed(summary)
+    text = shown(recorded(name))
     wrong, normal = text.split("Part of normal operation")
     assert "Nothing: no error, no throttling, every request answered." in wrong
     assert "COORDINATOR_LOAD_IN_PROGRESS" in normal
@@ -478,7 +467,7 @@ def test_requests_in_flight_at_the_end_are_no_fault() -> None:
             int(not is_fault),
             int(is_fault),
         )
-        assert ("1 request without a response" in printed(summary)) == is_fault
+        assert ("1 request without a response" in shown(summary)) == is_fault
 
 
 @pytest.mark.parametrize(("name", "api"), FALLBACKS)
@@ -506,7 +495,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
         exchange(status="request_missing", api=None, api_key=None, client_id=None),
     ]
     problem = {"stage": "frames", "kind": "lost_bytes", "detail": "9 bytes are lost", "bytes": 9}
-    text = printed(
+    text = shown(
         summed(
             exchanges=rows,
             errors=[error()],
@@ -549,7 +538,7 @@ def test_text_from_the_wire_moves_no_cursor_and_is_no_markup(text: str) -> None:
         connections=[connection(software_name=hostile)],
         problems=[{"stage": "frames", "kind": "kind", "detail": hostile}],
     )
-    lines = printed(summary).split("\n")
+    lines = shown(summary).split("\n")
     assert all(line.isprintable() for line in lines)
     assert sum("[red]\\x1b[2J" in line for line in lines) == 3
 
@@ -562,7 +551,7 @@ def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
         )
     ]
     summary = summed(exchanges=rows, connections=[connection(software_name="x" * 30)])
-    lines = printed(summary, width).split("\n")
+    lines = shown(summary, width).split("\n")
     assert width < 60 or all(len(line) <= width for line in lines)
     assert "1.234" in "\n".join(lines)
     assert "…" not in "\n".join(lines)
@@ -570,7 +559,7 @@ def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
 
 def test_long_lists_show_the_number_of_omitted_items() -> None:
     rows = [error(topic=f"topic-{number}") for number in range(14)]
-    assert "and 4 more" in printed(summed(exchanges=[exchange()], errors=rows))
+    assert "and 4 more" in shown(summed(exchanges=[exchange()], errors=rows))
 
 
 @pytest.mark.parametrize(
@@ -581,9 +570,7 @@ def test_long_lists_show_the_number_of_omitted_items() -> None:
     ],
 )  # fmt: skip
 def test_it_counts_what_the_answers_count(name: str) -> None:
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
-    summary = Summary()
-    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
+    summary = recorded(name)
     tables = capture(name, Summary.TABLES)
 
     def total(rows: Sequence[dict[str, Any]], column: str = "count") -> int:
@@ -602,7 +589,7 @@ def test_times_have_dates_where_the_capture_spans_days() -> None:
     for days, expected in ((0, False), (246, True)):
         end = START + days * 86_400 * SECOND
         rows = [connection(connection_id=0, first_time=START, last_time=end + SECOND)]
-        text = printed(
+        text = shown(
             summed(
                 connections=rows,
                 exchanges=[exchange()],
@@ -624,13 +611,15 @@ def test_problems_count_the_packets_they_stand_for() -> None:
 
 @pytest.mark.parametrize("name", ["kafka-4-followed", "kafka-4-quotas", "kafka-4-errors"])
 def test_the_command_for_clients_lists_them(name: str) -> None:
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
-    summary = Summary()
-    summary.read(dissector.open_capture(path).stream(Summary.TABLES))
-    text = printed(summary)
+    summary = recorded(name)
+    text = shown(summary)
     _, _, clients = text.partition("\nClients\n")
     hint = clients.partition("more: kafka-dissector ")[2].splitlines()[0]
-    rows = getattr(analysis, hint)(path)[["client_id", "software"]].astype("object").fillna("")
+    rows = (
+        getattr(analysis, hint)(path_of(name))[["client_id", "software"]]
+        .astype("object")
+        .fillna("")
+    )
     listed = {(client, each) for client, names in rows.to_numpy() for each in names.split(", ")}
     unnamed = {(client, "") for client, _ in listed}  # some of its connections have no software
     assert {(c.client_id or "", c.software or "") for c in summary.clients()} <= listed | unnamed
