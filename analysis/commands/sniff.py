@@ -328,7 +328,7 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     from analysis.extras import needed
 
     with needed("live"):
-        from analysis.live.metrics import Gauges, Metrics, serve
+        from analysis.live.metrics import Metrics, serve
     from dissector.packets.block import LAST_PORT
 
     match = re.fullmatch(r"(?:(?P<host>[^][:]+|\[[^][]+\]):)?(?P<port>[0-9]+)", page)
@@ -343,11 +343,7 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     host, port = (match["host"] or "127.0.0.1").strip("[]"), int(digits)
 
     def served(source: LiveSource, capture: Pipeline) -> Watcher:
-        gauges = Gauges(
-            lambda: capture.in_flight, lambda: capture.open_connections, lambda: capture.packets,
-            source.dropped,
-        )  # fmt: skip
-        metrics = Metrics(gauges, max_series)
+        metrics = Metrics(source, capture, max_series)
         serve(metrics, host, port)
         return metrics
 

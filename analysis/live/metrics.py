@@ -24,29 +24,20 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from analysis.live.series import PREFIX, Key, Series, label_values
+from analysis.live.series import PREFIX, Series, label_values
 from analysis.live.session import Watcher
-from analysis.live.topic_metrics import TopicMetrics
+from analysis.live.topic_metrics import TopicMetrics, counter
 from analysis.names.addresses import endpoints
 from analysis.summary.tally import Tally, ones, with_columns, with_count
-from dissector.arrays import value
 from dissector.errors import DissectorError
+from dissector.packets.live import LiveSource
+from dissector.pipeline import Pipeline
 
 SECONDS: Final = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
     *(1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Upper bounds of the latency buckets."""
-
-
-@value
-class Gauges:
-    """Functions for current values, called when the page is requested."""
-
-    in_flight: Callable[[], int]
-    connections: Callable[[], int]
-    packets: Callable[[], int]
-    dropped: Callable[[], dict[str, int]]
 
 
 class Metrics(Collector, Watcher):
@@ -56,8 +47,10 @@ class Metrics(Collector, Watcher):
         {"exchanges", "errors", "memberships", "partitions", "transactions", "problems"}
     )
 
-    def __init__(self, gauges: Gauges, max_series: int) -> None:
-        self._gauges = gauges
+    def __init__(self, source: LiveSource, capture: Pipeline, max_series: int) -> None:
+        """`source`, `capture`: have the current values when the page is requested."""
+        self._source = source
+        self._capture = capture
         self._lock = threading.Lock()
         self._requests = Series(max_series, width=4)  # requests, bytes out, bytes in, throttle
         self._statuses = Series(max_series)
@@ -84,10 +77,7 @@ class Metrics(Collector, Watcher):
         for row in tally.rows():
             values = [row["count"], *(row[name] or 0 for name in names)]
             self._requests.add(label_values(row["api"], row["client_id"], row["broker"]), values)
-        tally = Tally(("api", "status", "broker"), count="sum")
-        tally.add(rows)
-        for row in tally.rows():
-            self._statuses.add(label_values(row["api"], row["status"], row["broker"]), row["count"])
+        _count(self._statuses, rows, "api", "status", "broker")
         complete = rows.filter(rows["latency_ms"].is_valid())
         if len(complete):
             self._read_latencies(complete)
@@ -115,12 +105,10 @@ class Metrics(Collector, Watcher):
             self._latencies.add(key, np.append(count, total))
 
     def _read_errors(self, rows: pa.Table) -> None:
-        for key, count in _counts(rows, "api", "error", "client_id"):
-            self._errors.add(key, count)
+        _count(self._errors, rows, "api", "error", "client_id")
 
     def _read_problems(self, rows: pa.Table) -> None:
-        for key, count in _counts(rows, "stage", "kind"):
-            self._problems.add(key, count)
+        _count(self._problems, rows, "stage", "kind")
 
     def _read_partitions(self, rows: pa.Table) -> None:
         self._topics.read(rows)
@@ -145,12 +133,9 @@ class Metrics(Collector, Watcher):
             yield from self._families()
 
     def _families(self) -> Iterator[Metric]:
-        scales = (1, 1, 1, 1000)
-        for index, (name, text) in enumerate(_REQUEST_COUNTERS):
-            family = CounterMetricFamily(PREFIX + name, text, labels=("api", "client_id", "broker"))
-            for key, values in self._requests.values.items():
-                family.add_metric(key, values[index] / scales[index])
-            yield family
+        for index, (name, text, scale) in enumerate(_REQUEST_COUNTERS):
+            labels: tuple[str, ...] = ("api", "client_id", "broker")
+            yield counter(name, text, labels, self._requests, index, scale)
         for name, text, series, labels in (
             ("exchanges", "Exchanges by status.", self._statuses, ("api", "status", "broker")),
             ("errors", "Error codes in responses.", self._errors, ("api", "error", "client_id")),
@@ -158,10 +143,7 @@ class Metrics(Collector, Watcher):
              ("group_type", "group_id")),
             ("problems", "Rows of the table problems.", self._problems, ("stage", "kind")),
         ):  # fmt: skip
-            family = CounterMetricFamily(PREFIX + name, text, labels=labels)
-            for key, values in series.values.items():
-                family.add_metric(key, values[0])
-            yield family
+            yield counter(name, text, labels, series)
         latency = HistogramMetricFamily(
             f"{PREFIX}request_latency_seconds",
             "From the end of a request to the start of its response.",
@@ -173,31 +155,29 @@ class Metrics(Collector, Watcher):
             latency.add_metric(key, list(zip(bounds, counts, strict=True)), float(values[-1]))
         yield latency
         yield from self._topics.families()
-        gauges = self._gauges
+        capture = self._capture
         yield GaugeMetricFamily(
-            f"{PREFIX}requests_in_flight", "Requests without a response so far.", gauges.in_flight()
+            f"{PREFIX}requests_in_flight", "Requests without a response so far.", capture.in_flight
         )
         yield GaugeMetricFamily(
-            f"{PREFIX}open_connections", "Open TCP connections.", gauges.connections()
+            f"{PREFIX}open_connections", "Open TCP connections.", capture.open_connections
         )
-        yield CounterMetricFamily(
-            f"{PREFIX}captured_packets", "Captured packets.", gauges.packets()
-        )
+        yield CounterMetricFamily(f"{PREFIX}captured_packets", "Captured packets.", capture.packets)
         dropped = CounterMetricFamily(
             f"{PREFIX}dropped_packets",
             "Packets that did not fit in the kernel's buffer.",
             labels=("interface",),
         )
-        for interface, count in gauges.dropped().items():
+        for interface, count in self._source.dropped().items():
             dropped.add_metric((interface,), count)
         yield dropped
 
 
 _REQUEST_COUNTERS: Final = (
-    ("requests", "Requests."),
-    ("request_bytes", "Bytes of requests."),
-    ("response_bytes", "Bytes of responses."),
-    ("throttle_seconds", "Throttle time in responses, because of quotas."),
+    ("requests", "Requests.", 1),
+    ("request_bytes", "Bytes of requests.", 1),
+    ("response_bytes", "Bytes of responses.", 1),
+    ("throttle_seconds", "Throttle time in responses, because of quotas.", 1000),
 )
 _READERS: Final = {
     "exchanges": Metrics._read_exchanges,
@@ -226,8 +206,9 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
     return server.shutdown
 
 
-def _counts(rows: pa.Table, *names: str) -> Iterator[tuple[Key, int]]:
+def _count(series: Series, rows: pa.Table, *names: str) -> None:
+    """Count rows by the values of these columns."""
     tally = Tally(names, count="sum")
     tally.add(with_columns(rows, count=ones(len(rows))))
     for row in tally.rows():
-        yield label_values(*(row[name] for name in names)), row["count"]
+        series.add(label_values(*(row[name] for name in names)), row["count"])

@@ -11,7 +11,7 @@ for `PARTITIONS` times as many partitions. Those that come later are left out.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final, TypeAlias
 
 import pyarrow as pa
@@ -119,10 +119,7 @@ class TopicMetrics:
                 ("topic_records", "Records, where batches have their number."),
             )
         ):
-            counter = CounterMetricFamily(PREFIX + name, text, labels=_LABELS)
-            for key, values in self._topics.values.items():
-                counter.add_metric(key, values[index])
-            yield counter
+            yield counter(name, text, _LABELS, self._topics, index)
         gauge = GaugeMetricFamily(
             f"{PREFIX}group_lag_records", "Records from the committed offsets to the ends.",
             labels=("group_id", "topic"),
@@ -141,6 +138,16 @@ class TopicMetrics:
                     key = OTHER, OTHER
                 lags[key] += self._ends[topic, partition] - committed
         return lags
+
+
+def counter(
+    name: str, text: str, labels: Sequence[str], series: Series, index: int = 0, scale: float = 1
+) -> Metric:
+    """A counter of one of the sums of a series, divided by `scale`."""
+    family = CounterMetricFamily(PREFIX + name, text, labels=labels)
+    for key, values in series.values.items():
+        family.add_metric(key, values[index] / scale)
+    return family
 
 
 def _is_one_of(rows: pa.Table, *apis: str) -> pa.ChunkedArray:

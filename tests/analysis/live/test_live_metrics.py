@@ -7,13 +7,14 @@ import re
 import socket
 import urllib.request
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from analysis.live.metrics import Gauges, Metrics, serve
+from analysis.live.metrics import Metrics, serve
 from analysis.live.series import OTHER, PREFIX
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
@@ -23,7 +24,8 @@ from tools.record.kafka.truth import read
 ROOT = Path(__file__).parents[3]
 DASHBOARD = ROOT / "docs" / "grafana.json"
 RULES = ROOT / "deploy" / "prometheus" / "kafka-dissector.rules.yml"
-GAUGES = Gauges(lambda: 3, lambda: 2, lambda: 70, lambda: {"eth0": 5})
+SOURCE: Any = SimpleNamespace(dropped=lambda: {"eth0": 5})
+PIPELINE: Any = SimpleNamespace(in_flight=3, open_connections=2, packets=70)
 Sample = tuple[str, frozenset[tuple[str, str]]]
 
 
@@ -66,7 +68,7 @@ def value(samples: dict[Sample, float], name: str, **labels: str) -> float:
 
 
 def test_the_page_has_the_totals() -> None:
-    metrics = Metrics(GAUGES, 100)
+    metrics = Metrics(SOURCE, PIPELINE, 100)
     metrics.read("exchanges", rows("exchanges", exchange(), exchange(latency_ms=40.0)))
     metrics.read(
         "exchanges",
@@ -103,7 +105,7 @@ def test_the_page_has_the_totals() -> None:
 
 
 def test_a_rebalance_is_a_new_generation() -> None:
-    metrics = Metrics(GAUGES, 100)
+    metrics = Metrics(SOURCE, PIPELINE, 100)
 
     def membership(generation: int, group: str = "g") -> dict[str, Any]:
         return {"group_id": group, "group_type": "classic", "generation": generation}
@@ -117,7 +119,7 @@ def test_a_rebalance_is_a_new_generation() -> None:
 
 
 def test_labels_are_bounded() -> None:
-    metrics = Metrics(GAUGES, 10)
+    metrics = Metrics(SOURCE, PIPELINE, 10)
     for number in range(50):
         metrics.read("exchanges", rows("exchanges", exchange(client_id=f"client-{number}")))
     samples = scraped(metrics)
@@ -136,11 +138,11 @@ def test_an_address_in_use_is_reported() -> None:
         used.listen()
         port = used.getsockname()[1]
         with pytest.raises(DissectorError, match=f"127.0.0.1:{port}: cannot listen on"):
-            serve(Metrics(GAUGES, 10), "127.0.0.1", port)
+            serve(Metrics(SOURCE, PIPELINE, 10), "127.0.0.1", port)
 
 
 def test_the_lag_is_what_an_administrator_sees() -> None:
-    metrics, path = Metrics(GAUGES, 100), ROOT / "captures" / "kafka-4-followed.pcap.zst"
+    metrics, path = Metrics(SOURCE, PIPELINE, 100), ROOT / "captures" / "kafka-4-followed.pcap.zst"
     for name, batch in open_capture(path).stream(["partitions"]):
         metrics.read(name, batch)
     samples = scraped(metrics)
@@ -164,7 +166,7 @@ def test_the_lag_is_what_an_administrator_sees() -> None:
 def test_offsets_of_a_transaction_count_when_it_is_committed(
     end: dict[str, Any], lag: int | None
 ) -> None:
-    metrics = Metrics(GAUGES, 100)
+    metrics = Metrics(SOURCE, PIPELINE, 100)
     sent = {"connection_id": 3, "correlation_id": 8, "time": 10, "error_code": 0}
     sent |= {"api": "TxnOffsetCommit", "group_id": "g"}
     place = {"topic": "t", "partition": 0}
@@ -179,7 +181,7 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
 
 
 def test_topics_and_lags_are_bounded() -> None:
-    metrics = Metrics(GAUGES, 2)
+    metrics = Metrics(SOURCE, PIPELINE, 2)
     given = {"partition": 0, "offset": 4, "high_watermark": 9, "error_code": 0, "bytes": 10}
     for number in range(30):
         for api in ("Fetch", "OffsetCommit"):
@@ -199,7 +201,8 @@ def names_in(text: str) -> set[str]:
 
 
 def test_dashboard_and_alerts_use_metrics_of_the_page() -> None:
-    families = {family.name for family in text_string_to_metric_families(page(Metrics(GAUGES, 10)))}
+    text = page(Metrics(SOURCE, PIPELINE, 10))
+    families = {family.name for family in text_string_to_metric_families(text)}
     dashboard = json.loads(DASHBOARD.read_text())
     variables = {f"${each['name']}" for each in dashboard["templating"]["list"]}
     assert {"$cluster", "$client", "$topic"} <= variables
