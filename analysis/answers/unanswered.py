@@ -30,8 +30,8 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
+from analysis.kafka.normal import group_barriers
 from analysis.sql.expressions import By, grouped, literals, ms_between, with_columns
-from analysis.sql.latency_breakdown import group_barriers
 
 TIMEOUT_MS: Final = 1000
 """The shortest wait that counts as a timeout: clients have timeouts of seconds."""

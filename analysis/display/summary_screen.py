@@ -25,8 +25,9 @@ from analysis.display.terminal import (
     zone_name,
 )
 from analysis.kafka.errors import error_name
+from analysis.kafka.normal import waiting_apis
 from analysis.names.addresses import endpoint
-from analysis.summary.counts import WAITING_APIS, Summary
+from analysis.summary.counts import Summary
 from analysis.summary.results import Totals
 from dissector.problems import (
     FAILED_HANDSHAKE,
@@ -202,19 +203,23 @@ def _attempts(failed: Sequence[Row]) -> int:
 def _failed_handshakes(summary: Summary) -> Iterator[RenderableType]:
     """Reasons of failed TLS handshakes."""
     if rows := summary.failed_handshakes():
-        yield _finding(counted(sum(row["count"] for row in rows), "TLS handshake"), "failed")
+        yield _finding(_total(rows, "TLS handshake"), "failed")
         reason = (Column("reason"), lambda row: _text(row["reason"]))
         yield from map(_indented, _listed(rows, _number_column("count", "count"), reason))
 
 
 def _failed(failed: Sequence[Row], totals: Totals) -> Iterator[RenderableType]:
     """Endpoints that refuse connections, or do not reply."""
+
+    def broker(row: Row) -> Text:
+        return _text(names().shown(endpoint(row["broker_ip"], row["broker_port"])))
+
     if not failed:
         return
     yield _finding(counted(_attempts(failed), "connection"), "could not be established")
     rows = _listed(
         failed,
-        (Column("broker"), lambda row: _text(_broker(row))),
+        (Column("broker"), broker),
         _number_column("refused (RST)", "refused"),
         _number_column("without a reply", "without_reply"),
         *_span_columns(totals),
@@ -224,27 +229,21 @@ def _failed(failed: Sequence[Row], totals: Totals) -> Iterator[RenderableType]:
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
     if errors := summary.unexpected_errors():
-        yield _finding(counted(sum(row["count"] for row in errors), "error"), "in responses")
-        yield from map(_indented, _errors(errors, totals, "red"))
-        yield from _more(command("errors"))
+        yield _finding(_total(errors, "error"), "in responses")
+        yield from _details(_errors(errors, totals, "red"), command("errors"))
     if throttled := summary.throttled():
         longest = max(row["longest"] for row in throttled)
-        yield _finding(
-            counted(sum(row["count"] for row in throttled), "response"),
-            f"throttled by a quota, the longest for {longest:,} ms",
-        )
-        yield from map(_indented, _throttled(throttled))
-        yield from _more(command("throttle"))
+        text = f"throttled by a quota, the longest for {longest:,} ms"
+        yield _finding(_total(throttled, "response"), text)
+        yield from _details(_throttled(throttled), command("throttle"))
     if unanswered := summary.never_answered():
-        count = sum(row["count"] for row in unanswered)
         incomplete = sum(row["incomplete"] for row in unanswered)
         text = "without a response"
         if incomplete:
             text += f"; the capture may lack {counted(incomplete, 'response')}"
-        yield _finding(counted(count, "request"), text)
+        yield _finding(_total(unanswered, "request"), text)
         columns = {"client id": "client_id", "API": "api"}
-        yield from map(_indented, _counts(unanswered, totals, columns))
-        yield from _more(command("unanswered"))
+        yield from _details(_counts(unanswered, totals, columns), command("unanswered"))
     statuses = summary.statuses()
     for status, noun, text in (
         ("undecoded", "exchange", "that could not be decoded"),
@@ -252,29 +251,26 @@ def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[Rende
     ):
         if count := statuses.get(status, 0):
             yield _finding(counted(count, noun), text)
-            yield from _more(command(f"show --only {status}"))
+            yield from _details((), command(f"show --only {status}"))
     if totals.lost_bytes:
         lossy = counted(totals.lossy, "connection")
         yield _finding(size_text(totals.lost_bytes), f"missing from the capture, in {lossy}")
-        yield from _more(command("quality"))
+        yield from _details((), command("quality"))
 
 
 def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:
     """Normal operation of Kafka that may be of interest."""
     if errors := summary.normal_errors():
-        count = sum(row["count"] for row in errors)
-        yield Text(f"{counted(count, 'error')} that clients handle themselves")
-        yield from map(_indented, _errors(errors, totals))
-        yield from _more(command("errors"))
+        yield Text(f"{_total(errors, 'error')} that clients handle themselves")
+        yield from _details(_errors(errors, totals), command("errors"))
     if count := summary.in_flight:
         yield Text(f"{counted(count, 'request')} in flight when the capture or connection ended")
-        yield from _more(command("unanswered"))
+        yield from _details((), command("unanswered"))
     if rebalances := summary.rebalances():
-        count = sum(row["count"] for row in rebalances)
-        yield Text(f"{counted(count, 'rebalance')} of groups that rebalanced more than once")
+        count = _total(rebalances, "rebalance")
+        yield Text(f"{count} of groups that rebalanced more than once")
         columns = {"group": "group_id", "type": "group_type"}
-        yield from map(_indented, _counts(rebalances, totals, columns))
-        yield from _more(command("groups"))
+        yield from _details(_counts(rebalances, totals, columns), command("groups"))
 
 
 def _errors(errors: Sequence[Row], totals: Totals, style: str = "") -> Iterator[RenderableType]:
@@ -347,7 +343,7 @@ def _requests(summary: Summary) -> Iterator[RenderableType]:
             for use in apis
         ],
     )
-    polls = sorted({use.api for use in apis} & WAITING_APIS)
+    polls = sorted({use.api for use in apis} & waiting_apis())
     if polls:
         names = " and ".join(filter(None, (", ".join(polls[:-1]), polls[-1])))
         text = f"The latency of {names} includes waiting at the broker; `latency` excludes it."
@@ -398,9 +394,13 @@ def _finding(count: str, text: str) -> Text:
     return Text.assemble((count, "bold red"), f" {text}")
 
 
-def _more(command: str | None) -> Iterator[RenderableType]:
-    """The command that shows more, if there is one."""
-    yield from map(_indented, _lead(command))
+def _total(rows: Sequence[Row], thing: str) -> str:
+    return counted(sum(row["count"] for row in rows), thing)
+
+
+def _details(parts: Iterable[RenderableType], command: str | None) -> Iterator[RenderableType]:
+    """The parts below a finding, and the command that shows more, if there is one."""
+    yield from map(_indented, [*parts, *_lead(command)])
 
 
 def _lead(command: str | None) -> Iterator[Text]:
@@ -427,10 +427,6 @@ def _text(value: str | None) -> Text:
     if value:
         return Text(excerpt(value))
     return Text("-" if value is None else EMPTY, "dim")
-
-
-def _broker(row: Row) -> str:
-    return names().shown(endpoint(row["broker_ip"], row["broker_port"]))
 
 
 def _number(value: int | None) -> Text:

@@ -6,6 +6,7 @@ the user. Requests may be in flight when the capture or their connection ends.
 
 from __future__ import annotations
 
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -52,6 +53,23 @@ GROUP_TIMEOUT_MS: Final = 300_000
 
 SYN_TIMEOUT_MS: Final = 1000
 """The shortest time after which a client sends a SYN again (RFC 6298, section 2.1)."""
+
+
+@cache
+def group_barriers() -> tuple[str, ...]:
+    """APIs whose latency ends when other members of the group act."""
+    from dissector.protocol import registry
+
+    return tuple(api.name for api in registry.all_apis() if api.is_group_barrier)
+
+
+@cache
+def waiting_apis() -> frozenset[str]:
+    """APIs whose requests wait at the broker by design: for data, or for members of a group."""
+    from dissector.protocol import registry
+
+    long_polls = (api.name for api in registry.all_apis() if api.is_long_poll)
+    return frozenset(group_barriers()).union(long_polls)
 
 
 def is_normal(error: str | None, api: str | None) -> bool:

@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.columns import Column
+from analysis.kafka.normal import group_barriers
 from analysis.sql.context import ALL_EXCHANGES, IS_SELECTED
 from analysis.sql.expressions import literals
 from analysis.sql.intermediate import intermediate_table
@@ -34,13 +35,6 @@ PARTS: Final = (
 """Columns of `exchanges_with_parts` besides those of `exchanges`."""
 
 PART_NAMES: Final = tuple(column.name for column in PARTS)
-
-
-def group_barriers() -> tuple[str, ...]:
-    """APIs whose latency ends when other members act: their net latency is unknown."""
-    from dissector.protocol import registry
-
-    return tuple(api.name for api in registry.all_apis() if api.is_group_barrier)
 
 
 def exchanges_with_parts() -> str:

@@ -24,6 +24,7 @@ from analysis.kafka.normal import (
     NORMAL_ERRORS,
     REQUEST_TIMEOUT_MS,
     SYN_TIMEOUT_MS,
+    group_barriers,
     is_normal,
 )
 from analysis.summary.results import ApiUse, Client, End, Totals
@@ -37,13 +38,6 @@ from analysis.summary.tally import (
     zeros,
 )
 from dissector.problems import FAILED_HANDSHAKE
-from dissector.protocol import registry
-
-_GROUP_BARRIERS: Final = frozenset(api.name for api in registry.all_apis() if api.is_group_barrier)
-WAITING_APIS: Final = _GROUP_BARRIERS.union(
-    api.name for api in registry.all_apis() if api.is_long_poll
-)
-"""APIs whose requests wait at the broker by design: for data, or for members of a group."""
 
 _KIND: Final = ("api_key", "api", "api_version")
 _CLIENT: Final = ("connection_id", "client_id", "client_ip")
@@ -430,7 +424,7 @@ def _is_in_flight(row: Mapping[str, Any], end: End | None) -> bool:
         return False
     patience = row["max_wait_ms"] or 0
     if end.is_open:
-        usual = GROUP_TIMEOUT_MS if row["api"] in _GROUP_BARRIERS else REQUEST_TIMEOUT_MS
+        usual = GROUP_TIMEOUT_MS if row["api"] in group_barriers() else REQUEST_TIMEOUT_MS
         patience = max(patience, usual)
     return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
 

@@ -29,6 +29,7 @@ from analysis.diagnosis.rule import (
 )
 from analysis.diagnosis.words import capital, client, known, ms, sql
 from analysis.display.terminal import counted, size_text
+from analysis.kafka.normal import waiting_apis
 from analysis.sql.expressions import endpoint
 from analysis.sql.query import Row
 
@@ -72,7 +73,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     oversized = [row for row in rows if row["connections"] >= limits["requests"]]
     yield from map(_oversized_finding, oversized)
     explained = {(row["client_id"], row["broker"], row["api"], "reset") for row in oversized}
-    waiting = _waiting_apis()
+    waiting = waiting_apis()
     for row in case.answer(COMMAND):
         if (
             row["reason"] not in ("timeout", "reset")
@@ -155,11 +156,3 @@ def _oversized_finding(row: Row) -> Finding:
         first_time=row["first_time"],
         last_time=row["last_time"],
     )
-
-
-def _waiting_apis() -> set[str]:
-    """APIs whose requests wait at the broker by design."""
-    from dissector.protocol import registry
-
-    apis = registry.all_apis()
-    return {api.name for api in apis if api.is_long_poll or api.is_group_barrier}
