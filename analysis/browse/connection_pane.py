@@ -15,7 +15,7 @@ from textual.widgets import Static
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.jobs import JobApp
 from analysis.browse.row_view import RowView
-from analysis.browse.rows import Column, Rows, plain_columns
+from analysis.browse.rows import Rows, Style, columns_of
 from analysis.display.terminal import counted
 from analysis.names.addresses import endpoint
 from analysis.timeline.connection import MOST_PACKETS
@@ -95,13 +95,9 @@ def _table(events: Sequence[Event]) -> Rows:
             ),
         }
     )
-    styles = {
+    styles: dict[str, Style] = {
         "content": lambda text: "red" if text.startswith("! ") else "",
         "after_ms": lambda ms: "yellow" if ms >= WAIT else "dim",
         "sender": lambda text: "cyan" if text.startswith("client") else "green",
     }
-    columns = [
-        Column(column.name, column.values, styles.get(column.name, column.style))
-        for column in plain_columns(batch.schema)
-    ]
-    return Rows([batch], columns)
+    return Rows([batch], columns_of(batch.schema, styles))

@@ -16,7 +16,7 @@ from textual.widgets import Static
 
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.row_view import RowView
-from analysis.browse.rows import Column, Rows, plain_columns
+from analysis.browse.rows import Rows, columns_of
 from analysis.live.recent_exchanges import DIMENSIONS, SECONDS, GroupStats
 from analysis.sql.expressions import literal
 
@@ -89,13 +89,8 @@ def _rows(dimension: str, groups: Sequence[GroupStats]) -> Rows:
             "bytes/s": pa.array(np.rint([group.bytes_s for group in groups]), pa.int64()),
         }
     )
-    columns = [
-        Column(column.name, column.values, lambda count: "red" if count else "")
-        if column.name in _PROBLEMS
-        else column
-        for column in plain_columns(batch.schema)
-    ]
-    return Rows([batch], columns)
+    styles = dict.fromkeys(_PROBLEMS, lambda count: "red" if count else "")
+    return Rows([batch], columns_of(batch.schema, styles))
 
 
 def _condition(dimension: str, name: str) -> str:

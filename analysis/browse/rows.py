@@ -6,7 +6,8 @@ sort needs, are read. So a million rows take as long as a thousand.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -27,14 +28,18 @@ TIME: Final = "time"
 """Column of exchanges: the time of the request, or if it is missing, of the response."""
 
 
+Style: TypeAlias = Callable[[Any], str]
+"""From a value to the style of its text."""
+_NO_STYLES: Final[Mapping[str, Style]] = MappingProxyType({})
+
+
 @value
 class Column:
     """A column to show."""
 
     name: str
     values: Callable[[pa.RecordBatch], pa.Array]
-    style: Callable[[Any], str] = lambda value: ""
-    """From a value to the style of its text."""
+    style: Style = lambda value: ""
 
 
 class Rows:
@@ -119,9 +124,13 @@ def sortable(values: pa.Array) -> pa.Array:
     return values
 
 
-def plain_columns(schema: pa.Schema) -> list[Column]:
-    """Columns of a table, without styles."""
-    return [Column(name, lambda batch, name=name: batch.column(name)) for name in schema.names]  # type: ignore[misc]
+def columns_of(schema: pa.Schema, styles: Mapping[str, Style] = _NO_STYLES) -> list[Column]:
+    """Columns of a table; `styles`: by name."""
+
+    def values(name: str) -> Callable[[pa.RecordBatch], pa.Array]:
+        return lambda batch: batch.column(name)
+
+    return [Column(name, values(name), styles.get(name, lambda value: "")) for name in schema.names]
 
 
 def exchange_columns() -> list[Column]:
@@ -131,18 +140,12 @@ def exchange_columns() -> list[Column]:
         "broker": Column("broker", lambda batch: endpoints(batch, "broker")),
         "client": Column("client", lambda batch: batch.column("client_ip")),
         "error": Column("error", _error, lambda value: "red" if value else ""),
-        "throttle_time_ms": Column(
-            "throttle_time_ms",
-            lambda batch: batch.column("throttle_time_ms"),
-            lambda value: "yellow" if value else "",
-        ),
-        "status": Column(
-            "status",
-            lambda batch: batch.column("status"),
-            lambda value: "" if value == "answered" else "yellow",
-        ),
     }
-    plain = {column.name: column for column in plain_columns(EXCHANGES.schema)}
+    styles: dict[str, Style] = {
+        "throttle_time_ms": lambda value: "yellow" if value else "",
+        "status": lambda value: "" if value == "answered" else "yellow",
+    }
+    plain = {column.name: column for column in columns_of(EXCHANGES.schema, styles)}
     columns = plain | named
     return [columns[name] for name in (*_FIRST, *(n for n in plain if n not in _FIRST))]
 
