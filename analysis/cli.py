@@ -27,17 +27,7 @@ from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
 from analysis.commands.choice import with_suggestion
 from analysis.export.files import writer
-from analysis.startup import (
-    Terminated,
-    configure_libraries,
-    defer_functions,
-    defer_modules,
-    end_on_signals,
-    end_quickly,
-    hide_modules,
-    raise_interruption,
-    shorten_turns,
-)
+from analysis.startup import Terminated, prepare, raise_interruption
 
 _LINE: Final = 200
 """More characters than the first sentence of a command's help."""
@@ -63,14 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")
     try:
         if arguments is None:
-            end_on_signals()
-            configure_libraries()
-            shorten_turns()
-            end_quickly()
+            prepare()
             sys.stdout = _buffered(sys.stdout)
-            hide_modules()
-            defer_modules()
-            defer_functions()
         status: int | None = app.main(arguments, prog_name="kafka-dissector", standalone_mode=False)
     except click.ClickException as error:
         return _show(error)

@@ -1,6 +1,8 @@
 """Start and end of a process that runs one command: what it prevents, and what it imports early.
 
-`configure_libraries`: NumPy's OpenBLAS starts threads at its import, which wait actively for
+`prepare` does all of the following, but the last.
+
+Variables of the environment: NumPy's OpenBLAS starts threads at its import, which wait actively for
 matrices to multiply. No command multiplies matrices: `export` of a small capture took 0.32 s of
 processor time with these threads, and 0.21 s without. PyArrow's own allocator keeps memory that
 NumPy could use: with that of the system, the peak of 800,000 packets is 270 MB instead of 310 MB.
@@ -8,27 +10,27 @@ NumPy asks for huge pages (2 MB) for large arrays. On a virtual machine, right a
 1.5 GB, `export` of 1 GB took 0.70 s with huge pages and 0.51 s without them; the peak was 230 and
 213 MB.
 
-`shorten_turns`: while one thread runs Python, another waits up to 5 ms for its turn. A thread that
+Turns of threads: while one thread runs Python, another waits up to 5 ms for its turn. A thread that
 reads or writes blocks needs many short turns: with 1 ms, `export` of 1 GB takes 3 % less time.
 
-`end_quickly`: at its end, Python looks several times for reference cycles among all objects. None
-of them holds data that must still be written: `export` of a small capture takes 0.02 s less.
+The last collection: at its end, Python looks several times for reference cycles among all objects.
+None of them holds data that must still be written: `export` of a small capture takes 0.02 s less.
 
-`hide_modules`: PyArrow imports pandas, if it is installed, at its first conversion, to recognize
+`hidden`: PyArrow imports pandas, if it is installed, at its first conversion, to recognize
 DataFrames. Few commands make DataFrames, and the import takes longer than all other work on a small
 capture: `export` of a recording took 1.87 s of processor time with pandas hidden, and 2.37 s
 without. Commands that need pandas call `allow_pandas` before they import PyArrow. PyArrow also
 imports the clients of stores such as S3, which no command uses: URLs are opened with fsspec.
 
-`defer_modules`: NumPy and PyArrow import modules of which most commands use nothing, or one
+`stand_ins`: NumPy and PyArrow import modules of which most commands use nothing, or one
 function: masked arrays, types for annotations, documentation and its parser, TLS. `export` of a
 small capture takes 0.05 s less.
 
-`defer_functions`: at its import, `pyarrow.compute` makes 300 functions with their documentation, of
+`_DeferFunctions`: at its import, `pyarrow.compute` makes 300 functions with their documentation, of
 which a command calls a few dozens. So they are made when they are first used: `export` of a
 recording takes 0.04 s less.
 
-`end_on_signals`: SIGTERM, which `timeout`, systemd and Kubernetes send, and SIGHUP, which arrives
+Signals: SIGTERM, which `timeout`, systemd and Kubernetes send, and SIGHUP, which arrives
 when a terminal is closed, end a command as Ctrl-C does: files are closed or removed. A signal may
 arrive while code in C runs, which may lose its exception. So it is raised again at the next block
 of input; see `raise_interruption`.
@@ -57,26 +59,24 @@ from typing import Any
 COMPUTE = "pyarrow.compute"
 hidden = {"pandas", *(f"pyarrow._{name}fs" for name in ("azure", "gcs", "s3")), "pyarrow._hdfs"}
 """Modules that PyArrow imports if they are there."""
+_ENVIRONMENT = {
+    "NUMPY_MADVISE_HUGEPAGE": "0", "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+}  # fmt: skip
+"""Variables that NumPy and PyArrow read at their import. Child processes have them, too."""
 
 
-def configure_libraries() -> None:
-    """Set variables of the environment that NumPy and PyArrow read at their import.
-
-    Those that the user has set remain. Child processes have them, too.
-    """
-    os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-
-
-def shorten_turns() -> None:
-    """Let threads of this process wait at most 1 ms for another one that runs Python."""
+def prepare() -> None:
+    """Prepare this process for one command; call it before the imports of the command."""
+    _end_on_signals()
+    for name, value in _ENVIRONMENT.items():  # those that the user has set remain
+        os.environ.setdefault(name, value)
     sys.setswitchinterval(0.001)
-
-
-def end_quickly() -> None:
-    """Skip the search for reference cycles at the end of this process."""
     atexit.register(_skip_last_collection)
+    sys.meta_path.insert(0, _HideModules())
+    sys.meta_path.insert(0, _DeferModules())
+    if COMPUTE not in sys.modules:
+        sys.meta_path.insert(0, _DeferFunctions())
 
 
 def _skip_last_collection() -> None:
@@ -96,7 +96,7 @@ _received: list[int] = []
 """The number of the latest signal. Not its exception, which would keep all frames alive."""
 
 
-def end_on_signals() -> None:
+def _end_on_signals() -> None:
     """Let Ctrl-C raise KeyboardInterrupt, and SIGTERM and SIGHUP raise `Terminated`, unless the
     process ignores them."""
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):  # Windows has no SIGHUP
@@ -135,13 +135,8 @@ class _HideModules:
             raise ModuleNotFoundError(fullname, name=fullname)
 
 
-def hide_modules() -> None:
-    """Hide the modules in `hidden` from imports in this process."""
-    sys.meta_path.insert(0, _HideModules())
-
-
 def allow_pandas() -> None:
-    """Undo `hide_modules` for pandas."""
+    """Let pandas be imported in this process."""
     hidden.discard("pandas")
 
 
@@ -174,7 +169,7 @@ stand_ins: dict[str, dict[str, Any]] = {
 
 
 class _DeferModules:
-    """Loads stand-ins for modules."""
+    """Loads stand-ins for modules, which are imported when others of their attributes are used."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -201,13 +196,8 @@ def _deferred_attribute(stand_in: ModuleType, attribute: str) -> Any:
     return getattr(import_module(name), attribute)
 
 
-def defer_modules() -> None:
-    """Let the modules in `stand_ins` be imported when others of their attributes are used."""
-    sys.meta_path.insert(0, _DeferModules())
-
-
 class _DeferFunctions:
-    """Loads `pyarrow.compute` without the functions of its registry."""
+    """Loads `pyarrow.compute` without the functions of its registry, made when first used."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -262,12 +252,6 @@ def _compute_function(module: ModuleType, name: str) -> Any:
     made = module._make_generic_wrapper(name, function, options, arity=function.arity)
     setattr(module, name, made)
     return made
-
-
-def defer_functions() -> None:
-    """Let `pyarrow.compute` make functions when they are first used, in this process."""
-    if COMPUTE not in sys.modules:
-        sys.meta_path.insert(0, _DeferFunctions())
 
 
 def import_pipeline() -> None:

@@ -8,7 +8,7 @@ import signal
 def main() -> int:
     """Run the command line. Ctrl-C ends the process without a traceback while it imports."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `analysis.startup.end_on_signals`
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until `analysis.startup.prepare`
     from analysis.cli import main as run
 
     return run()
