@@ -36,6 +36,7 @@ from dissector.packets.files import FileSource
 from dissector.packets.pcapng_writer import secrets_block, section_header
 from dissector.streams import declared
 from dissector.streams.streaming import DEFAULT_MEMORY
+from dissector.tables.arrow import with_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -92,7 +93,7 @@ def cut(
     secrets, overwrite = boolean("secrets", secrets), boolean("overwrite", overwrite)
     options: dict[str, Any] = {"ports": ports, "keylog": keylog, "memory": memory}
     located = open_pass(files, **options)
-    exchanges = _arrow(exchanges)
+    exchanges = with_times(arrow_table("exchanges", exchanges), pa.int64())
     messages = messages_of(exchanges, located.located_exchanges())
     if not len(messages):
         raise DissectorError("no exchange to cut: none of these rows is in the captures")
@@ -191,16 +192,6 @@ def _closing(ip: str, port: int) -> str:
     )
 
 
-def _arrow(exchanges: pd.DataFrame | pa.Table) -> pa.Table:
-    """The rows with times in ns."""
-    rows = arrow_table("exchanges", exchanges)
-    fields = [
-        field.with_type(pa.int64()) if pa.types.is_timestamp(field.type) else field
-        for field in rows.schema
-    ]
-    return rows.cast(pa.schema(fields))
-
-
 def _unreadable(exchanges: pa.Table, written: Capture) -> Counter[int]:
     """The number of exchanges that are not in the cut, by connection."""
     identities: set[tuple[Any, ...]] = set()
@@ -212,10 +203,7 @@ def _unreadable(exchanges: pa.Table, written: Capture) -> Counter[int]:
 
 
 def _identities(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
-    columns = (
-        column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-        for column in (rows[name] for name in IDENTITY)
-    )
+    columns = with_times(rows.select(IDENTITY), pa.int64()).columns
     return zip(*(column.to_pylist() for column in columns), strict=True)
 
 

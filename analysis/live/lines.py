@@ -22,6 +22,7 @@ from analysis.live.nonblocking_writer import NonblockingWriter
 from analysis.live.rotation import AppendedFile, Rotation
 from analysis.live.session import Watcher
 from analysis.names.addresses import endpoint
+from dissector.tables.arrow import with_times
 
 RowFilter: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Returns the rows that match."""
@@ -118,10 +119,7 @@ class LineFormat:
 
     def __call__(self, rows: pa.RecordBatch) -> bytes:
         # Integers, because Python's datetime is slower and lacks nanoseconds.
-        columns = [
-            column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column
-            for column in rows.select(COLUMNS).columns
-        ]
+        columns = with_times(rows.select(COLUMNS), pa.int64()).columns
         values = zip(*(column.to_pylist() for column in columns), strict=True)
         lines = (self._line(dict(zip(COLUMNS, row, strict=True))) for row in values)
         return "".join(lines).encode(errors="backslashreplace")

@@ -26,6 +26,7 @@ from analysis.sql.exchange_columns import LOOKUPS
 from analysis.sql.expressions import BROKER, CLIENT, endpoint
 from dissector.errors import DissectorError, did_you_mean
 from dissector.tables import EXCHANGES
+from dissector.tables.arrow import with_times
 
 _NAMES: Final = ("client_names", "broker_names")
 _LISTS: Final = pa.list_(pa.string())
@@ -149,9 +150,5 @@ class Condition:
 
 def _numbered(rows: pa.RecordBatch) -> pa.Table:
     """The rows, numbered. Times are without a zone, or DuckDB would cut them to microseconds."""
-    columns = [
-        column.cast(pa.timestamp("ns")) if pa.types.is_timestamp(column.type) else column
-        for column in rows.columns
-    ]
-    table = pa.Table.from_arrays(columns, names=rows.schema.names)
+    table = pa.Table.from_batches([with_times(rows, pa.timestamp("ns"))])
     return table.append_column("nth", pa.array(np.arange(len(rows))))

@@ -33,6 +33,7 @@ from analysis.sql.row_order import NTH, register_numbered
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME, TableColumn
+from dissector.tables.arrow import with_times
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,10 +106,7 @@ def select(tables: Tables, query: str) -> pa.Table:
 
 def row_dicts(table: pa.Table) -> list[Row]:
     """The rows as dicts. Times are integers, in ns."""
-    for index, field in enumerate(table.schema):
-        if pa.types.is_timestamp(field.type):
-            table = table.set_column(index, field.name, table[index].cast(pa.int64()))
-    return cast("list[Row]", table.to_pylist())
+    return cast("list[Row]", with_times(table, pa.int64()).to_pylist())
 
 
 def table_of(rows: Iterable[Row], columns: Iterable[TableColumn]) -> pa.Table:
@@ -182,10 +180,7 @@ def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
         table = in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DissectorError(f"the table {name} has a column of another type: {error}") from error
-    for index, field in enumerate(schema):
-        if pa.types.is_timestamp(field.type):  # DuckDB has few functions for times with a zone
-            table = table.set_column(index, field.name, table[index].cast(pa.timestamp("ns")))
-    return table
+    return with_times(table, pa.timestamp("ns"))  # DuckDB has few functions for times with a zone
 
 
 def _is_frame(rows: object) -> bool:

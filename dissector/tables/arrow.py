@@ -170,6 +170,15 @@ def unless_negative(number: pa.Array | pa.ChunkedArray) -> pa.Array | pa.Chunked
     return pc.if_else(pc.less(number, 0), None, number)
 
 
+def with_times(rows: pa.Table | pa.RecordBatch, type: pa.DataType) -> pa.Table | pa.RecordBatch:
+    """The rows with their times in this type; integers are ns since 1970."""
+    fields = [
+        field.with_type(type) if pa.types.is_timestamp(field.type) else field
+        for field in rows.schema
+    ]
+    return rows.cast(pa.schema(fields))
+
+
 def row_keys(*columns: Any) -> pa.Array:
     """The columns of each row as one text, which identifies equal rows."""
     parts = [as_array(column).cast(pa.string()) for column in columns]
