@@ -9,13 +9,10 @@ from textual.widget import Widget
 
 from analysis.browse.analysis_screen import AnalysisScreen
 from analysis.browse.capture_source import CaptureSource
-from analysis.browse.commands import Command
 from analysis.browse.keys import CAPTURE_KEYS, Section
 from analysis.browse.rows import Rows
-from analysis.input.filters import Filter
 from analysis.live.session import ended_by_signals
 from analysis.startup import Terminated
-from dissector.embedded.records import Decode
 
 
 class Browser(AnalysisScreen):
@@ -24,14 +21,8 @@ class Browser(AnalysisScreen):
     TABS: ClassVar[dict[str, str]] = {"exchanges": "#list", **AnalysisScreen.ANALYSES}
     KEYS: ClassVar[Sequence[Section]] = CAPTURE_KEYS
 
-    def __init__(
-        self, source: CaptureSource, name: str, command: Command, *,
-        chosen: Filter | None = None, secrets: bool = False, decode: Decode | None = None,
-    ) -> None:  # fmt: skip
-        """As `ExchangeScreen`."""
-        super().__init__(source, name, command, chosen=chosen, secrets=secrets, decode=decode)
-        self._capture = source
-        self._is_stopped = False
+    source: CaptureSource
+    _is_stopped = False
 
     def show(self) -> None:
         """Show the capture until the user leaves the screen. Raises the error that ended it.
@@ -58,7 +49,7 @@ class Browser(AnalysisScreen):
 
     def on_mount(self) -> None:
         self.set_interval(0.2, self._leave_if_stopped)
-        self.start("read", "reading exchanges", self._capture.rows, self._opened, is_fatal=True)
+        self.start("read", "reading exchanges", self.source.rows, self._opened, is_fatal=True)
 
     def _opened(self, rows: Rows) -> None:
         self.rows = rows
@@ -69,4 +60,4 @@ class Browser(AnalysisScreen):
 
     def update_tab(self, active: str) -> None:
         if len(self.rows):
-            self.analyse(active, self._capture)
+            self.analyse(active, self.source)

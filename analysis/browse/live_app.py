@@ -49,7 +49,7 @@ class SessionSource:
 
 
 class LiveBrowser(AnalysisScreen):
-    """Shows `recent` and `kept`, which are watchers of `session`."""
+    """Shows what its watchers have got from a session, to which it is attached before it runs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "pause"),
@@ -61,21 +61,35 @@ class LiveBrowser(AnalysisScreen):
     KEYS: ClassVar[Sequence[Section]] = LIVE_KEYS
 
     def __init__(
-        self, recent: RecentExchanges, kept: KeptExchanges, snapshot: Callable[[], Snapshot],
-        session: Session, status: Callable[[], str], name: str, decode: Decode | None = None,
-    ) -> None:  # fmt: skip
-        """`snapshot` returns the packets that are kept now. `status` returns further text for the
-        head: packets, drops. `decode`: as in `ExchangeScreen`."""
-        super().__init__(SessionSource(), name, None, decode=decode)
-        self._recent = recent
-        self._kept = kept
-        self._new_snapshot = snapshot
-        self._session = session
-        self._status = status
+        self, select: RowFilter, chosen: Filter, options: dict[str, Any], decode: Decode | None
+    ) -> None:
+        """`select` returns the rows to show, which `chosen` selects. `options`: of
+        `open_capture`, for the kept packets. `decode`: as in `ExchangeScreen`."""
+        super().__init__(SessionSource(), "", None, decode=decode)
+        self._recent, self._kept = RecentExchanges(select), KeptExchanges(select)
+        self._packets = KeptPackets()
+        self._new_snapshot = partial(Snapshot, self._packets, chosen, options)
+        self._session: Session
+        self._status: Callable[[], str]
         self._snapshot: Snapshot | None = None
         self._is_paused = False
         self._worker = ThreadPoolExecutor(1)
         self._ended: Future[None] = Future()
+
+    @property
+    def watchers(self) -> Sequence[Watcher]:
+        """Watchers that receive exchanges with their messages."""
+        return self._recent, self._kept
+
+    @property
+    def tap(self) -> Tap:
+        """Receives all packets of the session."""
+        return self._packets.record
+
+    def attach(self, session: Session, status: Callable[[], str], name: str) -> None:
+        """Show a session with the `watchers`. `status` returns further text for the head: packets,
+        drops. `name`: of its source."""
+        self._session, self._status, self._source_name = session, status, name
 
     def tabs(self) -> dict[str, tuple[str, Widget]]:
         return {
@@ -89,6 +103,11 @@ class LiveBrowser(AnalysisScreen):
         view.sorted_by, view.descending = "time", True
         self.set_interval(1.0, self.update)
         self._ended = self._worker.submit(self._session.run)
+
+    def show(self) -> None:
+        """Show the session until the user leaves the screen. Raises the error that ended it."""
+        self.run()
+        self.finish()
 
     def finish(self) -> None:
         """Stop the session and wait for its end. Raises the error that ended it, if any."""
@@ -206,34 +225,3 @@ class LiveBrowser(AnalysisScreen):
         self._is_paused = not self._is_paused
         self.show_status()
         self.update()
-
-
-class LiveScreen:
-    """The screen with its watchers, which a session needs before it runs."""
-
-    def __init__(
-        self, select: RowFilter, chosen: Filter, options: dict[str, Any], decode: Decode | None
-    ) -> None:
-        """`select` returns the rows to show, which `chosen` selects. `options`: of
-        `open_capture`, for the kept packets. `decode`: as in `ExchangeScreen`."""
-        self._recent, self._kept = RecentExchanges(select), KeptExchanges(select)
-        self._packets, self._decode = KeptPackets(), decode
-        self._snapshot = partial(Snapshot, self._packets, chosen, options)
-
-    @property
-    def watchers(self) -> Sequence[Watcher]:
-        """Watchers that receive exchanges with their messages."""
-        return self._recent, self._kept
-
-    @property
-    def tap(self) -> Tap:
-        """Receives all packets of the session."""
-        return self._packets.record
-
-    def run(self, session: Session, status: Callable[[], str], name: str) -> None:
-        """Show the session until the user leaves the screen. Raises the error that ended it."""
-        browser = LiveBrowser(
-            self._recent, self._kept, self._snapshot, session, status, name, self._decode
-        )
-        browser.run()
-        browser.finish()

@@ -20,7 +20,7 @@ from analysis.commands.schemas import decoder, on_schema_registry
 from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
-    from analysis.browse.live_app import LiveScreen
+    from analysis.browse.live_app import LiveBrowser
     from analysis.input.filters import Filter
     from analysis.live.lines import JsonLinesFile, RowFilter
     from analysis.live.parquet_writer import TableWriter
@@ -235,7 +235,8 @@ def _watch(
         watchers.append(lines)
     with ended_by_signals(session.stop):
         if full_screen:
-            full_screen.run(session, lambda: _status(source, capture, notices), origin.name)
+            full_screen.attach(session, lambda: _status(source, capture, notices), origin.name)
+            full_screen.show()
             notices.release()
         else:
             notices.show(f"capturing from {origin.name}; Ctrl-C ends")
@@ -350,20 +351,20 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     return served
 
 
-def _shower() -> type[LiveScreen]:
+def _shower() -> type[LiveBrowser]:
     """The full screen. Also imports what its analyses need, before privileges are dropped."""
     from analysis.extras import needed
     from analysis.startup import allow_pandas
 
     allow_pandas()
     with needed("live"):
-        from analysis.browse.live_app import LiveScreen
+        from analysis.browse.live_app import LiveBrowser
     from analysis.diagnosis.catalog import limits
     from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnosed
     from analysis.sql.query import no_tables
 
     diagnosed(no_tables(DIAGNOSIS_TABLES), limits({}))
-    return LiveScreen
+    return LiveBrowser
 
 
 def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -18,7 +17,6 @@ from analysis.browse.field_view import FieldView
 from analysis.browse.kept_exchanges import KeptExchanges
 from analysis.browse.live_app import LiveBrowser
 from analysis.browse.row_view import RowView
-from analysis.browse.snapshot import Snapshot
 from analysis.input.filters import Filter
 from analysis.live import kept_packets
 from analysis.live.kept_packets import KeptPackets
@@ -49,12 +47,13 @@ def app() -> LiveBrowser:
 def screen(decode: Decode | None = None) -> LiveBrowser:
     origin = Origin(str(CAPTURE), (), (9092, 19092), "", 1 << 22)
     source = LiveSource(origin.feeds(), interval=0.01)
-    recent, kept, packets = RecentExchanges(), KeptExchanges(), KeptPackets()
-    source.tap = packets.record
+    options = {"keylog": None, "memory": DEFAULT_MEMORY}
+    browser = LiveBrowser(lambda rows: rows, Filter(), options, decode)
+    source.tap = browser.tap
     pipeline = open_pipeline(source, origin, keylog=None, timeout=180)
-    session = Session(source, pipeline, [], [recent, kept])
-    snapshot = partial(Snapshot, packets, Filter(), {"keylog": None, "memory": DEFAULT_MEMORY})
-    return LiveBrowser(recent, kept, snapshot, session, lambda: "all well", "pipe", decode)
+    session = Session(source, pipeline, [], browser.watchers)
+    browser.attach(session, lambda: "all well", "pipe")
+    return browser
 
 
 async def refreshed(app: LiveBrowser, pilot: Pilot[Exception]) -> None:
