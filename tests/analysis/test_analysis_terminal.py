@@ -226,38 +226,54 @@ def test_a_full_disk_is_an_error_of_the_file(
     assert capsys.readouterr().err == "Error: /dev/full: No space left on device\n"
 
 
+def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    """The command with pipes without buffers."""
+    return subprocess.Popen(
+        [*COMMAND, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT | environment, bufsize=0,
+    )  # fmt: skip
+
+
+def close_reader(process: subprocess.Popen[bytes], *, after: int = 0) -> None:
+    """Read some bytes, and no more: the command ends without an error."""
+    with process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert len(process.stdout.read(after)) == after
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141
+
+
+def end(process: subprocess.Popen[bytes], number: int, folder: Path, first: str) -> bytes:
+    """Send a signal when the folder has the first file, while the command reads its input.
+
+    Returns the text on standard error.
+    """
+    assert process.stdin is not None
+    process.stdin.write(Path(CAPTURE).read_bytes())
+    until = time.monotonic() + 180
+    while not list(folder.glob(first)) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(number)
+    output, errors = process.communicate(timeout=180)
+    assert output == b""
+    return errors
+
+
 @pytest.mark.parametrize(
     "command",
     [["summary"], ["show"], *(["export", "--format", form] for form in FORMAT_NAMES)],
     ids=lambda command: command[-1],
 )
 def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, *command, CAPTURE], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        cwd=ROOT, env=ENVIRONMENT,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stderr is not None
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(60) == 141
-    process.stderr.close()
+    close_reader(started(*command, CAPTURE))
 
 
 def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
     """A raw stream reports no error if it has written a part: these rows are one part."""
     capture = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
-    process = subprocess.Popen(
-        [*COMMAND, "export", capture], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        cwd=ROOT, env=ENVIRONMENT | {"PYTHONUNBUFFERED": "1"}, bufsize=0,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stderr is not None
-    assert process.stdout.read(1)
-    process.stdout.close()
-    assert process.stderr.read() == b""
-    assert process.wait(60) == 141
-    process.stderr.close()
+    close_reader(started("export", capture, PYTHONUNBUFFERED="1"), after=1)
 
 
 @pytest.mark.parametrize(
@@ -266,20 +282,10 @@ def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
     ids=lambda each: str(each),
 )
 def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [*COMMAND, "export", "-", "-o", str(tmp_path / "rows")], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT,
-    )  # fmt: skip
-    assert process.stdin is not None
-    process.stdin.write(Path(CAPTURE).read_bytes())
-    process.stdin.flush()
-    until = time.monotonic() + 180
-    while not list(tmp_path.iterdir()) and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(number)
-    _, output = process.communicate(timeout=180)
+    process = started("export", "-", "-o", str(tmp_path / "rows"))
+    errors = end(process, number, tmp_path, "*")
     assert process.returncode == status
-    assert output.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
+    assert errors.decode() == f"{tmp_path / 'rows.partial'} contains the rows read so far.\n"
     assert [each.name for each in tmp_path.iterdir()] == ["rows.partial"]
 
 
@@ -293,19 +299,8 @@ def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path:
 )
 def test_sigterm_leaves_no_incomplete_files(command: str, first: str, tmp_path: Path) -> None:
     """Not the temporary folder of answers, either, which has files of large tables only."""
-    process = subprocess.Popen(
-        [*COMMAND, *command.format(tmp_path).split()], stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT,
-        env=ENVIRONMENT | {"TMPDIR": str(tmp_path)},
-    )  # fmt: skip
-    assert process.stdin is not None
-    process.stdin.write(Path(CAPTURE).read_bytes())
-    process.stdin.flush()
-    until = time.monotonic() + 180
-    while not list(tmp_path.glob(first)) and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=180) == (b"", b"")
+    process = started(*command.format(tmp_path).split(), TMPDIR=str(tmp_path))
+    assert end(process, signal.SIGTERM, tmp_path, first) == b""
     assert process.returncode == 143
     assert not list(tmp_path.iterdir())
 

@@ -24,7 +24,7 @@ from tests.dissector.packets.packet_bytes import (
     ng_option,
     ng_section,
 )
-from tests.dissector.streams.dialogue import Dialogue, request, response
+from tests.dissector.streams.dialogue import Dialogue, request, response, spoken
 
 API_VERSIONS = 18
 NO_APIS = bytes(6)
@@ -163,11 +163,7 @@ def test_any_choice_of_pipelined_messages(tmp_path_factory, data: st.DataObject)
 
 def test_all_fragments_of_a_packet_are_in_the_cut(tmp_path: Path) -> None:
     """They arrive in reverse order, and are whole: the request before is in them, too."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1) + asked(2))
-    connection.broker(answered(1))
-    connection.broker(answered(2))
+    dialogue = spoken(asked(1) + asked(2), answered(1), answered(2))
     path = tmp_path / "a.pcap"
     with PcapWriter(str(path), nano=True, linktype=1) as writer:
         for number, packet in enumerate(dialogue.packets):
@@ -245,10 +241,8 @@ def test_a_syn_may_have_other_messages(
 
 
 def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1) + asked(2) + asked(3))
-    connection.broker(answered(1) + answered(2) + answered(3))
+    messages = [b"".join(map(message, (1, 2, 3))) for message in (asked, answered)]
+    dialogue = spoken(*messages)
     result, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1, 3)
     assert result.trimmed == 2
     assert payloads(output) == [asked(1), asked(3), answered(1), answered(3)]
@@ -258,17 +252,13 @@ def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
     assert data.count(removed) == 2
     whole, output = cut_ids(tmp_path / "a.pcap", 1, 3, context=0)
     assert whole.trimmed == 0
-    assert payloads(output) == [asked(1) + asked(2) + asked(3),
-                                answered(1) + answered(2) + answered(3)]  # fmt: skip
+    assert payloads(output) == messages
 
 
 @pytest.mark.parametrize("order", "<>")
 def test_interfaces_and_options_of_the_original(tmp_path: Path, order: str) -> None:
     """Microseconds of one interface and an offset of the other; a comment, flags, a speed."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1))
-    connection.broker(answered(1))
+    dialogue = spoken(asked(1), answered(1))
     micro = ng_option(2, b"eth7", order=order) + ng_option(8, (10**9).to_bytes(
         8, "little" if order == "<" else "big"), order=order)  # fmt: skip
     nano = ng_option(9, b"\x09", order=order) + ng_option(14, (-1).to_bytes(
@@ -300,10 +290,7 @@ def test_interfaces_and_options_of_the_original(tmp_path: Path, order: str) -> N
 
 
 def test_times_before_1970(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1))
-    connection.broker(answered(1))
+    dialogue = spoken(asked(1), answered(1))
     origin = ng_option(14, (-1_000).to_bytes(8, "little", signed=True))
     blocks = [ng_section(), ng_interface(options=origin)]
     blocks += (ng_enhanced(bytes(packet_of(each)), n) for n, each in enumerate(dialogue.packets))
@@ -343,18 +330,13 @@ def test_long_comments_are_cut(tmp_path: Path) -> None:
 
 def test_a_comment_on_an_error_code_without_a_name(tmp_path: Path) -> None:
     """Of a later release."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1))
-    connection.broker(response(1, b"\x03\xe7" + NO_APIS[2:]))
+    dialogue = spoken(asked(1), response(1, b"\x03\xe7" + NO_APIS[2:]))
     _, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1)
     assert b"response to ApiVersions v0, 1.000 ms, error 999" in output.read_bytes()
 
 
 def test_errors(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    dialogue.connect().client(asked(1))
-    path = written(dialogue, tmp_path / "a.pcap")
+    path = written(spoken(asked(1)), tmp_path / "a.pcap")
     table, output = rows(path), tmp_path / "b.pcapng"
     with pytest.raises(CaptureError, match="only once"):
         cut("-", table, output)

@@ -27,7 +27,7 @@ from tests.dissector.packets.packet_bytes import (
     ng_option,
     ng_section,
 )
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import pcap, request, response, spoken
 
 TRACED = CAPTURES / "librdkafka-mock-traced.pcap.zst"
 """Record n has the trace id n + 1 and the span id n + 1001; every tenth has no header."""
@@ -126,10 +126,7 @@ def test_a_collector_receives_a_span_for_each_exchange(
 
 def test_an_error_code_without_a_name(tmp_path: Path, collector: Collector) -> None:
     """Of a later release. The conventions require error.type if an operation fails."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(request(18, 0, 1))
-    connection.broker(response(1, b"\x03\xe7" + bytes(4)))
+    dialogue = spoken(request(18, 0, 1), response(1, b"\x03\xe7" + bytes(4)))
     (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
     assert main(["export", str(tmp_path / "a.pcap"), "--endpoint", collector.url]) == 0
     ((_, span, values),) = spans_of(collector)
@@ -138,10 +135,7 @@ def test_an_error_code_without_a_name(tmp_path: Path, collector: Collector) -> N
 
 def test_times_before_1970_are_unknown(tmp_path: Path, collector: Collector) -> None:
     """As after a restart without a clock. OTLP has no such times."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(request(18, 0, 1))
-    connection.broker(response(1, bytes(6)))
+    dialogue = spoken(request(18, 0, 1), response(1, bytes(6)))
     origin = ng_option(14, (-1000).to_bytes(8, "little", signed=True))
     blocks = [ng_section(), ng_interface(link=101, options=origin)]
     blocks += (ng_enhanced(pcap([each])[40:], each.number) for each in dialogue.packets)

@@ -21,7 +21,7 @@ from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, sniffing
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import pcap, request, response, spoken
 from tests.robustness.robustness_damage import recording
 
 CAPTURES = ROOT / "captures"
@@ -324,10 +324,7 @@ def test_damage_of_the_input_is_reported_without_a_summary(
 
 def test_a_line_with_an_error_code_without_a_name(tmp_path: Path, sniff: Sniff) -> None:
     """Of a later release."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(request(18, 0, 1))
-    connection.broker(response(1, b"\x03\xe7" + bytes(4)))
+    dialogue = spoken(request(18, 0, 1), response(1, b"\x03\xe7" + bytes(4)))
     (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
     assert "  1.000 ms  error 999\n" in sniff(str(tmp_path / "a.pcap")).stdout
 

@@ -207,17 +207,20 @@ def test_a_file_with_a_blank_in_its_name_is_a_capture(
     assert capfd.readouterr().out == '{"b":true}\n'
 
 
+def use_prompt(typed: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Type at the prompt, whose history is in the folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", folder)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
+        keys.send_text(typed)
+        assert main(["sql", CAPTURE]) == 0
+
+
 def test_the_prompt_answers_goes_on_after_errors_and_remembers(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    with (
-        create_pipe_input() as keys,
-        create_app_session(input=keys, output=DummyOutput()),
-    ):
-        keys.send_text("from exchangs\rgiven up\x03select 6 * 7 as answer\r\x04")
-        assert main(["sql", CAPTURE]) == 0
+    typed = "from exchangs\rgiven up\x03select 6 * 7 as answer\r\x04"
+    use_prompt(typed, str(tmp_path), monkeypatch)
     out, err = capfd.readouterr()
     assert "42" in out
     assert err.count("Error: ") == 1
@@ -231,14 +234,7 @@ def test_the_prompt_answers_goes_on_after_errors_and_remembers(
 def test_the_prompt_is_there_where_no_history_can_be_kept(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
-    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    with (
-        create_pipe_input() as keys,
-        create_app_session(input=keys, output=DummyOutput()),
-    ):
-        keys.send_text("select true as here\rquit;\r")
-        assert main(["sql", CAPTURE]) == 0
+    use_prompt("select true as here\rquit;\r", "/dev/null", monkeypatch)
     assert "yes" in capfd.readouterr().out
 
 

@@ -132,6 +132,16 @@ class Connection:
         self.seq[end] += len(payload) + (flags & (SYN | FIN) != 0)
 
 
+def spoken(client: bytes, *broker: bytes) -> Dialogue:
+    """A connection with a segment from the client, and then some from the broker."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(client)
+    for each in broker:
+        connection.broker(each)
+    return dialogue
+
+
 def request(
     api_key: int, version: int, correlation: int, body: bytes = b"", client: str = "me"
 ) -> bytes:
