@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from analysis.answers import Answer, Option
-from analysis.commands.choice import Choice, Integer
+from analysis.commands.choice import Choice, Integer, usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     NOTHING,
@@ -18,11 +18,9 @@ from analysis.commands.common import (
     Output,
     on_capture,
     on_output,
-    usage_errors,
     words,
 )
 from analysis.commands.coverage import COVERAGE, coverage_of
-from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 
@@ -39,7 +37,7 @@ def command_of(answer: Answer) -> click.Command:
     for option in reversed(answer.options):
         made = _option(option)(made)
     return named_command(answer.name, help=answer.question, short_help=answer.question)(
-        on_capture(on_filter(made))
+        on_capture(made)
     )
 
 

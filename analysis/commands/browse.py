@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from analysis.commands.common import Input, on_capture_alone, on_secrets
-from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
 from analysis.commands.sections import named_command
 from analysis.extras import needed
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 @named_command("browse")
 @on_capture_alone
-@on_filter
 @on_schema_registry
 @on_secrets
 def command(source: Input, registry: str | None, show_secrets: bool) -> None:

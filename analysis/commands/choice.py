@@ -1,14 +1,15 @@
-"""Types of options. An error suggests the most similar value."""
+"""Types of options, and errors about their values, which suggest the most similar value."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from dissector.errors import DissectorError, did_you_mean
 
 
 class Integer(click.IntRange):
@@ -41,6 +42,13 @@ class Choice(click.Choice[str]):
 
 def with_suggestion(message: str, name: object, names: Iterable[str]) -> str:
     """The message about a wrong name, and the most similar name, if any."""
-    from dissector.errors import did_you_mean
-
     return f"{message.rstrip('.')}{did_you_mean(name, names) or '.'}"
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """A context in which a wrong value of an option (DissectorError) is a usage error."""
+    try:
+        yield
+    except DissectorError as error:
+        raise click.UsageError(str(error)) from error

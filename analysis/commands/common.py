@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import click
 from click.shell_completion import CompletionItem
 
-from analysis.commands import presentation
+from analysis.commands import filter_options, presentation
 from analysis.commands.choice import Choice, Integer
 from analysis.commands.coverage import Coverage
 from analysis.commands.sections import input_option, output_option
@@ -217,15 +217,6 @@ class Input:
         return without_credentials(", ".join(self.captures[:3])) + suffix
 
 
-@contextmanager
-def usage_errors() -> Iterator[None]:
-    """A context in which a wrong value of an option (DissectorError) is a usage error."""
-    try:
-        yield
-    except DissectorError as error:
-        raise click.UsageError(str(error)) from error
-
-
 def _interruptible(show: Progress | None) -> Progress:
     """A function that also raises the exception of a signal again, if it was lost."""
 
@@ -245,12 +236,13 @@ def processors() -> int:
 
 
 def on_capture(
-    command: F, *, jobs: str = "1", metavar: str = "CAPTURE...", presents: bool = True
-) -> F:
+    command: F, *, jobs: str = "1", metavar: str = "CAPTURE...", presents: bool = True,
+    filters: bool = True,
+) -> F:  # fmt: skip
     """Add the arguments of commands that read captures; the command gets an `Input` as `source`.
 
-    `jobs`: the default of `--jobs`; empty: it reads in one process. `presents`: it has the options
-    of `analysis.commands.presentation`.
+    `jobs`: the default of `--jobs`; empty: it reads in one process. `presents`, `filters`: it has
+    the options of `analysis.commands.presentation`, and of `filter_options`.
     """
 
     @wraps(command)
@@ -259,20 +251,27 @@ def on_capture(
         processes: int | None = None, names_file: Path | None = None, zone: str = presentation.UTC,
         **given: Any,
     ) -> None:  # fmt: skip
-        source = Input(captures, ports, keylog, processes, memory, names_file=names_file, zone=zone)
         with presentation.presenting(names_file, zone):
+            chosen = filter_options.taken(given) if filters else None
+            source = Input(captures, ports, keylog, processes, memory, chosen, names_file, zone)
             command(source=source, **given)
         if source.unread:
             click.get_current_context().exit(INCOMPLETE)
 
     for decorate in (
+        *(reversed(filter_options.OPTIONS) if filters else ()),
         *(reversed(presentation.OPTIONS) if presents else ()),
         input_option(
             "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
             metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
             "exceeded, the oldest data is dropped and reported.",
         ),
-        *((_jobs(jobs),) if jobs else ()),
+        *((
+            input_option(
+                "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
+                help=f"Read input of 256 MB or more with N processes.  [default: {jobs}]",
+            ),
+        ) if jobs else ()),
         input_option(
             "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
             metavar="FILE",
@@ -302,14 +301,6 @@ def _paths(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple
 def _files(_: click.Context, __: click.Parameter, start: str) -> list[CompletionItem]:
     """Let the shell complete names of files."""
     return [CompletionItem(start, type="file")]
-
-
-def _jobs(default: str) -> Callable[[F], F]:
-    """The option `--jobs`."""
-    return input_option(
-        "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
-        help=f"Read input of 256 MB or more with N processes.  [default: {default}]",
-    )  # fmt: skip
 
 
 on_capture_alone = partial(on_capture, jobs="")

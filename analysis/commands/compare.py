@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.choice import Number
+from analysis.commands.choice import Number, usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     JSON,
@@ -18,11 +18,9 @@ from analysis.commands.common import (
     Output,
     on_capture,
     on_output,
-    usage_errors,
     words,
 )
 from analysis.commands.coverage import Coverage, coverage_of
-from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 
@@ -45,7 +43,6 @@ USEFUL: Final = "low_percent high_percent is_worse"
 
 @named_command("compare")
 @partial(on_capture, metavar="BEFORE AFTER")
-@on_filter
 @click.option(
     "--by", multiple=True, default=BY, callback=words, metavar="COLUMN",
     help="Compare groups of requests by this column: any column of exchanges, or broker, "

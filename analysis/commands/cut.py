@@ -9,7 +9,6 @@ import click
 
 from analysis.commands.choice import Number
 from analysis.commands.common import Input, on_capture_alone, on_overwrite
-from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check_file
 from analysis.commands.sections import named_command, output_option
 
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 
 @named_command("cut")
 @on_capture_alone
-@on_filter
 @output_option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     required=True, help="Write the packets to FILE, as pcapng.",

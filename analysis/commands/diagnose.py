@@ -11,7 +11,6 @@ import click
 
 from analysis.commands.choice import Choice, Number
 from analysis.commands.common import NOTHING, Input, on_capture, on_pager
-from analysis.commands.filter_options import on_filter
 from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
@@ -48,7 +47,6 @@ def _thresholds(
 
 @named_command("diagnose")
 @on_capture
-@on_filter
 @output_option(
     "--format", "form", type=Choice(("text", "json", "jsonl")), default="text", show_default=True,
     help="Set the output format; jsonl has a line for each finding.",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import click
 from click.core import ParameterSource
 
-from analysis.commands.choice import Choice
+from analysis.commands.choice import Choice, usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     FORMAT_OF_SUFFIX,
@@ -22,10 +22,8 @@ from analysis.commands.common import (
     Output,
     on_capture,
     on_output,
-    usage_errors,
 )
 from analysis.commands.coverage import COVERAGE, Coverage
-from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, check_columns, check_folder, to_terminal, write
 from analysis.commands.sections import named_command
 from dissector.arguments import name_text
@@ -41,7 +39,6 @@ ALL: Final = "all"
 
 @named_command("export")
 @on_capture
-@on_filter
 @click.option(
     "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
     default=("exchanges",), show_default=True,

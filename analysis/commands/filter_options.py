@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from analysis.commands.common import F, Input, usage_errors
+from analysis.commands.choice import usage_errors
 from analysis.commands.sections import filter_option
 
 if TYPE_CHECKING:
     from analysis.input.filters import Filter
 
-_OPTIONS: Final = (
+F = TypeVar("F", bound=Callable[..., Any])
+
+OPTIONS: Final = (
     filter_option(
         "--where", multiple=True, metavar="CONDITION",
         help="Select exchanges that meet this SQL condition on the columns of the table exchanges, "
@@ -46,41 +48,31 @@ _OPTIONS: Final = (
 )  # fmt: skip
 
 
-def on_filter(command: F) -> F:
-    """Add the options; the filter is in the `Input` that the command gets as `source`.
+def taken(given: dict[str, Any]) -> Filter | None:
+    """The filter of the options, which are removed from those of a command; None without any.
 
-    Use it below `on_capture`.
+    Raises click.UsageError for a wrong value.
     """
+    if "" in (given["since"], given["until"]):  # for example an unset variable of the shell
+        raise click.UsageError("--since and --until need a time")
+    names = ("where", "client", "topic", "api", "broker", "since", "until")
+    conditions: dict[str, Any] = {name: text for name in names if (text := given.pop(name))}
+    if not conditions:
+        return None
+    from analysis.display import presentation
+    from analysis.input.filters import Filter
 
-    def run(source: Input, chosen: Filter | None, **given: Any) -> Any:
-        return command(source=replace(source, filter=chosen), **given)
-
-    return with_filter(cast(F, wraps(command)(run)))
+    with usage_errors():
+        return Filter(**conditions, names=presentation.names(), zone=presentation.zone())
 
 
 def with_filter(command: F) -> F:
     """Add the options; the command gets a `Filter` as `chosen`, None without conditions."""
 
     @wraps(command)
-    def run(
-        where: tuple[str, ...], client: tuple[str, ...], topic: tuple[str, ...],
-        api: tuple[str, ...], broker: tuple[str, ...], since: str | None, until: str | None,
-        **given: Any,
-    ) -> Any:  # fmt: skip
-        if "" in (since, until):  # for example an unset variable of the shell
-            raise click.UsageError("--since and --until need a time")
-        chosen = None
-        if where or client or topic or api or broker or since or until:
-            from analysis.display.presentation import names, zone
-            from analysis.input.filters import Filter
+    def run(**given: Any) -> Any:
+        return command(chosen=taken(given), **given)
 
-            with usage_errors():
-                chosen = Filter(
-                    where, client, topic, api, broker, since or "", until or "",
-                    names=names(), zone=zone(),
-                )  # fmt: skip
-        return command(chosen=chosen, **given)
-
-    for option in reversed(_OPTIONS):
+    for option in reversed(OPTIONS):
         run = option(run)
     return cast(F, run)

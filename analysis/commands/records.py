@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from analysis.commands.common import Input, Output, on_capture, on_output
 from analysis.commands.export import write_table
 from analysis.commands.sections import named_command
 
 
 @named_command("records")
-@on_capture
+@partial(on_capture, filters=False)
 @on_output
 def command(source: Input, output: Output) -> None:
     """Write the records of captures, or of a broker's log segments.

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from analysis.commands.common import Input, on_capture, on_overwrite
-from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check_file
 from analysis.commands.sections import named_command, output_option
 from analysis.extras import needed
@@ -19,7 +18,6 @@ from dissector.redaction import without_credentials
 
 @named_command("report")
 @on_capture
-@on_filter
 @output_option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     default="report.html", show_default=True, help="Write the page to FILE.",

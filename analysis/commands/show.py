@@ -11,7 +11,6 @@ import click
 
 from analysis.commands.choice import Choice, Integer
 from analysis.commands.common import Input, on_capture_alone, on_pager, on_secrets
-from analysis.commands.filter_options import on_filter
 from analysis.commands.schemas import decoder, on_schema_registry
 from analysis.commands.sections import named_command, output_option
 
@@ -34,7 +33,6 @@ CHOICES: Final[dict[str, Callable[[Exchange], bool]]] = {
 
 @named_command("show")
 @on_capture_alone
-@on_filter
 @click.option(
     "--packet", type=Integer(1), metavar="N",
     help="Show only exchanges whose request or response starts in packet N.",

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture_alone, on_output
-from analysis.commands.filter_options import on_filter
 from analysis.commands.output import check, to_terminal, write
 from analysis.commands.sections import named_command
 from analysis.extras import needed
@@ -38,7 +37,6 @@ class WrongQuery(click.ClickException):
 
 @named_command("sql")
 @on_capture_alone
-@on_filter
 @partial(on_output, forms=(TABLE, *FORMAT_NAMES))
 def command(source: Input, output: Output) -> None:
     """Query a capture with SQL.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from analysis.commands.common import Input, on_capture, on_pager
-from analysis.commands.filter_options import on_filter
 from analysis.commands.sections import named_command
 
 
 @named_command("summary")
 @on_capture
-@on_filter
 @on_pager
 def command(source: Input, no_pager: bool) -> None:
     """Summarise a capture, problems first."""

@@ -7,23 +7,15 @@ from typing import Any
 
 import click
 
-from analysis.commands.choice import Integer
-from analysis.commands.common import (
-    FORMAT_NAMES,
-    TABLE,
-    Input,
-    Output,
-    on_capture,
-    on_output,
-    usage_errors,
-)
+from analysis.commands.choice import Integer, usage_errors
+from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
 from analysis.commands.coverage import COVERAGE, coverage_of
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
 
 
 @named_command("trace")
-@on_capture
+@partial(on_capture, filters=False)
 @click.option(
     "--header", metavar="NAME=VALUE",
     help="Trace records with this header; * in VALUE matches any text.",
