@@ -15,7 +15,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Unpack
 
-from analysis.answers import ANSWERS, names
+from analysis.answers import ANSWERS
 
 __all__ = [
     "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare", "connect", "cut",
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     __all__ += functions.__all__
     __version__: str
 else:  # type checkers would accept any name
-    __all__ += names()
+    __all__ += ANSWERS.names
 
     def __getattr__(name: str) -> Any:
         """Import a name when it is first used. The call of an answer imports pandas and DuckDB."""

@@ -266,11 +266,6 @@ def _are_on_spark(tables: Mapping[str, object]) -> bool:
     return any(type(table).__module__.startswith("pyspark.") for table in tables.values())
 
 
-def names() -> frozenset[str]:
-    """Names of all answers; imports none of them."""
-    return ANSWERS.names
-
-
 _DECLARED: Final[dict[str, Answer]] = {}
 
 ANSWERS: Final = Declarations(__name__, __path__, _DECLARED)

@@ -106,8 +106,8 @@ def lag(tables: Tables, *, show: str = "last", by: By = ()) -> ArrowTable:
     return select(tables, LAST if show == "last" else f"from {STATES} order by {', '.join(_EVENT)}")
 
 
-def _behind(offset: str, end: str = "end_offset") -> str:
-    return not_negative(f"try({end} - {offset})")
+def _position_lag(end: str = "end_offset") -> str:
+    return not_negative(f"try({end} - position)")
 
 
 def _lag(end: str = "end_offset") -> str:
@@ -230,7 +230,7 @@ _STATES: Final = f"""
     from {_EVENTS} window so_far as {_SO_FAR}),
   behind as (
     select known.*, end_offset, {_lag()} as lag,
-      {_behind("position")} as position_lag
+      {_position_lag()} as position_lag
     from known asof left join {ENDS} as ends
       on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
   select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR}"""
@@ -278,7 +278,7 @@ def _last(slot: str) -> str:
       select * exclude (is_alone, end_time, last_offset) replace (
           greatest(time, end_time) as time, last_offset as end_offset,
           {_lag("last_offset")} as lag,
-          {_behind("position", "last_offset")} as position_lag,
+          {_position_lag("last_offset")} as position_lag,
           max(greatest(max_lag, {_lag("last_offset")})) over (
             partition by {reader} order by slot) as max_lag),
         time as event_time

@@ -27,7 +27,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
-from analysis.sql.expressions import By, grouped, mapped, ms_between, with_columns
+from analysis.sql.expressions import By, by_api, grouped, ms_between, with_columns
 
 TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds, and may start to wait up to this much before their clock."""
@@ -84,7 +84,7 @@ def _client_throttles() -> str:
     """SQL: the first version of an API in which the client itself waits (KIP-219)."""
     from dissector.protocol import registry
 
-    return mapped("api", {api.name: api.client_throttles[0] for api in registry.all_apis()})
+    return by_api({api.name: api.client_throttles[0] for api in registry.all_apis()})
 
 
 def throttled_responses() -> str:

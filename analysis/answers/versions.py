@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.expressions import grouped, literals, mapped, natural, with_columns
+from analysis.sql.expressions import by_api, grouped, literals, natural, with_columns
 
 if TYPE_CHECKING:
     from dissector.protocol.notation import Api
@@ -56,7 +56,7 @@ def versions(tables: Tables) -> ArrowTable:
     apis = removed_apis()
     effect = {api.name: api.removal.effect for api in apis if api.removal}
     removed = f"""(
-      select *, {mapped("api", {api.name: api.kept_since for api in apis})} as kept_since
+      select *, {by_api({api.name: api.kept_since for api in apis})} as kept_since
       from exchanges
       where api in {literals(effect)} and coalesce(api_version < kept_since, true))"""
     query = grouped(
@@ -64,7 +64,7 @@ def versions(tables: Tables) -> ArrowTable:
         _KEY,
         f"client_id, client, {natural('min(software)')}, api, api_version",
         kept_since="any_value(kept_since)",
-        breaks=mapped("api", effect),
+        breaks=by_api(effect),
         requests="count(*)",
         first_time="min(request_time)",
         last_time="max(request_time)",

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.input.filters import Filter
-from analysis.names.addresses import endpoints
+from analysis.names.addresses import broker_endpoints
 from analysis.sql.conditions import Condition
 from dissector.arrays import value
 from dissector.tables import EXCHANGES
@@ -137,7 +137,7 @@ def exchange_columns() -> list[Column]:
     """Columns of `exchanges`: the most useful first; all have the names that filters use."""
     named = {
         TIME: Column(TIME, _time),
-        "broker": Column("broker", lambda batch: endpoints(batch, "broker")),
+        "broker": Column("broker", broker_endpoints),
         "client": Column("client", lambda batch: batch.column("client_ip")),
         "error": Column("error", _error, lambda value: "red" if value else ""),
     }

@@ -111,9 +111,9 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
         versions=_texts(tables, "client_id, api", "api_version", "exchanges"),
         software=_texts(tables, "client_id", "client_software", with_software),
         members={
-            "client": _counts(tables, "client_id", "exchanges"),
-            "group": _counts(tables, "group_id", "exchanges"),
-            "topic": _counts(tables, "unnest(topics)", "exchanges"),
+            "client": _counts(tables, "client_id"),
+            "group": _counts(tables, "group_id"),
+            "topic": _counts(tables, "unnest(topics)"),
         },
         topic_names={
             row["topic_id"]: row["topic"]
@@ -174,9 +174,9 @@ def _texts(
     return {tuple(row.values())[:-1]: row["texts"] for row in _rows(tables, query)}
 
 
-def _counts(tables: duckdb.DuckDBPyConnection, name: str, rows: str) -> dict[Key, int]:
+def _counts(tables: duckdb.DuckDBPyConnection, name: str) -> dict[Key, int]:
     query = f"""
-      select name, count(*) as count from (select {name} as name from {rows})
+      select name, count(*) as count from (select {name} as name from exchanges)
       where name != '' group by all"""
     return {(row["name"],): row["count"] for row in _rows(tables, query)}
 

@@ -36,12 +36,12 @@ def client(client_id: str | None) -> str:
     return f"client `{client_id}`" if client_id else "a client without id"
 
 
-def clients(client_ids: Sequence[str | None], most: int = 4) -> str:
+def clients(client_ids: Sequence[str | None]) -> str:
     """Clients in a sentence: ``client `billing```, ``12 clients (`a`, `b` and 10 more)``."""
     if len(client_ids) == 1:
         return client(client_ids[0])
     names = (f"`{name}`" if name else "-" for name in client_ids)
-    return f"{len(client_ids):,} clients ({listed(names, most)})"
+    return f"{len(client_ids):,} clients ({listed(names)})"
 
 
 def known(client_ids: Iterable[str | None]) -> tuple[str, ...]:

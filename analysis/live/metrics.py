@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 from analysis.live.series import PREFIX, Series, label_values
 from analysis.live.session import Watcher
 from analysis.live.topic_metrics import TopicMetrics, counter
-from analysis.names.addresses import endpoints
+from analysis.names.addresses import broker_endpoints
 from analysis.summary.tally import Tally, ones, with_columns, with_count
 from dissector.errors import DissectorError
 from dissector.packets.live import LiveSource
@@ -67,7 +67,7 @@ class Metrics(Collector, Watcher):
             _READERS[name](self, pa.table(rows))
 
     def _read_exchanges(self, rows: pa.Table) -> None:
-        rows = with_columns(with_count(rows), broker=endpoints(rows, "broker"))
+        rows = with_columns(with_count(rows), broker=broker_endpoints(rows))
         tally = Tally(
             ("api", "client_id", "broker"), count="sum", request_bytes="sum", response_bytes="sum",
             throttle_time_ms="sum",

@@ -7,22 +7,19 @@ the parsing of network data cannot act as root.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 
 
-def drop(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Switch permanently to the user that called sudo; returns the name, None without sudo.
+def drop() -> None:
+    """Switch permanently to the user that called sudo, if any.
 
     Raises OSError if the system refuses.
     """
-    user, group = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
+    user, group = os.environ.get("SUDO_UID", ""), os.environ.get("SUDO_GID", "")
     if os.geteuid() != 0 or not (user.isdecimal() and group.isdecimal()) or user == "0":
-        return None
-    name = environment.get("SUDO_USER", user)
+        return
     try:
-        os.initgroups(name, int(group))
+        os.initgroups(os.environ.get("SUDO_USER", user), int(group))
     except (OSError, KeyError):  # a user id without a name on this system
         os.setgroups([int(group)])
     os.setgid(int(group))
     os.setuid(int(user))
-    return name

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from analysis.live.lines import RowFilter
 from analysis.live.session import Watcher
-from analysis.names.addresses import endpoints
+from analysis.names.addresses import broker_endpoints
 from analysis.summary.counts import are_normal
 from dissector.arrays import value
 from dissector.tables import EXCHANGES
@@ -178,7 +178,7 @@ def _names(table: pa.Table, dimension: str) -> pa.ChunkedArray:
     if dimension == "topic":
         return table["topics"]
     if dimension == "broker":
-        return endpoints(table, "broker")
+        return broker_endpoints(table)
     column = table["client_id" if dimension == "client" else "api"]
     return pc.fill_null(column, "-")
 

@@ -130,12 +130,12 @@ def endpoint(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
-def endpoints(rows: pa.RecordBatch | pa.Table, side: str) -> pa.Array:
-    """The `endpoint` of the client or broker of each row."""
+def broker_endpoints(rows: pa.RecordBatch | pa.Table) -> pa.Array:
+    """The `endpoint` of the broker of each row."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    ip, port = rows[f"{side}_ip"], rows[f"{side}_port"].cast(pa.string())
+    ip, port = rows["broker_ip"], rows["broker_port"].cast(pa.string())
     bracketed = pc.binary_join_element_wise("[", ip, "]", "")
     host = pc.if_else(pc.match_substring(ip, ":"), bracketed, ip)
     return pc.binary_join_element_wise(host, port, ":")

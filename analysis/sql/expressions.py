@@ -98,10 +98,10 @@ def not_negative(value: str) -> str:
     return f"case when {value} < 0 then 0 else {value} end"
 
 
-def mapped(key: str, values: Mapping[str, str | int | None]) -> str:
-    """SQL for the value of a text in a map; null if the map does not contain the text."""
+def by_api(values: Mapping[str, str | int | None]) -> str:
+    """SQL for the value of the column `api` in a map; null if the map does not contain it."""
     pairs = (f"{literal(name)}: {literal(value)}" for name, value in values.items())
-    return f"map {{{', '.join(pairs)}}}[{key}]"
+    return f"map {{{', '.join(pairs)}}}[api]"
 
 
 def quantiles(column: str, prefix: str = "", of: Sequence[float] = QUANTILES) -> dict[str, str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.sql.expressions import SOFTWARE, literals, mapped
+from analysis.sql.expressions import SOFTWARE, by_api, literals
 from analysis.sql.intermediate import intermediate_table
 
 ACTIONS: Final = {"Produce": "produces", "Fetch": "consumes", "ShareFetch": "consumes"}
@@ -80,7 +80,7 @@ RECORD_FLOW: Final = f"""(
   acts as (
     select moves.*, client_ip as client, client_software as software,
       case when connection_id in (from followers) then '{REPLICATES}'
-        else {mapped("api", ACTIONS)} end as action
+        else {by_api(ACTIONS)} end as action
     from moves left join connections using (connection_id)
       left join {SOFTWARE} using (connection_id)),
   readers as (
