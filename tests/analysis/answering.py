@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -46,12 +46,11 @@ def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
 
 
 @contextmanager
-def opened(
-    name: str, tables: Collection[str] = ANSWER_TABLES
-) -> Iterator[duckdb.DuckDBPyConnection]:
+def opened(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
     """A connection with tables of a committed capture, for several answers: to convert and order
     tables takes longer than most answers."""
-    with connected(dissector.open_capture(path_of(name)).tables(tables), tables) as connection:
+    tables = dissector.open_capture(path_of(name)).tables(ANSWER_TABLES)
+    with connected(tables, ANSWER_TABLES) as connection:
         yield connection
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from tests.analysis.answering import CAPTURES, capture, made, printed
+from tests.analysis.answering import CAPTURES, capture, made, path_of, printed
 from tests.analysis.made_rows import SECOND, START, connection, exchange
 
 NAME = "kafka-4-tuned"
@@ -104,7 +104,7 @@ def test_reconnects_after_idle_connections_were_closed() -> None:
 def test_security(name: str, security: str) -> None:
     tables: Any = capture(name, ANSWERS["clients"].tables)
     if name == "kafka-4-tls":
-        path = next(CAPTURES.glob("kafka-4-tls.pcap*"))
+        path = path_of("kafka-4-tls")
         tables = analysis.load(
             path, ANSWERS["clients"].tables, keylog=CAPTURES / "kafka-4-tls.keys.log"
         )

@@ -13,7 +13,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
-from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.answering import CAPTURES, capture, path_of
 from tests.analysis.made_rows import Make, connection, exchange
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
@@ -321,7 +321,7 @@ def test_what_comes_from_the_wire_moves_no_cursor(
     assert "\x1b" not in output
 
 
-QUOTAS = str(next((Path(__file__).parents[3] / "captures").glob("kafka-4-quotas.pcap*")))
+QUOTAS = str(path_of("kafka-4-quotas"))
 MAKER = ["--client", "maker"]
 SELECTED = "Filter: client_id = 'maker' or client = 'maker': 7 of 137 exchanges\n"
 

@@ -14,7 +14,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.security import FINDINGS
-from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.answering import CAPTURES, capture, made, path_of
 from tests.analysis.made_rows import connection
 from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
 from tools.record.kafka.truth import read
@@ -73,7 +73,7 @@ def test_principals_are_the_users_of_each_mechanism() -> None:
 
 
 def test_encrypted_connections_have_a_finding_only_for_their_cipher() -> None:
-    path = next(CAPTURES.glob("kafka-4-tls.pcap*"))
+    path = path_of("kafka-4-tls")
     keylog = CAPTURES / "kafka-4-tls.keys.log"
     tables = analysis.load(path, ANSWERS["security"].tables, keylog=keylog)
     clients = analysis.security(tables).query("protocol == 'SSL'")

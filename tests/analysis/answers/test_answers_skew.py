@@ -21,9 +21,8 @@ from tools.record.kafka.truth import read
 NAME = "kafka-4-skewed"
 
 
-def rows(name: str = NAME, **options: Any) -> pd.DataFrame:
-    answer = ANSWERS["skew"]
-    return analysis.skew(capture(name, answer.tables_for(options)), **options)
+def rows(**options: Any) -> pd.DataFrame:
+    return analysis.skew(capture(NAME, ANSWERS["skew"].tables_for(options)), **options)
 
 
 @cache

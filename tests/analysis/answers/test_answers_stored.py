@@ -18,7 +18,7 @@ from analysis.answers import ANSWERS, Answer
 from analysis.sql import query as sql_query
 from analysis.sql import stored as module
 from analysis.sql.stored import stored
-from tests.analysis.answering import ANSWER_TABLES, CAPTURES, opened, path_of
+from tests.analysis.answering import ANSWER_TABLES, opened, path_of
 from tests.programs import PRINT_PEAK, printed
 
 ROOT = Path(__file__).parents[3]
@@ -103,7 +103,7 @@ with module.stored(repeated(), names) as tables:
 
 def test_memory_does_not_grow_with_the_capture() -> None:
     """DataFrames of these exchanges, and what the answers made of them, took 1.6 kB of each."""
-    capture = str(next(CAPTURES.glob("chatter-mock.pcap*")))
+    capture = str(path_of("chatter-mock"))
     (few, low), (many, high) = (
         map(int, printed(PEAK + PRINT_PEAK, capture, times).split()) for times in (16, 40)
     )
@@ -138,7 +138,7 @@ sys.exit(main(["latency", sys.argv[1], "--jobs", "1"]))
 
 def test_no_room_for_the_tables_is_one_sentence() -> None:
     """A file that may grow no larger stands for a disk that is full."""
-    path = str(next(CAPTURES.glob("kafka-4-quotas.pcap*")))
+    path = str(path_of("kafka-4-quotas"))
     ran = subprocess.run(
         [sys.executable, "-c", FULL, path], capture_output=True, cwd=ROOT, text=True, check=False
     )

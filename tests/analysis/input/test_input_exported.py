@@ -21,24 +21,24 @@ from analysis.input.filters import Filter
 from analysis.sql.stored import stored
 from dissector.errors import CaptureError, DissectorError
 from dissector.tables import TABLES
-from tests.analysis.answering import CAPTURES
+from tests.analysis.answering import path_of
 
 NAMES = (
     "kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-share", "kafka-4-errors",
     "kafka-4-cut-midway",
 )  # fmt: skip
-QUOTAS = str(next(CAPTURES.glob("kafka-4-quotas.pcap*")))
+QUOTAS = str(path_of("kafka-4-quotas"))
 
 
 def exported(name: str, folder: Path) -> Path:
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    path = path_of(name)
     assert main(["export", str(path), "--table", "all", "-o", str(folder)]) == 0
     return folder
 
 
 def divided(name: str, folder: Path) -> Path:
     """The tables as the Spark job writes them: by date and API, with nanoseconds, in any order."""
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    path = path_of(name)
     for table, rows in dissector.open_capture(path).tables(TABLES).items():
         rows = rows.take(pa.array(range(len(rows) - 1, -1, -1), pa.int64()))
         first = next(iter(c for c in rows.schema if pa.types.is_timestamp(c.type))).name
@@ -65,7 +65,7 @@ def divided(name: str, folder: Path) -> Path:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_answer_is_that_of_the_capture(name: str, write, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     tables = write(name, tmp_path / "tables")
-    path = next(CAPTURES.glob(f"{name}.pcap*"))
+    path = path_of(name)
     names = {table for answer in ANSWERS.values() for table in answer.tables}
     with (
         stored(dissector.open_capture(path).stream(names), names) as capture,
@@ -78,7 +78,7 @@ def test_every_answer_is_that_of_the_capture(name: str, write, tmp_path: Path) -
 
 def test_exported_rows_are_those_of_the_capture(tmp_path: Path) -> None:
     folder = exported("kafka-4-transactions", tmp_path)
-    path = next(CAPTURES.glob("kafka-4-transactions.pcap*"))
+    path = path_of("kafka-4-transactions")
     whole = dissector.open_capture(path).tables(TABLES)
     rows = ExportedTables([folder]).tables()
     for table in TABLES:
@@ -268,7 +268,7 @@ def test_relative_times_need_a_first_time(tmp_path: Path) -> None:
 
 
 def test_columns_that_an_earlier_export_lacks_are_null(tmp_path: Path) -> None:
-    path = next(CAPTURES.glob("kafka-4-errors.pcap*"))
+    path = path_of("kafka-4-errors")
     whole = dissector.open_capture(path).tables(["errors"])["errors"]
     assert whole["resource"].null_count < len(whole)
     pq.write_table(whole.drop_columns("resource"), tmp_path / "errors.parquet")

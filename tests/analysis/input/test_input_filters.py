@@ -28,7 +28,7 @@ from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.pipeline import collected
 from dissector.tables import TABLES
-from tests.analysis.answering import CAPTURES
+from tests.analysis.answering import path_of
 
 NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-cut-midway", "kafka-4-group-eager")
 FILTERS = (
@@ -41,10 +41,6 @@ FILTERS = (
     ),
 )
 START = time_ns("2026-11-21T23:50:00", None)
-
-
-def path_of(name: str) -> Path:
-    return next(CAPTURES.glob(f"{name}.pcap*"))
 
 
 def read(path: Path, chosen: Filter) -> dict[str, pa.Table]:

@@ -14,8 +14,7 @@ import pytest
 from selenium import webdriver
 
 from analysis.cli import main
-
-CAPTURES = Path(__file__).parents[3] / "captures"
+from tests.analysis.answering import path_of
 
 
 def report(target: Path, *captures: str) -> Path:
@@ -87,5 +86,5 @@ def report_of(name: str) -> Path:
     """The report of a committed capture."""
     folder = tempfile.TemporaryDirectory()
     atexit.register(folder.cleanup)
-    capture = next(CAPTURES.glob(f"{name}.pcap*"))
+    capture = path_of(name)
     return report(Path(folder.name) / "x.html", str(capture))

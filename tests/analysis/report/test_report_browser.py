@@ -11,10 +11,10 @@ from selenium.webdriver.common.keys import Keys
 import dissector
 from analysis.answers import ANSWERS
 from analysis.summary.counts import Summary
+from tests.analysis.answering import path_of
 from tests.analysis.report.browser import Browser, chromium, report_of
 
 GROUPS = "kafka-4-group-eager"
-CAPTURES = Path(__file__).parents[3] / "captures"
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_charts_over_time_share_one_axis(groups: Browser) -> None:
 
 
 def test_the_time_range_selects_rows_and_marks(groups: Browser) -> None:
-    errors = dissector.open_capture(next(CAPTURES.glob(f"{GROUPS}.pcap*"))).tables(["errors"])
+    errors = dissector.open_capture(path_of(GROUPS)).tables(["errors"])
     times = [time.value / 1e6 for time in errors["errors"]["time"].to_pandas()]
     first, last = groups.run("return span")
     assert first <= min(times) < max(times) <= last
