@@ -38,7 +38,7 @@ from dissector.streams.table import (
     streams_at,
 )
 from dissector.tables.builder import TableBuilder
-from dissector.tables.connections import MessageStats
+from dissector.tables.connections import ClientInfo, selected_info
 
 _SAME_CONNECTION: Final = ("client", "protocol", "closed", "replaced", "last_time")
 _SAME_STREAM: Final = (
@@ -52,8 +52,10 @@ _NO_POSITION: Final = {
     "frame_end": NEVER, "framed_until": FIRST_TIME, "fin": LAST_TIME, "highest": FIRST_TIME,
     "acknowledged": FIRST_TIME,
 }  # fmt: skip
-COUNTS: Final = ("packets", "bytes", "retransmitted", "out_of_order", "lost", "cut")
-"""Columns of the connection table that count, by end."""
+COUNTS: Final = (
+    "packets", "bytes", "retransmitted", "out_of_order", "lost", "cut", "requests", "responses",
+)  # fmt: skip
+"""Columns of the connection table that count."""
 _EARLIEST: Final = ("number", "capture", "packet", "syn_time", "handshake", "isn", "first_time")
 """Columns of the connection that its first packets determine."""
 _EARLIEST_STREAM: Final = ("anchor", "origin", "origin_time", "was_undecided")
@@ -70,14 +72,16 @@ class States:
 
     streams: StreamStates
     exchanges: ExchangeStates
-    stats: MessageStats
+    clients: ClientInfo
 
     def select(self, index: Int64) -> States:
         """The state of the connections at `index`, which ascends."""
         if len(index) == len(self.table["client"]):
             return self
         return States(
-            self.streams.select(index), self.exchanges.select(index), self.stats.select(index)
+            self.streams.select(index),
+            self.exchanges.select(index),
+            selected_info(self.clients, index),
         )
 
     @property
@@ -92,7 +96,8 @@ def take(
     """The state of these connections. `with_history`: see `Streams.take`; a comparison of states
     does not need it."""
     streams = reader.streams.take(rows, with_history=with_history)
-    return States(streams, builder.correlator.take(rows), builder.connections.take(rows))
+    clients = selected_info(builder.connections.client_info, rows)
+    return States(streams, builder.correlator.take(rows), clients)
 
 
 def put(
@@ -107,7 +112,7 @@ def put(
     rows, states = rows[kept], states.select(kept)
     reader.streams.put(rows, states.streams)
     builder.put(rows, states.exchanges, waiting, row_of)
-    builder.connections.put(rows, states.stats)
+    builder.connections.put(rows, states.clients)
 
 
 def is_normal(table: ConnectionTable, streams: StreamTable, rows: Int64) -> Bools:

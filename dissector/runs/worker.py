@@ -148,7 +148,7 @@ class Learner:
         before, _ = _select(*self._stages)
         if not len(before):
             return None
-        _clear(*self._stages)
+        _clear(self._stages[0])
         border = take(*self._stages, before, with_history=False)
         states = take(*self._stages, before)
         table = reader.streams.connections
@@ -250,7 +250,7 @@ def dissect(
     unknown = np.setdiff1d(flows.keys(others), known)  # an earlier connection of a port pair
     reader.streams.remove(others)
     builder.remove(others)
-    _clear(reader, builder)
+    _clear(reader)
     border = Border(rows, take(reader, builder, rows, with_history=False))
     reader.streams.brokers.clear()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.detector.servers(rows)})
@@ -301,12 +301,11 @@ def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
     return rows[is_chosen], rows[~is_chosen]
 
 
-def _clear(reader: FrameReader, builder: TableBuilder) -> None:
+def _clear(reader: FrameReader) -> None:
     """Set all counts of the table `connections` to 0."""
     table = reader.streams.connections
     for name in COUNTS:
         getattr(table, name)[:] = 0
-    builder.connections.clear_counts()
     if reader.streams.round_trips is not None:
         reader.streams.round_trips.clear_samples()
 

@@ -178,6 +178,9 @@ class ConnectionTable(Rows):
     """Bytes that are missing in the capture."""
     cut: Int64 = _column(np.int64, 2)
     """Bytes that the snap length of the capture truncated."""
+    # Counted by `dissector.tables.connections`.
+    requests: Int64 = _column(np.int64, 0)
+    responses: Int64 = _column(np.int64, 0)
 
     def claim(self, count: int) -> Int64:
         """Allocate rows for new connections; they have no number yet."""

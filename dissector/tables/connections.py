@@ -10,7 +10,7 @@ import ipaddress
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -36,18 +36,13 @@ CLOSED = pa.array([None, "fin", "rst", "fin"])
 arrives after its program has closed the connection (RFC 1122, section 4.2.2.13)."""
 
 
-class MessageStats(NamedTuple):
-    """What messages show about n connections, numbered from 0."""
+ClientInfo: TypeAlias = dict[str, dict[int, str]]
+"""Software and SASL mechanism of clients, by role and row of the connection."""
 
-    messages: Int64
-    """Number of requests, and of responses; shape (2, n)."""
-    client_info: Mapping[str, Mapping[int, str]]
-    """Software and SASL mechanism of clients, by role and number."""
 
-    def select(self, index: Int64) -> MessageStats:
-        """The information about the connections at `index`."""
-        info = {role: chosen(texts, index) for role, texts in self.client_info.items()}
-        return MessageStats(self.messages[:, index], info)
+def selected_info(info: ClientInfo, rows: Int64) -> ClientInfo:
+    """The information about these connections, by index in `rows`."""
+    return {role: chosen(texts, rows) for role, texts in info.items()}
 
 
 class Connections:
@@ -59,8 +54,7 @@ class Connections:
         """`tls`: facts from TLS handshakes, by connection; it grows."""
         self._table = table
         self._tls = tls
-        self._messages = np.zeros((2, 0), np.int64)
-        self._client_info: dict[str, dict[int, str]] = {
+        self.client_info: ClientInfo = {
             "software_name": {}, "software_version": {}, "sasl_mechanism": {},
         }  # fmt: skip
 
@@ -69,12 +63,14 @@ class Connections:
 
         Of each broker with an IP address: high, low and port, as in `PacketBlock`.
         """
-        size = self._table.count
-        requests = np.bincount(block.request.headers.connection, minlength=size)
-        responses = np.bincount(block.response.headers.connection, minlength=size)
-        responses += np.bincount(block.unmatched_responses.connection, minlength=size)
-        self._messages = _sum(self._messages, np.stack([requests, responses]))
-        for role, info in self._client_info.items():
+        table = self._table
+        for counts, headers in (
+            (table.requests, block.request.headers),
+            (table.responses, block.response.headers),
+            (table.responses, block.unmatched_responses),
+        ):
+            np.add.at(counts, headers.connection, 1)
+        for role, info in self.client_info.items():
             for group, column in block.request.fields.columns(role):
                 connection = block.request.headers.connection[group.message(column)].tolist()
                 texts = group.sibling_texts(column, role)
@@ -83,27 +79,15 @@ class Connections:
                 info |= {row: words[code] for row, code in last.items()}
         return self._brokers(block)
 
-    def take(self, rows: Int64) -> MessageStats:
-        """The information about these connections; `put` adds it to another object."""
-        info = {role: chosen(texts, rows) for role, texts in self._client_info.items()}
-        return MessageStats(_counts_of(self._messages, rows), info)
-
-    def put(self, rows: Int64, stats: MessageStats) -> None:
-        """Add information about connections. `rows`: the row of each one."""
-        added = np.zeros((2, int(rows.max(initial=-1)) + 1), np.int64)
-        added[:, rows] = stats.messages
-        self._messages = _sum(self._messages, added)
-        for role, texts in stats.client_info.items():
-            self._client_info[role] |= {int(rows[index]): text for index, text in texts.items()}
-
-    def clear_counts(self) -> None:
-        """Set the numbers of requests and responses to 0."""
-        self._messages[:] = 0
+    def put(self, rows: Int64, info: ClientInfo) -> None:
+        """Add information about clients. `rows`: the row of each connection."""
+        for role, texts in info.items():
+            self.client_info[role] |= {int(rows[index]): text for index, text in texts.items()}
 
     @property
     def mechanisms(self) -> Mapping[int, str]:
         """SASL mechanism by connection_id, from SaslHandshake."""
-        return self._client_info["sasl_mechanism"]
+        return self.client_info["sasl_mechanism"]
 
     def columns(self, connection: Int64) -> dict[str, pa.Array]:
         """client_ip, client_port, broker_ip, broker_port of each of n connections."""
@@ -122,9 +106,8 @@ class Connections:
         return columns
 
     def forget(self, rows: Int64) -> None:
-        """Drop the information about these connections."""
-        self._messages[:, rows[rows < self._messages.shape[1]]] = 0
-        for info in self._client_info.values():
+        """Drop the information about these clients."""
+        for info in self.client_info.values():
             for row in rows.tolist():
                 info.pop(row, None)
 
@@ -138,7 +121,6 @@ class Connections:
         table = self._table
         client = np.maximum(table.client[rows], 0).astype(np.int64)
         rtt = table.handshake[rows]
-        requests, responses = _counts_of(self._messages, rows)
         columns = {
             "connection_id": rows,
             **self.columns(rows),
@@ -148,8 +130,8 @@ class Connections:
             "opened": table.opened[rows],
             "closed": CLOSED.take(pa.array(table.closed[rows])),
             "handshake_rtt_ms": pa.array(rtt / 1e6, mask=rtt == NEVER),
-            "requests": requests,
-            "responses": responses,
+            "requests": table.requests[rows],
+            "responses": table.responses[rows],
         }
         # A stream is followed until it is known not to be Kafka. The counts until then depend on
         # the size of the blocks, so they are left out.
@@ -170,7 +152,7 @@ class Connections:
         for name in ("version", "cipher", "sni", "alpn", "subject"):
             texts = [getattr(each, name) for each in fields] or [None] * len(rows)
             columns[f"tls_{name}"] = pa.array(texts, pa.string())
-        for role, info in self._client_info.items():
+        for role, info in self.client_info.items():
             texts = [info.get(row) for row in rows.tolist()] if info else [None] * len(rows)
             columns[role] = pa.array(texts, pa.string())
         return to_batch(CONNECTIONS, columns)
@@ -195,18 +177,3 @@ def _texts(high: UInt64, low: UInt64) -> pa.Array:
     halves = zip(high[index].tolist(), low[index].tolist(), strict=True)
     ipv6 = [str(ipaddress.IPv6Address(high << 64 | low)) for high, low in halves]
     return pc.replace_with_mask(texts, pa.array(~is_ipv4), pa.array(ipv6, pa.string()))
-
-
-def _counts_of(counts: Int64, connection: Int64) -> Int64:
-    """The counts of these connections; 0 for those without a count."""
-    chosen = np.zeros((2, len(connection)), np.int64)
-    is_counted = connection < counts.shape[1]
-    chosen[:, is_counted] = counts[:, connection[is_counted]]
-    return chosen
-
-
-def _sum(left: Int64, right: Int64) -> Int64:
-    total = np.zeros((2, max(left.shape[1], right.shape[1])), np.int64)
-    for counts in (left, right):
-        total[:, : counts.shape[1]] += counts
-    return total
