@@ -40,7 +40,7 @@ from dissector.exchanges.message_headers import (
 from dissector.exchanges.repeated_ids import Requests, Responses
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
-from dissector.exchanges.states import COUNTS, ExchangeStates, RequestIds
+from dissector.exchanges.states import ExchangeStates, RequestIds
 from dissector.exchanges.topic_names import TopicNames
 from dissector.exchanges.wanted_roles import wanted_roles
 from dissector.packets.block import Int64
@@ -91,8 +91,6 @@ class Correlator:
         self._pending_frames: list[bytes] = []
         self._answers = np.zeros((3, 0), np.int64)
         """Connection and ordinal of answered requests, and the time of the response."""
-        self._counts = np.zeros(0, COUNTS)
-        """The state of each connection."""
         self._matcher = matching.Matcher()
         self._tokens = SaslTokens()
         no_requests, empty = DecodedMessages.empty(Direction.REQUEST), np.zeros(0, np.int64)
@@ -109,8 +107,6 @@ class Correlator:
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of connections outside of `pending_connections`."""
-        self._grow(int(connections.max(initial=-1)) + 1)
-        self._counts[connections] = 0
         self._matcher.forget(connections)
         self._tokens.forget(connections)
         self._drop_answers(connections)
@@ -122,10 +118,11 @@ class Correlator:
 
     def take(self, connections: Int64) -> ExchangeStates:
         """A copy of the state of these connections; `put` adds it to another object."""
-        self._grow(int(connections.max(initial=-1)) + 1)
+        self._matcher.grow(int(connections.max(initial=-1)) + 1)
+        columns = {name: column for name, column, _ in self._matcher.columns}
         return ExchangeStates(
-            self._counts, self._matcher.state, self._tokens.by_connection, self._pending,
-            self._pending_responses, self._pending_frames, self._answers,
+            columns, self._tokens.by_connection, self._pending, self._pending_responses,
+            self._pending_frames, self._answers,
         ).select(connections)  # fmt: skip
 
     def put(self, rows: Int64, states: ExchangeStates) -> RequestIds:
@@ -133,9 +130,7 @@ class Correlator:
 
         Returns the new running numbers of the pending requests.
         """
-        self._grow(int(rows.max(initial=-1)) + 1)
-        self._counts[rows] = states.counts
-        self._matcher.put(rows, states.matching)
+        self._matcher.put(rows, states.columns)
         self._tokens.put(rows, states.tokens)
         moved = replace(states.responses, connection=rows[states.responses.connection])
         self._pending_responses = self._pending_responses + moved
@@ -177,12 +172,6 @@ class Correlator:
         """Bytes of pending requests and responses."""
         return int(self._pending.nbytes) + sum(map(len, self._pending_frames))
 
-    def _grow(self, count: int) -> None:
-        missing = count - len(self._counts)
-        if missing > 0:
-            self._counts = np.concatenate([self._counts, np.zeros(missing, COUNTS)])
-        self._matcher.grow(count)
-
     @property
     def in_flight(self) -> int:
         """Number of requests that wait for a response."""
@@ -198,7 +187,7 @@ class Correlator:
         no packet of it came for `RESPONSE_WAIT`. `client_held_since`: see `FrameBatch`. `last`: no
         block follows, so that nothing stays pending.
         """
-        self._grow(len(ended))
+        self._matcher.grow(len(ended))
         if not (len(frames) or self.in_flight or self._pending_frames):
             return CorrelatedBlock.empty(self._pending.schema)
         spaces = spaces_of(frames)
@@ -211,9 +200,9 @@ class Correlator:
         is_late = (is_late & (responses.time < now - RESPONSE_WAIT)) | last
         table, answered, response = self._match(table, responses, is_late, spaces)
         matched = responses[response]
-        np.maximum.at(self._counts["last_response_time"], matched.connection, matched.end_time)
+        np.maximum.at(self._matcher.last_response_time, matched.connection, matched.end_time)
         ordinal = int_column(table, "ordinal")
-        self._counts["answers_all"][matched.connection[ordinal[answered] == 0]] = 1
+        self._matcher.answers_all[matched.connection[ordinal[answered] == 0]] = True
         unmatched = np.delete(np.arange(len(responses)), response)
         lost, evicted_responses = self._keep_pending(
             responses, unmatched, spaces, is_late[unmatched]
@@ -332,9 +321,9 @@ class Correlator:
         count = np.cumsum(expects)
         begin = np.flatnonzero(np.diff(connection, prepend=-1))  # in stream order: by connection
         length = np.diff(begin, append=len(connection))
-        before = count[begin] - expects[begin] - self._counts["sent"][connection[begin]]
+        before = count[begin] - expects[begin] - self._matcher.sent[connection[begin]]
         ordinal: Int64 = count - np.repeat(before, length)
-        self._counts["sent"][connection[begin]] = ordinal[begin + length - 1]
+        self._matcher.sent[connection[begin]] = ordinal[begin + length - 1]
         return np.where(expects, ordinal, 0)
 
     def _with_pending(self, responses: MessageHeaders, spaces: list[ByteView]) -> MessageHeaders:
@@ -364,7 +353,7 @@ class Correlator:
         connection, ordinal, end_time = (
             int_column(table, name)[ended] for name in ("connection", "ordinal", "end_time")
         )
-        before = np.ascontiguousarray(self._counts["last_answered"])
+        before = self._matcher.last_answered
         counts = np.zeros(len(table), np.int32)
         counts[ended] = matching.in_flight(connection, ordinal, end_time, self._answers, before)
         return with_column(table, "in_flight", pa.array(counts))
@@ -376,7 +365,7 @@ class Correlator:
         np.minimum.at(since, int_column(pending, "connection"), int_column(pending, "end_time"))
         connection, ordinal, time = self._answers
         is_over = time < since[connection]
-        np.maximum.at(self._counts["last_answered"], connection[is_over], ordinal[is_over])
+        np.maximum.at(self._matcher.last_answered, connection[is_over], ordinal[is_over])
         self._answers = self._answers.compress(~is_over, axis=1)
 
     def _responses(
@@ -403,13 +392,13 @@ class Correlator:
         """Which of these requests, in order, expect no response and will not get one."""
         connection = int_column(table, "connection")[left]
         waits = np.flatnonzero(~no_reply)
-        earliest = np.full(len(self._counts), len(left))
+        earliest = np.full(self._matcher.count, len(left))
         earliest[connection[waits[::-1]]] = waits[::-1]  # the last assignment stays
         is_next = np.arange(len(left)) < earliest[connection]
-        response_time = self._counts["last_response_time"][connection]
+        response_time = self._matcher.last_response_time[connection]
         since = np.maximum(int_column(table, "end_time")[left], response_time)
         is_over: NDArray[np.bool_] = no_reply & is_next & (since < now - NO_REPLY_WAIT)
-        is_over &= self._counts["answers_all"][connection] == 0
+        is_over &= ~self._matcher.answers_all[connection]
         return is_over
 
     def _evicted(self, table: pa.Table, pending: Int64, time: Int64) -> Int64:

@@ -18,8 +18,6 @@ decide, since the two directions may have been captured with different clocks.
 
 from __future__ import annotations
 
-from dataclasses import field
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -35,7 +33,7 @@ from dissector.exchanges.repeated_ids import (
 )
 from dissector.packets.block import Int64
 from dissector.streams.header_evidence import RESERVED
-from dissector.streams.table import Bools
+from dissector.streams.table import Bools, Rows, by_connection
 
 NO_KEY = np.iinfo(np.int64).min
 """The key of a frame that is too short for a correlation id: no request has it."""
@@ -61,40 +59,29 @@ def moved_keys(key: Int64, connection: Int64) -> Int64:
 
 
 @mutable
-class Matcher:
-    """Pairs requests and responses, block by block. Arrays of shape (connections, ...)."""
+class Matcher(Rows):
+    """Pairs requests and responses, block by block. Its columns are the state of connections."""
 
-    _anchors: Int64 = field(default_factory=lambda: np.zeros((0, len(Anchor._fields)), np.int64))
+    sent: Int64 = by_connection(np.int64, 0)
+    """Number of requests that expect a response."""
+    last_answered: Int64 = by_connection(np.int64, 0)
+    """Ordinal of the latest answered request; the first is 1."""
+    last_response_time: Int64 = by_connection(np.int64, 0)
+    """ns; end of the latest matched response."""
+    answers_all: Bools = by_connection(np.bool_, 0)
+    """The broker answered a request that expects no response, as librdkafka's mock broker."""
+    anchors: Int64 = by_connection(np.int64, len(Anchor._fields))
     """`Anchor` of the last matched response."""
-    _next: Int64 = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    next_id: Int64 = by_connection(np.int64, 2)
     """One more than the highest correlation id: of ordinary ids, and of those from RESERVED on."""
-
-    def grow(self, count: int) -> None:
-        """Make room for `count` connections."""
-        missing = count - len(self._next)
-        if missing > 0:
-            self._anchors = np.pad(self._anchors, ((0, missing), (0, 0)))
-            self._next = np.pad(self._next, ((0, missing), (0, 0)))
-
-    @property
-    def state(self) -> tuple[Int64, Int64]:
-        """The state of all connections."""
-        return self._anchors, self._next
-
-    def put(self, connections: Int64, state: tuple[Int64, Int64]) -> None:
-        """Set the state of these connections."""
-        self._anchors[connections], self._next[connections] = state
-
-    def forget(self, connections: Int64) -> None:
-        self._anchors[connections] = self._next[connections] = 0
 
     def repeats(self, connection: Int64, correlation: Int64) -> Bools:
         """Whether an earlier request may have had each correlation id: it is not higher than all
         earlier ids of its connection. Negative ids follow the highest ones."""
         number = correlation & 0xFFFFFFFF
         place = 2 * connection + ((number >= RESERVED) & (number < 1 << 31))
-        repeats: Bools = number < self._next.take(place)
-        np.maximum.at(self._next.reshape(-1), place, number + 1)
+        repeats: Bools = number < self.next_id.take(place)
+        np.maximum.at(self.next_id.reshape(-1), place, number + 1)
         return repeats
 
     def match(
@@ -135,11 +122,11 @@ class Matcher:
         request_of = np.full(len(responses), -1)
         request_of[response] = request
         response = np.flatnonzero(request_of >= 0)
-        last = np.full(len(self._anchors), -1)
+        last = np.full(self.count, -1)
         last[responses.connection.take(response)] = response
         response = last[last >= 0]
         request = request_of[response]
-        self._anchors[responses.connection[response]] = np.stack(
+        self.anchors[responses.connection[response]] = np.stack(
             [
                 requests.ordinal[request],
                 responses.rank[response],
@@ -178,7 +165,7 @@ class Matcher:
         ):
             position = np.full(len(requests) + 1, -1)
             position[request_rows] = np.arange(len(request_rows))
-            anchor = Anchor(*self._anchors[connection].tolist())
+            anchor = Anchor(*self.anchors[connection].tolist())
             matcher = ConnectionMatcher(
                 requests[request_rows],
                 responses[response_rows],

@@ -14,18 +14,7 @@ from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.message_headers import MessageHeaders
 from dissector.exchanges.sasl import Tokens
 from dissector.packets.block import Int64
-from dissector.streams.rows import chosen, places
-
-COUNTS = np.dtype(
-    [
-        ("sent", np.int64),  # number of requests that expect a response
-        ("last_answered", np.int64),  # ordinal of the latest answered request; the first is 1
-        ("last_response_time", np.int64),  # ns; end of the latest matched response
-        # 1 if the broker answered a request that expects no response, as librdkafka's mock broker
-        ("answers_all", np.int64),
-    ]
-)
-"""The state of a connection, apart from its messages."""
+from dissector.streams.rows import Columns, chosen, places
 
 
 class RequestIds(NamedTuple):
@@ -46,9 +35,8 @@ class RequestIds(NamedTuple):
 class ExchangeStates:
     """The state of n connections, numbered from 0, in a `Correlator`."""
 
-    counts: NDArray[np.void]
-    """Of the type `COUNTS`."""
-    matching: tuple[Int64, Int64]
+    columns: Columns
+    """Columns of `Matcher`."""
     tokens: dict[int, Tokens]
     requests: pa.Table
     """Pending requests; `connection` is the number from 0."""
@@ -66,8 +54,7 @@ class ExchangeStates:
         waits, place = places(self.responses.connection, index)
         answers, owner = places(self.answers[0], index)
         return ExchangeStates(
-            self.counts[index],
-            (self.matching[0][index], self.matching[1][index]),
+            {name: column[index] for name, column in self.columns.items()},
             chosen(self.tokens, index),
             requests,
             replace(self.responses[waits], connection=place),

@@ -206,16 +206,15 @@ def _carried(states: States, next_position: Int64) -> dict[str, Int64]:
 
 def _same_exchanges(left: States, right: States, reserved: Bools) -> Bools:
     """Whether n connections have the same pending requests, and the same state of matching."""
-    counts = left.exchanges.counts, right.exchanges.counts
+    counts = left.exchanges.columns, right.exchanges.columns
     unanswered = [each["sent"] - each["last_answered"] for each in counts]
     same = np.ones(len(unanswered[0]), np.bool_)
     same &= unanswered[0] == unanswered[1]
     for name in ("last_response_time", "answers_all"):
         same &= counts[0][name] == counts[1][name]
     same &= _all(_relative_anchors(left) == _relative_anchors(right))
-    following = left.exchanges.matching[1], right.exchanges.matching[1]
-    same &= following[0][:, 0] == following[1][:, 0]
-    same &= (following[0][:, 1] == following[1][:, 1]) | ~reserved
+    next_id = counts[0]["next_id"] == counts[1]["next_id"]
+    same &= next_id[:, 0] & (next_id[:, 1] | ~reserved)
     for relative in (_relative_requests, _relative_answers):
         owner, rows = zip(*(relative(each) for each in (left, right)), strict=True)
         number = [np.bincount(each, minlength=len(same)) for each in owner]
@@ -232,7 +231,7 @@ def _counters(states: States) -> tuple[Int64, Int64, Int64]:
     ends = np.stack([client, 1 - client], axis=1)
     row = np.arange(len(client))[:, None]
     columns = states.streams.streams
-    sent: Int64 = states.exchanges.counts["sent"]
+    sent: Int64 = states.exchanges.columns["sent"]
     return sent, columns["frame_count"][row, ends], columns["gap_count"][row, ends]
 
 
@@ -245,7 +244,7 @@ def _of_anchors(sent: Int64, frames: Int64, gaps: Int64) -> Int64:
 def _relative_anchors(states: States) -> Int64:
     sent, frames, gaps = _counters(states)
     now = _of_anchors(sent, frames, gaps)
-    relative: Int64 = now - states.exchanges.matching[0]
+    relative: Int64 = now - states.exchanges.columns["anchors"]
     return relative
 
 
@@ -314,11 +313,11 @@ def _join_exchanges(left: States, border: States, right: States, index: Int64) -
     sent, frames, gaps = (old - new for old, new in counters)
     states = right.exchanges
     for name in ("sent", "last_answered"):
-        states.counts[name][index] += sent
-    states.matching[0][index] += _of_anchors(sent, frames, gaps)
-    following = states.matching[1]
-    unused = following[index, 1] == border.exchanges.matching[1][:, 1]
-    following[index, 1] = np.where(unused, left.exchanges.matching[1][:, 1], following[index, 1])
+        states.columns[name][index] += sent
+    states.columns["anchors"][index] += _of_anchors(sent, frames, gaps)
+    old, middle = (each.exchanges.columns["next_id"][:, 1] for each in (left, border))
+    new = states.columns["next_id"][index, 1]
+    states.columns["next_id"][index, 1] = np.where(new == middle, old, new)
     count = len(right.table["client"])
     all_sent, all_frames, all_gaps = np.zeros(count, np.int64), *np.zeros((2, count, 2), np.int64)
     all_sent[index], all_frames[index], all_gaps[index] = sent, frames, gaps

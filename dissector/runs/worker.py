@@ -297,7 +297,7 @@ def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
     is_chosen = is_normal(streams.connections, streams.states, rows)
     is_chosen &= streams.flows.index.find(streams.flows.keys(rows)) == rows
     # Kafka answers in order: once a request is answered, no earlier one waits.
-    is_chosen &= builder.correlator.take(rows).counts["last_answered"] > 0
+    is_chosen &= builder.correlator.take(rows).columns["last_answered"] > 0
     return rows[is_chosen], rows[~is_chosen]
 
 
@@ -374,11 +374,12 @@ class _Dissection:
         doubtful |= (columns["state"][:count] != FRAMED).any(axis=1)
         gaps = [each.states.streams.streams["gap_count"] for each in borders]
         doubtful |= (columns["gap_count"][:count] != np.concatenate(gaps)).any(axis=1)
-        before = np.concatenate([each.states.exchanges.matching[1] for each in borders])
+        next_id = [each.states.exchanges.columns["next_id"][:, 1] for each in borders]
+        reserved = end.exchanges.columns["next_id"][:count, 1] != np.concatenate(next_id)
         return RunResult(
             self._builder.names, border, end, self._builder.take_rows(), all_rows, keys,
-            streams.flows.index.find(keys) == all_rows, doubtful,
-            end.exchanges.matching[1][:count, 1] != before[:, 1], self._pairs.unknown, brokers,
-            source.position, source.is_between_packets, self._is_exact and not source.secrets,
-            self._most_buffered, self._most_waiting, self._reader.file_problems, self._blocks,
+            streams.flows.index.find(keys) == all_rows, doubtful, reserved, self._pairs.unknown,
+            brokers, source.position, source.is_between_packets,
+            self._is_exact and not source.secrets, self._most_buffered, self._most_waiting,
+            self._reader.file_problems, self._blocks,
         )  # fmt: skip

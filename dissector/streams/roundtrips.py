@@ -43,9 +43,7 @@ class RoundTrips:
     def feed(self, block: PacketBlock, assignment: Assignment) -> None:
         """Measure a block of packets."""
         streams = assignment.streams
-        missing = int(streams[-1]) // 2 + 1 - self.table.count if len(streams) else 0
-        if missing > 0:
-            self.table.add(missing)
+        self.table.grow(int(streams[-1]) // 2 + 1 if len(streams) else 0)
         has_zero_window = block.flags & (SYN | FIN | RST) == 0
         has_zero_window &= block.window == 0
         np.add.at(self.table.zero_windows, streams[assignment.slot[has_zero_window]], 1)

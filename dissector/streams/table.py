@@ -58,7 +58,8 @@ def streams_at(rows: Int64) -> Int64:
     return (2 * rows[:, None] + np.arange(2)).ravel()
 
 
-def _column(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
+def by_connection(dtype: type[np.generic], width: int, fill: int = 0) -> Any:
+    """A column of a table, with `width` items for each row, or one."""
     shape = (0, width) if width else (0,)
     metadata = {"fill": fill, "shape": (-1, *shape[1:])}
     return field(default_factory=lambda: np.full(shape, fill, dtype), metadata=metadata)
@@ -100,6 +101,10 @@ class Rows:
                 column[first : self.count] = fill
         return first
 
+    def grow(self, count: int) -> None:
+        """Append rows until there are `count`."""
+        self.add(max(count - self.count, 0))
+
     def forget(self, rows: Int64) -> None:
         """Reset these rows to their initial values."""
         rows = rows[rows < self.count]
@@ -116,7 +121,7 @@ class Rows:
 
     def put(self, rows: Int64, columns: Mapping[str, NDArray[Any]]) -> None:
         """Overwrite these rows; they are added if necessary."""
-        self.add(max(int(rows.max(initial=-1)) + 1 - self.count, 0))
+        self.grow(int(rows.max(initial=-1)) + 1)
         for name, column, _ in self.columns:
             column[rows] = columns[name]
 
@@ -137,50 +142,50 @@ class ConnectionTable(Rows):
     """Forgotten rows."""
     known: int = 0
     """Number of connections so far."""
-    number: Int64 = _column(np.int64, 0, NEVER)
+    number: Int64 = by_connection(np.int64, 0, NEVER)
     """Number of the connection in the capture, from 0; -1 for a row that is not in use."""
 
-    high: UInt64 = _column(np.uint64, 2)
+    high: UInt64 = by_connection(np.uint64, 2)
     """Addresses, as in `PacketBlock`."""
-    low: UInt64 = _column(np.uint64, 2)
-    port: UInt16 = _column(np.uint16, 2)
-    client: Int8 = _column(np.int8, 0, -1)
+    low: UInt64 = by_connection(np.uint64, 2)
+    port: UInt16 = by_connection(np.uint16, 2)
+    client: Int8 = by_connection(np.int8, 0, -1)
     """End of the client: 0, 1, or -1 if unknown."""
-    protocol: Int8 = _column(np.int8, 0)
-    opened: Bools = _column(np.bool_, 0)
+    protocol: Int8 = by_connection(np.int8, 0)
+    opened: Bools = by_connection(np.bool_, 0)
     """A SYN was seen."""
-    closed: Int8 = _column(np.int8, 0)
-    replaced: Bools = _column(np.bool_, 0)
+    closed: Int8 = by_connection(np.int8, 0)
+    replaced: Bools = by_connection(np.bool_, 0)
     """A later connection uses the same pair of ports."""
-    first_time: Int64 = _column(np.int64, 0, LAST_TIME)
+    first_time: Int64 = by_connection(np.int64, 0, LAST_TIME)
     """ns; earliest packet."""
-    last_time: Int64 = _column(np.int64, 0, FIRST_TIME)
+    last_time: Int64 = by_connection(np.int64, 0, FIRST_TIME)
     """ns; latest packet."""
-    capture: Int32 = _column(np.int32, 0)
+    capture: Int32 = by_connection(np.int32, 0)
     """File and number of the first packet."""
-    packet: Int64 = _column(np.int64, 0)
-    syn_time: Int64 = _column(np.int64, 0, NEVER)
+    packet: Int64 = by_connection(np.int64, 0)
+    syn_time: Int64 = by_connection(np.int64, 0, NEVER)
     """ns; the client's latest SYN."""
-    handshake: Int64 = _column(np.int64, 0, NEVER)
+    handshake: Int64 = by_connection(np.int64, 0, NEVER)
     """ns from the SYN to the client's ACK that ends the handshake: one round trip, wherever
     between the two ends the capture was taken."""
-    isn: Int64 = _column(np.int64, 2, NEVER)
+    isn: Int64 = by_connection(np.int64, 2, NEVER)
     """Initial sequence number of each end; -1 if its SYN was not seen."""
-    packets: Int64 = _column(np.int64, 2)
-    bytes: Int64 = _column(np.int64, 2)
+    packets: Int64 = by_connection(np.int64, 2)
+    bytes: Int64 = by_connection(np.int64, 2)
     """Payload bytes on the wire, retransmissions included."""
     # Connections known not to be Kafka are not counted in the next four.
-    retransmitted: Int64 = _column(np.int64, 2)
+    retransmitted: Int64 = by_connection(np.int64, 2)
     """Packets with payload that contain no new byte."""
-    out_of_order: Int64 = _column(np.int64, 2)
+    out_of_order: Int64 = by_connection(np.int64, 2)
     """Packets that arrived after a later segment of the stream."""
-    lost: Int64 = _column(np.int64, 2)
+    lost: Int64 = by_connection(np.int64, 2)
     """Bytes that are missing in the capture."""
-    cut: Int64 = _column(np.int64, 2)
+    cut: Int64 = by_connection(np.int64, 2)
     """Bytes that the snap length of the capture truncated."""
     # Counted by `dissector.tables.connections`.
-    requests: Int64 = _column(np.int64, 0)
-    responses: Int64 = _column(np.int64, 0)
+    requests: Int64 = by_connection(np.int64, 0)
+    responses: Int64 = by_connection(np.int64, 0)
 
     def claim(self, count: int) -> Int64:
         """Allocate rows for new connections; they have no number yet."""
@@ -254,10 +259,10 @@ class StreamTable(Rows):
         return sequence.positions(seq, origin, near)
 
     state: Int8 = _by_stream(np.int8)
-    protocol: Int8 = _column(np.int8, 0)
+    protocol: Int8 = by_connection(np.int8, 0)
     """Protocol of the connection, as far as these streams show."""
     # From the first packet.
-    was_undecided: Bools = _column(np.bool_, 0)
+    was_undecided: Bools = by_connection(np.bool_, 0)
     """The first bytes of the client did not decide the protocol, or decided against Kafka."""
     anchor: Int64 = _by_stream(np.int64, NEVER)
     """Sequence or acknowledgement number of the first packet. Of a stream with a SYN: the number of
