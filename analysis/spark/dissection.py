@@ -31,9 +31,8 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.pipeline import Pipeline
 from dissector.runs import Plan
 from dissector.runs.joined import Joined
-from dissector.runs.plan import TimeRun
 from dissector.runs.rows import RowFile, StoredRows, batch_of
-from dissector.runs.sources import TimeSource
+from dissector.runs.sources import RunSource
 from dissector.runs.worker import RunResult
 from dissector.tables.builder import TableRows
 from dissector.tables.finalizer import Finalizer, NamedBatch, finalize_rows
@@ -85,7 +84,6 @@ class Completion:
 
     file: str
     """Name of the file with the rows of the run."""
-    blocks: Blocks
     own: Blocks
     """The rows of the driver."""
     joined: Joined
@@ -161,7 +159,8 @@ def _complete_rows(
     """
     request, name = task.request, task.parts[number].name
     if number < len(task.plan.runs) and task.is_whole:
-        source = _whole(task)
+        (run,) = task.plan.runs
+        source = RunSource(task.paths, run, task.plan.block_bytes, secrets=[*task.secrets])
         pipeline = Pipeline(
             source, ports=request.ports, memory=request.memory, show_secrets=request.show_secrets
         )
@@ -196,14 +195,7 @@ def _joined_rows(job: JobFolder, name: str, completion: Completion) -> Iterator[
         [TableRows(each.table, batch_of(each, own), each.rank) for each in block]
         for block in completion.own
     )
-    yield from replace(completion.joined, own=own_rows).rows(completion.blocks, stored)
-
-
-def _whole(task: Task) -> TimeSource:
-    """The source of the only run."""
-    (run,) = task.plan.runs
-    assert isinstance(run, TimeRun)
-    return TimeSource([*task.paths], run, task.plan.block_bytes, None, [*task.secrets])
+    yield from replace(completion.joined, own=own_rows).rows(stored)
 
 
 def renamed(rows: pa.RecordBatch, names: Mapping[str, str]) -> pa.RecordBatch:

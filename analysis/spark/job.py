@@ -17,7 +17,6 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cache
 
-import numpy as np
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
@@ -36,7 +35,6 @@ from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import FrameReader
 from dissector.pipeline import Pipeline
-from dissector.runs.joined import Joined
 from dissector.runs.joining import Joiner
 from dissector.runs.rows import RowFile
 from dissector.runs.worker import Make
@@ -126,23 +124,17 @@ class _Runs:
             name = task.parts[number].name
             file, result = dissection.result_of(task, number)
             joined = joiner.join(run, result)
-            final = reader.streams.connections
-            read = [] if joined else ([rows] for rows in joiner.read(run))
             if name in self._complete:
-                for _ in read:
+                for _ in joined.own:
                     pass
                 continue
+            final = reader.streams.connections
             with task.job.create(f"{name}.own") as own_file:
-                own = _stored(RowFile(own_file), joined.own if joined else read, final)
-            blocks = [block.rows for block in result.blocks] if joined else [[] for _ in own]
-            if joined is None:
-                joined = Joined((), np.zeros(0, np.int64), 0, 0)
-            else:
-                row_of = joined.row_of.copy()
-                row_of[row_of >= 0] = final.number[row_of[row_of >= 0]]
-                joined = replace(joined, own=(), row_of=row_of)
-            unresolved = result.names.unresolved
-            completion = Completion(file, blocks, own, joined, unresolved)
+                own = _stored(RowFile(own_file), joined.own, final)
+            row_of = joined.row_of.copy()
+            row_of[row_of >= 0] = final.number[row_of[row_of >= 0]]
+            joined = replace(joined, own=(), row_of=row_of)
+            completion = Completion(file, own, joined, result.names.unresolved)
             task.job.write(f"{name}.join", packed(completion))
         yield from joiner.finish()
 

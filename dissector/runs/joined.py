@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
+from itertools import chain
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,21 +29,24 @@ class Joined:
     """How the rows of a run become rows of the capture, and the rows that it lacks."""
 
     own: Iterable[Sequence[TableRows]]
-    """Rows of the connections that were dissected again, by block."""
-    row_of: Int64
+    """Rows of the parent, by block: of the connections that it dissected again, or all rows."""
+    blocks: Sequence[Sequence[StoredRows]] = ()
+    """Rows of the process, by block; empty if the parent reads the whole run."""
+    row_of: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
     """See `Verdict`."""
-    before: int
-    earlier: int
+    before: int = 0
+    earlier: int = 0
     """Packets of the file before the run, and before its end: see `states.shift_packets`."""
 
-    def rows(
-        self, blocks: Iterable[Sequence[StoredRows]], stored: Content, number: Int64 | None = None
-    ) -> Iterator[TableRows]:
-        """The rows of the run, block by block. `blocks`, `stored`: those of its process.
+    def rows(self, stored: Content, number: Int64 | None = None) -> Iterator[TableRows]:
+        """The rows of the run, block by block. `stored`: the file of its process.
 
         `number`: of each row of `connection_id`, its place in the order; None: its value.
         """
-        for block, own in zip(blocks, self.own, strict=True):
+        if not self.blocks:
+            yield from chain.from_iterable(self.own)
+            return
+        for block, own in zip(self.blocks, self.own, strict=True):
             moved = [
                 TableRows(each.table, self.moved(batch_of(each, stored)), each.rank)
                 for each in block

@@ -16,7 +16,6 @@ from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dissector.arrays import mutable
 from dissector.frame_reader import Broker, FrameReader
@@ -26,7 +25,7 @@ from dissector.packets.prefetch import with_room
 from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.joined import DROPPED, Joined
 from dissector.runs.plan import AnyRun, TimeRun
-from dissector.runs.sources import Position, RunSource, TimeSource, opened
+from dissector.runs.sources import Position, RunSource
 from dissector.runs.states import (
     States,
     continues,
@@ -109,7 +108,6 @@ class Joiner:
         self._progress = progress
         self._position = Position(None, Fragments())
         self._packets_earlier = 0
-        self._is_certain = True
         self._secrets: list[bytes] = getattr(reader.source, "secrets", [])
         self.counts = Counts()
 
@@ -117,7 +115,7 @@ class Joiner:
 
     def read(self, run: AnyRun) -> Iterator[TableRows]:
         """Dissect a run in this process."""
-        source = opened(
+        source = RunSource(
             self._reader.captures, run, self._block_bytes, self._position, self._secrets
         )
         try:
@@ -130,7 +128,6 @@ class Joiner:
         finally:
             source.close()
         self._packets_earlier = source.packets
-        self._is_certain = source.is_between_packets
         self._position = source.position
 
     def finish(self) -> Iterator[TableRows]:
@@ -139,14 +136,15 @@ class Joiner:
 
     # A run that was dissected by another process
 
-    def join(self, run: AnyRun, result: RunResult) -> Joined | None:
-        """What to do with the rows of a run; None: `read` it. Takes the state behind it."""
+    def join(self, run: AnyRun, result: RunResult) -> Joined:
+        """What to do with the rows of a run. The state behind it is known when the rows of the
+        parent have been taken."""
         self.counts.runs += 1
         self._builder.names.names.update(result.names.names)
         self._builder.names.unresolved.update(result.names.unresolved)
         if not self._may_join(run, result):
             self.counts.whole += 1
-            return None
+            return Joined([rows] for rows in self.read(run))
         before, earlier = self._position.packets, self._packets_earlier
         parts = [part for block in result.blocks for part in block.kept]
         borders = [result.border, *(part.border for part in parts if part.border)]
@@ -160,13 +158,8 @@ class Joiner:
             self._progress(block.packets, block.bytes_read)
         self._position = _behind(result.position, before)
         self._packets_earlier = before + sum(block.packets for block in result.blocks)
-        self._is_certain = result.is_between_packets
-        return Joined(own, verdict.row_of, before, earlier)
-
-    def merged(self, joined: Joined, result: RunResult, stored: pa.Buffer) -> Iterator[TableRows]:
-        """The rows of a run, which `stored` contains, block by block."""
         blocks = [block.rows for block in result.blocks]
-        yield from joined.rows(blocks, stored, self._table.number)
+        return Joined(own, blocks, verdict.row_of, before, earlier)
 
     def _may_join(self, run: AnyRun, result: RunResult) -> bool:
         """Whether the run is exact apart from single connections."""
@@ -176,7 +169,7 @@ class Joiner:
         has_memory &= self._builder.waiting_bytes + result.most_waiting <= self._limits[1]
         in_order = not result.blocks or self._reader.now <= result.blocks[0].now
         is_exact = result.is_exact and not self._secrets  # which the other processes do not have
-        return has_all and self._is_certain and is_exact and has_memory and in_order
+        return has_all and self._position.is_certain and is_exact and has_memory and in_order
 
     def _compare(self, result: RunResult) -> Verdict:
         """Find the connections that go on, those that begin, and those to dissect again."""
@@ -291,7 +284,7 @@ class Joiner:
         """The packets to dissect, by part of a block. The run is read again if they are not kept;
         `verdict` may change in between."""
         before, done = self._position.packets, 0
-        source: RunSource | TimeSource | None = None
+        source: RunSource | None = None
         try:
             for number, block in enumerate(result.blocks):
                 packets: PacketBlock | None = None
@@ -302,7 +295,7 @@ class Joiner:
                     else:
                         if source is None:
                             self.counts.reread += 1
-                            source = opened(
+                            source = RunSource(
                                 self._reader.captures, run, self._block_bytes, self._position
                             )
                         while done <= number:
@@ -372,4 +365,4 @@ def _behind(position: Position, packets: int) -> Position:
     if position.reader is None:
         return position
     reader = replace(position.reader, packets=position.reader.packets + packets)
-    return Position(reader, position.fragments)
+    return replace(position, reader=reader)

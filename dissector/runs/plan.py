@@ -3,7 +3,7 @@
 A run is a byte range of a large file (`Run`), or a range of time of several files (`TimeRun`).
 
 A byte range ends where a packet is likely to begin. Whether that is so shows when the run is read:
-`sources.RunSource.is_between_packets`.
+`sources.Position.is_packet`.
 
 A range of time may be read from files of any kind: compressed, small, or of several capture points,
 which overlap. It begins with the first packet of a file. A file that it shares with the range
@@ -49,10 +49,9 @@ class Run:
     begin: int
     """0: the start of the file."""
     end: int
-    is_first: bool
-    """No run is before it; `is_last`: no run follows."""
-    is_last: bool
     ends_file: bool
+    is_last: bool = False
+    """No run follows."""
     times: tuple[int, int] = (BEFORE_ALL, AFTER_ALL)
     """Packets before the first time, and those from the second on, are skipped; ns."""
 
@@ -62,7 +61,7 @@ class Run:
         begin = boundary(before.path, before.end - size) if before.end > size else 0
         if begin is None or begin >= before.end:
             return None
-        return replace(before, begin=begin, is_first=False, is_last=False)
+        return replace(before, begin=begin)
 
 
 @value
@@ -76,10 +75,9 @@ class TimeRun:
     since: int
     """ns; of the first run: before all packets."""
     until: int
-    is_first: bool
-    is_last: bool
     bytes: int
     """Bytes of the files that begin in the run."""
+    is_last: bool = False
     times: tuple[int, int] = (BEFORE_ALL, AFTER_ALL)
     """See `Run`."""
 
@@ -92,7 +90,7 @@ class TimeRun:
         since = self.since - int(part)
         if since >= self.since:
             return None
-        return replace(before, since=since, is_first=False, is_last=False)
+        return replace(before, since=since)
 
 
 AnyRun: TypeAlias = Run | TimeRun
@@ -104,14 +102,16 @@ def plan(source: FileSource, run_bytes: int) -> Sequence[AnyRun] | None:
     if not sequence or source.secrets:
         return None
     is_large = len(sequence) == 1 or min(source.sizes) > run_bytes
-    return (_byte_runs(source, run_bytes) if is_large else None) or _time_runs(source, run_bytes)
+    runs: list[Run] | list[TimeRun] | None = _byte_runs(source, run_bytes) if is_large else None
+    runs = runs or _time_runs(source, run_bytes)
+    return runs and [*runs[:-1], replace(runs[-1], is_last=True)]
 
 
 def whole(source: FileSource, times: tuple[int, int]) -> TimeRun:
     """A run of all files."""
     files = tuple((start, index) for index, start in source.sequence or ())
     path, size = source.names[files[0][1]], sum(source.sizes)
-    return TimeRun(files, path, BEFORE_ALL, AFTER_ALL, True, True, size, times)
+    return TimeRun(files, path, BEFORE_ALL, AFTER_ALL, size, is_last=True, times=times)
 
 
 def _byte_runs(source: FileSource, run_bytes: int) -> list[Run] | None:
@@ -127,8 +127,6 @@ def _byte_runs(source: FileSource, run_bytes: int) -> list[Run] | None:
         if len(sequence) > 1 and (latest := last_time(path)) is None:
             return None
         runs += _runs_of(index, path, size, run_bytes)
-    runs[0] = replace(runs[0], is_first=True)
-    runs[-1] = replace(runs[-1], is_last=True)
     return runs
 
 
@@ -156,12 +154,8 @@ def _time_runs(source: FileSource, run_bytes: int) -> list[TimeRun] | None:
         ]
         repeated += sum(source.sizes[index] for _, index in files)
         path = source.names[files[0][1]]
-        runs.append(TimeRun(tuple(files), path, *bounds, False, False, own))
-    if repeated > MOST_REPEATED * sum(source.sizes):
-        return None
-    runs[0] = replace(runs[0], is_first=True)
-    runs[-1] = replace(runs[-1], is_last=True)
-    return runs
+        runs.append(TimeRun(tuple(files), path, *bounds, own))
+    return None if repeated > MOST_REPEATED * sum(source.sizes) else runs
 
 
 def _latest_times(source: FileSource) -> dict[int, int]:
@@ -197,6 +191,4 @@ def _runs_of(index: int, path: str, size: int, run_bytes: int) -> list[Run]:
     count = max(round(size / run_bytes), 1)
     guesses = (boundary(path, size * number // count) for number in range(1, count))
     borders = [0, *sorted({each for each in guesses if each is not None and each < size}), size]
-    return [
-        Run(index, path, begin, end, False, False, end == size) for begin, end in pairwise(borders)
-    ]
+    return [Run(index, path, begin, end, end == size) for begin, end in pairwise(borders)]

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Final
-
-import numpy as np
 
 from dissector.arrays import mutable
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PacketBlock
-from dissector.packets.capture_reader import CaptureReader, ReadState
+from dissector.packets.capture_reader import CaptureReader, PacketRecords, ReadState
 from dissector.packets.file_ranges import RangeSource, primed, start_of
-from dissector.packets.files import PACKET_BYTES, PACKETS, SMALLEST_BLOCK, FileSource, TimeRange
+from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource, Lane, TimeRange
 from dissector.packets.fragments import Fragments
-from dissector.packets.layers import parse_packets
 from dissector.runs.blocks import within
 from dissector.runs.plan import AnyRun, Run, TimeRun
 
@@ -29,123 +24,75 @@ class Position:
     fragments: Fragments
     pending: tuple[tuple[int, int], ...] = ()
     """Files that have packets behind a range of time: as in `TimeRun.files`."""
+    is_packet: bool = True
+    """Whether the next run begins with a packet, in the state at the head of the file."""
 
     @property
     def packets(self) -> int:
         """Packets of the file before this position."""
         return self.reader.packets if self.reader else 0
 
+    @property
+    def is_certain(self) -> bool:
+        """Whether the next run can be read without those before it: no datagram is incomplete."""
+        return self.is_packet and not self.fragments.is_waiting
 
-class RunSource:
+
+class RunSource(FileSource):
     """The packets of a run: a `PacketSource`."""
 
     def __init__(
-        self, names: list[str], run: Run, block_bytes: int, position: Position | None,
-        secrets: list[bytes],
+        self, names: Sequence[str], run: AnyRun, block_bytes: int,
+        position: Position | None = None, secrets: list[bytes] | None = None,
     ) -> None:  # fmt: skip
-        """`position`: go on there; None: numbers of packets are counted from 1. `secrets`: takes
-        the TLS key logs in the run."""
-        self.names = names
-        self.total_bytes: int | None = None
-        self.secrets = secrets
+        """`position`: go on there; None: numbers of packets of a `Run` are counted from 1.
+        `secrets`: takes the TLS key logs in the run.
+
+        Raises CaptureError if the file cannot be read any more.
+        """
+        limits = TimeRange((), BEFORE_ALL, AFTER_ALL, run.is_last)
+        if isinstance(run, TimeRun):
+            files = {*run.files, *(position.pending if position else ())}
+            limits = TimeRange(tuple(sorted(files)), run.since, run.until, run.is_last)
+        super().__init__([*names], block_bytes, limits)
+        self.secrets = [] if secrets is None else secrets
         self._run = run
-        self._block_bytes = block_bytes
-        self._packet_bytes = PACKET_BYTES
-        self._fragments = position.fragments if position else Fragments()
-        self._has_finished = False
-        state = position.reader if position else None
+        self._range: CaptureReader | None = None
+        if position:
+            self._fragments = position.fragments
+        if isinstance(run, Run):
+            try:
+                self._range = self._range_of(run, position.reader if position else None)
+            except OSError as error:
+                raise CaptureError(f"{run.path}: {reason(error)}") from error
+            self._add_lane(run.file, self._range, BEFORE_ALL)
+
+    def _range_of(self, run: Run, state: ReadState | None) -> CaptureReader:
         if state is None:
             state = start_of(run.path, self.secrets)
             if run.begin:
                 state = ReadState(primed(run.path, self.secrets), run.begin)
-        self._input = RangeSource(run.path, state.offset, run.end, is_last=run.ends_file)
-        self._reader = CaptureReader(run.path, self._input, state)
+        source = RangeSource(run.path, state.offset, run.end, is_last=run.ends_file)
+        return CaptureReader(run.path, source, state)
 
     @property
     def position(self) -> Position:
         """Where the next run begins."""
-        ended = self._run.ends_file
-        return Position(None if ended else self._reader.state, self._fragments)
-
-    @property
-    def is_between_packets(self) -> bool:
-        """Whether the next run can be read without this one: it begins with a packet, in the state
-        at the head of the file, and no datagram is incomplete."""
-        if self._fragments.is_waiting:
-            return False
-        if self._run.ends_file:
-            return True
-        is_same = self._reader.form.context == primed(self._run.path, []).context
-        return is_same and self._reader.is_between_packets
+        run, reader = self._run, self._range
+        if reader is None or not isinstance(run, Run) or run.ends_file:
+            return Position(None, self._fragments, tuple(self.pending))
+        is_same = reader.form.context == primed(run.path, []).context
+        is_packet = is_same and reader.is_between_packets
+        return Position(reader.state, self._fragments, is_packet=is_packet)
 
     @property
     def packets(self) -> int:
-        """Number of the last packet."""
-        return self._reader.state.packets
-
-    def read(self, reserve: int) -> PacketBlock | None:
-        if self._input.consumed < self._input.size:
-            room = min(self._block_bytes, int(PACKETS * self._packet_bytes))
-            room = min(max(room, SMALLEST_BLOCK), self._block_bytes)
-            if (records := self._reader.read(reserve, room)) is not None:
-                if len(records.number):
-                    self._packet_bytes = (len(records.data) - reserve) / len(records.number)
-                capture = np.full(len(records.number), self._run.file, np.int32)
-                block = parse_packets(records, capture, self.names, self._fragments)
-                return within(block, self._run.times)
-        if self._run.is_last and not self._has_finished:
-            self._has_finished = True
-            if problems := self._fragments.finish():
-                return replace(PacketBlock.empty(reserve), problems=problems)
-        return None
-
-    def close(self) -> None:
-        self._reader.close()
-
-
-class TimeSource(FileSource):
-    """The packets of a range of time: a `PacketSource`. Numbers of packets are those of files."""
-
-    packets: Final = 0
-    """Number of packets of the file before the first one."""
-
-    def __init__(
-        self, names: list[str], run: TimeRun, block_bytes: int, position: Position | None,
-        secrets: list[bytes],
-    ) -> None:  # fmt: skip
-        """`position`, `secrets`: see `RunSource`."""
-        files = {*run.files, *(position.pending if position else ())}
-        limits = TimeRange(tuple(sorted(files)), run.since, run.until, run.is_last)
-        super().__init__(names, block_bytes, limits)
-        self.secrets = secrets
-        self._times = run.times
-        if position:
-            self._fragments = position.fragments
+        """Number of the last packet of a `Run`."""
+        return self._range.state.packets if self._range else 0
 
     def read(self, reserve: int) -> PacketBlock | None:
         block = super().read(reserve)
-        return None if block is None else within(block, self._times)
+        return None if block is None else within(block, self._run.times)
 
-    @property
-    def position(self) -> Position:
-        """What the next run needs."""
-        return Position(None, self._fragments, tuple(self.pending))
-
-    @property
-    def is_between_packets(self) -> bool:
-        """Whether the next run can be read without this one: no datagram is incomplete."""
-        return not self._fragments.is_waiting
-
-
-def opened(
-    names: Sequence[str], run: AnyRun, block_bytes: int, position: Position | None = None,
-    secrets: list[bytes] | None = None,
-) -> RunSource | TimeSource:  # fmt: skip
-    """The source of a run. Raises CaptureError if the file cannot be read any more."""
-    key_logs = [] if secrets is None else secrets
-    if isinstance(run, TimeRun):
-        return TimeSource([*names], run, block_bytes, position, key_logs)
-    try:
-        return RunSource([*names], run, block_bytes, position, key_logs)
-    except OSError as error:
-        raise CaptureError(f"{run.path}: {reason(error)}") from error
+    def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
+        return None if lane.reader.is_exhausted else super()._read(lane, reserve, room)

@@ -26,7 +26,7 @@ from dissector.problems import Problem
 from dissector.runs.blocks import chosen, compact, latest_before, together
 from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
-from dissector.runs.sources import Position, RunSource, TimeSource, opened
+from dissector.runs.sources import Position, RunSource
 from dissector.runs.states import COUNTS, States, is_normal, put, take
 from dissector.streams.pair_index import lookup
 from dissector.streams.table import FRAMED, NEVER, Bools
@@ -104,7 +104,6 @@ class RunResult:
     """Brokers that were known at the start of the run."""
     position: Position
     """Packets are counted from the start of the run."""
-    is_between_packets: bool
     is_exact: bool
     """Whether no limit of memory was reached, and no secret was found."""
     most_buffered: int
@@ -232,12 +231,13 @@ def _isin(keys: UInt64, known: UInt64) -> Bools:
 
 
 def dissect(
-    run: AnyRun, warm_up: AnyRun | None, make: Make, names: Sequence[str], block_bytes: int,
-    brokers: Collection[Broker], hash_key: UInt64, file: RowFile,
+    run: AnyRun, warm_up: AnyRun | None, learner: Learner | None, make: Make, names: Sequence[str],
+    block_bytes: int, brokers: Collection[Broker], hash_key: UInt64, file: RowFile,
 ) -> RunResult:  # fmt: skip
     """Dissect a run, and write its rows to `file`.
 
-    `brokers`: known addresses. `hash_key`: of the parent's pairs of endpoints.
+    `warm_up`: the packets before it. `learner`: None for the first run. `brokers`: known addresses.
+    `hash_key`: of the parent's pairs of endpoints.
     """
     reader, builder = make()
     reader.streams.flows.index.key = hash_key
@@ -255,10 +255,9 @@ def dissect(
     reader.streams.brokers.clear()  # those that were guessed
     reader.learn_brokers({*brokers, *reader.streams.detector.servers(rows)})
     brokers_before = set(reader.streams.brokers)
-    learner = None if run.is_first else Learner(make, hash_key)
     pairs = PairFilter(reader, builder, known, unknown, learner)
     dissection = _Dissection(reader, builder, pairs, file)
-    source = opened(names, run, block_bytes)
+    source = RunSource(names, run, block_bytes)
     try:
         while (block := source.read(FRONT)) is not None:
             dissection.feed(block)
@@ -273,7 +272,7 @@ def _warm_up(
 ) -> None:
     """Feed the packets before a run; their numbers are 0 and less."""
     reader.streams.guess(True)
-    source = opened(names, run, block_bytes)
+    source = RunSource(names, run, block_bytes)
     blocks = []
     while (block := source.read(FRONT)) is not None:
         blocks.append(block)
@@ -355,9 +354,7 @@ class _Dissection:
         }
         self._is_exact &= all(each.kind != "memory" for each in problems)
 
-    def result(
-        self, border: Border, brokers: set[Broker], source: RunSource | TimeSource
-    ) -> RunResult:
+    def result(self, border: Border, brokers: set[Broker], source: RunSource) -> RunResult:
         """The result, when all blocks are read. `border`: at the start of the run."""
         streams = self._reader.streams
         borders = [border, *self._pairs.borders]
@@ -379,7 +376,6 @@ class _Dissection:
         return RunResult(
             self._builder.names, border, end, self._builder.take_rows(), all_rows, keys,
             streams.flows.index.find(keys) == all_rows, doubtful, reserved, self._pairs.unknown,
-            brokers, source.position, source.is_between_packets,
-            self._is_exact and not source.secrets, self._most_buffered, self._most_waiting,
-            self._reader.file_problems, self._blocks,
+            brokers, source.position, self._is_exact and not source.secrets, self._most_buffered,
+            self._most_waiting, self._reader.file_problems, self._blocks,
         )  # fmt: skip

@@ -7,6 +7,7 @@ import random
 import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
@@ -42,12 +43,9 @@ def cut(paths: Sequence[Path], count: int, generator: random.Random) -> list[Run
         guesses = [boundary(str(path), generator.randrange(24, size)) for _ in range(count - 1)]
         borders = [0, *sorted({each for each in guesses if each and each < size}), size]
         parts += [
-            Run(index, str(path), begin, end, begin == index == 0, False, end == size)
-            for begin, end in pairwise(borders)
+            Run(index, str(path), begin, end, end == size) for begin, end in pairwise(borders)
         ]
-    last = parts[-1]
-    parts[-1] = Run(last.file, last.path, last.begin, last.end, last.is_first, True, True)
-    return parts
+    return [*parts[:-1], replace(parts[-1], is_last=True)]
 
 
 def in_this_process(

@@ -235,14 +235,28 @@ def test_a_damaged_file(seed: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
+def test_a_wrong_time_ends_no_wait(tmp_path: Path) -> None:
+    """A packet of the next day, in the middle of a block, whose other packets have right times."""
+    packets = recorded.read(CHATTER.name)
+    wrong = len(packets) * 7 // 10
+    packets[wrong] = replace(packets[wrong], time=packets[wrong].time + 86_400 * 10**9)
+    path = recorded.write(tmp_path / "one.pcap", packets)
+    source = open_packets([path], block_bytes=1 << 16)
+    parts = cut([path], 3, random.Random(4))
+    plan = Plan(parts, 50_000, 2, source.block_bytes, (MEMORY // 4, MEMORY // 8))
+    actual = Pipeline(source, [], plan=plan).tables([*TABLES])
+    assert not differences(tables([path]), actual)
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_border_that_is_no_packet(tmp_path: Path) -> None:
     """The parent reads the run behind a wrong border, from the end of the last packet."""
     path = plain(CHATTER, tmp_path)
     parts = cut([path], 2, random.Random(3))
     border = parts[0].end + 7
     wrong = [
-        type(parts[0])(0, str(path), 0, border, True, False, False),
-        type(parts[0])(0, str(path), border, parts[1].end, False, True, True),
+        Run(0, str(path), 0, border, False),
+        Run(0, str(path), border, parts[1].end, True, True),
     ]
     actual, counts = joined([path], wrong, warm_up=100_000)
     assert counts.whole == 1
@@ -302,7 +316,6 @@ def test_the_plan_covers_all_bytes(tmp_path: Path) -> None:
     assert len(parts) == 5
     assert [each.begin for each in parts] == [0, *(each.end for each in parts[:-1])]
     assert parts[-1].end == size
-    assert [each.is_first for each in parts] == [True, False, False, False, False]
     assert [each.is_last for each in parts] == [False, False, False, False, True]
 
 
@@ -372,7 +385,7 @@ def test_damage_in_a_file_of_two_runs(tmp_path: Path) -> None:
     shifted = [each + 10**6 for each in cuts]  # inside of files
     bounds = pairwise([BEFORE_ALL, *shifted, AFTER_ALL])
     parts = [
-        planning.TimeRun(files, str(paths[0]), *each, not number, number == len(cuts), 1)
+        planning.TimeRun(files, str(paths[0]), *each, 1, number == len(cuts))
         for number, each in enumerate(bounds)
     ]
     actual, _ = joined(paths, parts, warm_up=0)
@@ -429,7 +442,7 @@ def test_secrets_behind_the_head_of_a_file(tmp_path: Path) -> None:
     border = boundary(str(path), 100_000)
     assert border
     ranges = (0, border), (border, len(content))
-    parts = [Run(0, str(path), *each, each[0] == 0, each[0] > 0, each[0] > 0) for each in ranges]
+    parts = [Run(0, str(path), *each, each[0] > 0, each[0] > 0) for each in ranges]
     actual, counts = joined([path], parts, warm_up=0)
     assert counts.whole == 1  # only the parent has the secrets of all runs
     assert not differences(tables([path]), actual)
