@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dissector.arrays import arrays
+from dissector.exchanges.columns import int_column
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.exchanges.message_headers import EMPTY, MessageHeaders
 from dissector.packets.block import Int64
@@ -38,6 +39,11 @@ class CorrelatedBlock:
     """Responses whose request is not in the capture."""
     evicted: int = 0
     """Number of unanswered requests and unmatched responses that the memory limit evicted."""
+
+    @property
+    def ids(self) -> Int64:
+        """Running number of the request in each row."""
+        return int_column(self.requests, "id")
 
     @property
     def new(self) -> Int64:

@@ -10,24 +10,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.topic_names import TopicNames
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.record_reader import decompressed_sizes
 from dissector.streams.byteview import ByteView
 from dissector.tables.arrow import empty_batch, milliseconds, to_batch
-from dissector.tables.errors import error_codes
-from dissector.tables.pending import PendingRows, response_request_ids
+from dissector.tables.pending import PendingRows
 from dissector.tables.record_batches import (
     CarriedBatches,
-    assigned_offsets,
     message_columns,
     offset_columns,
-    topic_keys,
+    produce_results,
 )
 from dissector.tables.schema import BATCHES
-from dissector.tables.shared_columns import IN_ORDER, column_numbers, topic_columns
+from dissector.tables.shared_columns import IN_ORDER
 
 _NUMBERS = (
     "base_offset", "last_offset", "record_count", "leader_epoch", "producer_id", "producer_epoch",
@@ -51,9 +48,12 @@ class BatchRows(PendingRows):
             return empty_batch(BATCHES)
         done = self.completed(block, *tables).sort_by(IN_ORDER).combine_chunks()
         rows = {name: done[name] for name in done.column_names}
-        rows["error_code"] = pc.coalesce(done["error_code"], _partition_errors(block, done))
+        offset, code = produce_results(block, done)
+        decoded = block.ids[block.answered][block.response.fields.good]
+        no_error = pc.if_else(pc.is_in(done["request"], pa.array(decoded)), 0, None)
+        rows["error_code"] = pc.coalesce(done["error_code"], code, no_error)
         produced = done["produced"]
-        first = pc.add(assigned_offsets(block, done), done["position"])
+        first = pc.add(offset, done["position"])
         last = pc.subtract(pc.add(first, done["offsets"]), 1)
         rows["base_offset"] = pc.if_else(produced, first, done["base_offset"])
         rows["last_offset"] = pc.if_else(produced, last, done["last_offset"])
@@ -105,38 +105,6 @@ def size_column(space: ByteView, batches: Batches) -> dict[str, Any]:
     """The column `uncompressed_bytes` of `decompressed_batches`."""
     sizes = decompressed_sizes(space, batches)
     return {"uncompressed_bytes": pa.array(sizes, mask=sizes < 0)}
-
-
-def _partition_errors(block: CorrelatedBlock, done: pa.Table) -> pa.Array:
-    """The error code for the partition of each batch; null without a decoded response."""
-    codes = _error_codes(block)
-    code = np.zeros(len(done), np.int64)
-    request = int_column(done, "request")
-    failed = np.flatnonzero(np.isin(request, [key[0] for key in codes]))
-    if len(failed):
-        rows = done.take(pa.array(failed))
-        topics = topic_keys(rows).to_pylist()
-        partitions = rows["partition"].to_pylist()
-        keys = zip(request[failed].tolist(), topics, partitions, strict=True)
-        code[failed] = [codes.get(key, 0) for key in keys]
-    decoded = response_request_ids(block)[block.response.fields.good]
-    return pa.array(code, mask=~np.isin(request, decoded))
-
-
-def _error_codes(block: CorrelatedBlock) -> dict[tuple[int, str, int], int]:
-    """Error codes other than 0, by id of the request, topic (or its id) and partition."""
-    codes: dict[tuple[int, str, int], int] = {}
-    ids = response_request_ids(block)
-    for group, column, select in error_codes(block.response.fields):
-        topics = topic_keys(topic_columns(group, column, select=select))
-        keys = zip(
-            ids[group.message(column)[select]].tolist(),
-            topics.to_pylist(),
-            group.sibling_numbers(column, "partition", select).to_pylist(),
-            strict=True,
-        )
-        codes.update(zip(keys, column_numbers(column)[select].tolist(), strict=True))
-    return codes
 
 
 def _names_of(words: Sequence[str], index: NDArray[np.integer]) -> pa.Array:

@@ -24,7 +24,7 @@ from dissector.tables.arrow import (
     unless_negative,
     without_dictionary,
 )
-from dissector.tables.pending import PendingRows, exchange_columns, first_errors, request_ids
+from dissector.tables.pending import PendingRows, exchange_columns, first_errors
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names
 
@@ -79,7 +79,7 @@ def _request_columns(block: CorrelatedBlock) -> pa.Table:
     is_member_api = np.isin(fields.messages.api_key, _KEYS) & fields.good
     table = pa.table(
         {
-            "request": request_ids(block),
+            "request": block.ids[block.new],
             "request_generation": fields.number_column("generation"),
             "group_instance_id": _texts(fields, "group_instance_id"),
             "protocol": _texts(fields, "group_protocol"),

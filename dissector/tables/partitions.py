@@ -24,10 +24,7 @@ from dissector.protocol.field_columns import FieldColumn
 from dissector.records.batch_reader import read_batches
 from dissector.tables.arrow import empty_batch, to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
-from dissector.tables.pending import (
-    PendingRows,
-    exchange_columns,
-)
+from dissector.tables.pending import PendingRows, exchange_columns
 from dissector.tables.schema import PARTITIONS
 from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names, topic_columns
 

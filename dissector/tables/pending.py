@@ -31,7 +31,7 @@ class PendingRows:
     def completed(self, block: CorrelatedBlock, *tables: pa.Table) -> pa.Table:
         """Add the rows of the messages of this block; return those whose exchange has ended."""
         rows = pa.concat_tables(tables if self.pending is None else [self.pending, *tables])
-        has_ended = pc.is_in(rows["request"], pa.array(completed_ids(block)))
+        has_ended = pc.is_in(rows["request"], pa.array(block.ids[block.completed]))
         self.pending = rows.filter(pc.invert(has_ended))
         return rows.filter(has_ended).combine_chunks()
 
@@ -57,21 +57,6 @@ def moved_rows(rows: pa.Table, ids: RequestIds, connections: Int64) -> pa.Table:
     return with_connections(rows, connections)
 
 
-def completed_ids(block: CorrelatedBlock) -> Int64:
-    """Running number of each request whose exchange ended in the block."""
-    return int_column(block.requests, "id")[block.completed]
-
-
-def request_ids(block: CorrelatedBlock) -> Int64:
-    """Running number of each new request of the block; shape (requests,)."""
-    return int_column(block.requests, "id")[block.first_new :]
-
-
-def response_request_ids(block: CorrelatedBlock) -> Int64:
-    """Running number of the request of each response; shape (responses,)."""
-    return int_column(block.requests, "id")[block.answered]
-
-
 def first_errors(block: CorrelatedBlock) -> pa.Array:
     """The first error code other than 0 of each response; null if it was not decoded."""
     fields = block.response.fields
@@ -84,7 +69,7 @@ def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any
     Also `row`, the row of `CorrelatedBlock.requests`, and `response`, the index of the response, -1
     if there is none.
     """
-    row = np.searchsorted(int_column(block.requests, "id"), request)
+    row = np.searchsorted(block.ids, request)
     response = np.full(len(block.requests), -1)
     response[block.answered] = np.arange(len(block.answered))
     row_response = response[row]

@@ -26,7 +26,6 @@ from dissector.problems import Problem
 from dissector.protocol.field_columns import FieldColumn
 from dissector.records.batch_headers import Batches, take
 from dissector.records.batch_reader import read_batches
-from dissector.tables.pending import response_request_ids
 from dissector.tables.shared_columns import (
     column_numbers,
     request_columns,
@@ -149,8 +148,9 @@ def topic_keys(columns: Mapping[str, Any] | pa.Table) -> Any:
     return pc.coalesce(columns["topic_id"], columns["topic"])
 
 
-def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
-    """The offset of the first record of each batch's partition, from the response; null without.
+def produce_results(block: CorrelatedBlock, batches: pa.Table) -> tuple[pa.Array, pa.Array]:
+    """The offset of the first record of each batch's partition, and the error code of the
+    partition, from the response; null without.
 
     `batches`: columns `request`, `topic`, `topic_id` and `partition`.
     """
@@ -159,21 +159,26 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
         if block.response.fields.messages.api_key[group.messages[0]] != PRODUCE:
             continue
         offset = column_numbers(column)
-        failed = pc.not_equal(group.sibling_numbers(column, "error_code"), 0)
+        code = group.sibling_numbers(column, "error_code")
         parts.append(
             pa.table(
                 {
-                    "request": response_request_ids(block)[group.message(column)],
+                    "request": block.ids[block.answered][group.message(column)],
                     "key": topic_keys(topic_columns(group, column)),
                     "partition": group.sibling_numbers(column, "partition"),
-                    "offset": pc.if_else(failed, None, pa.array(offset, mask=offset < 0)),
+                    "offset": pc.if_else(
+                        pc.not_equal(code, 0), None, pa.array(offset, mask=offset < 0)
+                    ),
+                    "error_code": code,
                 }
             )
         )
     if not parts:
-        return pa.nulls(len(batches), pa.int64())
+        nothing = pa.nulls(len(batches), pa.int64())
+        return nothing, nothing
     keys = ["request", "key", "partition"]
-    assigned = pa.concat_tables(parts).group_by(keys).aggregate([("offset", "min")])
+    values = [("offset", "min"), ("error_code", "max")]
+    results = pa.concat_tables(parts).group_by(keys).aggregate(values)
     wanted = pa.table(
         {
             "request": batches["request"],
@@ -182,5 +187,5 @@ def assigned_offsets(block: CorrelatedBlock, batches: pa.Table) -> pa.Array:
             "row": np.arange(len(batches)),
         }
     )
-    joined = wanted.join(assigned, keys).sort_by("row")
-    return as_array(joined["offset_min"])
+    joined = wanted.join(results, keys).sort_by("row")
+    return as_array(joined["offset_min"]), as_array(joined["error_code_max"])

@@ -26,13 +26,12 @@ from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import Records
 from dissector.records.record_reader import read_records
 from dissector.tables.arrow import milliseconds, to_batch
-from dissector.tables.pending import completed_ids
 from dissector.tables.record_batches import (
     CarriedBatches,
     Rank,
-    assigned_offsets,
     message_columns,
     offset_columns,
+    produce_results,
     with_location,
 )
 from dissector.tables.schema import RECORDS
@@ -84,7 +83,7 @@ class RecordRows:
         `columns`: the record batches of the block. Decoding problems are appended to `problems`.
         """
         self._blocks += 1
-        completed = completed_ids(block)
+        completed = block.ids[block.completed]
         pending, self.pending = self.pending, []
         evicted = self._evicted(pending)
         if evicted:
@@ -188,8 +187,8 @@ def _with_offsets(block: CorrelatedBlock | None, part: _RecordPart) -> pa.Record
     """The produced rows with the offsets from the response; null without a response."""
     offset = pa.nulls(len(part.rows), pa.int64())
     if block is not None:
-        first = assigned_offsets(block, part.batches).take(pa.array(part.batch))
-        offset = pc.add(first, part.position)
+        first, _ = produce_results(block, part.batches)
+        offset = pc.add(first.take(pa.array(part.batch)), part.position)
     return with_column(part.rows, "offset", offset)
 
 

@@ -20,12 +20,7 @@ from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
-from dissector.tables.pending import (
-    PendingRows,
-    exchange_columns,
-    request_ids,
-    response_request_ids,
-)
+from dissector.tables.pending import PendingRows, exchange_columns
 from dissector.tables.schema import TRANSACTIONS
 from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names
 
@@ -70,7 +65,7 @@ class TransactionRows(PendingRows):
 def _request_columns(block: CorrelatedBlock) -> pa.Table:
     """A row for each transaction in the new requests of the block."""
     parts = [_NO_ROWS]
-    ids = request_ids(block)
+    ids = block.ids[block.new]
     for group, column in _anchors(block):
         count = _partitions(group, column)
         columns: dict[str, Any] = {
@@ -125,7 +120,7 @@ def _errors(block: CorrelatedBlock, requests: pa.Table, response: Int64) -> pa.A
     """The first error code other than 0 of each transaction; null if there is no response."""
     fields = block.response.fields
     codes: dict[tuple[int, str | None, int | None], int] = {}
-    ids = response_request_ids(block)
+    ids = block.ids[block.answered]
     for group, column, select in error_codes(fields):
         keys = zip(
             ids[group.message(column)[select]].tolist(),
