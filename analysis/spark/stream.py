@@ -180,7 +180,7 @@ def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBat
         if table == name and len(rows):
             pending.append(rows)
     names = pipeline.names
-    missing = () if end["ended"] else names.unresolved - names.names.keys()
+    missing = () if end["ended"] else names.missing
     since = source.latest - request.watermark * SECOND
     for rows in pending:
         ready, waiting = pending_names.divided(rows, missing, since)

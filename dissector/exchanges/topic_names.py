@@ -58,13 +58,10 @@ class TopicNames:
             words.append(self.names.get(text, text))
         return pa.DictionaryArray.from_arrays(encoded.indices, pa.array(words, pa.string()))
 
-    def has_unresolved(self, column: pa.Array | pa.ChunkedArray) -> bool:
-        """Whether a column of topics, text or list, contains an id whose name is unknown."""
-        unresolved = self.unresolved - self.names.keys()
-        if not unresolved:
-            return False
-        words = pc.list_flatten(column) if pa.types.is_list(column.type) else column
-        return bool(pc.any(pc.is_in(words, pa.array(sorted(unresolved), pa.string()))).as_py())
+    @property
+    def missing(self) -> set[str]:
+        """Ids that rows contain, and whose name is unknown so far."""
+        return self.unresolved - self.names.keys()
 
     def replace_ids(self, column: pa.Array) -> pa.Array:
         """The column with ids replaced by the names that have been learned since.

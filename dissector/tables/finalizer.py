@@ -9,10 +9,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import IO, Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dissector.exchanges.columns import with_column
 from dissector.exchanges.topic_names import TopicNames
@@ -23,7 +26,7 @@ from dissector.tables.topics import TopicChanges
 NamedBatch: TypeAlias = tuple[str, pa.RecordBatch]
 """Name of a table, and rows of it."""
 
-TOPIC_COLUMNS = ("topic", "topics")
+_TOPIC_COLUMNS = ("topic", "topics")
 
 
 class Finalizer:
@@ -42,7 +45,7 @@ class Finalizer:
         if table == "topics":
             rows = self._topics.changes(rows)
         buffer = self._buffers.get(table)
-        if self._hold and buffer is None and has_unresolved_topics(rows, self._names):
+        if self._hold and buffer is None and names_topic(rows, self._names.missing).any():
             buffer = self._buffers[table] = RowBuffer(rows.schema)
         if buffer is None:
             yield from self._complete(table, rows)
@@ -82,13 +85,19 @@ def with_topic_names(rows: pa.RecordBatch, names: TopicNames) -> pa.RecordBatch:
     return rows
 
 
-def has_unresolved_topics(rows: pa.RecordBatch, names: TopicNames) -> bool:
-    """Whether a row contains a topic id whose name is unknown."""
-    return any(names.has_unresolved(column) for column in _topic_columns(rows).values())
+def names_topic(rows: pa.RecordBatch, ids: Collection[str]) -> NDArray[np.bool_]:
+    """Whether each row names a topic by one of these ids."""
+    has_id = np.zeros(len(rows), np.bool_)
+    for column in _topic_columns(rows).values() if ids else ():
+        owner = np.arange(len(rows))
+        if pa.types.is_list(column.type):
+            column, owner = pc.list_flatten(column), pc.list_parent_indices(column).to_numpy()
+        has_id[owner[np.asarray(pc.is_in(column, pa.array(sorted(ids), pa.string())))]] = True
+    return has_id
 
 
 def _topic_columns(rows: pa.RecordBatch) -> dict[str, pa.Array]:
-    return {name: rows[name] for name in TOPIC_COLUMNS if name in rows.schema.names}
+    return {name: rows[name] for name in _TOPIC_COLUMNS if name in rows.schema.names}
 
 
 class RowBuffer:

@@ -445,7 +445,7 @@ def test_a_topic_whose_name_comes_later() -> None:
     )
     assert row["topics"] == ["AQIDBAUGBwgJCgsMDQ4PEA"]
     waiting = pa.array([row["topics"]], pa.list_(pa.string()))
-    assert correlator.names.has_unresolved(waiting)
+    assert correlator.names.missing == {"AQIDBAUGBwgJCgsMDQ4PEA"}
     request_frame = request(METADATA, 12, 2, b"\0\0\0\0", flexible=True)
     correlator.feed(sent_request(request_frame, 3), sent_response(response(2, metadata_v12()), 4))
     assert correlator.names.replace_ids(waiting).to_pylist() == [["orders"]]
