@@ -41,7 +41,7 @@ from dissector.runs.joining import Joiner
 from dissector.runs.plan import AnyRun
 from dissector.runs.processes import Workers, can_fork
 from dissector.runs.rows import RowFile
-from dissector.runs.worker import Learner, Make, RunResult, dissect
+from dissector.runs.worker import Make, RunResult, dissect
 from dissector.tables.builder import TableBuilder, TableRows
 
 LEAST_BYTES: Final = 256 << 20
@@ -98,10 +98,10 @@ class Plan:
         """Dissect a run; see `worker.dissect`."""
         run = self.runs[number]
         warm_up = run.warm_up(self.warm_up_bytes, self.runs[number - 1]) if number else None
-        learner = Learner(make, self.hash_key) if number else None
         return dissect(
-            run, warm_up, learner, make, names, self.block_bytes, known, self.hash_key, file
-        )
+            run, warm_up, make, names, self.block_bytes, known, self.hash_key, file,
+            is_first=number == 0,
+        )  # fmt: skip
 
 
 def plan(source: FileSource | None, jobs: int, limits: tuple[int, int]) -> Plan | None:

@@ -11,7 +11,7 @@ Rows are written to a file (`rows`), batch by batch. The parent gets a descripti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field, replace
 from typing import Any, Final, TypeAlias
 
@@ -117,46 +117,54 @@ class RunResult:
 class Learner:
     """Learns the state of connections from their packets, without rows."""
 
-    def __init__(self, make: Make, hash_key: UInt64) -> None:
-        """`hash_key`: see `dissect`."""
-        self._make = make
-        self._hash_key = hash_key
-        self._stages: tuple[FrameReader, TableBuilder] | None = None
+    def __init__(self, make: Make, reader: FrameReader, builder: TableBuilder) -> None:
+        """`reader`, `builder`: the stages of the run, to which connections move."""
+        self._reader, self._builder = reader, builder
+        self._stages = make()
+        self._stages[0].streams.flows.index.key = reader.streams.flows.index.key
+        self._stages[0].streams.guess(True)
+        names = self._stages[1].names  # of rows that will move
+        names.names, names.unresolved = builder.names.names, builder.names.unresolved
         self._waiting: list[PacketBlock] = []
+
+    @property
+    def unknown(self) -> UInt64:
+        """The pairs of the connections that have not moved."""
+        streams = self._stages[0].streams
+        return streams.flows.keys(streams.connections.in_use)
 
     def add(self, packets: PacketBlock) -> None:
         """Add packets that `compact` returned."""
         if len(packets):
             self._waiting.append(packets)
 
-    def move(self, reader: FrameReader, builder: TableBuilder) -> Border | None:
-        """Move the connections in the normal state to other stages; None if there are none."""
+    def move(self) -> Border | None:
+        """Learn from the packets that were added, if it is worth it; None if nothing moves."""
         size = sum(len(each.data) for each in self._waiting)
         if sum(map(len, self._waiting)) < LEAST_PACKETS and size < LEAST_BYTES:
             return None
-        if self._stages is None:
-            self._stages = self._make()
-            self._stages[0].streams.flows.index.key = self._hash_key
-            self._stages[0].streams.guess(True)
-            names = self._stages[1].names  # of rows that will move
-            names.names, names.unresolved = builder.names.names, builder.names.unresolved
-        # What is learned will be verified, so the brokers need not be those of one process.
-        self._stages[0].learn_brokers(reader.streams.brokers)
-        _learn(together(self._waiting), *self._stages)
+        packets = together(self._waiting)
         self._waiting.clear()
-        before, _ = _select(*self._stages)
-        if not len(before):
-            return None
+        border = self.learn([packets])
+        return border if len(border.rows) else None
+
+    def learn(self, blocks: Iterable[PacketBlock]) -> Border:
+        """Learn from packets, and move the connections in the normal state."""
+        # What is learned will be verified, so the brokers need not be those of one process.
+        self._stages[0].learn_brokers(self._reader.streams.brokers)
+        for block in blocks:
+            _learn(block, *self._stages)
+        before = _select(*self._stages)
         _clear(self._stages[0])
         border = take(*self._stages, before, with_history=False)
         states = take(*self._stages, before)
-        table = reader.streams.connections
+        table = self._reader.streams.connections
         rows = table.count + np.arange(len(before))
-        row_of = np.full(int(before.max()) + 1, NEVER)
+        row_of = np.full(int(before.max(initial=-1)) + 1, NEVER)
         row_of[before] = rows
         keys = self._stages[0].streams.flows.keys(before)
-        put(reader, builder, rows, states, self._stages[1].take_rows(), row_of)
-        reader.streams.flows.put(keys, rows)
+        put(self._reader, self._builder, rows, states, self._stages[1].take_rows(), row_of)
+        self._reader.streams.flows.put(keys, rows)
         table.number[rows], table.known = rows, table.count
         for each in (self._stages[0].streams, self._stages[1]):
             each.remove(before)
@@ -167,22 +175,22 @@ class PairFilter:
     """Divides the packets of a run: those to dissect, and those of unknown connections."""
 
     def __init__(
-        self, reader: FrameReader, builder: TableBuilder, known: UInt64, unknown: UInt64,
-        learner: Learner | None,
-    ) -> None:  # fmt: skip
-        """`known`: pairs in the normal state. `unknown`: other pairs before the run. `learner`:
-        None for the first run, in which all connections are known."""
-        self._reader, self._builder = reader, builder
-        self._known = np.sort(known)
-        self.unknown = np.sort(unknown)
+        self, reader: FrameReader, border: Border, unknown: UInt64, learner: Learner | None
+    ) -> None:
+        """`border`: the connections in the normal state before the run. `unknown`: pairs of the
+        others. `learner`: None for the first run, in which all connections are known."""
+        self._reader = reader
+        self._known = np.sort(reader.streams.flows.keys(border.rows))
+        # An earlier connection of a known pair may be among the others.
+        self.unknown = np.setdiff1d(unknown, self._known)
         """The pairs whose packets are not dissected."""
         self._learner = learner
         self._kept_bytes = 0
         self._first_part = FIRST_PART
         self.reopened: list[UInt64] = []
         """Known pairs with a SYN in the run."""
-        self.borders: list[Border] = []
-        """The connections whose state was learned in the run."""
+        self.borders = [border]
+        """The connections whose state was learned before the run, and in it."""
 
     def divide(self, block: PacketBlock) -> tuple[PacketBlock, list[KeptPackets]]:
         """The packets to dissect, and the others, in memory of their own, by part of the block."""
@@ -209,7 +217,7 @@ class PairFilter:
             self._learner.add(packets)
             self._kept_bytes += int(packets.captured.sum(dtype=np.int64))
             kept.append(KeptPackets(end, packets if self._kept_bytes <= KEPT_BYTES else None))
-            if end < len(block) and (border := self._learner.move(self._reader, self._builder)):
+            if end < len(block) and (border := self._learner.move()):
                 self.borders.append(border)
                 kept[-1].border = border
                 learned = np.sort(self._reader.streams.flows.keys(border.rows))
@@ -231,31 +239,24 @@ def _isin(keys: UInt64, known: UInt64) -> Bools:
 
 
 def dissect(
-    run: AnyRun, warm_up: AnyRun | None, learner: Learner | None, make: Make, names: Sequence[str],
-    block_bytes: int, brokers: Collection[Broker], hash_key: UInt64, file: RowFile,
+    run: AnyRun, warm_up: AnyRun | None, make: Make, names: Sequence[str], block_bytes: int,
+    brokers: Collection[Broker], hash_key: UInt64, file: RowFile, *, is_first: bool,
 ) -> RunResult:  # fmt: skip
     """Dissect a run, and write its rows to `file`.
 
-    `warm_up`: the packets before it. `learner`: None for the first run. `brokers`: known addresses.
-    `hash_key`: of the parent's pairs of endpoints.
+    `warm_up`: the packets before it. `brokers`: known addresses. `hash_key`: of the parent's pairs
+    of endpoints. `is_first`: no run is before it.
     """
     reader, builder = make()
     reader.streams.flows.index.key = hash_key
     reader.learn_brokers(brokers)
-    if warm_up is not None:
-        _warm_up(warm_up, reader, builder, names, block_bytes)
-    rows, others = _select(reader, builder)
-    flows = reader.streams.flows
-    known = flows.keys(rows)
-    unknown = np.setdiff1d(flows.keys(others), known)  # an earlier connection of a port pair
-    reader.streams.remove(others)
-    builder.remove(others)
-    _clear(reader)
-    border = Border(rows, take(reader, builder, rows, with_history=False))
-    reader.streams.brokers.clear()  # those that were guessed
-    reader.learn_brokers({*brokers, *reader.streams.detector.servers(rows)})
+    learner = Learner(make, reader, builder)
+    before = [] if warm_up is None else _packets_before(warm_up, names, block_bytes)
+    border = learner.learn(before)
+    del before
+    reader.learn_brokers(reader.streams.detector.servers(border.rows))
     brokers_before = set(reader.streams.brokers)
-    pairs = PairFilter(reader, builder, known, unknown, learner)
+    pairs = PairFilter(reader, border, learner.unknown, None if is_first else learner)
     dissection = _Dissection(reader, builder, pairs, file)
     source = RunSource(names, run, block_bytes)
     try:
@@ -264,23 +265,17 @@ def dissect(
             del block  # so that its memory is free for the next one
     finally:
         source.close()
-    return dissection.result(border, brokers_before, source)
+    return dissection.result(brokers_before, source)
 
 
-def _warm_up(
-    run: AnyRun, reader: FrameReader, builder: TableBuilder, names: Sequence[str], block_bytes: int
-) -> None:
-    """Feed the packets before a run; their numbers are 0 and less."""
-    reader.streams.guess(True)
+def _packets_before(run: AnyRun, names: Sequence[str], block_bytes: int) -> list[PacketBlock]:
+    """The packets of a range before a run; their numbers are 0 and less."""
     source = RunSource(names, run, block_bytes)
     blocks = []
     while (block := source.read(FRONT)) is not None:
         blocks.append(block)
     source.close()
-    for block in blocks:
-        block = replace(block, number=block.number - source.packets, problems=[])
-        _learn(block, reader, builder)
-    reader.streams.guess(False)
+    return [replace(each, number=each.number - source.packets, problems=[]) for each in blocks]
 
 
 def _learn(block: PacketBlock, reader: FrameReader, builder: TableBuilder) -> None:
@@ -288,8 +283,8 @@ def _learn(block: PacketBlock, reader: FrameReader, builder: TableBuilder) -> No
     builder.learn(reader.feed(with_room(block, reader.streams.reserve)))
 
 
-def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
-    """The connections that go on into the run, and the others."""
+def _select(reader: FrameReader, builder: TableBuilder) -> Int64:
+    """The connections that go on into the run."""
     streams = reader.streams
     builder.correlator.drop_responses()  # their requests are before the bytes that were read
     rows = streams.connections.in_use
@@ -297,7 +292,7 @@ def _select(reader: FrameReader, builder: TableBuilder) -> tuple[Int64, Int64]:
     is_chosen &= streams.flows.index.find(streams.flows.keys(rows)) == rows
     # Kafka answers in order: once a request is answered, no earlier one waits.
     is_chosen &= builder.correlator.take(rows).columns["last_answered"] > 0
-    return rows[is_chosen], rows[~is_chosen]
+    return rows[is_chosen]
 
 
 def _clear(reader: FrameReader) -> None:
@@ -354,10 +349,10 @@ class _Dissection:
         }
         self._is_exact &= all(each.kind != "memory" for each in problems)
 
-    def result(self, border: Border, brokers: set[Broker], source: RunSource) -> RunResult:
-        """The result, when all blocks are read. `border`: at the start of the run."""
+    def result(self, brokers: set[Broker], source: RunSource) -> RunResult:
+        """The result, when all blocks are read. `brokers`: at the start of the run."""
         streams = self._reader.streams
-        borders = [border, *self._pairs.borders]
+        borders = self._pairs.borders
         rows = np.concatenate([each.rows for each in borders])
         in_use = streams.connections.in_use
         all_rows = np.concatenate([rows, np.setdiff1d(in_use, rows)])
@@ -374,7 +369,7 @@ class _Dissection:
         next_id = [each.states.exchanges.columns["next_id"][:, 1] for each in borders]
         reserved = end.exchanges.columns["next_id"][:count, 1] != np.concatenate(next_id)
         return RunResult(
-            self._builder.names, border, end, self._builder.take_rows(), all_rows, keys,
+            self._builder.names, borders[0], end, self._builder.take_rows(), all_rows, keys,
             streams.flows.index.find(keys) == all_rows, doubtful, reserved, self._pairs.unknown,
             brokers, source.position, self._is_exact and not source.secrets, self._most_buffered,
             self._most_waiting, self._reader.file_problems, self._blocks,

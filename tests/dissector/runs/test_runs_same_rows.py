@@ -103,14 +103,14 @@ def test_states_are_learned_with_the_brokers_of_the_run(
     known: list[tuple[set[Broker], set[Broker]]] = []
     move, learn = worker.Learner.move, worker._learn
 
-    def observed(self: worker.Learner, reader: FrameReader, builder: TableBuilder) -> object:
+    def observed(self: worker.Learner) -> object:
         def before(block: PacketBlock, learner: FrameReader, rows: TableBuilder) -> None:
-            known.append((set(learner.streams.brokers), set(reader.streams.brokers)))
+            known.append((set(learner.streams.brokers), set(self._reader.streams.brokers)))
             learn(block, learner, rows)
 
         with monkeypatch.context() as patch:
             patch.setattr(worker, "_learn", before)
-            return move(self, reader, builder)
+            return move(self)
 
     monkeypatch.setattr(worker.Learner, "move", observed)
     capture = plain(CHATTER, tmp_path)
