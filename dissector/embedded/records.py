@@ -15,14 +15,10 @@ from dissector.embedded.contents import NOWHERE, TEXT, Contents, field_event
 from dissector.errors import DecodeError
 from dissector.protocol.explain import Explained
 from dissector.protocol.structures import (
-    COORDINATOR_PAGES,
-    METADATA_PAGES,
     METADATA_TOPIC,
     RECORD_TOPICS,
     StructureBytes,
-    control_structure,
-    coordinator_structures,
-    metadata_structure,
+    record_structures,
 )
 from dissector.records.decode import Batch, Record, decode_records
 from dissector.secrets import is_secret_record
@@ -140,15 +136,10 @@ def _parts(
     if topic not in RECORD_TOPICS and is_secret_record(key, value):
         topic = METADATA_TOPIC
     try:
-        if record.kind is not None:
-            return None, control_structure(key or b"", value or b""), False
-        if topic in METADATA_PAGES and value is not None:
-            return None, metadata_structure(METADATA_PAGES[topic], value), False
-        if topic in COORDINATOR_PAGES and key is not None:
-            return *coordinator_structures(COORDINATOR_PAGES[topic], key, value), False
+        parts = record_structures(topic, key, value, is_control=record.kind is not None)
     except DecodeError:
-        pass
-    return None, None, topic == METADATA_TOPIC
+        parts = None, None
+    return *parts, parts == (None, None) and topic == METADATA_TOPIC
 
 
 def _bytes(

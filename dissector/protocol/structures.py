@@ -100,18 +100,36 @@ def versioned_structure(name: str, data: bytes) -> StructureBytes:
     return StructureBytes(name, version, 0 if inside else end)
 
 
+def record_structures(
+    topic: str | None, key: bytes | None, value: bytes | None, *, is_control: bool = False
+) -> tuple[StructureBytes | None, StructureBytes | None]:
+    """The structures in key and value of a record; None where there is none. Raises DecodeError.
+
+    `is_control`: a record of a control batch, which is a transaction marker or a record of KRaft.
+    """
+    if is_control:
+        return None, _control_structure(key or b"", value or b"")
+    if topic in METADATA_PAGES and value is not None:
+        return None, _metadata_structure(METADATA_PAGES[topic], value)
+    if topic not in COORDINATOR_PAGES or key is None:
+        return None, None
+    kind, at = _int16(key, 0)
+    of_key, of_value = _of_type(COORDINATOR_PAGES[topic], kind)
+    structure = None if value is None else versioned_structure(of_value.name, value)
+    return StructureBytes(of_key.name, 0, at), structure
+
+
 def decode_record(topic: str, key: bytes | None, value: bytes | None) -> DecodedStructure:
     """Decode a record of one of `RECORD_TOPICS` that is not a control record.
 
     The name of a coordinator's record has no suffix Key or Value; its body has `key` and `value`.
     """
-    if topic in METADATA_PAGES:
-        if value is None:
-            raise DecodeError("the record has no value", offset=0)
-        return _decoded(metadata_structure(METADATA_PAGES[topic], value), value)
-    if key is None:
-        raise DecodeError("the record has no key", offset=0)
-    of_key, of_value = coordinator_structures(COORDINATOR_PAGES[topic], key, value)
+    of_key, of_value = record_structures(topic, key, value)
+    if of_key is None or key is None:
+        if of_value is None or value is None:
+            part = "value" if topic in METADATA_PAGES else "key"
+            raise DecodeError(f"the record has no {part}", offset=0)
+        return _decoded(of_value, value)
     body = {"key": of_key.decode(key), "value": None}
     name = of_key.name.removesuffix("Key")
     if of_value is None or value is None:
@@ -119,19 +137,7 @@ def decode_record(topic: str, key: bytes | None, value: bytes | None) -> Decoded
     return DecodedStructure(name, of_value.version, body | {"value": of_value.decode(value)})
 
 
-def coordinator_structures(
-    page: str, key: bytes, value: bytes | None
-) -> tuple[StructureBytes, StructureBytes | None]:
-    """The structures of key and value in a record of one of `COORDINATOR_PAGES`."""
-    kind, at = _int16(key, 0)
-    of_key, of_value = _of_type(page, kind)
-    return (
-        StructureBytes(of_key.name, 0, at),
-        None if value is None else versioned_structure(of_value.name, value),
-    )
-
-
-def metadata_structure(page: str, value: bytes) -> StructureBytes:
+def _metadata_structure(page: str, value: bytes) -> StructureBytes:
     """The structure in the value of a record of `METADATA_PAGES`, or of a KRaft snapshot."""
     framing, at = unsigned_varint(value, 0)
     if framing != _FRAMING:
@@ -142,12 +148,11 @@ def metadata_structure(page: str, value: bytes) -> StructureBytes:
 
 
 def decode_control_record(key: bytes, value: bytes) -> DecodedStructure:
-    """Decode a record of a control batch: a transaction marker, or a record of KRaft."""
-    return _decoded(control_structure(key, value), value)
+    """Decode a record of a control batch."""
+    return _decoded(_control_structure(key, value), value)
 
 
-def control_structure(key: bytes, value: bytes) -> StructureBytes:
-    """The structure in the value of such a record."""
+def _control_structure(key: bytes, value: bytes) -> StructureBytes:
     _, at = _int16(key, 0)  # the version of the key has no effect
     kind, _ = _int16(key, at)
     return versioned_structure(_of_type(CONTROL_RECORDS, kind)[0].name, value)
