@@ -242,7 +242,7 @@ class Pipeline:
         """
         if "connections" in wanted:
             self._reader.streams.round_trips = self._trips
-        for table, batch, _ in self._packet_rows(
+        for table, batch in self._packet_rows(
             wanted, goes_on=goes_on, keep_frames=with_messages, with_sequences=with_messages,
             dictionaries=dictionaries,
         ):  # fmt: skip

@@ -175,7 +175,7 @@ def _complete_rows(
         return
     changes, topics = TopicChanges(), list[pa.RecordBatch]()
     completion: Completion = _unpacked(task.job.read(f"{name}.join"))
-    for table, rows, _ in _joined_rows(task.job, name, completion):
+    for table, rows in _joined_rows(task.job, name, completion):
         if table == "topics":
             topics.append(changes.changes(rows))
         else:
@@ -192,8 +192,7 @@ def _complete_rows(
 def _joined_rows(job: JobFolder, name: str, completion: Completion) -> Iterator[TableRows]:
     stored, own = job.content(completion.file), job.content(f"{name}.own")
     own_rows = (
-        [TableRows(each.table, batch_of(each, own), each.rank) for each in block]
-        for block in completion.own
+        [TableRows(each.table, batch_of(each, own)) for each in block] for block in completion.own
     )
     yield from replace(completion.joined, own=own_rows).rows(stored)
 

@@ -47,10 +47,7 @@ class Joined:
             yield from chain.from_iterable(self.own)
             return
         for block, own in zip(self.blocks, self.own, strict=True):
-            moved = [
-                TableRows(each.table, self.moved(batch_of(each, stored)), each.rank)
-                for each in block
-            ]
+            moved = [TableRows(each.table, self.moved(batch_of(each, stored))) for each in block]
             yield from merged([*moved, *own], number)
 
     def moved(self, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -17,7 +17,6 @@ class StoredRows:
     """A batch in the file of a run."""
 
     table: str
-    rank: Any
     begin: int
     size: int
 
@@ -45,7 +44,7 @@ class RowFile:
         with pa.ipc.new_stream(self._sink, rows.batch.schema, options=self._options) as writer:
             writer.write_batch(rows.batch)
         self._end = self.file.seek(0, os.SEEK_CUR)
-        return StoredRows(rows.table, rows.rank, begin, self._end - begin)
+        return StoredRows(rows.table, begin, self._end - begin)
 
 
 def batch_of(rows: StoredRows, stored: Content) -> pa.RecordBatch:

@@ -3,8 +3,7 @@
 Connections are independent from here on, except for three things that need the whole capture: topic
 names by id, broker addresses in responses, and which rows of `topics` are changes. So several
 processes can share the connections. Their rows are merged in an order that does not depend on the
-number of processes: by time and connection, which all tables have. `records` are in the order of
-their rank, and then of the connection.
+number of processes: by time and connection, which all tables have but `records`.
 """
 
 from __future__ import annotations
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from dissector.tables.memberships import MembershipRows
     from dissector.tables.partitions import PartitionRows
     from dissector.tables.pending import PendingRows
-    from dissector.tables.record_batches import Rank
     from dissector.tables.records import RecordRows
     from dissector.tables.transactions import TransactionRows
 
@@ -50,8 +48,6 @@ class TableRows(NamedTuple):
     table: str
     batch: pa.RecordBatch
     """In the schema of the table; for `topics`, see `topics.topic_states`."""
-    rank: Rank | None = None
-    """None if these are all rows of the block."""
 
 
 class TableBuilder:
@@ -96,11 +92,12 @@ class TableBuilder:
             from dissector.tables.batches import BatchRows
             from dissector.tables.records import RecordRows
 
-            self._batches = {
-                "batches": BatchRows(names),
-                "decompressed_batches": BatchRows(names, decompress=True),
-            }
-            self._records = RecordRows(names, memory)
+            if "batches" in wanted:
+                self._batches["batches"] = BatchRows(names)
+            if "decompressed_batches" in wanted:
+                self._batches["decompressed_batches"] = BatchRows(names, decompress=True)
+            if "records" in wanted:
+                self._records = RecordRows(names, memory)
         self.brokers: list[Broker] = []
         """Brokers in the responses of the latest batch of frames."""
 
@@ -182,8 +179,6 @@ class TableBuilder:
         """Take the state behind a batch of frames, without its rows."""
         for block, _ in self.correlate(batch):
             if block.is_empty:
-                if self._records is not None:
-                    self._records.skip()
                 continue
             for table in self._pending_tables.values():
                 table.rows(block)
@@ -194,8 +189,6 @@ class TableBuilder:
     def block_rows(self, block: CorrelatedBlock, problems: list[Problem]) -> Iterator[TableRows]:
         """The rows of one block. `problems`: its problems so far."""
         if block.is_empty:
-            if self._records is not None:
-                self._records.skip()
             if "problems" in self.wanted:
                 yield TableRows("problems", problem_rows(problems))
             return
@@ -231,11 +224,10 @@ class TableBuilder:
         columns = carried_batches(block)
         problems += batch_problems(columns)
         for name, batches in self._batches.items():
-            if name in self.wanted:
-                yield TableRows(name, batches.rows(block, columns))
-        if self._records is not None and "records" in self.wanted:
-            for rows, rank in self._records.completed(block, columns, problems):
-                yield TableRows("records", rows, rank)
+            yield TableRows(name, batches.rows(block, columns))
+        if self._records is not None:
+            for rows in self._records.completed(block, columns, problems):
+                yield TableRows("records", rows)
 
 
 def _connection(problem: Problem) -> int:

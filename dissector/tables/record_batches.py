@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -36,10 +36,6 @@ from dissector.tables.shared_columns import (
 PRODUCE = 0
 
 
-Rank: TypeAlias = tuple[int | tuple[str, ...], ...]
-"""Position of rows among those of their table and block."""
-
-
 @arrays
 class CarriedBatches:
     """The batches in one column of `records` fields."""
@@ -53,20 +49,13 @@ class CarriedBatches:
     """Sorted by connection."""
 
     @property
-    def rank(self) -> Rank:
-        """Position among all columns of a block."""
-        messages, first = self.messages.fields.messages, self.group.messages[0]
-        kind = (messages.api_key[first], messages.version[first], messages.space[first])
-        return messages.direction, *map(int, kind), self.column.path
-
-    @property
     def message(self) -> Int64:
         """Index of the message that contains each batch."""
         return self.group.message(self.column)[self.batches.field]
 
 
 def carried_batches(block: CorrelatedBlock) -> list[CarriedBatches]:
-    """All batches of a block, by rank: produced ones, then fetched ones."""
+    """All batches of a block: produced ones, then fetched ones, by API and version."""
     columns = []
     for messages, row in ((block.request, block.new), (block.response, block.answered)):
         for group, column in messages.fields.columns("records"):
@@ -75,7 +64,7 @@ def carried_batches(block: CorrelatedBlock) -> list[CarriedBatches]:
             connection = messages.headers.connection[group.message(column)]
             batches = _sorted(batches, connection)
             columns.append(CarriedBatches(messages, row, group, column, batches))
-    return sorted(columns, key=lambda each: each.rank)
+    return columns
 
 
 def _sorted(batches: Batches, connection: Int64) -> Batches:

@@ -28,7 +28,6 @@ from dissector.records.record_reader import read_records
 from dissector.tables.arrow import milliseconds, to_batch
 from dissector.tables.record_batches import (
     CarriedBatches,
-    Rank,
     message_columns,
     offset_columns,
     produce_results,
@@ -37,15 +36,11 @@ from dissector.tables.record_batches import (
 from dissector.tables.schema import RECORDS
 from dissector.tables.shared_columns import with_connections
 
-_PENDING_RANK = -1
-"""Start of the rank of rows from earlier blocks, which come before all others."""
-
 
 @arrays
 class _RecordPart:
     """Rows of `records` from one part of a batch column."""
 
-    rank: Rank
     rows: pa.RecordBatch
     batch: Int64
     """Index of each row's batch in `batches`."""
@@ -72,23 +67,21 @@ class RecordRows:
         """`memory`: limit for the bytes of pending rows, apart from those of one block."""
         self._names = names
         self._memory = memory
-        self._blocks = 0
         self.pending: list[_RecordPart] = []
 
     def completed(
         self, block: CorrelatedBlock, columns: Sequence[CarriedBatches], problems: list[Problem]
-    ) -> Iterator[tuple[pa.RecordBatch, Rank]]:
-        """The rows that are complete with this block, some thousands at a time, and their rank.
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows that are complete with this block, some thousands at a time.
 
         `columns`: the record batches of the block. Decoding problems are appended to `problems`.
         """
-        self._blocks += 1
         completed = block.ids[block.completed]
         pending, self.pending = self.pending, []
         evicted = self._evicted(pending)
         if evicted:
             problems.append(_eviction_problem(evicted, block))
-            yield from ((_with_offsets(None, part), part.rank) for part in evicted)
+            yield from (_with_offsets(None, part) for part in evicted)
         for part in pending[len(evicted) :]:
             yield from self._complete(block, part, completed)
         for carried in columns:
@@ -115,25 +108,18 @@ class RecordRows:
                 kept.append(left)
         self.pending = kept
 
-    def skip(self) -> None:
-        """Count a block without messages, so that ranks are the same in all processes."""
-        self._blocks += 1
-
     def _complete(
         self, block: CorrelatedBlock, part: _RecordPart, completed: Int64
-    ) -> Iterator[tuple[pa.RecordBatch, Rank]]:
+    ) -> Iterator[pa.RecordBatch]:
         """The rows whose exchange has ended; the others become pending."""
         if part.position is None:
-            yield part.rows, part.rank
+            yield part.rows
             return
         is_complete = np.isin(int_column(part.batches, "request"), completed)[part.batch]
         if is_complete.any():
-            yield _with_offsets(block, part.filter(is_complete)), part.rank
+            yield _with_offsets(block, part.filter(is_complete))
         if not is_complete.all():
-            rank = part.rank
-            if rank[0] != _PENDING_RANK:
-                rank = (_PENDING_RANK, self._blocks, *rank)
-            self.pending.append(replace(part.filter(~is_complete), rank=rank))
+            self.pending.append(part.filter(~is_complete))
 
     def _evicted(self, pending: Sequence[_RecordPart]) -> Sequence[_RecordPart]:
         """The oldest of these, which exceed the memory limit."""
@@ -170,7 +156,7 @@ def _read_parts(
         if batch_position is not None:
             in_batch = _positions_in_batch(carried.batches, rows, batch, seen)
             position = pc.add(batch_position.take(pa.array(batch)), pa.array(in_batch))
-        yield _RecordPart(carried.rank, rows, batch, batches, position)
+        yield _RecordPart(rows, batch, batches, position)
 
 
 def _positions_in_batch(batches: Batches, rows: pa.RecordBatch, batch: Int64, seen: Int64) -> Int64:
