@@ -18,15 +18,13 @@ from dissector.streams.rows import Columns, chosen, places
 
 
 class RequestIds(NamedTuple):
-    """Running numbers of pending requests that were moved; shape (n,), ascending."""
+    """Running numbers of pending requests that were moved; shape (n,), ascending, n > 0."""
 
     before: Int64
     after: Int64
 
     def moved(self, ids: Int64) -> tuple[Int64, NDArray[np.bool_]]:
         """The new number of each request, and whether it was moved."""
-        if not len(self.before):
-            return ids, np.zeros(len(ids), np.bool_)
         at = np.minimum(np.searchsorted(self.before, ids), len(self.before) - 1)
         return self.after[at], self.before[at] == ids
 

@@ -54,19 +54,15 @@ _WRAPPED = 64
 
 
 def read_records(
-    space: ByteView,
-    batches: Batches,
-    select: Int64 | None = None,
-    limits: Limits | None = None,
+    space: ByteView, batches: Batches, limits: Limits | None = None
 ) -> Iterator[Records]:
-    """The records of all batches, or of the batches with indexes `select`, in groups.
+    """The records of all batches, in groups and in the order of `batches`.
 
-    They are in the order of `batches`. Positions refer to the bytes of `space`, or to decompressed
+    Positions refer to the bytes of `space`, or to decompressed
     bytes; the columns keep both alive. Damage raises nothing: it is in `problems`.
     """
     limits = limits or Limits()
-    rows = np.arange(len(batches)) if select is None else np.sort(select)
-    rows = rows[~batches.truncated[rows]]
+    rows = np.flatnonzero(~batches.truncated)
     claimed = np.where(
         batches.magic[rows] == 2,
         np.clip(batches.record_count[rows], 0, batches.size[rows]),

@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.protocol import registry
@@ -24,7 +23,7 @@ from dissector.tables.arrow import (
     unless_negative,
     without_dictionary,
 )
-from dissector.tables.pending import PendingRows, exchange_columns, first_errors
+from dissector.tables.pending import PendingRows, first_errors, with_exchanges
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names
 
@@ -50,7 +49,7 @@ class MembershipRows(PendingRows):
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The exchanges with group coordinators that ended in this block."""
         requests = self.completed(block, _request_columns(block))
-        exchange = exchange_columns(block, int_column(requests, "request"))
+        exchange = with_exchanges(block, requests)
         row, response = exchange["row"], exchange["response"]
         header = block.requests.take(pa.array(row))
         responses = _response_columns(block).take(pa.array(response, mask=response < 0))
@@ -58,7 +57,6 @@ class MembershipRows(PendingRows):
         is_unset = pc.and_(pc.equal(group_type, "classic"), pc.less(responses["generation"], 0))
         member = without_dictionary(unless_empty(header["member_id"]))
         columns: dict[str, Any] = {
-            **{name: requests[name] for name in requests.column_names},
             **exchange,
             "group_id": without_dictionary(header["group_id"]),
             "group_type": group_type,

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import as_array, int_column, with_column
+from dissector.exchanges.columns import as_array, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -24,7 +24,7 @@ from dissector.protocol.field_columns import FieldColumn
 from dissector.records.batch_reader import read_batches
 from dissector.tables.arrow import empty_batch, to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
-from dissector.tables.pending import PendingRows, exchange_columns
+from dissector.tables.pending import PendingRows, with_exchanges
 from dissector.tables.schema import PARTITIONS
 from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names, topic_columns
 
@@ -76,10 +76,8 @@ class PartitionRows(PendingRows):
             .rename_columns([*KEY, *values, "at"])
             .sort_by([("request", "ascending"), ("at", "ascending")])
         )
-        exchange = exchange_columns(block, int_column(table, "request"))
-        columns: dict[str, Any] = {name: table[name] for name in table.column_names}
-        columns |= exchange
-        columns["error_code"] = _errors(block, table, exchange["response"])
+        columns = with_exchanges(block, table)
+        columns["error_code"] = _errors(block, table, columns["response"])
         columns["error"] = error_names(columns["error_code"])
         # Of a Produce, it follows from the first offset and the number of records.
         produced = pc.subtract(pc.add(table["offset"], table["record_count"]), 1)

@@ -7,7 +7,6 @@ until the exchange ends. Rows refer to their exchange by `request`, the running 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -63,19 +62,20 @@ def first_errors(block: CorrelatedBlock) -> pa.Array:
     return masked(first_codes(fields)[0], ~fields.good)
 
 
-def exchange_columns(block: CorrelatedBlock, request: Int64) -> Mapping[str, Any]:
-    """The columns that all these tables have, for requests with these running numbers.
+def with_exchanges(block: CorrelatedBlock, rows: pa.Table) -> dict[str, Any]:
+    """The columns of these rows, and those that all these tables have of their exchanges.
 
     Also `row`, the row of `CorrelatedBlock.requests`, and `response`, the index of the response, -1
     if there is none.
     """
-    row = np.searchsorted(block.ids, request)
+    row = np.searchsorted(block.ids, int_column(rows, "request"))
     response = np.full(len(block.requests), -1)
     response[block.answered] = np.arange(len(block.answered))
     row_response = response[row]
     requests = requests_of(block, row)
     time = pa.array(block.response.headers.time)
     return {
+        **{name: rows[name] for name in rows.column_names},
         "row": row,
         "response": row_response,
         **request_columns(requests),

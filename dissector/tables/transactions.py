@@ -20,7 +20,7 @@ from dissector.protocol import registry
 from dissector.protocol.field_columns import FieldColumn
 from dissector.tables.arrow import to_batch, unless_negative, without_dictionary
 from dissector.tables.errors import error_codes
-from dissector.tables.pending import PendingRows, exchange_columns
+from dissector.tables.pending import PendingRows, with_exchanges
 from dissector.tables.schema import TRANSACTIONS
 from dissector.tables.shared_columns import IN_ORDER, column_numbers, error_names
 
@@ -43,12 +43,11 @@ class TransactionRows(PendingRows):
     def rows(self, block: CorrelatedBlock) -> pa.RecordBatch:
         """The transactions in the exchanges that ended in this block."""
         requests = self.completed(block, _request_columns(block))
-        exchange = exchange_columns(block, int_column(requests, "request"))
+        exchange = with_exchanges(block, requests)
         response = exchange["response"]
         producers = _response_columns(block).take(pa.array(response, mask=response < 0))
         code = _errors(block, requests, response)
         columns: dict[str, Any] = {
-            **{name: requests[name] for name in requests.column_names},
             **exchange,
             "producer_id": unless_negative(requests["producer_id"]),
             "producer_epoch": unless_negative(requests["producer_epoch"]),

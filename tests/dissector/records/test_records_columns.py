@@ -176,15 +176,6 @@ def test_keys_and_values_are_views_of_the_block() -> None:
     assert value.to_pylist() == [bytes([number]) * 50 for number in range(9)]
 
 
-def test_some_batches_only() -> None:
-    data = b"".join(batch(record(), 1, base_offset=offset) for offset in range(5))
-    space = ContiguousBytes.of(data)
-    batches = whole(space, len(data))
-    pieces = list(read_records(space, batches, np.array([3, 1])))
-    assert [offset for piece in pieces for offset in piece.columns.offset] == [1, 3]
-    assert list(read_records(space, batches, np.array([], np.int64))) == []
-
-
 @pytest.mark.parametrize("readable", [0, 5, 17, 40, 61, 70, 150])
 def test_a_field_of_which_the_end_is_not_there(readable: int) -> None:
     data = batch(record(), 1)
