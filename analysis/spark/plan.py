@@ -74,11 +74,8 @@ def planned(request: Request, output: Output, cores: int) -> JobPlan:
     plan = replace(plan, hash_key=np.array(settings["hash_key"], np.uint64))
     names = source.names if source else []
     paths = [*map(absolute, names)]
-    moved = [replace(run, path=paths[names.index(run.path)]) for run in plan.runs]
-    task = Task(
-        request, replace(plan, runs=moved), [], output.job, names, paths, secrets,
-        source.comments if source else (),
-    )  # fmt: skip
+    comments = source.comments if source else ()
+    task = Task(request, plan, [], output.job, names, paths, secrets, comments)
     parts = _parts(task, [*map(absolute, segments)], problems)
     return JobPlan(replace(task, parts=[*parts]), source, problems)
 

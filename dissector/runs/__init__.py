@@ -97,10 +97,11 @@ class Plan:
     ) -> RunResult:  # fmt: skip
         """Dissect a run; see `worker.dissect`."""
         run = self.runs[number]
-        warm_up = run.warm_up(self.warm_up_bytes, self.runs[number - 1]) if number else None
+        before = self.runs[number - 1] if number else None
+        warm_up = before and run.warm_up(self.warm_up_bytes, before, names)
         return dissect(
             run, warm_up, make, names, self.block_bytes, known, self.hash_key, file,
-            is_first=number == 0,
+            is_first=before is None,
         )  # fmt: skip
 
 

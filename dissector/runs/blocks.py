@@ -19,18 +19,25 @@ def chosen(block: PacketBlock, mask: Bools) -> PacketBlock:
     return replace(block, **columns)
 
 
-def compact(block: PacketBlock) -> PacketBlock:
-    """The block with a copy of the payloads of its packets only, without counts and problems."""
-    captured = block.captured.astype(np.int64)
-    begin = np.cumsum(captured) - captured
+def compact(block: PacketBlock, is_kept: Bools, begin: int, end: int) -> PacketBlock:
+    """The kept packets in [begin, end) of a block, with a copy of their payloads only.
+
+    Without counts and problems.
+    """
+    mask = np.zeros(len(block), np.bool_)
+    mask[begin:end] = is_kept[begin:end]
+    packets = chosen(block, mask)
+    captured = packets.captured.astype(np.int64)
+    payload = np.cumsum(captured) - captured
     data = np.zeros(int(captured.sum()) + PAD, np.uint8)
-    copy_ranges(block.data, block.payload, captured, data)
+    copy_ranges(packets.data, packets.payload, captured, data)
     return replace(
-        block, data=data, reserve=0, payload=begin, packets_seen=0, bytes_read=0, problems=[]
-    )
+        packets, data=data, reserve=0, payload=payload, packets_seen=0, bytes_read=0, problems=[],
+        until=_latest_before(block, end),
+    )  # fmt: skip
 
 
-def latest_before(block: PacketBlock, end: int) -> int | None:
+def _latest_before(block: PacketBlock, end: int) -> int | None:
     """The latest time before the packet at `end`, ns; None if unknown."""
     latest = block.latest
     if latest is None or end == len(block):

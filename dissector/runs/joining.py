@@ -22,7 +22,7 @@ from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import Int64, PacketBlock, UInt64
 from dissector.packets.fragments import Fragments
 from dissector.packets.prefetch import with_room
-from dissector.runs.blocks import chosen, compact, latest_before, together
+from dissector.runs.blocks import compact, together
 from dissector.runs.joined import DROPPED, Joined
 from dissector.runs.plan import AnyRun, TimeRun
 from dissector.runs.sources import Position, RunSource
@@ -79,9 +79,7 @@ class Verdict:
     again: UInt64
     """Keys of the pairs to dissect again."""
     replaced: Int64
-    """Rows of the connections that end since their pairs are used again."""
-    deadline: Int64
-    """ns; until when they wait for missing bytes."""
+    """Row of the connection that ends since its pair is used again; -1 if there is none."""
     begins: Bools
     """Whether the connection begins in the run."""
     unknown: UInt64
@@ -184,15 +182,9 @@ class Joiner:
         is_again = np.concatenate([result.is_doubtful, ~begins[count:]])
         again = np.unique(result.keys[is_again])
         later = result.keys[len(result.border.rows) : count]
-        verdict = Verdict(
-            row, again, present[:0], present[:0], begins, np.union1d(result.unknown, later)
-        )
+        verdict = Verdict(row, again, replaced, begins, np.union1d(result.unknown, later))
         self._go_on(result, result.border, 0, verdict)
         begins &= ~np.isin(result.keys, verdict.again)
-        first = np.flatnonzero(begins)
-        first = first[replaced[first] >= 0]
-        verdict.replaced = replaced[first]
-        verdict.deadline = result.end.table["first_time"][first] + GRACE
         return verdict
 
     def _go_on(self, result: RunResult, border: Border, first: int, verdict: Verdict) -> None:
@@ -313,8 +305,8 @@ class Joiner:
         if len(block):
             key, code, _ = self._streams.flows.pair_keys(block)
             keys = np.concatenate([verdict.again, verdict.unknown])
-            is_chosen[begin:end] = np.isin(key, keys)[code[begin:end]]
-        return replace(compact(chosen(block, is_chosen)), until=latest_before(block, end))
+            is_chosen = np.isin(key, keys)[code]
+        return compact(block, is_chosen, begin, end)
 
     def _take_over(self, result: RunResult, verdict: Verdict) -> None:
         """Set the state of the connections that go on, and add those that begin."""
@@ -325,8 +317,10 @@ class Joiner:
         verdict.row_of = np.full(int(result.rows.max(initial=-1)) + 2, DROPPED)
         verdict.row_of[result.rows] = np.where(verdict.row < 0, DROPPED, verdict.row)
         verdict.row_of[-1] = NEVER
-        if len(verdict.replaced):
-            self._streams.end(verdict.replaced, verdict.deadline)
+        first = new[verdict.replaced[new] >= 0]
+        if len(first):
+            deadline = result.end.table["first_time"][first] + GRACE
+            self._streams.end(verdict.replaced[first], deadline)
         put(self._reader, self._builder, verdict.row, result.end, result.waiting, verdict.row_of)
         current = new[result.is_current[new]]
         self._streams.flows.put(result.keys[current], verdict.row[current])

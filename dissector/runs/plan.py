@@ -45,7 +45,6 @@ class Run:
 
     file: int
     """Index of the file in the names of the source."""
-    path: str
     begin: int
     """0: the start of the file."""
     end: int
@@ -55,10 +54,10 @@ class Run:
     times: tuple[int, int] = (BEFORE_ALL, AFTER_ALL)
     """Packets before the first time, and those from the second on, are skipped; ns."""
 
-    def warm_up(self, size: int, before: AnyRun) -> Run | None:
+    def warm_up(self, size: int, before: AnyRun, names: Sequence[str]) -> Run | None:
         """The last `size` bytes before this run. `before`: the run before it."""
         assert isinstance(before, Run)
-        begin = boundary(before.path, before.end - size) if before.end > size else 0
+        begin = boundary(names[before.file], before.end - size) if before.end > size else 0
         if begin is None or begin >= before.end:
             return None
         return replace(before, begin=begin)
@@ -70,8 +69,6 @@ class TimeRun:
 
     files: tuple[tuple[int, int], ...]
     """Time of the first packet, and index in the names of the source."""
-    path: str
-    """The first of these files."""
     since: int
     """ns; of the first run: before all packets."""
     until: int
@@ -81,7 +78,7 @@ class TimeRun:
     times: tuple[int, int] = (BEFORE_ALL, AFTER_ALL)
     """See `Run`."""
 
-    def warm_up(self, size: int, before: AnyRun) -> TimeRun | None:
+    def warm_up(self, size: int, before: AnyRun, names: Sequence[str]) -> TimeRun | None:
         """The last `size` bytes before this run, if bytes are even in time."""
         assert isinstance(before, TimeRun)
         starts = [start for start, _ in before.files if start > BEFORE_ALL]
@@ -110,8 +107,8 @@ def plan(source: FileSource, run_bytes: int) -> Sequence[AnyRun] | None:
 def whole(source: FileSource, times: tuple[int, int]) -> TimeRun:
     """A run of all files."""
     files = tuple((start, index) for index, start in source.sequence or ())
-    path, size = source.names[files[0][1]], sum(source.sizes)
-    return TimeRun(files, path, BEFORE_ALL, AFTER_ALL, size, is_last=True, times=times)
+    size = sum(source.sizes)
+    return TimeRun(files, BEFORE_ALL, AFTER_ALL, size, is_last=True, times=times)
 
 
 def _byte_runs(source: FileSource, run_bytes: int) -> list[Run] | None:
@@ -153,8 +150,7 @@ def _time_runs(source: FileSource, run_bytes: int) -> list[TimeRun] | None:
             if start < bounds[1] and latest[index] >= bounds[0]
         ]
         repeated += sum(source.sizes[index] for _, index in files)
-        path = source.names[files[0][1]]
-        runs.append(TimeRun(tuple(files), path, *bounds, own))
+        runs.append(TimeRun(tuple(files), *bounds, own))
     return None if repeated > MOST_REPEATED * sum(source.sizes) else runs
 
 
@@ -191,4 +187,4 @@ def _runs_of(index: int, path: str, size: int, run_bytes: int) -> list[Run]:
     count = max(round(size / run_bytes), 1)
     guesses = (boundary(path, size * number // count) for number in range(1, count))
     borders = [0, *sorted({each for each in guesses if each is not None and each < size}), size]
-    return [Run(index, path, begin, end, end == size) for begin, end in pairwise(borders)]
+    return [Run(index, begin, end, end == size) for begin, end in pairwise(borders)]

@@ -64,16 +64,17 @@ class RunSource(FileSource):
             try:
                 self._range = self._range_of(run, position.reader if position else None)
             except OSError as error:
-                raise CaptureError(f"{run.path}: {reason(error)}") from error
+                raise CaptureError(f"{names[run.file]}: {reason(error)}") from error
             self._add_lane(run.file, self._range, BEFORE_ALL)
 
     def _range_of(self, run: Run, state: ReadState | None) -> CaptureReader:
+        path = self.names[run.file]
         if state is None:
-            state = start_of(run.path, self.secrets)
+            state = start_of(path, self.secrets)
             if run.begin:
-                state = ReadState(primed(run.path, self.secrets), run.begin)
-        source = RangeSource(run.path, state.offset, run.end, is_last=run.ends_file)
-        return CaptureReader(run.path, source, state)
+                state = ReadState(primed(path, self.secrets), run.begin)
+        source = RangeSource(path, state.offset, run.end, is_last=run.ends_file)
+        return CaptureReader(path, source, state)
 
     @property
     def position(self) -> Position:
@@ -81,7 +82,7 @@ class RunSource(FileSource):
         run, reader = self._run, self._range
         if reader is None or not isinstance(run, Run) or run.ends_file:
             return Position(None, self._fragments, tuple(self.pending))
-        is_same = reader.form.context == primed(run.path, []).context
+        is_same = reader.form.context == primed(self.names[run.file], []).context
         is_packet = is_same and reader.is_between_packets
         return Position(reader.state, self._fragments, is_packet=is_packet)
 

@@ -23,7 +23,7 @@ from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import SYN, Int64, PacketBlock, UInt64
 from dissector.packets.prefetch import FRONT, with_room
 from dissector.problems import Problem
-from dissector.runs.blocks import chosen, compact, latest_before, together
+from dissector.runs.blocks import chosen, compact, together
 from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource
@@ -211,9 +211,7 @@ class PairFilter:
         is_kept = is_unknown[code]
         kept, begin = [], 0
         for end in sorted({0, len(block) // self._first_part, len(block)}):
-            part = np.zeros(len(block), np.bool_)
-            part[begin:end] = is_kept[begin:end]
-            packets = replace(compact(chosen(block, part)), until=latest_before(block, end))
+            packets = compact(block, is_kept, begin, end)
             self._learner.add(packets)
             self._kept_bytes += int(packets.captured.sum(dtype=np.int64))
             kept.append(KeptPackets(end, packets if self._kept_bytes <= KEPT_BYTES else None))

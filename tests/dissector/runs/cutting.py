@@ -42,9 +42,7 @@ def cut(paths: Sequence[Path], count: int, generator: random.Random) -> list[Run
         size = path.stat().st_size
         guesses = [boundary(str(path), generator.randrange(24, size)) for _ in range(count - 1)]
         borders = [0, *sorted({each for each in guesses if each and each < size}), size]
-        parts += [
-            Run(index, str(path), begin, end, end == size) for begin, end in pairwise(borders)
-        ]
+        parts += [Run(index, begin, end, end == size) for begin, end in pairwise(borders)]
     return [*parts[:-1], replace(parts[-1], is_last=True)]
 
 

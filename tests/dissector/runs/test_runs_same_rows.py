@@ -117,7 +117,7 @@ def test_states_are_learned_with_the_brokers_of_the_run(
     plan = Plan(cut([capture], 3, random.Random(7)), 20_000, 2, 1 << 20, (MEMORY, MEMORY))
     make = partial(Pipeline(open_packets([capture]), []).new_stages, ["exchanges"], [""])
     with (tmp_path / "rows").open("wb") as file:
-        plan.dissect(1, make, [""], RowFile(file))
+        plan.dissect(1, make, [str(capture)], RowFile(file))
     assert any(run for _, run in known)
     assert all(run <= learner for learner, run in known)
 
@@ -255,8 +255,8 @@ def test_a_border_that_is_no_packet(tmp_path: Path) -> None:
     parts = cut([path], 2, random.Random(3))
     border = parts[0].end + 7
     wrong = [
-        Run(0, str(path), 0, border, False),
-        Run(0, str(path), border, parts[1].end, True, True),
+        Run(0, 0, border, False),
+        Run(0, border, parts[1].end, True, True),
     ]
     actual, counts = joined([path], wrong, warm_up=100_000)
     assert counts.whole == 1
@@ -385,8 +385,7 @@ def test_damage_in_a_file_of_two_runs(tmp_path: Path) -> None:
     shifted = [each + 10**6 for each in cuts]  # inside of files
     bounds = pairwise([BEFORE_ALL, *shifted, AFTER_ALL])
     parts = [
-        planning.TimeRun(files, str(paths[0]), *each, 1, number == len(cuts))
-        for number, each in enumerate(bounds)
+        planning.TimeRun(files, *each, 1, number == len(cuts)) for number, each in enumerate(bounds)
     ]
     actual, _ = joined(paths, parts, warm_up=0)
     assert not differences(tables(paths), actual)
@@ -442,7 +441,7 @@ def test_secrets_behind_the_head_of_a_file(tmp_path: Path) -> None:
     border = boundary(str(path), 100_000)
     assert border
     ranges = (0, border), (border, len(content))
-    parts = [Run(0, str(path), *each, each[0] > 0, each[0] > 0) for each in ranges]
+    parts = [Run(0, *each, each[0] > 0, each[0] > 0) for each in ranges]
     actual, counts = joined([path], parts, warm_up=0)
     assert counts.whole == 1  # only the parent has the secrets of all runs
     assert not differences(tables([path]), actual)
