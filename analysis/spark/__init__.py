@@ -17,7 +17,6 @@ causes          one-line causes of Spark errors
 stream          a stream over a folder into which a capture rotates
 file_offsets    sizes of the files of such a folder
 growing_files   the packets that were added to these files
-pending_names   rows of a stream that wait for topic names
 answers         the answers over Spark DataFrames
 """
 

@@ -12,7 +12,7 @@ at once. So do the tasks of log segments.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -134,20 +134,31 @@ def result_of(task: Task, number: int) -> tuple[str, RunResult]:
 
 def finalize(task: Task, number: int, names: TopicNames) -> None:
     """Write the Parquet files of a part, and its manifest. `names`: all names of topics."""
-    part, job, request = task.parts[number], task.job, task.request
+    part, job = task.parts[number], task.job
     job.check()
     if job.has(f"{part.name}.json"):  # an earlier attempt of this task
         return
     files_by_path = dict(zip(task.paths, task.names, strict=True))
     waiting: list[str] = []
-    with RunFiles(job.output, part.name) as files:
-        for table, rows in _complete_rows(task, number, names, waiting):
-            if table in request.tables:
-                files.write(table, in_spark(request, table, renamed(rows, files_by_path)))
-        written = files.finish()
-    job.write(f"{part.name}.json", Manifest(part.inputs, written, waiting).encoded())
+    complete = _complete_rows(task, number, names, waiting)
+    write_part(
+        task, part, ((table, renamed(rows, files_by_path)) for table, rows in complete), waiting
+    )
     if not waiting:
         job.remove_unfinished(part.name)
+
+
+def write_part(
+    task: Task, part: Part, complete: Iterable[NamedBatch], waiting: Sequence[str] = ()
+) -> None:
+    """Write complete rows of a part, and its manifest. `waiting`: see `Manifest`; it may grow while
+    the rows are taken."""
+    with RunFiles(task.job.output, part.name) as files:
+        for table, rows in complete:
+            if table in task.request.tables:
+                files.write(table, in_spark(task.request, table, rows))
+        written = files.finish()
+    task.job.write(f"{part.name}.json", Manifest(part.inputs, written, waiting).encoded())
 
 
 def _complete_rows(

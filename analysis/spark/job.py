@@ -26,11 +26,9 @@ from pyspark.sql import SparkSession
 from analysis.spark import dissection, requirements
 from analysis.spark.causes import cause
 from analysis.spark.dissection import Blocks, Completion, Task, packed
-from analysis.spark.manifests import Manifest
 from analysis.spark.options import Request
 from analysis.spark.output import Output
 from analysis.spark.plan import JobPlan, planned
-from analysis.spark.writing import RunFiles
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import FrameReader
@@ -167,16 +165,10 @@ def _joined(plan: JobPlan, complete: Collection[str], own: dict[str, RowBuffer])
 
 def _write_end(plan: JobPlan, own: dict[str, RowBuffer], topics: TopicNames) -> None:
     """Write the last part, with the rows of the driver."""
-    task, part = plan.task, plan.task.parts[-1]
-    request = task.request
-    finalizer = Finalizer(topics, hold=False, show_secrets=request.show_secrets)
-    with RunFiles(task.job.output, part.name) as files:
-        for name, rows in _end_rows(plan, own):
-            for table, complete in finalizer.add(name, rows):
-                if table in request.tables:
-                    files.write(table, dissection.in_spark(request, table, complete))
-        written = files.finish()
-    task.job.write(f"{part.name}.json", Manifest((), written).encoded())
+    task = plan.task
+    finalizer = Finalizer(topics, hold=False, show_secrets=task.request.show_secrets)
+    complete = (each for rows in _end_rows(plan, own) for each in finalizer.add(*rows))
+    dissection.write_part(task, task.parts[-1], complete)
 
 
 def _end_rows(plan: JobPlan, own: dict[str, RowBuffer]) -> Iterator[NamedBatch]:

@@ -11,8 +11,9 @@ Nothing waits longer than the watermark. When the capture has advanced by it, a 
 unanswered, and a closed connection is forgotten. When no file has grown for that time, all pending
 data is emitted, as at the end of a capture.
 
-Rows that wait for a topic name, and files that end within a packet, wait no longer either: see
-`pending_names` and `growing_files`.
+One process keeps rows that name a topic by an unknown id until the end of the capture. A stream
+keeps them until the name is known, the capture has advanced by the watermark, or the stream ends.
+Then the id is emitted. Files that end within a packet wait no longer either: see `growing_files`.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ import json
 import pickle
 import shutil
 import socket
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet
 import zstandard
 from pyspark.sql import SparkSession
@@ -35,7 +38,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from analysis.spark import dissection, file_offsets, pending_names, plan
+from analysis.spark import dissection, file_offsets, plan
 from analysis.spark.file_offsets import START, Offset
 from analysis.spark.growing_files import GrowingFiles
 from analysis.spark.manifests import SHARED
@@ -48,7 +51,9 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker
 from dissector.pipeline import Pipeline
 from dissector.streams.limits import SECOND
+from dissector.tables.finalizer import names_topic
 from dissector.tables.problems import problem_rows
+from dissector.tables.schema import TIMES
 from dissector.tables.topics import TopicChanges
 
 
@@ -183,7 +188,7 @@ def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBat
     missing = () if end["ended"] else names.missing
     since = source.latest - request.watermark * SECOND
     for rows in pending:
-        ready, waiting = pending_names.divided(rows, missing, since)
+        ready, waiting = _divided(rows, missing, since)
         if len(ready):
             yield dissection.finalized(request, name, names, ready)
         if len(waiting):
@@ -194,6 +199,20 @@ def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBat
     if end["ended"]:
         state.names, state.brokers = names, pipeline.brokers
         state.connections, state.pipeline = pipeline.connections, None
+
+
+def _divided(
+    rows: pa.RecordBatch, missing: Collection[str], since: int
+) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """The rows that need not wait, and the others.
+
+    `missing`: ids without a name. `since`: only rows from this time on wait; ns.
+    """
+    if not missing:
+        return rows, rows.slice(0, 0)
+    times = [rows.column(name).cast(pa.int64()) for name in TIMES if name in rows.schema.names]
+    waits = names_topic(rows, missing) & (np.asarray(pc.coalesce(*times).fill_null(0)) >= since)
+    return rows.filter(pa.array(~waits)), rows.filter(pa.array(waits))
 
 
 def _new_lines(secrets: Sequence[bytes], texts: Iterable[bytes]) -> list[bytes]:
