@@ -35,7 +35,7 @@ from dissector.runs.rows import RowFile, StoredRows, batch_of
 from dissector.runs.sources import RunSource
 from dissector.runs.worker import RunResult
 from dissector.tables.builder import TableRows
-from dissector.tables.finalizer import Finalizer, NamedBatch, finalize_rows
+from dissector.tables.finalizer import Finalizer, NamedBatch
 from dissector.tables.log_segments import segment_rows
 from dissector.tables.topics import TopicChanges
 
@@ -233,11 +233,3 @@ def in_spark(request: Request, table: str, rows: pa.RecordBatch) -> pa.RecordBat
         for name in () if request.values else ("key", "value", "headers"):
             rows = with_column(rows, name, pa.nulls(len(rows), rows[name].type))
     return to_spark(table, rows)
-
-
-def finalized(
-    request: Request, table: str, names: TopicNames, rows: pa.RecordBatch
-) -> pa.RecordBatch:
-    """Rows with topic names, in Spark's schema."""
-    rows, _ = finalize_rows(table, rows, names, show_secrets=request.show_secrets)
-    return in_spark(request, table, rows)

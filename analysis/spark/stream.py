@@ -51,7 +51,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker
 from dissector.pipeline import Pipeline
 from dissector.streams.limits import SECOND
-from dissector.tables.finalizer import names_topic
+from dissector.tables.finalizer import finalize_rows, names_topic
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import TIMES
 from dissector.tables.topics import TopicChanges
@@ -156,7 +156,8 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
     if not done.exists() or done.read_text() != options:  # of a query with other options
         shutil.rmtree(after, ignore_errors=True)
         (after / "rows").mkdir(parents=True)
-        state = _load(before) if start["batch"] else _State(_source(request))
+        files = GrowingFiles(plan.block_bytes(request), expects_secrets=request.keylog is not None)
+        state = _load(before) if start["batch"] else _State(files)
         schema = arrow_schema(request.tables[0])
         with pa.parquet.ParquetWriter(after / "rows" / "part.parquet", schema) as file:
             for rows in _rows(request, state, end):
@@ -164,11 +165,6 @@ def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> st
         (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
         done.write_text(options)
     return str(after / "rows")
-
-
-def _source(request: Request) -> GrowingFiles:
-    has_keylog = request.keylog is not None
-    return GrowingFiles(plan.block_bytes(request), expects_secrets=has_keylog)
 
 
 def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBatch]:
@@ -190,7 +186,8 @@ def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBat
     for rows in pending:
         ready, waiting = _divided(rows, missing, since)
         if len(ready):
-            yield dissection.finalized(request, name, names, ready)
+            ready, _ = finalize_rows(name, ready, names, show_secrets=request.show_secrets)
+            yield dissection.in_spark(request, name, ready)
         if len(waiting):
             state.pending.append(waiting)
     problems = [*source.abandoned(end, request.watermark)]
