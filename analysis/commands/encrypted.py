@@ -6,14 +6,14 @@ from functools import partial
 
 import click
 
+from analysis.commands.choice import usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     TABLE,
     Input,
     Output,
-    on_capture_alone,
+    on_capture,
     on_output,
-    usage_errors,
     words,
 )
 from analysis.commands.output import check, check_columns, to_terminal, write
@@ -23,7 +23,7 @@ BY = ("client", "broker")
 
 
 @named_command("encrypted")
-@on_capture_alone
+@partial(on_capture, jobs="", filters=False)
 @click.option(
     "--by", default=BY, multiple=True, callback=words, metavar="COLUMN",
     help="Group by this column: any column of connections, client, broker, or an interval such as "

@@ -267,8 +267,8 @@ def _normal(summary: Summary, totals: Totals, command: Command) -> Iterator[Rend
         yield Text(f"{counted(count, 'request')} in flight when the capture or connection ended")
         yield from _details((), command("unanswered"))
     if rebalances := summary.rebalances():
-        count = _total(rebalances, "rebalance")
-        yield Text(f"{count} of groups that rebalanced more than once")
+        total = _total(rebalances, "rebalance")
+        yield Text(f"{total} of groups that rebalanced more than once")
         columns = {"group": "group_id", "type": "group_type"}
         yield from _details(_counts(rebalances, totals, columns), command("groups"))
 

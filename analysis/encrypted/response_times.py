@@ -18,7 +18,6 @@ from analysis.sql.expressions import (
     column_names,
     grouped,
     quantiles,
-    table_columns,
     with_columns,
 )
 from analysis.sql.intervals import create_function
@@ -92,7 +91,7 @@ def groups(paths: Paths, by: By = BY, **options: Any) -> pa.Table:
 
 def _rows(by: By) -> str:
     """SQL for turns with the columns of their connections, and those of `by`."""
-    return with_columns(_TURNS, (*table_columns("connections"), "request_time"), by)
+    return with_columns(_TURNS, by, "connections", "request_time")
 
 
 _TURNS: Final = """(
