@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.display.presentation import names as shown_names
 from analysis.report.chart_data import LINES, SPANS, Rows
 from analysis.report.chart_elements import (
-    LABEL,
+    ROW_LABEL,
     Chart,
     colour,
     height,
@@ -104,7 +104,7 @@ def delay(delays: pd.DataFrame) -> Chart | None:
     if not rows:
         return None
     base = alt.Chart(alt.InlineData(rows), height=height(rows, "name"), width="container").encode(
-        y=alt.Y("name:N", sort=[row["name"] for row in rows]).title(None).axis(labelLimit=LABEL),
+        y=alt.Y("name:N", sort=[row["name"] for row in rows]).title(None).axis(**ROW_LABEL),
         tooltip=tooltips(rows, *columns),
     )
     axis = alt.X("p50_ms:Q", scale=logarithmic(rows, "p50_ms", "p99_ms")).axis(tickCount=6)

@@ -27,8 +27,30 @@ LONGEST_NAME: Final = 1000
 """Characters of a name that a chart contains whole."""
 
 
-LABEL: Final = alt.ExprRef("max(180, (containerSize()[0] || 0) * 0.3)")
+_LABEL: Final = "max(180, (containerSize()[0] || 0) * 0.3)"
 """Most pixels of a name on an axis: a wide chart has room for a client and its broker."""
+_COLUMN_LABEL: Final = 160
+_IS_NARROW: Final = f"((containerSize()[0] || 0) - 200) / domain('x').length < {_COLUMN_LABEL}"
+
+
+def _label(pixels: str | int) -> dict[str, Any]:
+    """Names of at most this width. Longer ones lack their middle: those of a client at several
+    brokers begin alike."""
+    return {
+        "labelExpr": f"truncate(datum.label, floor({pixels} / 6.5), 'center')",
+        "labelLimit": alt.ExprRef(f"{pixels}"),
+        "labelOverlap": False,
+    }
+
+
+ROW_LABEL: Final = _label(_LABEL)
+"""Names beside rows."""
+COLUMN_LABEL: Final = _label(_COLUMN_LABEL) | {
+    "labelAngle": alt.ExprRef(f"{_IS_NARROW} ? -90 : 0"),
+    "labelAlign": alt.ExprRef(f"{_IS_NARROW} ? 'right' : 'center'"),
+    "labelBaseline": alt.ExprRef(f"{_IS_NARROW} ? 'middle' : 'top'"),
+}
+"""Names below columns, upright if these are narrow, as on a phone."""
 
 _TIME: Final = (
     "utcmilliseconds(datum.value) ? utcFormat(datum.value, '%H:%M:%S.%L')"
@@ -108,7 +130,7 @@ def limit_note(rows: Rows, name: str, limit: int, kind: str) -> alt.Title:
 
 def names(name: str) -> alt.Y:
     """An axis with one row per name."""
-    return alt.Y(f"{name}:N").title(None).axis(labelLimit=LABEL)
+    return alt.Y(f"{name}:N").title(None).axis(**ROW_LABEL)
 
 
 def height(rows: Rows, name: str, row: int = ROW) -> int:

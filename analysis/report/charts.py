@@ -15,6 +15,7 @@ import altair as alt
 from analysis.display.presentation import names as shown_names
 from analysis.report.chart_data import NAMES, Rows
 from analysis.report.chart_elements import (
+    COLUMN_LABEL,
     HEIGHT,
     SIZE,
     Chart,
@@ -100,7 +101,7 @@ def clients_and_brokers(rows: Rows) -> Chart:
         alt.Chart(alt.InlineData(rows), height=height(rows, "client"), width="container")
         .mark_rect()
         .encode(
-            x=alt.X("broker:N").title("broker").axis(labelAngle=0, labelLimit=160),
+            x=alt.X("broker:N").title("broker").axis(**COLUMN_LABEL),
             y=names("client"),
             opacity=shade("p99_ms:Q", title="p99, ms", scale=scale).legend(orient="top"),
             tooltip=tooltips(rows, "client", "broker", "responses", "p50_ms", "p99_ms", "errors"),

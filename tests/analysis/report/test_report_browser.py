@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,30 @@ def test_the_page_fits_a_phone() -> None:
     assert chromium().run("return document.documentElement.scrollWidth") == 390
     wide = "return [...document.querySelectorAll('svg')].filter((e) => e.clientWidth > 390).length"
     assert chromium().run(wide) == 0
+
+
+@pytest.mark.parametrize("name", ["kafka-4-misused", "kafka-4-unbalanced"])
+def test_names_on_axes_of_a_phone_are_distinct_and_inside_of_their_chart(name: str) -> None:
+    """Brokers, and a client at several brokers, have long names that begin alike."""
+    chromium().open(report_of(name), wide=390)
+    axes = chromium().run(
+        "return [...document.querySelectorAll('svg .role-axis-label')].map((axis) => {"
+        "  const box = ({left, right, top, bottom}) => [left, right, top, bottom];"
+        "  const chart = box(axis.ownerSVGElement.getBoundingClientRect());"
+        "  const texts = [...axis.querySelectorAll('text')].filter((e) => e.textContent"
+        "    && e.getAttribute('opacity') !== '0');"
+        "  return [chart, texts.map((e) => [e.textContent, box(e.getBoundingClientRect())])];})"
+    )
+    assert len(axes) > 10
+    for chart, labels in axes:
+        texts = [text for text, _ in labels]
+        assert len({*texts}) == len(texts)
+        for text, box in labels:
+            inside = [low >= 0 for low in (box[0] - chart[0], chart[1] - box[1], chart[3] - box[3])]
+            assert all(inside), text
+        for (text, left), (neighbour, right) in pairwise(labels):
+            overlaps = left[0] < right[1] and right[0] < left[1]
+            assert not (overlaps and left[2] < right[3] and right[2] < left[3]), (text, neighbour)
 
 
 def test_a_note_has_no_colour_of_an_alarm() -> None:
