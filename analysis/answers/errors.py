@@ -21,6 +21,7 @@ responses with any other error. These errors are normal:
     UNKNOWN_LEADER_EPOCH            the broker does not know of an election yet (KIP-320)
     FETCH_SESSION_ID_NOT_FOUND      the broker evicted a fetch session (KIP-227)
     INVALID_FETCH_SESSION_EPOCH     a fetch session restarts (KIP-227)
+    FETCH_SESSION_TOPIC_ID_ERROR    a fetch session restarts with or without ids (KIP-516)
     OFFSET_MOVED_TO_TIERED_STORAGE  a follower continues from the remote tier (KIP-405)
     CONCURRENT_TRANSACTIONS         the previous transaction is not yet complete
     UNSTABLE_OFFSET_COMMIT          a transaction with these offsets is still open (KIP-447)
@@ -30,6 +31,8 @@ responses with any other error. These errors are normal:
                                     (KIP-511)
     GROUP_ID_NOT_FOUND              only in ConsumerGroupDescribe: an admin client then sends
                                     DescribeGroups, for classic groups (KIP-848)
+    TOPIC_ALREADY_EXISTS            only in CreateTopics of __consumer_offsets, __transaction_state
+                                    and __share_group_state: each broker that needs one creates it
 
 If such an error persists, it is a problem nevertheless; see `first_time` and `last_time`.
 

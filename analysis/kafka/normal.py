@@ -25,6 +25,7 @@ NORMAL_ERRORS: Final = MappingProxyType(
         "UNKNOWN_LEADER_EPOCH": "the broker does not know of an election yet (KIP-320)",
         "FETCH_SESSION_ID_NOT_FOUND": "the broker evicted a fetch session (KIP-227)",
         "INVALID_FETCH_SESSION_EPOCH": "a fetch session restarts (KIP-227)",
+        "FETCH_SESSION_TOPIC_ID_ERROR": "a fetch session restarts with or without ids (KIP-516)",
         "OFFSET_MOVED_TO_TIERED_STORAGE": "a follower continues from the remote tier (KIP-405)",
         "CONCURRENT_TRANSACTIONS": "the previous transaction is not yet complete",
         "UNSTABLE_OFFSET_COMMIT": "a transaction with these offsets is still open (KIP-447)",
@@ -44,6 +45,11 @@ FALLBACKS: Final = MappingProxyType(
 )
 """Why each error is normal in one API, by error and API: the client then sends another request,
 which succeeds or has an error of its own."""
+
+INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
+CREATED_BY_BROKERS: Final = ("TOPIC_ALREADY_EXISTS", "CreateTopics")
+"""Error and API that are normal for `INTERNAL_TOPICS`: a broker that needs one asks the controller
+to create it, again and again until its metadata have the topic."""
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 """Default of request.timeout.ms. A request that waits longer is not merely in flight."""
@@ -72,6 +78,7 @@ def waiting_apis() -> frozenset[str]:
     return frozenset(group_barriers()).union(long_polls)
 
 
-def is_normal(error: str | None, api: str | None) -> bool:
-    """Whether an error is part of normal operation in the response of an API."""
-    return error in NORMAL_ERRORS or (error, api) in FALLBACKS
+def is_normal(error: str | None, api: str | None, topic: str | None) -> bool:
+    """Whether an error is part of normal operation in the response of an API, for a topic."""
+    is_created = (error, api) == CREATED_BY_BROKERS and topic in INTERNAL_TOPICS
+    return error in NORMAL_ERRORS or (error, api) in FALLBACKS or is_created

@@ -20,7 +20,12 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from analysis.columns import Column
-from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS
+from analysis.kafka.normal import (
+    CREATED_BY_BROKERS,
+    FALLBACKS,
+    INTERNAL_TOPICS,
+    NORMAL_ERRORS,
+)
 from analysis.sql.intervals import interval_start, is_interval
 from dissector.arguments import texts
 from dissector.errors import DissectorError, did_you_mean
@@ -217,7 +222,13 @@ PER_SECOND_COLUMN: Final = Column(
 _IS_FALLBACK: Final = " or ".join(
     f"error = {literal(error)} and api = {literal(api)}" for error, api in FALLBACKS
 )
-IS_NORMAL: Final = f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_FALLBACK}, false)"
+_IS_CREATED: Final = (
+    "error = {} and api = {}".format(*map(literal, CREATED_BY_BROKERS))
+    + f" and topic in {literals(INTERNAL_TOPICS)}"
+)
+IS_NORMAL: Final = (
+    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_FALLBACK} or {_IS_CREATED}, false)"
+)
 """SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 
 PROBLEM_RESPONSES: Final = f"""(

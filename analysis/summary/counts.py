@@ -19,8 +19,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.kafka.normal import (
+    CREATED_BY_BROKERS,
     FALLBACKS,
     GROUP_TIMEOUT_MS,
+    INTERNAL_TOPICS,
     NORMAL_ERRORS,
     REQUEST_TIMEOUT_MS,
     SYN_TIMEOUT_MS,
@@ -166,11 +168,11 @@ class Summary:
 
     def unexpected_errors(self) -> list[dict[str, Any]]:
         """`errors` that are not part of normal operation."""
-        return [row for row in self.errors() if not is_normal(row["error"], row["api"])]
+        return [row for row in self.errors() if not _is_normal(row)]
 
     def normal_errors(self) -> list[dict[str, Any]]:
         """`errors` that are part of normal operation."""
-        return [row for row in self.errors() if is_normal(row["error"], row["api"])]
+        return [row for row in self.errors() if _is_normal(row)]
 
     def unanswered(self) -> list[dict[str, Any]]:
         """api, client_id, count, first and last (ns); the most frequent first."""
@@ -429,13 +431,20 @@ def _is_in_flight(row: Mapping[str, Any], end: End | None) -> bool:
     return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
 
 
+def _is_normal(row: Mapping[str, Any]) -> bool:
+    return is_normal(row["error"], row["api"], row["topic"])
+
+
 def are_normal(errors: pa.Table) -> pa.ChunkedArray:
     """`is_normal` of each row of `errors`."""
     error, api = errors["error"], errors["api"]
     is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
-    for fallback, fallback_api in FALLBACKS:
-        is_fallback = pc.and_(pc.equal(error, fallback), pc.equal(api, fallback_api))
-        is_known = pc.or_(is_known, pc.fill_null(is_fallback, False))
+    is_internal = pc.is_in(errors["topic"], pa.array(INTERNAL_TOPICS))
+    for name, name_api in (*FALLBACKS, CREATED_BY_BROKERS):
+        is_expected = pc.and_(pc.equal(error, name), pc.equal(api, name_api))
+        if (name, name_api) == CREATED_BY_BROKERS:
+            is_expected = pc.and_(is_expected, is_internal)
+        is_known = pc.or_(is_known, pc.fill_null(is_expected, False))
     return is_known
 
 

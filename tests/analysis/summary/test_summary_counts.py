@@ -19,7 +19,7 @@ import analysis
 import dissector
 from analysis.diagnosis.rules.failed_connections import QUERY
 from analysis.display.summary_screen import screen
-from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS
+from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS, is_normal
 from analysis.sql.query import connected, row_dicts, select
 from analysis.summary.counts import Summary, are_normal
 from dissector.problems import UNUSED_SECRETS
@@ -477,6 +477,21 @@ def test_an_error_with_a_fallback_is_normal_only_in_its_api(name: str, api: str)
     assert [row["api"] for row in summary.normal_errors()] == [api]
     assert [row["api"] for row in summary.unexpected_errors()] == ["Fetch"]
     assert are_normal(pa.Table.from_pylist(errors)).to_pylist() == [True, False]
+
+
+def test_brokers_create_internal_topics_again_and_again() -> None:
+    rows = [
+        error(error="TOPIC_ALREADY_EXISTS", api=api, topic=topic)
+        for api in ("CreateTopics", "CreatePartitions")
+        for topic in ("__consumer_offsets", "orders", None)
+    ]
+    expected = [True, *[False] * 5]
+    assert are_normal(pa.Table.from_pylist(rows)).to_pylist() == expected
+    assert [is_normal(row["error"], row["api"], row["topic"]) for row in rows] == expected
+    answer = analysis.errors(made(exchanges=[exchange()], errors=rows), by=("api", "topic"))
+    normal = answer[answer["normal"] > 0]
+    assert [*normal["topic"]] == ["__consumer_offsets"]
+    assert [*normal["api"]] == ["CreateTopics"]
 
 
 def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
