@@ -87,6 +87,14 @@ _PROTOCOL: Final = Advice(
     "assignor without downtime, let all members support both for one rolling restart.",
     "KIP-429, KIP-848",
 )
+_TOPIC_ID: Final = Advice(
+    "the topic was deleted, or deleted and created again, which gives it another id",
+    BROKER,
+    "delete.topic.enable",
+    "Restart clients that still fail. Stop the clients of a topic before you delete it; to remove "
+    "only its records, use kafka-delete-records.sh.",
+    "KIP-516",
+)
 _SASL: Final = Advice(
     "the listener does not use SASL, or does not support the mechanism of the client",
     CLIENT,
@@ -127,6 +135,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "ILLEGAL_GENERATION": _MEMBER,
     "FENCED_MEMBER_EPOCH": _MEMBER,
     "INCONSISTENT_GROUP_PROTOCOL": _PROTOCOL,
+    "UNKNOWN_TOPIC_ID": _TOPIC_ID,
+    "INCONSISTENT_TOPIC_ID": _TOPIC_ID,
     "INVALID_SESSION_TIMEOUT": Advice(
         "the session timeout of the client is outside of the limits of the broker",
         CLIENT,
@@ -157,7 +167,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     ),
     "OFFSET_OUT_OF_RANGE": Advice(
         "the log no longer has the offsets that the consumer reads, because of retention or an "
-        "unclean leader election",
+        "unclean leader election, or because the topic was created again",
         BROKER,
         "retention.ms",
         "Raise retention.ms or retention.bytes of the topic above the lag of its consumers; see "

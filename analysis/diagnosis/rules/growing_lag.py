@@ -4,7 +4,8 @@ The time of a group in a topic is divided into quarters. The lag of a partition 
 larger at the end of each quarter than at the end of the previous one. The cause is derived from the
 reader: whether it has fetched the records that it has not committed, and how much of the time it
 has a Fetch pending at the broker. A consumer that seldom has one is busy processing records: it is
-the bottleneck.
+the bottleneck. A group whose members send nothing in the last quarter no longer has members: they
+left or crashed.
 
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek.
@@ -22,7 +23,7 @@ from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import known, percent, share, verb
-from analysis.display.terminal import counted
+from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
 from analysis.sql.record_flow import GROUPS_OF_READERS
@@ -43,7 +44,7 @@ QUARTERS: Final = f"""
     select quarters.*, lag, end_offset from quarters asof join states
       on quarters.group_id = states.group_id and quarters.topic = states.topic
         and quarters.partition = states.partition and quarters.moment >= states.moment)
-  select group_id, reached.topic, reached.partition, quarter,
+  select group_id, reached.topic, reached.partition, quarter, reached.moment,
     lag + coalesce(ends.end_offset - reached.end_offset, 0) as lag
   from reached asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
     on reached.topic = ends.topic and reached.partition = ends.partition
@@ -55,6 +56,20 @@ group. A group that works long on its records has no event in a quarter."""
 FETCHING: Final = f"""
   select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
   where api = 'Fetch' and latency_ms is not null group by client_id"""
+
+LAST_REQUESTS: Final = f"""
+  with readers as (
+    select distinct group_id, client_id, client_ip
+    from (select connection_id, group_id from {GROUPS_OF_READERS}) as reading
+      join (select distinct connection_id, client_id, client_ip from exchanges)
+      using (connection_id))
+  select group_id, epoch_ns(max(time)) as last_time from (
+    select readers.group_id, request_time as time
+    from exchanges join readers using (client_id, client_ip)
+    union all select group_id, time from memberships)
+  where group_id is not null group by group_id"""
+"""SQL: the last request of the members of each group. An administrator reads and commits offsets,
+too."""
 
 REPEATED: Final = f"""
   select readers.group_id, topic, partition, "offset", count(*) as fetches
@@ -90,8 +105,11 @@ REPEATED: Final = f"""
 def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups and topics with partitions whose lag grows, by the answer `lag`."""
     lags: dict[tuple[str, str, int], list[int]] = {}
+    last_quarters: dict[tuple[str, str], int] = {}
     for row in case.rows(QUARTERS):
         lags.setdefault((row["group_id"], row["topic"], row["partition"]), []).append(row["lag"])
+        if row["quarter"] == 2:
+            last_quarters[row["group_id"], row["topic"]] = row["moment"]
     growing = {key for key, lag in lags.items() if len(lag) == 4 and _grows(lag)}
     rows: dict[tuple[str, str], list[Row]] = {}
     for row in case.answer("lag") if growing else ():
@@ -99,15 +117,24 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         if key in growing and row["lag"] >= limits["lag"]:
             rows.setdefault((row["group_id"], row["topic"]), []).append(row)
     fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
+    last_times = {
+        row["group_id"]: row["last_time"] for row in (case.rows(LAST_REQUESTS) if rows else ())
+    }
     repeated = {
         (row["group_id"], row["topic"], row["partition"], row["offset"]): row["fetches"]
         for row in (case.rows(REPEATED) if rows else ())
         if row["fetches"] >= limits["repeated"]
     }
-    for partitions in rows.values():
+    for (group_id, topic), partitions in rows.items():
         row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
-        quarters = lags[row["group_id"], row["topic"], row["partition"]]
-        finding = _finding(case, row, len(partitions), quarters, fetching.get(row["client_id"]))
+        quarters = lags[group_id, topic, row["partition"]]
+        last_quarter = last_quarters[group_id, topic]
+        last_time: int = last_times.get(group_id, last_quarter)
+        is_abandoned = last_time < last_quarter
+        fetch_ms = None if is_abandoned else fetching.get(row["client_id"])
+        finding = _finding(case, row, len(partitions), quarters, fetch_ms)
+        if is_abandoned:
+            finding = _abandoned(finding, last_time)
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
@@ -119,6 +146,20 @@ def _grows(lags: list[int]) -> bool:
 
 def _committed(row: Row) -> tuple[str, str, int, int]:
     return row["group_id"], row["topic"], row["partition"], row["committed_offset"]
+
+
+def _abandoned(finding: Finding, last_time: int) -> Finding:
+    """The finding for a group whose members are gone."""
+    return replace(
+        finding,
+        evidence=f"{finding.evidence} Its members sent nothing after {time_text(last_time, 3)} "
+        f"{zone_name()}.",
+        cause="the group has no members any more: they left, or crashed",
+        side=CLIENT,
+        setting=None,
+        change="Look at the log of the application at that time, and start it again. If nobody "
+        "needs the group, delete it with kafka-consumer-groups.sh --delete.",
+    )
 
 
 def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:

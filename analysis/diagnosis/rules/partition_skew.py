@@ -33,6 +33,11 @@ PRODUCERS: Final = """
         ),
         Threshold("records", 500, "records", "Smallest sample: produced records of a topic."),
         Threshold(
+            "partition_records", 100, "records", "Smallest sample: produced records of the "
+            "partition. With three records in each partition on average, chance puts nine in one "
+            "of a few hundred."
+        ),
+        Threshold(
             "partitions", 3, "partitions", "Fewest partitions of a topic: one of two partitions "
             "cannot have three times the mean."
         ),
@@ -47,6 +52,7 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     skewed = [
         row for row in rows
         if records[row["topic"]] >= limits["records"]
+        and (row["produced_records"] or 0) >= limits["partition_records"]
         and row["partition_count"] >= limits["partitions"]
         and row["ratio"] >= limits["ratio"]
     ]  # fmt: skip

@@ -143,7 +143,7 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
     return (
         row["api"] in FATAL_APIS
         and not row["retriable"]
-        and not is_normal(row["error"], row["api"])
+        and not is_normal(row["error"], row["api"], row["topic"])
         and row["error"] not in REJOINED
         and first <= row["last_time"] <= last
     )
@@ -152,7 +152,7 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
 def _recurs(row: Row, limits: Limits) -> bool:
     if (row["error"], row["api"]) in FALLBACKS:
         return False
-    if is_normal(row["error"], row["api"]):
+    if is_normal(row["error"], row["api"], row["topic"]):
         lasts = (row["last_time"] - row["first_time"]) / 1e6 >= limits["normal_ms"]
         return bool(lasts and row["responses"] >= limits["normal_responses"])
     waits = row["api"] == "Metadata" and row["retriable"]

@@ -92,7 +92,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 46), ("kafka-4-misused", 58)):
+    for name, most in (("kafka-4-franz-go", 46), ("kafka-4-misused", 59)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most
@@ -482,6 +482,52 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     (finding,) = findings_of("growing_lag", tables)
     assert "quarter of its time: 199, 349, 491, 638; at the end 688 records" in finding.evidence
     assert finding.cause.startswith("the consumer is the bottleneck")
+
+
+@pytest.mark.parametrize("seconds", [5, 13])
+def test_a_group_without_members_falls_behind(seconds: int) -> None:
+    """Its member fetches and commits for some seconds; an administrator reads its offset at the
+    end, after 16 s. 50 records are produced each second."""
+    produced = [
+        fetched(n, 0)
+        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
+        for n in range(17)
+    ]
+    offset = {"group_id": "g", "offset": 20, "high_watermark": None}
+    commit = fetched(1, 0) | {"api": "OffsetCommit"} | offset
+    read = fetched(16, 0) | {"api": "OffsetFetch", "connection_id": 1} | offset
+    reads = [
+        fetched(n, 0) | {"offset": 20, "last_offset": None, "high_watermark": 50 * n}
+        for n in range(seconds)
+    ]
+    exchanges = [
+        exchange(
+            api=api, client_id=name, group_id="g", topics=["t"], connection_id=link,
+            request_time=START + n * SECOND, response_time=START + n * SECOND,
+        )
+        for n, api, name, link in (
+            (1, "OffsetCommit", "reader", 0), (seconds, "Fetch", "reader", 0),
+            (16, "OffsetFetch", "admin", 1),
+        )
+    ]  # fmt: skip
+    tables = made(exchanges=exchanges, partitions=[*produced, commit, *reads, read])
+    (finding,) = findings_of("growing_lag", tables)
+    is_gone = finding.cause == "the group has no members any more: they left, or crashed"
+    assert is_gone == (seconds == 5)
+
+
+@pytest.mark.parametrize(("records", "fires"), [(99, False), (100, True)])
+def test_a_few_records_in_one_of_many_partitions_are_chance(records: int, fires: bool) -> None:
+    counts = [records, *[10] * 99]
+    rows = [
+        fetched(1, 0) | {"api": "Produce", "partition": n, "offset": 0, "last_offset": count - 1}
+        | {"record_count": count, "bytes": 100 * count, "client_id": "writer"}
+        for n, count in enumerate(counts)
+    ]  # fmt: skip
+    fired = rules(
+        "partition_skew", exchanges=[exchange()], connections=[connection()], partitions=rows
+    )
+    assert fired == ["partition_skew"] * fires
 
 
 @pytest.mark.parametrize(

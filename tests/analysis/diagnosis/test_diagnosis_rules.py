@@ -239,6 +239,17 @@ def test_the_lag_grows_because_of_the_consumer() -> None:
     assert finding["side"] == "client"
 
 
+def test_commits_to_a_topic_that_was_created_again_fail_until_the_client_gives_up() -> None:
+    """commitSync retries for default.api.timeout.ms (60 s), with the id of the old topic."""
+    log = broker_log("kafka-4-recreated")
+    commits = log[(log["client_id"] == "stayer") & (log["api"] == "OFFSET_COMMIT")]
+    failed = [errors for errors in commits["errors"].dropna() if 100 in errors]
+    finding = finding_of("kafka-4-recreated", "recurring_errors", "stayer")
+    assert finding["numbers"]["error"] == "UNKNOWN_TOPIC_ID"
+    assert finding["numbers"]["responses"] == len(failed)
+    assert finding["cause"].startswith("the topic was deleted")
+
+
 def test_a_key_with_one_value() -> None:
     finding = finding_of("kafka-4-misused", "partition_skew")
     log = broker_log("kafka-4-misused")

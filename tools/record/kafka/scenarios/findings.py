@@ -167,3 +167,48 @@ def kafka_4_replicated() -> None:
             time.sleep(3)
         writer.wait(60)
         time.sleep(2)
+
+
+@scenario
+def kafka_4_recreated() -> None:
+    """A topic is deleted and created again while clients use it; one group has left by then."""
+    broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
+    about = (
+        "a topic deleted, and created again, while its clients run; a group whose member left; "
+        "records deleted and offsets reset by an administrator; kafka-consumer-groups"
+    )
+    member, _ = clients.in_java(java, "Member")
+    group = "consumer.group.ConsumerGroupCommand"
+    with (
+        Recording("kafka-4-recreated", about) as recording,
+        Cluster(recording, KAFKA_4, broker) as cluster,
+    ):
+        asked = ("--bootstrap-server", cluster.bootstrap)
+        describe = (group, *asked, "--describe", "--all-groups")
+        clients.java(recording, java, "Topics", cluster.bootstrap, "orders:1:1")
+        given = [cluster.bootstrap, "orders"]
+        produce, _ = clients.in_java(java, "Produce")
+        paced = ["700", "20", "pause=40", "client.id=writer"]
+        writer = recording.start("writer", [*produce, *given, *paced])
+        readers = [
+            recording.start(
+                name,
+                [*member, *given, name, seconds, "group.protocol=consumer", f"client.id={name}"],
+            )
+            for name, seconds in (("leaver", "9"), ("stayer", "30"))
+        ]
+        time.sleep(7)
+        clients.java(recording, java, "DeleteTopics", *given)
+        clients.java(recording, java, "Topics", cluster.bootstrap, "orders:1:1")
+        readers[0].wait(60)
+        recording.run("tool-running", tool(tools, *describe))
+        writer.wait(90)
+        readers[1].wait(90)
+        recording.run("tool-ended", tool(tools, *describe))
+        offsets = recording.work / "offsets.json"
+        offsets.write_text('{"partitions": [{"topic": "orders", "partition": 0, "offset": 50}]}')
+        deleted = ("DeleteRecordsCommand", *asked, "--offset-json-file", str(offsets))
+        recording.run("tool-deleted", tool(tools, *deleted))
+        reset = ("--reset-offsets", "--to-earliest", "--execute", "--topic", "orders")
+        recording.run("tool-reset", tool(tools, group, *asked, "--group", "stayer", *reset))
+        recording.run("tool-group", tool(tools, *describe))
