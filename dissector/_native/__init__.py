@@ -76,6 +76,7 @@ if not COMPILED and not os.environ.get("KAFKA_DISSECTOR_PURE"):
 
     if parent_process() is None:
         print(
-            "kafka-dissector: without a C compiler at installation, reading takes 10 times as long",
+            f"kafka-dissector: {Path(__file__).parent} is not compiled (installed without a C "
+            "compiler, or a clone hides the installed package): reading takes 10 times as long",
             file=sys.stderr,
         )

@@ -71,4 +71,4 @@ def test_without_a_compiler_a_line_reports_it() -> None:
     )  # fmt: skip
     assert run.stdout == "False\n"
     (line,) = set(run.stderr.splitlines())
-    assert "without a C compiler" in line
+    assert f"{fuzz_native.LOOPS} is not compiled" in line
