@@ -119,19 +119,31 @@ class CaptureSource:
             return None
         return next(self._capture.as_exchanges(row))
 
-    def answer(self, name: str, chosen: Filter) -> pa.Table:
+    def answer(self, name: str, chosen: Filter, is_cancelled: Callable[[], bool]) -> pa.Table:
         """The rows of an answer about the selected exchanges. Raises as `rows`."""
-        return self._result(name, chosen, lambda tables: ANSWERS[name].arrow(tables))
+        answer = ANSWERS[name]
+        return self._result(name, chosen, lambda tables: answer.arrow(tables), is_cancelled)
 
-    def diagnosis(self, chosen: Filter) -> Diagnosis:
+    def diagnosis(self, chosen: Filter, is_cancelled: Callable[[], bool]) -> Diagnosis:
         """The findings about the selected exchanges. Raises as `rows`."""
-        return self._result("diagnose", chosen, lambda tables: diagnosed(tables, limits({})))
+        return self._result(
+            "diagnose", chosen, lambda tables: diagnosed(tables, limits({})), is_cancelled
+        )
 
     def _result(
-        self, name: str, chosen: Filter, compute: Callable[[duckdb.DuckDBPyConnection], T]
+        self,
+        name: str,
+        chosen: Filter,
+        compute: Callable[[duckdb.DuckDBPyConnection], T],
+        is_cancelled: Callable[[], bool],
     ) -> T:
-        """The result of a computation on the tables of the selected exchanges, computed once."""
+        """The result of a computation on the tables of the selected exchanges, computed once.
+
+        A computation that is cancelled while it waits for another one does not begin.
+        """
         with self._lock:  # a connection to DuckDB runs one query after the other
+            if is_cancelled():
+                raise DissectorError("cancelled")
             if self._filter != tuple(chosen.options):
                 self._stack.close()
                 self._results.clear()

@@ -18,13 +18,13 @@ from textual.containers import Vertical
 from textual.timer import Timer
 from textual.widget import Widget
 from textual.widgets import Input
-from textual.worker import get_current_worker
 
 from analysis.browse.commands import Command, Titled, condition, exchange_texts, list_texts
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.dialogs import CopyDialog, Prompt
 from analysis.browse.field_view import TreeLine
 from analysis.browse.frame import Frame
+from analysis.browse.jobs import job_is_cancelled
 from analysis.browse.message_pane import MessageContent, MessagePane
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import TIME, Numbers, Rows
@@ -116,10 +116,9 @@ class ExchangeScreen(Frame):
         column, descending = view.sorted_by or TIME, view.descending
 
         def select() -> tuple[Filter, Numbers, Numbers]:
-            worker = get_current_worker()
             chosen = Filter.parse(text, names=presentation.names(), zone=presentation.zone())
             chosen = chosen.starting(self.source.start)
-            matching = rows.matching(chosen, lambda: worker.is_cancelled)
+            matching = rows.matching(chosen, job_is_cancelled())
             return chosen, matching, rows.ordered(matching, column, descending=descending)
 
         def show(result: tuple[Filter, Numbers, Numbers]) -> None:

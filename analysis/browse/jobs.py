@@ -17,6 +17,12 @@ from dissector.errors import DissectorError
 T = TypeVar("T")
 
 
+def job_is_cancelled() -> Callable[[], bool]:
+    """Whether the job of this thread is cancelled: its group has a newer one, or the user left."""
+    worker = get_current_worker()
+    return lambda: worker.is_cancelled
+
+
 class JobApp(App[Exception]):
     """A program with jobs; its result is the error that ended it, if any."""
 

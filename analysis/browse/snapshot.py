@@ -71,13 +71,17 @@ class Snapshot(CaptureSource):
         return super().conversation(self._own_rows, int(numbers[0]))
 
     def _result(
-        self, name: str, chosen: Filter, compute: Callable[[duckdb.DuckDBPyConnection], T]
+        self,
+        name: str,
+        chosen: Filter,
+        compute: Callable[[duckdb.DuckDBPyConnection], T],
+        is_cancelled: Callable[[], bool],
     ) -> T:
         """Only of exchanges that also meet the filter of the session."""
         if self._chosen:
             both = [each.sql for each in (self._chosen, chosen) if each]
             chosen = Filter(both, names=chosen.names)
-        return super()._result(name, chosen, compute)
+        return super()._result(name, chosen, compute, is_cancelled)
 
     @cached_property
     def _own_rows(self) -> Rows:

@@ -11,6 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
 
+from analysis.answers import ANSWERS
 from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.connection_pane import ConnectionPane
@@ -282,6 +283,23 @@ def test_tabs_have_the_packets_findings_and_answers_of_the_filter() -> None:
         assert app.clipboard in text(app, "#status")
 
     drive(steps, first="--client producer")
+
+
+def test_answers_that_the_cursor_has_left_are_not_computed() -> None:
+    """Each would delay the next one, and the end of the program."""
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        await press(app, pilot, "4")
+        names = [*ANSWERS]
+        assert [*app._capture._results] == names[:1]
+        with app._capture._lock:  # as while an answer is computed
+            for _ in range(3):
+                await pilot.press("down")
+                await pilot.pause(0.3)
+        await idle(app, pilot)
+        assert [*app._capture._results] == [names[0], names[3]]
+
+    drive(steps)
 
 
 def test_keys_go_to_a_time_add_a_condition_and_copy() -> None:
