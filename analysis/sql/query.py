@@ -92,7 +92,8 @@ def _opened(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyC
 def select(tables: Tables, query: str) -> pa.Table:
     """The rows of a query. Times have the type `TIME`, sums of integers are int64, NaN is null.
 
-    `tables`: a connection of `connected`. Raises DissectorError if there is not enough memory.
+    `tables`: a connection of `connected`. Raises DissectorError if there is not enough memory, or
+    a sum has more than 64 bits.
     """
     if not isinstance(tables, duckdb.DuckDBPyConnection):
         raise TypeError(f"tables must be a connection of connected(), not {type(tables).__name__}")
@@ -101,7 +102,10 @@ def select(tables: Tables, query: str) -> pa.Table:
         if pa.types.is_floating(field.type):
             table = table.set_column(index, field.name, _without_nan(table[index]))
     fields = [field.with_type(_type(field.type)) for field in table.schema]
-    return table.cast(pa.schema(fields))
+    try:
+        return table.cast(pa.schema(fields))
+    except pa.ArrowInvalid as error:  # a sum of values of an edited export
+        raise DissectorError(f"a result is out of range: {error}") from error
 
 
 def row_dicts(table: pa.Table) -> list[Row]:

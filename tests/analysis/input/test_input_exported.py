@@ -280,7 +280,9 @@ def test_columns_that_an_earlier_export_lacks_are_null(tmp_path: Path) -> None:
         ExportedTables([tmp_path])
 
 
-@pytest.mark.parametrize(("column", "value"), [("client_ip", None), ("latency_ms", 1e25)])
+@pytest.mark.parametrize(
+    ("column", "value"), [("client_ip", None), ("latency_ms", 1e25), ("client_packets", -(1 << 63))]
+)
 def test_tables_that_were_edited_are_no_traceback(
     column: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -292,6 +294,6 @@ def test_tables_that_were_edited_are_no_traceback(
             field = table.schema.field(index)
             values = pa.array([value] * len(table), field.type)
             pq.write_table(table.set_column(index, field, values), path)
-    for command in ("summary", "latency", "clients", "diagnose"):
+    for command in ("summary", "latency", "network", "diagnose"):
         assert main([command, str(folder)]) in (0, 1)
     assert "Traceback" not in capsys.readouterr().err
