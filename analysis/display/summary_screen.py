@@ -44,8 +44,6 @@ Cells: TypeAlias = tuple[Column, Callable[[Row], Text]]
 MOST: Final = 10
 """Most rows of one kind; the number of further rows follows."""
 
-_FAILURES: Final = {UNDECRYPTED[kind] for kind in FAILED_HANDSHAKE}
-
 Command: TypeAlias = Callable[[str], str | None]
 """From a command, for example ``export --table errors``, to its command line on the same capture;
 None if there is no file to read."""
@@ -162,8 +160,7 @@ def _coverage(
     if hidden := totals.protocols.get("tls", 0) - totals.failed_tls:
         hint = _why_encrypted(summary, has_keylog=has_keylog)
         yield _indented(Text(f"{hidden:,} {_are(hidden)} encrypted with TLS: {hint}"))
-        if hint not in _FAILURES:
-            yield from map(_indented, _lead(encrypted))
+        yield from map(_indented, _lead(encrypted))
     if totals.unknown:
         ports = ", ".join(map(str, totals.unknown_ports[:MOST]))
         yield _indented(

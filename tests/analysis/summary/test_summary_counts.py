@@ -402,7 +402,7 @@ def test_connections_whose_handshake_failed_are_not_encrypted(others: int) -> No
               for n in range(3)]  # fmt: skip
     connections = [TLS | {"connection_id": n} for n in range(3 + others)]
     connections[0] |= {"protocol": "kafka"}
-    text = printed(summed(connections=connections, problems=failed))
+    text = shown(summed(connections=connections, problems=failed))
     assert "2 did not complete the TLS handshake" in text
     assert "3 TLS handshakes failed" in text
     assert ("2 are encrypted with TLS" in text) == bool(others)
