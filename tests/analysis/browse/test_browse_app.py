@@ -291,13 +291,13 @@ def test_answers_that_the_cursor_has_left_are_not_computed() -> None:
     async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
         await press(app, pilot, "4")
         names = [*ANSWERS]
-        assert [*app._capture._results] == names[:1]
-        with app._capture._lock:  # as while an answer is computed
+        assert [*app.source._results] == names[:1]
+        with app.source._lock:  # as while an answer is computed
             for _ in range(3):
                 await pilot.press("down")
                 await pilot.pause(0.3)
         await idle(app, pilot)
-        assert [*app._capture._results] == [names[0], names[3]]
+        assert [*app.source._results] == [names[0], names[3]]
 
     drive(steps)
 

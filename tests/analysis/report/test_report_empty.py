@@ -15,8 +15,9 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
 from analysis.display.terminal import size_text
+from tests.analysis.answering import path_of
 from tests.analysis.made_rows import connection
-from tests.analysis.report.browser import CAPTURES, chromium, report
+from tests.analysis.report.browser import chromium, report
 
 Make = Callable[..., None]
 START = 1_700_000_000 * 10**9
@@ -50,9 +51,7 @@ def test_an_empty_capture(tmp_path: Path) -> None:
 
 
 def test_a_filter_that_selects_nothing(tmp_path: Path) -> None:
-    page = report(
-        tmp_path / "x.html", str(CAPTURES / "kafka-4-quotas.pcap.zst"), "--topic", "nothing"
-    )
+    page = report(tmp_path / "x.html", str(path_of("kafka-4-quotas")), "--topic", "nothing")
     text = html.unescape(page.read_text())
     assert "The filter selects no exchange of this capture." in text
     assert "No rows in the selected exchanges." in text
@@ -63,7 +62,7 @@ def test_a_filter_that_selects_nothing(tmp_path: Path) -> None:
 def test_the_head_of_a_part_has_its_time_and_bytes(tmp_path: Path) -> None:
     """Its connections begin before it, and last longer."""
     ends = ("2026-11-21T04:17:50", "2026-11-21T04:17:55")
-    capture = str(CAPTURES / "kafka-4-quotas.pcap.zst")
+    capture = str(path_of("kafka-4-quotas"))
     page = report(tmp_path / "x.html", capture, "--since", ends[0], "--until", ends[1])
     head = page.read_text().split("<main")[0]
     exchanges = analysis.load(capture, "exchanges")["exchanges"]
@@ -135,7 +134,7 @@ def test_a_response_without_its_request(made: Make, tmp_path: Path) -> None:
 
 
 def test_another_protocol(tmp_path: Path) -> None:
-    capture = next((CAPTURES / "other").glob("mysql*.pcap*"))
+    capture = path_of("other/mysql*")
     text = report(tmp_path / "x.html", str(capture)).read_text()
     assert "No Kafka exchanges in the " in text
 

@@ -10,14 +10,15 @@ import pytest
 import analysis
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.report.page import _marked
-from tests.analysis.report.browser import CAPTURES, chromium, report_of
+from tests.analysis.answering import path_of
+from tests.analysis.report.browser import chromium, report_of
 
 QUOTAS = "kafka-4-quotas"
 
 
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
-    return analysis.load(CAPTURES / f"{QUOTAS}.pcap.zst", DIAGNOSIS_TABLES)
+    return analysis.load(path_of(QUOTAS), DIAGNOSIS_TABLES)
 
 
 def test_findings_are_those_of_diagnose(tables: dict[str, pd.DataFrame]) -> None:
