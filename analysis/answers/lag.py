@@ -124,6 +124,11 @@ _LEADER_EPOCH: Final = "case when api in ('Fetch', 'ListOffsets') then leader_ep
 _SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 """SQL: partitions in responses without an error."""
 
+_RESPONDED: Final = f"(from all_partitions where {_IN_RESPONSES})"
+_CREATED_AGAIN: Final = """(
+  select topic from all_partitions group by topic having count(distinct topic_id) > 1)"""
+"""SQL: topics with several ids. The epoch of a topic that was deleted and created again begins anew
+(KIP-516)."""
 _LOG: Final = "topic, partition, current_id"
 
 ENDS: Final = f"""(
@@ -137,12 +142,13 @@ ENDS: Final = f"""(
       coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
         min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
     from (
-      -- The epoch of a topic that was deleted and created again begins anew (KIP-516).
+      from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic)
+      union all by name
       select *, coalesce(
         last_value(topic_id ignore nulls) over (partition by topic order by response_time),
         first_value(topic_id ignore nulls) over (partition by topic order by response_time
           rows between current row and unbounded following)) as current_id
-      from all_partitions where {_IN_RESPONSES}))
+      from {_RESPONDED} semi join {_CREATED_AGAIN} using (topic)))
   where known_end is not null and partition is not null)"""
 """SQL: each response with the end of a partition, and the largest end so far. A new leader may have
 a shorter log (KIP-101), so that ends under earlier leaders do not count; nor do those of a deleted

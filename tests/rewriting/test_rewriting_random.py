@@ -15,7 +15,7 @@ from tests.rewriting.runs import run_cut
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("blocks", "count"), [("default", 5), ("packets", 1), ("small", 1)])
+@pytest.mark.parametrize(("blocks", "count"), [("default", 5), ("small", 1)])
 def test_random_networks_change_no_row(tmp_path: Path, blocks: str, count: int) -> None:
     first = random.SystemRandom().getrandbits(40)
     wrong = []
