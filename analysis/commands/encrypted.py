@@ -18,8 +18,7 @@ from analysis.commands.common import (
 )
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
-
-BY = ("client", "broker")
+from analysis.encrypted import BY
 
 
 @named_command("encrypted")

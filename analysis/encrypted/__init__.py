@@ -3,3 +3,10 @@
 turns           packets -> turns: bytes of the client, then bytes of the broker
 response_times  turns and the table `connections` -> response times of clients and brokers
 """
+
+from __future__ import annotations
+
+from typing import Final
+
+BY: Final = ("client", "broker")
+"""The default columns to group by."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from analysis.columns import Column, resolved
+from analysis.encrypted import BY
 from analysis.encrypted.turns import Turns
 from analysis.frames import frame
 from analysis.input.passes import capture_files, open_pass
@@ -28,8 +29,6 @@ from dissector.capture import Paths
 if TYPE_CHECKING:
     import pandas as pd
 
-BY: Final = ("client", "broker")
-"""The columns to group by, as default."""
 COLUMNS: Final = (
     Column("connections", "int64", "connections"),
     Column("turns", "int64", "turns: requests and responses, if the client waits for each one"),

@@ -48,7 +48,7 @@ and key updates are smaller."""
 _STREAM, _FIRST, _LAST, _PACKET, _BYTES, _IS_MESSAGE = range(6)
 """Rows of an array of bursts: packets of one end without a packet of the other one in between.
 Stream; times of the first and of the last packet, ns; number of the last packet; payload bytes;
-whether the first packet is not of a handshake."""
+whether the first packet is not part of a handshake."""
 
 _FAR: Final = np.int64(1) << 33
 """More than the distance of two positions in a block."""
@@ -133,8 +133,8 @@ class Turns:
 
 
 def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools]:
-    """Whether each packet is one TLS record with an alert or a key update; and whether it begins
-    with no record of a handshake."""
+    """Whether each packet is one TLS record with an alert or a key update; and whether it does not
+    begin with a handshake record."""
     at, length = block.payload[packets], block.length[packets]
     kind = block.data[at]
     size = block.data[at + 3].astype(np.int64) << 8 | block.data[at + 4]

@@ -64,6 +64,10 @@ def find_positions(
     strays: Int = 0
     silence: Int
     limit: Int = limits[0]
+    behind: Int = limits[1]
+    most_jumps: Int = limits[2]
+    shortest: Int = limits[3]
+    longest_skew: Int = limits[4]
     size: Int
     ahead: Int
     is_whole: cython.bint
@@ -81,17 +85,17 @@ def find_positions(
             place = near[row] + ahead
             cut[row] += size - captured[packet]
             silence = 0
-            if payload_time[row] >= 0 and jumps[row] < limits[2]:
+            if payload_time[row] >= 0 and jumps[row] < most_jumps:
                 silence = time[packet] - payload_time[row]
             if (
-                (silence > limits[3] and (ahead > limit or ahead < -limit))
-                or (silence > limits[4] and ahead < -limits[1])
+                (silence > shortest and (ahead > limit or ahead < -limit))
+                or (silence > longest_skew and ahead < -behind)
             ):  # fmt: skip
                 at[packet] = near[row] + (ahead & ALL_32)
                 count[row] += 1
                 jumps[row] += 1
                 in_order = False
-                if jumps[row] == limits[2]:
+                if jumps[row] == most_jumps:
                     near[row] = at[packet] + size
                     reference[row] += ahead + size
             elif ahead > limit or ahead < -limit:
@@ -101,7 +105,7 @@ def find_positions(
                 near[row] = place + size
                 reference[row] += ahead + size
                 at[packet] = place
-                if jumps[row] < limits[2]:
+                if jumps[row] < most_jumps:
                     payload_time[row], jumps[row] = time[packet], 0
                 if in_order:
                     is_whole = size == captured[packet]
