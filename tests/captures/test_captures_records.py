@@ -30,6 +30,7 @@ TODAY = {
     "kafka-4-aiokafka": ("None", *FIVE[1:]),
     "kafka-4-franz-go": FIVE,
     "kafka-4-sarama": FIVE,
+    "kafka-4-kafka-go": ("uncompressed", *FIVE[1:]),
     "kafka-4-kafkajs": ("0", "1"),
     "kafka-4-platformatic": ("none", "gzip", "lz4"),  # that Node had no zstd
 }

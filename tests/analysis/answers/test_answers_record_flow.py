@@ -20,7 +20,7 @@ ACTIONS = {0: "produces", 1: "consumes"}
 
 
 @pytest.mark.parametrize(
-    "name", ["kafka-4-java", "kafka-4-group-eager", "kafka-4-sarama", "kafka-3-pykafka"]
+    "name", ["kafka-4-java", "kafka-4-group-eager", "kafka-4-kafka-go", "kafka-3-pykafka"]
 )
 def test_bytes_of_each_client_are_those_of_the_brokers_log(name: str) -> None:
     log = broker_log(name)

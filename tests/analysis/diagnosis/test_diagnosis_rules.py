@@ -37,6 +37,7 @@ FIRES = {
     "metadata_storm": "kafka-4-list-topics",
     "small_batches": "kafka-4-misused",
     "fetches": "kafka-4-misused",
+    "frequent_commits": "kafka-4-kafka-go",
     "partition_skew": "kafka-4-misused",
     "removed_versions": "kafka-3-java-0-9",
     "plain_credentials": "kafka-4-sasl",
@@ -207,6 +208,15 @@ def test_metadata_requests_are_those_that_the_broker_logged() -> None:
     logged = log[(log["client_id"] == "monitor") & (log["api"] == "METADATA")]
     finding = finding_of("kafka-4-list-topics", "metadata_storm")
     assert finding["numbers"]["metadata_requests"] == len(logged)
+
+
+def test_commits_are_those_that_the_broker_logged() -> None:
+    log = broker_log("kafka-4-kafka-go")
+    logged = log[(log["client_id"] == "consumer") & (log["api"] == "OFFSET_COMMIT")]
+    finding = finding_of("kafka-4-kafka-go", "frequent_commits")
+    assert finding["numbers"]["count"] == len(logged) == 100  # as many as records
+    assert 0 <= finding["numbers"]["p50_ms"] - logged["total_ms"].median() < 1  # ms in sockets
+    assert "after each record" in finding["sentence"]
 
 
 def test_errors_are_those_that_the_broker_logged() -> None:

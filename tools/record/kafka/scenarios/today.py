@@ -21,6 +21,7 @@ ABOUT = {
     "kafka-4-platformatic": f"{PLATFORMATIC}: each codec, a group of one, an unknown topic",
     "kafka-4-franz-go": "franz-go: each codec, a group of one, an unknown topic",
     "kafka-4-sarama": "sarama: each codec, a group of one, an unknown topic",
+    "kafka-4-kafka-go": "kafka-go: each codec, a group of one, an unknown topic",
 }
 
 
@@ -42,5 +43,6 @@ PROGRAMS: dict[str, Callable[[], clients.Program]] = {
     "kafka-4-platformatic": lambda: clients.in_node(artifacts.npm(PLATFORMATIC), "platformatic"),
     "kafka-4-franz-go": lambda: clients.in_go("franz"),
     "kafka-4-sarama": lambda: clients.in_go("sarama"),
+    "kafka-4-kafka-go": lambda: clients.in_go("kafkago"),
 }
 each(today, *PROGRAMS)

@@ -1,0 +1,97 @@
+"""Commits: a consumer commits offsets after almost every record.
+
+The coordinator writes each commit to `__consumer_offsets` and waits for its replicas, as for a
+Produce with acks=all. A consumer that commits synchronously stands still meanwhile, so a commit per
+record limits it to the inverse of the latency. A commit per poll gives the same guarantee: after a
+failure, the group reads the records since the last commit again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known, ms, percent
+from analysis.display.terminal import counted
+from analysis.sql.expressions import sum_of_ms
+from analysis.sql.query import Row
+
+BUSY: Final = f"""
+  with connections as (
+    select client_id, connection_id, count(*) as commits, {sum_of_ms("latency_ms")} as wait_ms,
+      (epoch_ns(max(coalesce(response_end_time, request_time))) - epoch_ns(min(request_time))) / 1e6
+        as span_ms
+    from exchanges where api = 'OffsetCommit' and request_time is not null group by all)
+  select client_id, max(1000 * commits / greatest(span_ms, 1000)) as per_second,
+    max(100 * wait_ms / nullif(span_ms, 0)) as wait_percent
+  from connections where commits >= {{requests}} group by client_id"""
+"""SQL: clients with many commits on a connection: their rate there, and the time that they take."""
+
+PROGRESS: Final = """
+  select client_id, sum(greatest(step, 0))::bigint as records from (
+    select client_id, "offset" - lag("offset") over (
+      partition by group_id, topic, partition order by time) as step
+    from partitions where api = 'OffsetCommit')
+  group by client_id"""
+"""SQL: records by which the commits of each client advance the offsets of its groups."""
+
+
+@rule(
+    question="Does a consumer commit after almost every record?",
+    place=25,
+    rests_on="latency partitions",
+    thresholds=(
+        Threshold(
+            "records", 5, "records", "Mean number of records by which a commit advances a group. "
+            "A poll returns up to 500 (max.poll.records)."
+        ),
+        Threshold(
+            "per_second", 50, "requests/s", "Commits of a client on one connection. By default "
+            "(auto.commit.interval.ms), a consumer commits every 5 seconds."
+        ),
+        Threshold(
+            "wait_percent", 50, "%", "Share of the time that the commits take: a warning. Below "
+            "it, a note."
+        ),
+        Threshold("requests", 100, "requests", "Smallest sample, on one connection."),
+    ),
+)  # fmt: skip
+def frequent_commits(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Consumers with many commits, by the answer `latency` and the progress of their groups."""
+    busy = {
+        row["client_id"]: row for row in case.rows(BUSY.format(requests=limits["requests"]))
+        if row["per_second"] >= limits["per_second"]
+    }  # fmt: skip
+    records = {row["client_id"]: row["records"] for row in case.rows(PROGRESS)} if busy else {}
+    for row in case.answer("latency --by client_id,api") if busy else ():
+        if row["api"] == "OffsetCommit" and row["client_id"] in busy:
+            advance = records.get(row["client_id"]) or 0
+            if advance <= limits["records"] * row["count"]:
+                yield _finding(row, advance, busy[row["client_id"]], limits["wait_percent"])
+
+
+def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
+    name, wait, mean = row["client_id"], busy["wait_percent"] or 0, round(advance / row["count"])
+    pace = f"after {mean} records" if mean > 1 else "after each record"
+    names = ("client_id", "api", "count", "p50_ms")
+    return Finding(
+        severity=WARNING if wait >= most_wait else NOTE,
+        subject=client(name),
+        clients=known([name]),
+        sentence=f"{capital(client(name))} commits its offsets {busy['per_second']:,.0f} times a "
+        f"second, {pace if advance else 'without new records'}",
+        evidence=f"{counted(row['count'], 'OffsetCommit')} advanced the offsets by "
+        f"{counted(advance, 'record')}. A commit takes {ms(row['p50_ms'])} (median). On one "
+        f"connection, the commits take {percent(min(wait, 100))} of the time.",
+        numbers={n: row[n] for n in names},
+        cause="the application commits after each record, or its polls return few records",
+        side=CLIENT,
+        change="Commit once per poll, or let the client commit at intervals (enable.auto.commit, "
+        "auto.commit.interval.ms). In each case, the group reads the records since the last commit "
+        "again after a failure.",
+        reference="Kafka documentation: Consumer Configs",
+        command="latency --by client_id,api",
+        requests=row["count"],
+    )
