@@ -13,6 +13,7 @@ import pytest
 from analysis.answers import ANSWERS
 from analysis.diagnosis.catalog import RULES
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.display.terminal import local_date, time_text
 from analysis.sql.query import connected
 from dissector.tables import TABLES
 from tests.analysis.answering import broker_log
@@ -38,6 +39,7 @@ FIRES = {
     "small_batches": "kafka-4-misused",
     "fetches": "kafka-4-misused",
     "frequent_commits": "kafka-4-kafka-go",
+    "wrong_timestamps": "kafka-4-dated",
     "partition_skew": "kafka-4-misused",
     "removed_versions": "kafka-3-java-0-9",
     "plain_credentials": "kafka-4-sasl",
@@ -217,6 +219,17 @@ def test_commits_are_those_that_the_broker_logged() -> None:
     assert finding["numbers"]["count"] == len(logged) == 100  # as many as records
     assert 0 <= finding["numbers"]["p50_ms"] - logged["total_ms"].median() < 1  # ms in sockets
     assert "after each record" in finding["sentence"]
+
+
+def test_timestamps_are_those_that_a_reader_printed() -> None:
+    rows = [row for row in read("kafka-4-dated") if row.get("event") == "received"]
+    created = {row["value"].split()[0]: row["created"] * 1_000_000 for row in rows}
+    shown = {row["clients"][0]: row for row in findings("kafka-4-dated")}
+    assert shown.keys() == {"seconds", "ahead"} < created.keys()
+    last = time_text(created["ahead"], 3)
+    assert f"The latest timestamp is {last} UTC" in shown["ahead"]["evidence"]
+    assert shown["ahead"]["sentence"].endswith("`events` that are dated up to 48.0 h in the future")
+    assert f"that are dated {local_date(created['seconds'])}" in shown["seconds"]["sentence"]
 
 
 def test_errors_are_those_that_the_broker_logged() -> None:

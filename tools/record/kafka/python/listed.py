@@ -1,4 +1,4 @@
-"""Reads all records of topics, and prints key, value, partition and offset of each.
+"""Reads all records of topics, and prints place, key, value and timestamp (ms) of each.
 
 python listed.py BOOTSTRAP TOPIC...
 """
@@ -30,6 +30,7 @@ while left:
     left -= 1
     row = {"source": "client", "time": time.time_ns(), "client_id": "lister", "event": "received"}
     place = {"topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
-    key = (message.key() or b"").decode()
-    print(json.dumps({**row, **place, "key": key, "value": message.value().decode()[:12]}))
+    key, value = (message.key() or b"").decode(), message.value().decode()[:12]
+    created = message.timestamp()[1]
+    print(json.dumps({**row, **place, "key": key, "value": value, "created": created}))
 consumer.close()

@@ -212,3 +212,18 @@ def kafka_4_recreated() -> None:
         reset = ("--reset-offsets", "--to-earliest", "--execute", "--topic", "orders")
         recording.run("tool-reset", tool(tools, group, *asked, "--group", "stayer", *reset))
         recording.run("tool-group", tool(tools, *describe))
+
+
+@scenario
+def kafka_4_dated() -> None:
+    """Producers whose records are dated in the past or the future."""
+    about = (
+        "producers with timestamps of now, in seconds instead of milliseconds, and two days ahead; "
+        "a reader prints all timestamps"
+    )
+    with (
+        Recording("kafka-4-dated", about) as recording,
+        Cluster(recording, KAFKA_4, artifacts.broker(KAFKA_4)) as cluster,
+    ):
+        clients.python(recording, "dated", cluster.bootstrap, "events")
+        clients.python(recording, "listed", cluster.bootstrap, "events")

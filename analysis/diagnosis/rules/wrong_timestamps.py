@@ -1,0 +1,89 @@
+"""Timestamps: a producer dates its records in the future, or before Kafka existed.
+
+Retention by time compares the largest timestamp of a segment with the clock of the broker
+(`retention.ms`). One record that is dated a year ahead keeps its segment for a year longer; records
+that are dated in the past are deleted with their segment. Offsets that are looked up by time, and
+windows of Kafka Streams, are wrong, too.
+
+Timestamps are in ms since 1970. A time in seconds is a date in January 1970. A time in microseconds
+is beyond the range of the tables; since Kafka 3.6, brokers refuse it (INVALID_TIMESTAMP, KIP-937).
+Old dates after 2011 may be intended, for example by an import or a mirror.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import capital, client, known, ms, sql
+from analysis.display.terminal import counted, local_date, time_text, zone_name
+from analysis.sql.query import Row
+
+KAFKA_BEGAN: Final = 1_293_840_000 * 10**9
+"""2011, in ns since 1970."""
+
+QUERY: Final = """
+  select client_id, topic, count(*) as batches, min(base_timestamp) as earliest,
+    max(max_timestamp) as latest,
+    max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms
+  from batches where api = 'Produce' group by all"""
+
+
+@rule(
+    question="Do producers date records in the future, or far in the past?",
+    place=26,
+    rests_on="batches",
+    thresholds=(
+        Threshold(
+            "ahead_minutes", 60, "minutes", "Time by which a record is ahead of its packet. Since "
+            "Kafka 4.0, brokers refuse more by default (message.timestamp.after.max.ms, KIP-1030)."
+        ),
+    ),
+)  # fmt: skip
+def wrong_timestamps(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Producers of a topic with timestamps out of range."""
+    for row in case.rows(QUERY):
+        if (row["ahead_ms"] or 0) > 60_000 * limits["ahead_minutes"]:
+            yield _finding(
+                row, f"up to {ms(row['ahead_ms'])} in the future",
+                f"The latest timestamp is {_date_and_time(row['latest'])}.",
+                "the clock of the client is ahead, that of the capture is behind, or the "
+                "application sets timestamps itself",
+                "Records that are already in the topic stay until then, unless retention.bytes or "
+                "DeleteRecords removes them.",
+            )  # fmt: skip
+        if row["earliest"] is not None and row["earliest"] < KAFKA_BEGAN:
+            yield _finding(
+                row, f"{local_date(row['earliest'])}",
+                f"The earliest timestamp is {_date_and_time(row['earliest'])}. Retention by time "
+                "deletes such records with their segment.",
+                "the application sets timestamps in seconds instead of milliseconds, or the clock "
+                "of the client is wrong",
+                "Send milliseconds since 1970, or no timestamp: the client then uses its clock.",
+            )  # fmt: skip
+
+
+def _date_and_time(ns: int) -> str:
+    return f"{time_text(ns, 3)} {zone_name()}"
+
+
+def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Finding:
+    name = row["client_id"]
+    return Finding(
+        severity=WARNING,
+        subject=client(name),
+        clients=known([name]),
+        sentence=f"{capital(client(name))} writes records to topic `{row['topic']}` that are dated "
+        f"{date}",
+        evidence=f"{counted(row['batches'], 'batch')}. {evidence}",
+        numbers={n: row[n] for n in ("client_id", "topic", "batches", "ahead_ms")},
+        cause=cause,
+        side=CLIENT,
+        change=f"Compare the clocks of both hosts. {change} With message.timestamp.type="
+        "LogAppendTime, the broker sets the timestamps of a topic.",
+        reference="KIP-32; KIP-937",
+        command=sql(QUERY),
+        requests=row["batches"],
+    )
