@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dissector.arrays import mutable
 from dissector.errors import DissectorError
-from dissector.exchanges.correlator import RESPONSE_WAIT
+from dissector.exchanges.repeated_ids import RESPONSE_WAIT
 from dissector.packets.block import LAST_PORT, Int64, PacketBlock, PacketSource
 from dissector.problems import Problem, file_problems
 from dissector.protocol import registry

@@ -37,7 +37,7 @@ from dissector.exchanges.message_headers import (
     response_bodies,
     spaces_of,
 )
-from dissector.exchanges.repeated_ids import Requests, Responses
+from dissector.exchanges.repeated_ids import RESPONSE_WAIT, Requests, Responses
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
 from dissector.exchanges.states import ExchangeStates, RequestIds
@@ -51,9 +51,6 @@ from dissector.streams.frames import FrameBlock
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
-
-RESPONSE_WAIT = 5 * 10**9
-"""ns of capture time. Reassembly waits less than this for a byte that was acknowledged."""
 
 NO_REPLY_WAIT = 10 * 10**9
 """ns of capture time for which a request that expects no response (acks=0) is kept. Kafka sends no

@@ -26,6 +26,10 @@ LOOKAHEAD = 64
 Clients keep fewer requests in flight (`max.in.flight.requests.per.connection` is 5, librdkafka
 limits it by bytes)."""
 
+RESPONSE_WAIT = 5 * 10**9
+"""ns of capture time for which a response waits for its request. Reassembly waits less than this
+for a byte that was acknowledged."""
+
 DECODED = 8
 """Number of responses after missing bytes whose bodies are compared, too."""
 
@@ -125,6 +129,8 @@ class ConnectionMatcher:
             anchor = self._anchor_before(first)
             request = self._following(at, anchor)
             if not len(request):
+                request = self._following(at, self._anchor_after(first))
+            if not len(request):
                 follows = self._request_follows(first, anchor)
                 request = request if follows else self._after_gap(at, anchor)
                 if (follows or len(request) > 1) and not self._responses.is_late[first]:
@@ -159,9 +165,18 @@ class ConnectionMatcher:
                 return self._anchor(int(self._request_of_matched[position]), matched)
         return self._last_anchor
 
+    def _anchor_after(self, response: int) -> Anchor:
+        """The next match, if it is early enough in small blocks, too; else the last one."""
+        position = int(np.searchsorted(self._matched, response))
+        if position < len(self._matched):
+            matched = int(self._matched[position])
+            if self._responses.time[matched] - self._responses.time[response] <= RESPONSE_WAIT:
+                return self._anchor(int(self._request_of_matched[position]), matched)
+        return self._last_anchor
+
     def _following(self, at: int, anchor: Anchor) -> Int64:
-        """The requests of the responses from `ambiguous[at]` on, up to the first missing byte after
-        the anchor."""
+        """The requests of the responses from `ambiguous[at]` on, up to the first missing byte
+        between them and the anchor, or after it."""
         requests, responses = self._requests, self._responses
         parts = [np.zeros(0, np.int64)]
         is_same = int(responses.run[self._ambiguous[at]]) == anchor.response_run

@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dissector.exchanges.correlator import NO_REPLY_WAIT, RESPONSE_WAIT, Correlator
+from dissector.exchanges.correlator import NO_REPLY_WAIT, Correlator
+from dissector.exchanges.repeated_ids import RESPONSE_WAIT
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
 from dissector.streams.table import LAST_TIME

@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.exchanges.matching import Matcher, in_flight, keys
-from dissector.exchanges.repeated_ids import Bools, Decodes, Requests, Responses
+from dissector.exchanges.repeated_ids import (
+    RESPONSE_WAIT,
+    Bools,
+    Decodes,
+    Requests,
+    Responses,
+)
 from dissector.packets.block import Int64
 
 
@@ -218,6 +224,16 @@ def test_responses_of_one_run_match_requests_of_one_run() -> None:
     asked = messages_of(*((0, 1) for _ in range(5)))
     came = [Message(0, 9, 50, lost=int(index == 0)) for index in range(4)]
     assert pairs(asked, came) == [(1, 0), (2, 1), (3, 2), (4, 3)]
+
+
+@pytest.mark.parametrize("lost", [1, 500])
+def test_a_repeated_id_before_the_next_match(lost: int) -> None:
+    """No byte is missing between the third and the fourth exchange, so the fourth decides."""
+    asked = [Message(7, 1), Message(9, 3), Message(7, 5, lost=lost), Message(8, 7)]
+    came = messages_of((7, 2), (9, 4), (7, 6), (8, 8))
+    assert pairs(asked, came) == [(index, index) for index in range(4)]
+    late = replace(came[3], time=came[2].time + RESPONSE_WAIT + 1)
+    assert (2, 2) not in pairs(asked, [*came[:3], late])  # in small blocks, it does not wait
 
 
 def test_bodies_decide_among_pipelined_requests() -> None:
