@@ -71,12 +71,16 @@ class Connections:
         ):
             np.add.at(counts, headers.connection, 1)
         for role, info in self.client_info.items():
+            newest: dict[int, int] = {}  # the last message of each connection, of several versions
             for group, column in block.request.fields.columns(role):
-                connection = block.request.headers.connection[group.message(column)].tolist()
+                message = group.message(column)
+                connection = block.request.headers.connection[message].tolist()
                 texts = group.sibling_texts(column, role)
-                last = dict(zip(connection, dictionary_codes(texts).tolist(), strict=True))
+                codes = zip(message.tolist(), dictionary_codes(texts).tolist(), strict=True)
                 words = [*texts.dictionary.to_pylist(), None]  # also at the index -1
-                info |= {row: words[code] for row, code in last.items()}
+                for row, (index, code) in dict(zip(connection, codes, strict=True)).items():
+                    if index > newest.get(row, -1):
+                        newest[row], info[row] = index, words[code]
         return self._brokers(block)
 
     def put(self, rows: Int64, info: ClientInfo) -> None:
