@@ -102,6 +102,9 @@ class OriginFinder:
         is_far &= self._may_lack_syn(stream, seq)
         streams.origin[stream] = np.where((isn == NEVER) | is_far, seq, _behind(isn))
         streams.has_origin[stream] = True
+        # So a gap behind the SYN is a gap behind a silence, as between two payloads: see `LIMITS`.
+        opened = stream[isn != NEVER]
+        streams.payload_time[opened] = self._table.first_time[opened >> 1]
         # A damaged time in the future must not delay the start of a stream.
         streams.origin_time[stream] = np.minimum(block.time[packet], block.time[-1:])
 

@@ -283,7 +283,8 @@ class StreamTable(Rows):
     acknowledged: Int64 = _by_stream(np.int64, FIRST_TIME)
     """Highest position that the receiver acknowledged while there was a hole."""
     payload_time: Int64 = _by_stream(np.int64, NEVER)
-    """ns; time of the latest payload in the window, or -1 without one."""
+    """ns; time of the latest payload in the window. Before the first one: the time of the first
+    packet of a connection with a SYN, or -1."""
     receiver_ack: Int64 = _by_stream(np.int64, NEVER)
     """Acknowledgement number of the receiver's latest packet; -1 if there is none."""
     fin: Int64 = _by_stream(np.int64, LAST_TIME)

@@ -25,12 +25,14 @@ def exchange(connection, number: int) -> None:
     connection.packet(0)
 
 
-def with_gap(*missing: int, silence: float = SILENCE, has_ack: bool = False) -> Dialogue:
-    """Exchanges, then `missing` bytes of client and broker, then more exchanges; with `has_ack`
-    half a second after an acknowledgement."""
+def with_gap(
+    *missing: int, silence: float = SILENCE, has_ack: bool = False, before: int = EXCHANGES
+) -> Dialogue:
+    """`before` exchanges, then `missing` bytes of client and broker, then more exchanges; with
+    `has_ack` half a second after an acknowledgement."""
     dialogue = Dialogue()
     connection = dialogue.connect()
-    for number in range(EXCHANGES):
+    for number in range(before):
         exchange(connection, number)
     dialogue.wait(silence)
     for end, size in enumerate(missing):
@@ -65,6 +67,16 @@ def test_a_connection_goes_on_behind_a_gap(gib: float, client: int, cuts) -> Non
     assert set(out.kinds()) == {"lost_bytes", "resync"}
 
 
+@pytest.mark.parametrize("cuts", [(), (3,), range(400)])
+@pytest.mark.parametrize("missing", [(0, 3 * GIB // 2), (3 * GIB, 0), (3 * GIB // 2, 5 * GIB // 2)])
+def test_a_gap_directly_behind_the_handshake(missing: tuple[int, int], cuts) -> None:
+    packets = with_gap(*missing, before=0).packets
+    out = dissect(packets, cuts=[each for each in cuts if each < len(packets)])
+    assert received(out) == BOTH[EXCHANGES:]
+    assert out.streams.connections.lost[0].tolist() == list(missing)
+    assert set(out.kinds()) == {"lost_bytes", "resync"}
+
+
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("missing", [3 * GIB // 2, 3 * GIB])
@@ -80,17 +92,19 @@ def test_one_direction_goes_on_behind_a_gap(end: int, missing: int, cuts) -> Non
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("jump", [3 * GIB // 2, 5 * GIB // 2, 7 * GIB // 2])
 @pytest.mark.parametrize("is_last", [False, True])
-def test_a_damaged_number_behind_a_silence_is_not_a_gap(jump: int, is_last: bool, cuts) -> None:
-    packets = with_gap(0, 0).packets
+@pytest.mark.parametrize("before", [0, EXCHANGES])
+def test_a_damaged_number_behind_a_silence_is_not_a_gap(
+    jump: int, is_last: bool, before: int, cuts
+) -> None:
+    packets = with_gap(0, 0, before=before).packets
     behind = [each.time - packets[0].time > SILENCE * MS for each in packets]
     damaged = behind.index(True) + 1
     packets[damaged] = replace(packets[damaged], seq=(packets[damaged].seq + jump) % 2**32)
     if is_last:
         del packets[damaged + 1 :]
     out = dissect(packets, cuts=[each for each in cuts if each < len(packets)])
-    assert received(out) == (
-        BOTH[:EXCHANGES] if is_last else [each for each in BOTH if each != 5000]
-    )
+    later = [] if is_last else range(5001, 5000 + EXCHANGES)
+    assert received(out) == [*range(before), *later]
     assert out.kinds().count("stray") == 1
     assert out.streams.connections.lost.max() == 1000 * (not is_last)
 
