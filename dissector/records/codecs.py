@@ -26,7 +26,7 @@ import lz4.frame
 import numpy as np
 import pyarrow as pa
 from isal import isal_zlib
-from zstandard import ZstdDecompressor, ZstdError, frame_content_size
+from zstandard import ZstdDecompressor, ZstdError, frame_header_size, get_frame_parameters
 
 from dissector.arrays import value
 from dissector.errors import DecodeError
@@ -44,6 +44,9 @@ _LZ4_RATIO = 255
 """Largest ratio of an LZ4 block: a length byte stands for at most 255 bytes."""
 _LZ4_BLOCKS = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 """Bytes of the largest block, by its code in the header of a frame."""
+_ZSTD_SKIPPED = 0x0184D2A5
+"""Magic number of a frame without content, but for its last four bits."""
+_ZSTD_BLOCKS = 100_000
 _STEP = 1 << 16
 """Initial output buffer if the decompressed size is unknown."""
 _ERRORS = (
@@ -273,8 +276,31 @@ class _PerThread(threading.local):
 _per_thread = _PerThread()
 
 
+def _require_zstd_end(data: memoryview) -> None:
+    """Raise an error if a frame is truncated, which the reader does not report.
+
+    Follows the sizes of frames and blocks (RFC 8878, section 3.1), but not of more than
+    `_ZSTD_BLOCKS`: crafted data may have millions of empty ones.
+    """
+    at, is_between_frames, checksum = 0, True, 0
+    for _ in range(_ZSTD_BLOCKS):
+        if at >= len(data) > 0:
+            break
+        if is_between_frames and int.from_bytes(data[at : at + 4], "little") >> 4 == _ZSTD_SKIPPED:
+            at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
+            continue
+        if is_between_frames:
+            checksum = 4 * get_frame_parameters(data[at:]).has_checksum
+            at += frame_header_size(data[at:])
+        header = int.from_bytes(data[at : at + 3], "little")
+        is_between_frames, is_one_byte = bool(header & 1), header >> 1 & 3 == 1
+        at += 3 + (1 if is_one_byte else header >> 3) + checksum * is_between_frames
+    if at > len(data) or (at == len(data) and not is_between_frames):
+        raise EOFError("the data is truncated")
+
+
 def _unzstd(data: memoryview, row: Inflated) -> None:
-    frame_content_size(data)  # raises ZstdError for a header that is cut, which the reader ignores
+    _require_zstd_end(data)
     reader = _per_thread.zstd.stream_reader(data, read_across_frames=True)
     is_done = False
     while not is_done:

@@ -294,6 +294,18 @@ def test_zstd_frames_that_end_where_a_step_does(size: int) -> None:
     assert unpacked(4, packed + zstandard.compress(b"") + packed) == b"a" * size * 2
 
 
+@pytest.mark.parametrize("has_checksum", [False, True])
+def test_truncated_zstd_frames(has_checksum: bool) -> None:
+    """Wherever they are cut; with repeated bytes, and a skippable frame before them."""
+    compressor = zstandard.ZstdCompressor(write_checksum=has_checksum)
+    content = bytes(300_000) + b"".join(map(b"%d".__mod__, range(60_000)))
+    packed = b"\x5a\x2a\x4d\x18\x02\0\0\0ab" + compressor.compress(content)
+    assert unpacked(4, packed) == content
+    for size in [*range(9), *range(11, len(packed), 997), *range(len(packed) - 9, len(packed))]:
+        with pytest.raises(DecodeError, match="damaged zstd data"):
+            unpacked(4, packed[:size])
+
+
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_the_limit_is_the_last_size_that_may_come(codec: int) -> None:
     pack = {1: gzip.compress, 2: snappy.compress, 3: lz4.frame.compress, 4: zstandard.compress}
