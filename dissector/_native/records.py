@@ -31,9 +31,10 @@ INLINE = cython.declare(cython.longlong, 12)
 MAX_VIEW = cython.declare(cython.longlong, 0x7FFF_FFFF)
 
 
+@cython.final
 @cython.cclass
 class _Reader:
-    """Reads varints and strings. Positions are arguments, which stay in registers."""
+    """Reads varints, strings and records. Positions are arguments, which stay in registers."""
 
     data: Bytes
     at: Int
@@ -44,8 +45,13 @@ class _Reader:
     front: Word
     back: Word
     """The view that `view` made."""
+    key_at: Int
+    key_length: Int
+    timestamp_delta: Int
+    offset_delta: Int
+    header_at: Int
+    """Of the record that `fields` read."""
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -59,7 +65,6 @@ class _Reader:
                 return 2
         return self.long_width(at, stop)
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1)
@@ -70,7 +75,6 @@ class _Reader:
                 return index + 1
         return 0
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -87,7 +91,6 @@ class _Reader:
         second = self.data[at + 1]
         return (second << 6 | (first & 0x7F) >> 1) ^ -(first & 1)
 
-    @cython.final
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
@@ -102,7 +105,6 @@ class _Reader:
         half = (raw & ALL) >> 1
         return half if raw & 1 == 0 else -half - 1
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -120,7 +122,6 @@ class _Reader:
         self.at, self.length = at, length
         return at + max(length, 0)
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -143,7 +144,6 @@ class _Reader:
                 word |= byte << 8 * index
         return word
 
-    @cython.final
     @cython.cfunc
     @cython.inline
     @cython.nogil
@@ -165,61 +165,6 @@ class _Reader:
             self.back = word >> 32
         self.front |= (word << 32) & ALL
         return 0
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(-1)
-def _next_record(reader: _Reader, at: Int, stop: Int) -> Int:
-    """The position behind the record at `at`: `stop` + 1 if it extends beyond the stop, 0 if its
-    length is invalid."""
-    width: Int = reader.width(at, stop)
-    if width == 0:
-        return 0
-    length = reader.number(at, width)
-    if length < MIN_RECORD - 1:
-        return 0
-    return stop + 1 if length > stop - at - width else at + width + length
-
-
-def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> None:
-    lanes: Int = begin.shape[0]
-    is_going: cython.int
-    reader: _Reader = _Reader()
-    reader.data = data
-    with cython.nogil:
-        for lane in range(lanes):
-            if begin[lane] < 0 or end[lane] > data.shape[0]:
-                raise ValueError("a batch outside of the data")
-            reached[lane] = begin[lane]
-            count[lane] = 0
-        # Eight batches in turn: the next record of one is known only once its memory arrived.
-        for group in range(0, lanes, 8):
-            is_going = 1
-            while is_going:
-                is_going = 0
-                for lane in range(group, min(group + 8, lanes)):
-                    if reached[lane] >= end[lane]:
-                        continue
-                    following = _next_record(reader, reached[lane], end[lane])
-                    if following == 0:
-                        continue
-                    count[lane] += 1
-                    reached[lane] = following
-                    is_going = 1
-
-
-@cython.final
-@cython.cclass
-class _Record(_Reader):
-    """The fields of a record."""
-
-    key_at: Int
-    key_length: Int
-    timestamp_delta: Int
-    offset_delta: Int
-    header_at: Int
 
     @cython.cfunc
     @cython.nogil
@@ -276,6 +221,49 @@ class _Record(_Reader):
 @cython.cfunc
 @cython.inline
 @cython.nogil
+@cython.exceptval(-1)
+def _next_record(reader: _Reader, at: Int, stop: Int) -> Int:
+    """The position behind the record at `at`: `stop` + 1 if it extends beyond the stop, 0 if its
+    length is invalid."""
+    width: Int = reader.width(at, stop)
+    if width == 0:
+        return 0
+    length = reader.number(at, width)
+    if length < MIN_RECORD - 1:
+        return 0
+    return stop + 1 if length > stop - at - width else at + width + length
+
+
+def walk_records(data: Bytes, begin: Ints, end: Ints, count: IntsOut, reached: IntsOut) -> None:
+    lanes: Int = begin.shape[0]
+    is_going: cython.int
+    reader: _Reader = _Reader()
+    reader.data = data
+    with cython.nogil:
+        for lane in range(lanes):
+            if begin[lane] < 0 or end[lane] > data.shape[0]:
+                raise ValueError("a batch outside of the data")
+            reached[lane] = begin[lane]
+            count[lane] = 0
+        # Eight batches in turn: the next record of one is known only once its memory arrived.
+        for group in range(0, lanes, 8):
+            is_going = 1
+            while is_going:
+                is_going = 0
+                for lane in range(group, min(group + 8, lanes)):
+                    if reached[lane] >= end[lane]:
+                        continue
+                    following = _next_record(reader, reached[lane], end[lane])
+                    if following == 0:
+                        continue
+                    count[lane] += 1
+                    reached[lane] = following
+                    is_going = 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
 @cython.exceptval(check=False)
 def _sum(first: Int, second: Int) -> Int:
     """The sum in 64 bits."""
@@ -295,7 +283,7 @@ def read_records(
 ) -> int:  # fmt: skip
     record: Int = 0
     all_headers: Int = 0
-    reader: _Record = _Record()
+    reader: _Reader = _Reader()
     reader.data, reader.buffer = data, buffer
     with cython.nogil:
         for each in range(at.shape[0]):
