@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from textual.widget import Widget
-
-from analysis.browse.analysis_screen import AnalysisScreen
 from analysis.browse.capture_source import CaptureSource
+from analysis.browse.exchange_screen import ExchangeScreen
 from analysis.browse.keys import CAPTURE_KEYS, Section
 from analysis.browse.rows import Rows
 from analysis.live.session import ended_by_signals
 from analysis.startup import Terminated
 
 
-class Browser(AnalysisScreen):
+class Browser(ExchangeScreen):
     """Shows a capture; the result is the error that ended it, if any."""
 
-    TABS: ClassVar[dict[str, str]] = {"exchanges": "#list", **AnalysisScreen.ANALYSES}
     KEYS: ClassVar[Sequence[Section]] = CAPTURE_KEYS
 
     source: CaptureSource
@@ -43,9 +40,6 @@ class Browser(AnalysisScreen):
     def _leave_if_stopped(self) -> None:
         if self._is_stopped:
             self.exit()
-
-    def tabs(self) -> dict[str, tuple[str, Widget]]:
-        return {"exchanges": ("Exchanges", self.exchange_tab()), **self.analysis_tabs()}
 
     def on_mount(self) -> None:
         self.set_interval(0.2, self._leave_if_stopped)

@@ -1,4 +1,4 @@
-"""The screen of exchanges: filter bar, list, fields and bytes, and tabs beside them.
+"""The screen of exchanges: filter bar, list, fields and bytes, and tabs that need a whole capture.
 
 `Browser` shows a capture, and `LiveBrowser` a session. Reading and queries run in threads; the
 event loop only draws. A newer job of the same kind replaces an older one, whose result is dropped.
@@ -7,7 +7,7 @@ event loop only draws. A newer job of the same kind replaces an older one, whose
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 import numpy as np
@@ -17,12 +17,16 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.timer import Timer
 from textual.widget import Widget
-from textual.widgets import Input
+from textual.widgets import Input, TabbedContent
 
+from analysis.browse.answers_pane import AnswersPane
+from analysis.browse.capture_source import CaptureSource
 from analysis.browse.commands import Command, Titled, condition, exchange_texts, list_texts
+from analysis.browse.connection_pane import ConnectionPane
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.dialogs import CopyDialog, Prompt
 from analysis.browse.field_view import TreeLine
+from analysis.browse.findings_pane import FindingsPane
 from analysis.browse.frame import Frame
 from analysis.browse.jobs import job_is_cancelled
 from analysis.browse.message_pane import MessageContent, MessagePane
@@ -43,7 +47,8 @@ PAUSE: Final = 0.05
 
 
 class ExchangeScreen(Frame):
-    """Shows the rows of a source; subclasses set `rows` and add tabs."""
+    """Shows the rows of a source. Subclasses set `rows`, and choose the capture that the tabs of
+    packets, findings and answers rest on."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("slash", "filter", "filter"),
@@ -51,7 +56,12 @@ class ExchangeScreen(Frame):
         Binding("x", "filter_by('')", "no filter", show=False),
         Binding("t", "jump", "time"),
         Binding("y", "copy", "copy"),
+        Binding("c", "connection", "connection"),
     ]
+    ANALYSES: ClassVar[dict[str, str]] = {
+        "connection": "#packets", "findings": "#findings-list", "answers": "#names",
+    }  # fmt: skip
+    TABS: ClassVar[dict[str, str]] = {"exchanges": "#list", **ANALYSES}
 
     def __init__(
         self, source: Source, name: str, command: Command | None, *,
@@ -73,9 +83,22 @@ class ExchangeScreen(Frame):
         self._explained: int | None = None
         """The row whose fields are shown."""
 
-    def exchange_tab(self) -> Widget:
-        """The list, and the fields and bytes of the selected exchange."""
-        return Vertical(RowView(id="list"), MessagePane())
+    def tabs(self) -> dict[str, tuple[str, Widget]]:
+        return {
+            "exchanges": ("Exchanges", Vertical(RowView(id="list"), MessagePane())),
+            "connection": ("Connection", ConnectionPane()),
+            "findings": ("Findings", FindingsPane()),
+            "answers": ("Answers", AnswersPane()),
+        }
+
+    def analyse(self, active: str, capture: CaptureSource) -> None:
+        """Compute what one of `ANALYSES` shows, unless it shows that already."""
+        if active == "findings":
+            self.query_one(FindingsPane).request(capture, self.filter, self.command)
+        elif active == "answers":
+            self.query_one(AnswersPane).request(capture, self.filter)
+        elif active == "connection" and self.selected is not None:
+            self.query_one(ConnectionPane).request(capture, self.rows, self.selected)
 
     def filtered(self) -> None:
         """Called when the list has other rows."""
@@ -85,9 +108,17 @@ class ExchangeScreen(Frame):
         """The row on which the cursor stays when the list has other rows; None: the first one."""
         return self.selected
 
-    def more_copies(self, active: str) -> Iterable[Titled]:
+    def _tab_copies(self, active: str) -> Iterator[Titled]:
         """Texts of a tab that can be copied."""
-        return ()
+        if self.command is None:
+            return
+        if active == "answers":
+            answer = self.query_one(AnswersPane).name_of_answer
+            yield "this answer", self.command(answer, self.filter)
+        elif active == "findings":
+            if line := self.query_one(FindingsPane).command:
+                yield "the rows behind this finding", line
+            yield "these findings", self.command("diagnose", self.filter)
 
     def head(self) -> list[str]:
         """The parts of the first line."""
@@ -217,8 +248,18 @@ class ExchangeScreen(Frame):
     def on_cursor_view_opened(self, event: CursorView.Opened) -> None:
         if event.view.id == "list":
             self.query_one("#fields").focus()
+        elif event.view.id == "packets":
+            self.show_tab("exchanges")
 
     # Keys ---------------------------------------------------------------------------------------
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Keys without effect on a tab are not shown there."""
+        is_shown = bool(self.query(TabbedContent)) and self.active_tab == "connection"
+        return not (action == "connection" and is_shown)
+
+    def action_connection(self) -> None:
+        self.show_tab("connection")
 
     def action_filter(self) -> None:
         self.query_one("#filter").focus()
@@ -271,7 +312,7 @@ class ExchangeScreen(Frame):
 
     def _copies(self) -> list[Titled]:
         """Texts that can be copied."""
-        texts = [*self.more_copies(self.active_tab)]
+        texts = [*self._tab_copies(self.active_tab)]
         view = self.query_one("#list", RowView)
         if self.selected is not None:
             exchange = self.source.exchange(view.rows.row(self.selected))

@@ -1,25 +1,45 @@
-"""The frame of a screen: first line, filter bar, tabs, last line, help."""
+"""The frame of a screen: first line, filter bar, tabs, last line, help.
+
+A filter may contain names from the wire, with any characters.
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
+from rich.segment import Segment
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
+from textual.strip import Strip
 from textual.widget import Widget
-from textual.widgets import Footer, Static, TabbedContent, TabPane
+from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
 
 from analysis.browse.dialogs import Help
-from analysis.browse.filter_bar import FilterBar
 from analysis.browse.jobs import JobApp
 from analysis.browse.keys import Section
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.source import Source
 from analysis.display.terminal import printable
 from analysis.input.filters import Filter
+
+HIDDEN: Final = "\N{REPLACEMENT CHARACTER}"
+"""Shown instead of a character that could control the terminal, or is invisible."""
+
+
+class FilterBar(Input):
+    """A line of text that contains no control character on the screen."""
+
+    def render_line(self, y: int) -> Strip:
+        line = super().render_line(y)
+        segments = [Segment(_visible(text), style) for text, style, _ in line]
+        return Strip(segments).crop(0, line.cell_length)
+
+
+def _visible(text: str) -> str:
+    return "".join(each if each.isprintable() else HIDDEN for each in text)
 
 
 class Frame(JobApp):

@@ -18,7 +18,7 @@ from textual.binding import Binding, BindingType
 from textual.widget import Widget
 from textual.widgets import TabbedContent
 
-from analysis.browse.analysis_screen import AnalysisScreen
+from analysis.browse.exchange_screen import ExchangeScreen
 from analysis.browse.kept_exchanges import KeptExchanges
 from analysis.browse.keys import LIVE_KEYS, Section
 from analysis.browse.rates_pane import RatesPane
@@ -48,16 +48,14 @@ class SessionSource:
         return next(as_exchanges(row))
 
 
-class LiveBrowser(AnalysisScreen):
+class LiveBrowser(ExchangeScreen):
     """Shows what its watchers have got from a session, to which it is attached before it runs."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "pause"),
         Binding("r", "refresh", "refresh"),
     ]
-    TABS: ClassVar[dict[str, str]] = {
-        "rates": "#groups", "exchanges": "#list", **AnalysisScreen.ANALYSES,
-    }  # fmt: skip
+    TABS: ClassVar[dict[str, str]] = {"rates": "#groups", **ExchangeScreen.TABS}
     KEYS: ClassVar[Sequence[Section]] = LIVE_KEYS
 
     def __init__(
@@ -92,11 +90,7 @@ class LiveBrowser(AnalysisScreen):
         self._session, self._status, self._source_name = session, status, name
 
     def tabs(self) -> dict[str, tuple[str, Widget]]:
-        return {
-            "rates": ("Rates", RatesPane()),
-            "exchanges": ("Exchanges", self.exchange_tab()),
-            **self.analysis_tabs(),
-        }
+        return {"rates": ("Rates", RatesPane()), **super().tabs()}
 
     def on_mount(self) -> None:
         view = self.query_one("#list", RowView)
