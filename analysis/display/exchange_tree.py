@@ -28,8 +28,8 @@ from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
 from dissector.protocol.body_end import body_end
 from dissector.protocol.explain import Explained, Explanation
+from dissector.protocol.limits import is_accepted
 from dissector.protocol.notation import Direction
-from dissector.protocol.surplus import is_accepted
 from dissector.redaction import REDACTED
 from dissector.secrets import hidden, may_be_secret, redacted_bytes
 

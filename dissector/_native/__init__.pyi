@@ -262,8 +262,8 @@ def walk_bodies(
 ) -> int:  # fmt: skip
     """Walk message bodies by a program (`protocol.decoder_program`), from the message `first` on.
 
-    `limit`, `part`: see `protocol.surplus`. `least`, `most`, `element_bytes`: see
-    `protocol.element_limits`. `base`: elements of each level that earlier calls kept. `surplus`:
+    `limit`, `part`, `least`, `most`, `element_bytes`: see `protocol.limits`.
+    `base`: elements of each level that earlier calls kept. `surplus`:
     bytes behind the last field of each body, -1 if the body does not fit the program. `room`: for
     row, address and value of each column, then for owner and index of each level; parts of equal
     size. `count`: items of each column and level. Returns the message for which there was no more

@@ -166,7 +166,7 @@ class DecodedFields:
 
     messages: Messages
     good: Bools
-    """Shape (n,): the body has all fields of its definition; see `protocol.surplus`."""
+    """Shape (n,): the body has all fields of its definition; see `protocol.limits`."""
     surplus: Int64
     """Shape (n,): bytes after the last field of each good message; 0 for the others."""
     groups: list[LayoutGroup] = field(default_factory=list)

@@ -13,7 +13,7 @@ explain           decodes one body into a list of fields with their offsets
 message           whole frames, header and body: `decode_request`, `decode_response`
 structures        structures of Kafka that messages and records carry as bytes
 wire              encodings of single values
+body_end          where the body of a message ends, of whose bytes only the first are known
 evidence          scores whether bytes are a request
-surplus           how many bytes may follow the last field
-element_limits    how many array elements a message may have
+limits            how many array elements and surplus bytes a message may have
 """

@@ -1,4 +1,7 @@
-"""The end of a message's body, also if only the first bytes of the message are available."""
+"""The end of a message's body, also if only the first bytes of the message are available.
+
+Not in `message`, which is imported without numpy.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ import numpy as np
 from dissector import _native
 from dissector.errors import DecodeError
 from dissector.protocol.decoder_program import program
-from dissector.protocol.element_limits import most_elements
 from dissector.protocol.explain import BodyReader
+from dissector.protocol.limits import most_elements
 from dissector.protocol.message import request_header, response_header
 from dissector.protocol.wire import Prefix
 

@@ -5,7 +5,7 @@ each body by the program of its layout (`decoder_program`), and keeps the fields
 requested role.
 
 Damaged bytes raise nothing. A message with an impossible value (a negative length, more elements
-than bytes), or with too many surplus bytes (`surplus`), is not good: no column contains it, and
+than bytes), or with too many surplus bytes (`limits`), is not good: no column contains it, and
 `explain` names the wrong field. Of messages known to be cut, the fields outside arrays that are
 present are kept. Arrays are not, because their elements may be cut.
 """
@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.packets.block import Int64
 from dissector.protocol.decoder_program import Program, program
-from dissector.protocol.element_limits import ELEMENT_BYTES, MAX_LIMIT, MIN_LIMIT
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
+from dissector.protocol.limits import ELEMENT_BYTES, LIMITS, MAX_LIMIT, MIN_LIMIT, PART
 from dissector.protocol.notation import WIDTHS, Layout
-from dissector.protocol.surplus import LIMITS, PART
 from dissector.streams.byteview import ByteView
 
 _MIN_ROOM = 256

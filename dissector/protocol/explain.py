@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from dissector.arrays import value
 from dissector.errors import DecodeError, TooManyElements
-from dissector.protocol.element_limits import most_elements
+from dissector.protocol.limits import most_elements
 from dissector.protocol.notation import Definition, Field
 from dissector.protocol.wire import Reader, count, present, scalar, unsigned_varint
 
@@ -70,7 +70,7 @@ class Explanation:
     end: int = 0
     """Offset after the last byte that was read."""
     surplus: int = 0
-    """Bytes after the last field; see `dissector.protocol.surplus`."""
+    """Bytes after the last field; see `dissector.protocol.limits`."""
 
 
 def explain(layout: Definition, data: bytes, start: int = 0) -> Explanation:

@@ -12,7 +12,7 @@ One response is not in the requested version: a broker that does not know the ve
 ApiVersions request responds in version 0 with error 35, so that the client can read it (KIP-511).
 The length distinguishes them, because it is fixed for a version 0 body.
 
-Bytes after the last field are no error: see `dissector.protocol.surplus`.
+Bytes after the last field are no error: see `dissector.protocol.limits`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from typing import Any, Final, TypeAlias
 from dissector import arguments
 from dissector.arrays import value
 from dissector.protocol.explain import BodyReader, Explanation
+from dissector.protocol.limits import is_accepted
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.registry import api_name, layout
-from dissector.protocol.surplus import is_accepted
 from dissector.protocol.tree_decoder import decode, decode_fields
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

@@ -57,7 +57,7 @@ No next message confirms it."""
 SURPLUS_BODY: Final = -12
 """Bits of a response with a few surplus bytes. Requests of some clients have such bytes."""
 ACCEPTED_SURPLUS: Final = 4
-"""Surplus bytes of a response that cost nothing, as in `protocol.surplus`."""
+"""Surplus bytes of a response that cost nothing, as in `protocol.limits`."""
 OUT_OF_ORDER: Final = -40
 """Bits of a response that follows the response to a later request."""
 UNFINISHED: Final = -30

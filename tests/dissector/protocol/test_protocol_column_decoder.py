@@ -18,9 +18,9 @@ from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.explain import Explanation, explain
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn
+from dissector.protocol.limits import is_accepted
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
-from dissector.protocol.surplus import is_accepted
 from dissector.protocol.tree_decoder import decode_fields
 from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.conftest import loops_as_python

@@ -1,4 +1,9 @@
-"""Surplus: the bytes after the last field of a message.
+"""Limits of a message: array elements, and surplus bytes after the last field.
+
+An element takes about a hundred bytes as a row, so a message of empty names would take fifty times
+its size. Kafka's elements take four bytes or more each. A message whose arrays announce more
+elements than a quarter of its bytes, or more than two million, is therefore not decoded. The column
+decoders and `explain` check the announced counts before they read elements.
 
 Brokers and clients of Kafka read the fields of a version and ignore the bytes after them. Clients
 depend on that: librdkafka 0.9 to 1.3 sends ApiVersions v0 with 4 surplus bytes, and librdkafka 2
@@ -19,6 +24,12 @@ from typing import Final
 
 from dissector.protocol.notation import Direction
 
+MIN_LIMIT: Final = 1 << 14
+"""Elements that a message of any size may have."""
+MAX_LIMIT: Final = 1 << 21
+ELEMENT_BYTES: Final = 4
+"""Smallest size of an element, for messages with more than `MIN_LIMIT` elements."""
+
 FEW: Final = 4
 """The largest surplus observed in a message. Responses had at most 1 byte."""
 PART: Final = 4
@@ -28,6 +39,11 @@ ANY: Final = 1 << 40
 """More than the bytes of any frame, which has at most 2^31."""
 LIMITS: Final = {Direction.REQUEST: ANY, Direction.RESPONSE: FEW}
 """Surplus bytes accepted for any size of the fields."""
+
+
+def most_elements(size: int) -> int:
+    """The number of elements that a body of `size` bytes may have."""
+    return max(MIN_LIMIT, min(size // ELEMENT_BYTES, MAX_LIMIT))
 
 
 def is_accepted(direction: Direction, read: int, surplus: int) -> bool:
