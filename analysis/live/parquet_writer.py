@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export.formats import parquet_options
+from analysis.export.formats import GROUP_BYTES, GROUP_ROWS, parquet_options
 from analysis.live.rotation import RotatedFiles, Rotation
 from analysis.live.session import Watcher
 from analysis.summary.counts import Summary
@@ -24,8 +24,6 @@ from dissector.tables import TABLES
 
 SECONDS: Final = 300.0
 """Default time span of a file."""
-GROUP_ROWS: Final = 1 << 15
-"""Rows of a row group."""
 PARTIAL: Final = ".partial"
 
 
@@ -89,7 +87,7 @@ class _TableFiles:
         self._file: BufferedWriter | None = None
         self._writer: Any = None
         self._pending: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._rows = self._bytes = 0
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._file is None:
@@ -100,7 +98,8 @@ class _TableFiles:
             self._writer = pa.parquet.ParquetWriter(self._file, self._schema, **options)
         self._pending.append(rows)
         self._rows += len(rows)
-        if self._rows >= GROUP_ROWS:
+        self._bytes += rows.nbytes
+        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
             self._flush()
 
     def rotate(self) -> None:
@@ -126,4 +125,4 @@ class _TableFiles:
     def _flush(self) -> None:
         if self._pending:
             self._writer.write_table(pa.Table.from_batches(self._pending))
-        self._pending, self._rows = [], 0
+        self._pending, self._rows, self._bytes = [], 0, 0

@@ -23,7 +23,7 @@ import pytest
 
 from analysis.cli import main
 from analysis.live import lines as live_lines
-from analysis.live import rotation
+from analysis.live import parquet_writer, rotation
 from analysis.live.parquet_writer import TableWriter
 from analysis.live.recorder import Recorder
 from analysis.live.rotation import Rotation
@@ -257,6 +257,22 @@ def test_simultaneous_recordings_keep_all_tables(
     files = [*(tmp_path / "exchanges").iterdir()]
     assert sorted(each.suffix for each in files) == [".parquet"] * 2
     assert len(pq.read_table(tmp_path / "exchanges")) == 2 * len(rows[0])
+
+
+def test_a_row_group_of_tables_has_few_bytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of a megabyte, up to the number of rows of a group, would take 32 GB of memory."""
+    (rows,) = open_capture([PLAIN]).tables(["records"])["records"].combine_chunks().to_batches()
+    monkeypatch.setattr(parquet_writer, "GROUP_BYTES", rows.nbytes)
+    writer = TableWriter(tmp_path, Rotation(), print, ["records"])
+    for _ in range(3):
+        writer.read("records", rows)
+    writer.close()
+    (file,) = (tmp_path / "records").iterdir()
+    metadata = pq.read_metadata(file)
+    groups = [metadata.row_group(each).num_rows for each in range(metadata.num_row_groups)]
+    assert groups == [len(rows)] * 3
 
 
 def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
