@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -43,10 +44,6 @@ SECONDS: Final = (
 class Metrics(Collector, Watcher):
     """Counts the rows of a session. `collect` may be called from any thread."""
 
-    tables = frozenset(
-        {"exchanges", "errors", "memberships", "partitions", "transactions", "problems"}
-    )
-
     def __init__(self, source: LiveSource, capture: Pipeline, max_series: int) -> None:
         """`source`, `capture`: have the current values when the page is requested."""
         self._source = source
@@ -61,10 +58,19 @@ class Metrics(Collector, Watcher):
         self._topics = TopicMetrics(max_series)
         self._generations: dict[str, int] = {}
         self._most_groups = max_series
+        self._readers: dict[str, Callable[[pa.Table], None]] = {
+            "exchanges": self._read_exchanges,
+            "errors": partial(_count, self._errors, ("api", "error", "client_id")),
+            "memberships": self._read_memberships,
+            "partitions": self._topics.read,
+            "problems": partial(_count, self._problems, ("stage", "kind")),
+            "transactions": self._topics.read_transactions,
+        }
+        self.tables = frozenset(self._readers)
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
         with self._lock:
-            _READERS[name](self, pa.table(rows))
+            self._readers[name](pa.table(rows))
 
     def _read_exchanges(self, rows: pa.Table) -> None:
         rows = with_columns(with_count(rows), broker=broker_endpoints(rows))
@@ -77,7 +83,7 @@ class Metrics(Collector, Watcher):
         for row in tally.rows():
             values = [row["count"], *(row[name] or 0 for name in names)]
             self._requests.add(label_values(row["api"], row["client_id"], row["broker"]), values)
-        _count(self._statuses, rows, "api", "status", "broker")
+        _count(self._statuses, ("api", "status", "broker"), rows)
         complete = rows.filter(rows["latency_ms"].is_valid())
         if len(complete):
             self._read_latencies(complete)
@@ -103,18 +109,6 @@ class Metrics(Collector, Watcher):
                 apis[pair_index // width], broker.dictionary[pair_index % width].as_py()
             )
             self._latencies.add(key, np.append(count, total))
-
-    def _read_errors(self, rows: pa.Table) -> None:
-        _count(self._errors, rows, "api", "error", "client_id")
-
-    def _read_problems(self, rows: pa.Table) -> None:
-        _count(self._problems, rows, "stage", "kind")
-
-    def _read_partitions(self, rows: pa.Table) -> None:
-        self._topics.read(rows)
-
-    def _read_transactions(self, rows: pa.Table) -> None:
-        self._topics.read_transactions(rows)
 
     def _read_memberships(self, rows: pa.Table) -> None:
         """A group has rebalanced when a response contains a higher generation."""
@@ -179,14 +173,6 @@ _REQUEST_COUNTERS: Final = (
     ("response_bytes", "Bytes of responses.", 1),
     ("throttle_seconds", "Throttle time in responses, because of quotas.", 1000),
 )
-_READERS: Final = {
-    "exchanges": Metrics._read_exchanges,
-    "errors": Metrics._read_errors,
-    "memberships": Metrics._read_memberships,
-    "partitions": Metrics._read_partitions,
-    "problems": Metrics._read_problems,
-    "transactions": Metrics._read_transactions,
-}
 
 
 def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
@@ -206,7 +192,7 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
     return server.shutdown
 
 
-def _count(series: Series, rows: pa.Table, *names: str) -> None:
+def _count(series: Series, names: tuple[str, ...], rows: pa.Table) -> None:
     """Count rows by the values of these columns."""
     tally = Tally(names, count="sum")
     tally.add(with_columns(rows, count=ones(len(rows))))
