@@ -11,6 +11,20 @@ def text(value: str | bytes, size: str = ">h") -> bytes:
     return struct.pack(size, len(data)) + data
 
 
+def unsigned_varint(value: int) -> bytes:
+    """Groups of 7 bits, the lowest first."""
+    groups = bytearray()
+    while value > 0x7F:
+        groups.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*groups, value])
+
+
+def varint(value: int) -> bytes:
+    """In zigzag form, of up to 64 bits."""
+    return unsigned_varint((value << 1) ^ (value >> 63))
+
+
 def request(api_key: int, version: int, body: bytes, client_id: str = "app") -> bytes:
     """A request with correlation id 7, without its size."""
     return struct.pack(">hhi", api_key, version, 7) + text(client_id) + body

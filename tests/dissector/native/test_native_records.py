@@ -15,18 +15,9 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.packets.block import PAD
 from dissector.records.record_columns import make_views, read_views
+from tests.kafka_bytes import varint
 
 Int64 = NDArray[np.int64]
-
-
-def varint(value: int) -> bytes:
-    """In zigzag form."""
-    raw = (value << 1) ^ (value >> 63)
-    groups = bytearray()
-    while raw > 0x7F:
-        groups.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    return bytes([*groups, raw])
 
 
 numbers = st.one_of(

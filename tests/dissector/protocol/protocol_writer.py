@@ -10,6 +10,7 @@ import random
 import struct
 
 from dissector.protocol.notation import Definition, Field
+from tests.kafka_bytes import unsigned_varint
 
 NUMBERS = {
     "int8": "b", "int16": "h", "uint16": "H", "int32": "i", "uint32": "I", "int64": "q",
@@ -17,17 +18,9 @@ NUMBERS = {
 }  # fmt: skip
 
 
-def varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out += bytes([value & 0x7F | 0x80])
-        value >>= 7
-    return out + bytes([value])
-
-
 def length(value: int | None, flexible: bool, code: str) -> bytes:
     if flexible:
-        return varint(0 if value is None else value + 1)
+        return unsigned_varint(0 if value is None else value + 1)
     return struct.pack(">" + code, -1 if value is None else value)
 
 
@@ -43,9 +36,9 @@ def _struct(fields: tuple[Field, ...], flexible: bool, pick: random.Random) -> b
         sections = [(each.tag, _field(each, True, pick)) for each in tagged]
         if pick.random() < 0.2:
             sections.append((1000, b"unknown"))
-        out += varint(len(sections))
+        out += unsigned_varint(len(sections))
         for tag, content in sections:
-            out += varint(tag or 0) + varint(len(content)) + content
+            out += unsigned_varint(tag or 0) + unsigned_varint(len(content)) + content
     return out
 
 

@@ -21,6 +21,7 @@ from kio.records.writers import write_new_batch
 from kio.static.primitive import i8, i16, i32, i64
 
 from dissector.records.decode import Record, decode_records
+from tests.kafka_bytes import varint
 
 NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGE = 1 << 30
@@ -158,16 +159,6 @@ def entries(*, seconds: bool = False, most: int = 8) -> st.SearchStrategy[list[E
 
 
 # By hand: the layouts as KIP-98 and the protocol guide write them.
-
-
-def varint(value: int) -> bytes:
-    value = (value << 1) ^ (value >> 63)
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def string(value: bytes | None) -> bytes:

@@ -29,9 +29,9 @@ from tests.dissector.records.records_writers import (
     entries,
     message,
     record,
-    varint,
     written,
 )
+from tests.kafka_bytes import varint
 
 CASES = [(magic, name, codec) for magic in (0, 1, 2) for name, codec in written(magic)]
 COLUMNS = [

@@ -28,9 +28,9 @@ from tests.dissector.records.records_writers import (
     batch,
     message,
     record,
-    varint,
     written,
 )
+from tests.kafka_bytes import varint
 
 SOME = [
     Entry(1_000, None, b"value " * 4),

@@ -19,7 +19,8 @@ from kafka.record.memory_records import MemoryRecords
 from dissector.errors import DecodeError
 from dissector.records.codecs import Limits, decompress, with_valid_checksum
 from dissector.records.decode import Batch, Record, decode_records
-from tests.dissector.records.records_writers import batch, message, record, varint
+from tests.dissector.records.records_writers import batch, message, record
+from tests.kafka_bytes import varint
 
 EXAMPLE = bytes.fromhex(
     "0000000000000064"  # base offset 100
