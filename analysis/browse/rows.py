@@ -57,11 +57,6 @@ class Rows:
         return int(self._starts[-1] - self._starts[0])
 
     @property
-    def first(self) -> int:
-        """The number of the first row."""
-        return int(self._starts[0])
-
-    @property
     def numbers(self) -> Numbers:
         """The numbers of all rows."""
         return np.arange(self._starts[0], self._starts[-1])

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 class _NamedFile(FileIO):
     """A file whose write errors have its name, as those of `open` do."""
 
-    def __init__(self, file: str | int, name: str, mode: str = "w") -> None:
-        super().__init__(file, mode, closefd=isinstance(file, str))
+    def __init__(self, file: str | int, name: str) -> None:
+        super().__init__(file, "w", closefd=isinstance(file, str))
         self._label = name
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -38,9 +38,9 @@ class _NamedFile(FileIO):
             raise OSError(error.errno, error.strerror, self._label) from error
 
 
-def writer(file: str | int, name: str, mode: str = "w") -> BufferedWriter:
+def writer(file: str | int, name: str) -> BufferedWriter:
     """A writer of a path or a file descriptor; its errors have this name."""
-    return BufferedWriter(_NamedFile(file, name, mode))
+    return BufferedWriter(_NamedFile(file, name))
 
 
 @contextmanager

@@ -153,7 +153,6 @@ class FieldLine:
 class PageSection:
     """The lines of one direction of an API, or of a structure."""
 
-    name: str
     lines: tuple[FieldLine, ...]
     header: int | None = None
     """Header version, if it differs from Kafka's rule."""

@@ -181,7 +181,7 @@ class _Parser:
                     f"expected nothing, or header NUMBER and its versions, after {name}"
                 )
         self.at += 1
-        return PageSection(name, self._fields(1, versions), header, where)
+        return PageSection(self._fields(1, versions), header, where)
 
     def _versions(self, word: str, within: range) -> range:
         """``3``, ``3+`` or ``0-2`` as a range, which must be inside `within`."""
