@@ -11,7 +11,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits
-from analysis.diagnosis.words import capital, client, clients, known, listed, ms, sql
+from analysis.diagnosis.words import capital, cells, client, clients, listed, ms, of_clients, sql
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
@@ -132,21 +132,19 @@ def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
     """A finding for clients that got the same addresses."""
     row, names = rows[0], [row["client_id"] for row in rows]
     lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-    shown = ("client_id", "metadata_requests", "coordinator_requests")
     does = "gets addresses of brokers, but does" if len(rows) == 1 else (
         "get addresses of brokers, but do"
     )  # fmt: skip
     return Finding(
         severity=CRITICAL,
-        subject=clients(names),
-        clients=known(names),
+        **of_clients(names),
         sentence=f"{capital(clients(names))} {does} not connect to them",
         evidence=f"{capital(client(names[0]))} sent "
         f"{counted(row['metadata_requests'], 'Metadata request')} and "
         f"{counted(row['coordinator_requests'], 'FindCoordinator request')} within "
         f"{ms(lasts_ms)}, and nothing that uses the responses. {row['found']:,} of them have no "
         f"error. They name {listed(nodes)}.",
-        numbers={name: row[name] for name in shown},
+        numbers=cells(row, "client_id metadata_requests coordinator_requests"),
         cause="the client cannot resolve or reach the address that the brokers advertise",
         side=BROKER,
         setting="advertised.listeners",

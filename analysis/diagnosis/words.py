@@ -1,11 +1,15 @@
-"""Texts of findings: amounts with units, names of clients, lists, commands."""
+"""Parts of findings: amounts with units, names of clients, lists, commands, cells."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from analysis.diagnosis.rule import Numbers
+    from analysis.sql.query import Row
 
 _SPECIAL: Final = re.compile(r'["$`\\!]')
 """Characters with a meaning inside of double quotes."""
@@ -75,3 +79,18 @@ def sql(query: str) -> str:
 def share(part: float | None, whole: float | None) -> float:
     """A part in percent of a whole; 0 if either is unknown."""
     return 100 * part / whole if part and whole else 0.0
+
+
+def cells(row: Row, names: str) -> Numbers:
+    """The `numbers` of a finding; `names`: of columns of the row, separated by spaces."""
+    return {name: row[name] for name in names.split()}
+
+
+def of_clients(client_ids: Sequence[str | None]) -> dict[str, Any]:
+    """The fields of a finding that name its clients."""
+    return {"subject": clients(client_ids), "clients": known(client_ids)}
+
+
+def of_client(row: Row, names: str) -> dict[str, Any]:
+    """The fields of a finding that name the client of a row, and its `cells`."""
+    return of_clients([row["client_id"]]) | {"numbers": cells(row, names)}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known
+from analysis.diagnosis.words import capital, client, of_client
 from analysis.display.terminal import counted, size_text
 from analysis.sql.query import Row
 
@@ -60,16 +60,13 @@ def compression(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(row: Row, does: str, cause: str, setting: str, change: str) -> Finding:
     name = row["client_id"]
-    names = ("client_id", "topic", "batches", "requests", "bytes", "bytes_p50", "codecs", "ratio")
     ratio = f"; compression ratio {row['ratio']:.2f}" if row["ratio"] else ""
     return Finding(
         severity=NOTE,
-        subject=client(name),
-        clients=known([name]),
+        **of_client(row, "client_id topic batches requests bytes bytes_p50 codecs ratio"),
         sentence=f"{capital(client(name))} {does} to topic `{row['topic']}`",
         evidence=f"{counted(row['batches'], 'batch')} with {size_text(row['bytes'])}, "
         f"the median batch has {row['bytes_p50']:,.0f} bytes{ratio}.",
-        numbers={n: row[n] for n in names},
         cause=cause,
         side=CLIENT,
         setting=setting,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
-from analysis.diagnosis.words import capital, client, known
+from analysis.diagnosis.words import capital, client, of_client
 
 
 @rule(
@@ -48,17 +48,14 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         )  # fmt: skip
         if 2 * oversized >= row["reconnects"]:
             continue
-        names = ("client_id", "client_ip", "connections", "reconnects", "resets")
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(row, "client_id client_ip connections reconnects resets"),
             sentence=f"{capital(client(name))} on {row['client_ip']} opened "
             f"{row['connections']:,} connections in {span_ms / 1000:,.0f} s",
             evidence=f"Reconnects: {row['reconnects']:,}. Connections that ended with a reset: "
             f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:,.1f} for "
             "each connection.",
-            numbers={n: row[n] for n in names},
             cause="the application creates a client object for each operation or restarts all the "
             "time, or a proxy or firewall closes its connections",
             side=CLIENT,

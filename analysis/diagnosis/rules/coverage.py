@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, listed, percent, share, sql, verb
+from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 from dissector.problems import UNDECRYPTED, UNUSED_SECRETS
@@ -136,13 +136,12 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
         if not is_problem:
             detail = f" {capital(row['detail'])}." if row["detail"] else ""
             evidence = f"{percent(part)} of the {noun}s.{detail}"
-        names = ("flaw", "count") if is_problem else ("flaw", "count", "total")
         yield Finding(
             severity=NOTE,
             subject="the capture",
             sentence=flaw.sentence.format(count=f"{count:,}", total=total, **verbs),
             evidence=evidence,
-            numbers={name: row[name] for name in names},
+            numbers=cells(row, "flaw count" if is_problem else "flaw count total"),
             cause=flaw.cause,
             side=CAPTURE,
             change=CHANGES.get(row["detail"], flaw.change),

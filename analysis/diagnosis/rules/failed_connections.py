@@ -46,7 +46,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import ms, sql
+from analysis.diagnosis.words import cells, ms, sql
 from analysis.display.terminal import counted
 from analysis.kafka.normal import SYN_TIMEOUT_MS
 from analysis.sql.expressions import endpoint, ms_between
@@ -147,7 +147,6 @@ def _unreachable(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
-    names = ("broker_ip", "broker_port", "refused", "connections", "hosts")
     broker, is_refused = row["broker"], row["refused"]
     doing = "refuses connections" if is_refused else "does not reply to connection attempts"
     after = "It accepted no connection in the capture."
@@ -165,7 +164,7 @@ def _finding(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
         f"within {ms(lasts_ms)} ended "
         + ("with a reset (RST) instead of a handshake. " if is_refused
            else "without any packet from the other side. ") + after,
-        numbers={name: row[name] for name in names},
+        numbers=cells(row, "broker_ip broker_port refused connections hosts"),
         cause="no process listens on this port: the broker is down or restarts, or the address is "
         "wrong" if is_refused
         else "the host is down, or a firewall, security group or route drops the packets",
@@ -195,7 +194,6 @@ def _dropped(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _dropped_finding(row: Row, lasts_ms: float, *, is_lasting: bool) -> Finding:
-    names = ("broker_ip", "broker_port", "connections", "hosts")
     broker = row["broker"]
     return Finding(
         severity=CRITICAL if is_lasting else WARNING,
@@ -204,7 +202,7 @@ def _dropped_finding(row: Row, lasts_ms: float, *, is_lasting: bool) -> Finding:
         evidence=f"{counted(row['connections'], 'connection')} from "
         f"{counted(row['hosts'], 'host')} within {ms(lasts_ms)} ended at once after the first "
         f"request. {row['served']:,} other connections of the capture got a response.",
-        numbers={name: row[name] for name in names},
+        numbers=cells(row, "broker_ip broker_port connections hosts"),
         cause="a limit of connections is reached, the listener expects TLS, or a proxy has no "
         "broker behind it",
         side=BROKER,

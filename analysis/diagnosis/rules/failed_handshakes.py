@@ -22,7 +22,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import ms, sql
+from analysis.diagnosis.words import cells, ms, sql
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
@@ -154,7 +154,6 @@ def _finding(row: Row) -> Finding:
     sent = ""
     if "alert" in reason:
         sent = f" The {'broker' if row['by_broker'] else 'client'} sent the alert."
-    names = ("broker_ip", "broker_port", "reason", "by_broker", "connections", "hosts")
     return Finding(
         severity=WARNING if row["others"] else CRITICAL,
         subject=f"broker {broker}",
@@ -162,7 +161,7 @@ def _finding(row: Row) -> Finding:
         evidence=f"{counted(row['connections'], 'connection')} from "
         f"{counted(row['hosts'], 'host')} within "
         f"{ms((row['last_time'] - row['first_time']) / 1e6)}.{sent} {others}",
-        numbers={name: row[name] for name in names},
+        numbers=cells(row, "broker_ip broker_port reason by_broker connections hosts"),
         command=COMMAND,
         first_time=row["first_time"],
         last_time=row["last_time"],

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known
+from analysis.diagnosis.words import capital, client, of_client
 from analysis.display.terminal import counted
 
 
@@ -30,19 +30,12 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["fenced"] < limits["fenced"]:
             continue
         name, id = row["client_id"], row["transactional_id"]
-        names = (
-            "client_id",
-            "transactional_id",
-            "producer_id",
-            "first_epoch",
-            "last_epoch",
-            "fenced",
-        )
         of = f"transactional id `{id}`" if id else f"producer id {row['producer_id']}"
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(
+                row, "client_id transactional_id producer_id first_epoch last_epoch fenced"
+            ),
             sentence=f"{capital(client(name))} was fenced: its epoch of {of} is outdated",
             evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
             + (
@@ -50,7 +43,6 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
                 if row["last_epoch"] != row["first_epoch"]
                 else "."
             ),
-            numbers={n: row[n] for n in names},
             cause="two instances share the id, an instance was replaced while it still ran, or the "
             "broker ended a transaction that took too long",
             side=CLIENT,

@@ -14,7 +14,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, percent, share
+from analysis.diagnosis.words import capital, client, of_client, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -126,14 +126,11 @@ def _finding(
     row: Row, severity: str, does: str, detail: str, cause: str, setting: str, change: str
 ) -> Finding:
     name = row["client_id"]
-    names = ("client_id", "requests", "per_second", "empty", "small", "limited", "bytes_p50")
     return Finding(
         severity=severity,
-        subject=client(name),
-        clients=known([name]),
+        **of_client(row, "client_id requests per_second empty small limited bytes_p50"),
         sentence=f"{capital(client(name))} {does}: {row['per_second']:,.0f} requests a second",
         evidence=f"{counted(row['requests'], 'Fetch')}. {detail}",
-        numbers={n: row[n] for n in names},
         cause=cause,
         side=CLIENT,
         setting=setting,

@@ -21,8 +21,17 @@ from typing import Final
 
 from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import known, percent, share, verb
+from analysis.diagnosis.rule import (
+    BROKER,
+    CLIENT,
+    WARNING,
+    Advice,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
+from analysis.diagnosis.words import cells, known, percent, share, verb
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
@@ -188,8 +197,6 @@ def _finding(
     case: Case, row: Row, growing: int, quarters: list[int], fetch_ms: float | None
 ) -> Finding:
     part = share(fetch_ms, case.span_ms(row["client_id"]))
-    cause, side, setting, change = _cause(row, part)
-    names = ("group_id", "topic", "partition", "client_id", "lag", "position_lag", "max_lag")
     busy = ""
     if fetch_ms:
         pending = percent(min(part, 100))
@@ -204,34 +211,35 @@ def _finding(
         f"{', '.join(f'{lag:,}' for lag in quarters)}; at the end {counted(row['lag'], 'record')}, "
         f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
         f"{counted(growing, 'partition')}.{busy}",
-        numbers={name: row[name] for name in names},
-        cause=cause,
-        side=side,
-        setting=setting,
-        change=change,
-        reference="Kafka documentation: Monitoring, Consumer lag",
+        numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
         command="lag",
         requests=case.requests_of(row["client_id"]),
         last_time=row["time"],
+        **_advice(row, part)._asdict(),
     )
 
 
-def _cause(row: Row, fetch_percent: float) -> tuple[str, str, str | None, str]:
+def _advice(row: Row, fetch_percent: float) -> Advice:
     if (row["position_lag"] or 0) * 2 < row["lag"]:
-        return (
-            "the consumer fetches in time, but processes its records slowly or commits late",
-            CLIENT, None,
-            "Process records faster, or add members up to the number of partitions.",
-        )  # fmt: skip
-    if 0 < fetch_percent < 50:
-        return (
-            "the consumer is the bottleneck: most of the time it has no Fetch pending",
-            CLIENT, None,
-            "Process records faster, or add members up to the number of partitions.",
-        )  # fmt: skip
-    return (
-        "the consumer always waits for a Fetch: the broker, the network or a quota limits it",
-        BROKER, None,
-        "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
-        "max.partition.fetch.bytes) need fewer round trips.",
-    )  # fmt: skip
+        return _SLOW
+    return _BUSY if 0 < fetch_percent < 50 else _WAITING
+
+
+_SLOW: Final = Advice(
+    "the consumer fetches in time, but processes its records slowly or commits late",
+    CLIENT,
+    None,
+    "Process records faster, or add members up to the number of partitions.",
+    "Kafka documentation: Monitoring, Consumer lag",
+)
+_BUSY: Final = _SLOW._replace(
+    cause="the consumer is the bottleneck: most of the time it has no Fetch pending"
+)
+_WAITING: Final = Advice(
+    "the consumer always waits for a Fetch: the broker, the network or a quota limits it",
+    BROKER,
+    None,
+    "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
+    "max.partition.fetch.bytes) need fewer round trips.",
+    "Kafka documentation: Monitoring, Consumer lag",
+)

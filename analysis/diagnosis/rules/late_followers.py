@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import ms
+from analysis.diagnosis.words import cells, ms
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -42,7 +42,6 @@ def _finding(rows: list[Row]) -> Finding:
     """A finding for a follower of one or more partitions."""
     row = max(rows, key=lambda row: row["without"])
     partition = f"{row['topic']}-{row['partition']}"
-    names = ("topic", "partition", "replica_id", "without", "pause_max_ms", "delay_max_ms")
     followed, start = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
     return Finding(
         severity=WARNING,
@@ -51,7 +50,7 @@ def _finding(rows: list[Row]) -> Finding:
         evidence=f"{start}{counted(row['without'], 'Produce request')} to {partition} with "
         f"acks=all got a response before it had the records. It sent no Fetch for "
         f"{ms(row['pause_max_ms'])}, and received records up to {ms(row['delay_max_ms'])} late.",
-        numbers={name: row[name] for name in names},
+        numbers=cells(row, "topic partition replica_id without pause_max_ms delay_max_ms"),
         cause="the follower was down, paused or overloaded, or its link to the leader is slow",
         side=BROKER,
         setting="num.replica.fetchers",

@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import percent, share, sql
+from analysis.diagnosis.words import cells, percent, share, sql
 
 QUERY: Final = """
   with latest as (
@@ -63,7 +63,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
             sentence=f"Broker {row['broker']} leads {percent(part)} of the partitions",
             evidence=f"It leads {row['leads']:,} of {row['partitions']:,} partitions in Metadata, "
             f"{times:,.1f} times the mean of {row['brokers']:,} brokers.",
-            numbers={name: row[name] for name in ("broker", "leads")},
+            numbers=cells(row, "broker leads"),
             cause="brokers restarted and did not become leaders again, or replicas are assigned "
             "unevenly",
             side=BROKER,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, verb
+from analysis.diagnosis.words import capital, client, of_client, verb
 from analysis.display.terminal import counted
 
 
@@ -37,13 +37,13 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             continue
         name = row["client_id"] or None
         refused = row["leader_errors"] + row["coordinator_errors"]
-        names = ("client_id", "client_ip", "metadata_requests", "metadata_busiest", "leader_errors")
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(
+                row, "client_id client_ip metadata_requests metadata_busiest leader_errors"
+            ),
             sentence=f"{capital(client(name))} requests metadata {row['metadata_busiest']:,} times "
-            f"within ten seconds",
+            "within ten seconds",
             evidence=f"{counted(row['metadata_requests'], 'Metadata request')} from "
             f"{row['client_ip']}."
             + (
@@ -51,7 +51,6 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
                 "coordinator or controller had moved."
             )
             * (refused > 0),
-            numbers={n: row[n] for n in names},
             cause="the client cannot find a leader or coordinator, and keeps requesting it"
             if refused
             else "the application lists topics or checks partitions in a loop, or it creates a "

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, ms, percent
+from analysis.diagnosis.words import capital, client, ms, of_client, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -42,18 +42,15 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         name, broker = row["client_id"], row["broker"]
-        names = ("client_id", "broker", "rtt_ms", "network_percent", "broker_p50_ms", "requests")
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(row, "client_id broker rtt_ms network_percent broker_p50_ms requests"),
             sentence=f"{capital(client(name))} waits for the network: a round trip to {broker} "
             f"takes {ms(row['rtt_ms'])}",
             evidence=f"The round trip is {percent(row['network_percent'])} of the client's wait "
             f"(median of {counted(row['requests'], 'request')}). The broker takes "
             f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
             f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
-            numbers={name: row[name] for name in names},
             cause="client and broker are far apart, or their path has a slow link or proxy",
             side=NETWORK,
             setting="client.rack",

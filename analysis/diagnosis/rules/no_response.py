@@ -27,7 +27,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import capital, client, known, ms, sql
+from analysis.diagnosis.words import capital, client, ms, of_client, sql
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
 from analysis.sql.expressions import endpoint
@@ -84,18 +84,15 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         name, broker = row["client_id"], row["broker"]
-        names = ("client_id", "broker", "api", "reason", "requests", "connections", "longest_ms")
         is_timeout = (row["longest_ms"] or 0) >= TIMEOUT_MS
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(row, "client_id broker api reason requests connections longest_ms"),
             sentence=f"{capital(client(name))} gets no response from {broker} to "
             f"{counted(row['requests'], row['api'] + ' request')}",
             evidence=f"{counted(row['connections'], 'connection')} ended "
             + ("with a reset (RST)" if row["reason"] == "reset" else "in order (FIN)")
             + f" before the response. The longest wait was {ms(row['longest_ms'])}.",
-            numbers={n: row[n] for n in names},
             cause="the broker or its host hangs or is overloaded"
             if is_timeout
             else "a process was killed, or a proxy, firewall or load balancer dropped the "
@@ -131,18 +128,15 @@ def _oversized_finding(row: Row) -> Finding:
     name = row["client_id"]
     smallest, largest = size_text(row["smallest_bytes"]), size_text(row["largest_bytes"])
     sizes = smallest if smallest == largest else f"{smallest} to {largest}"
-    names = ("client_id", "api", "largest_bytes")
     return Finding(
         severity=CRITICAL,
-        subject=client(name),
-        clients=known([name]),
+        **of_client(row, "client_id api largest_bytes"),
         sentence=f"{row['broker']} closes the connection on large {row['api']} requests of "
         f"{client(name)}",
         evidence=f"{counted(row['requests'], 'request')} of {sizes} on "
         f"{counted(row['connections'], 'connection')} ended without a response within "
         f"{ms(row['longest_ms'])}. The largest request to which it responded has "
         f"{size_text(row['answered_bytes'])}.",
-        numbers={n: row[n] for n in names},
         cause="the requests are larger than socket.request.max.bytes of the broker or the limit of "
         "a proxy, so the records never arrive",
         side=BROKER,

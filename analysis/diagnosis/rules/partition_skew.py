@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import known, listed, percent
+from analysis.diagnosis.words import cells, known, listed, percent
 from analysis.sql.query import Row
 
 PRODUCERS: Final = """
@@ -66,7 +66,6 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(row: Row, records: int, producer: Row) -> Finding:
     topic, clients = row["topic"], (producer["clients"] or "").split(", ")
-    names = ("topic", "partition", "ratio", "share_percent", "produced_records", "partition_count")
     return Finding(
         severity=WARNING,
         subject=f"topic `{topic}`",
@@ -76,7 +75,7 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         evidence=f"The partition has {row['produced_records'] or 0:,} of {records:,} produced "
         f"records, and {row['ratio']:,.1f} times the mean bytes of {row['partition_count']:,} "
         f"partitions. Producers: {listed(clients)}.",
-        numbers={name: row[name] for name in names},
+        numbers=cells(row, "topic partition ratio share_percent produced_records partition_count"),
         cause="most records have the same key, or the producer chooses the partition itself",
         side=CLIENT,
         setting="partitioner.class",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits, rule
-from analysis.diagnosis.words import capital, clients, known
+from analysis.diagnosis.words import capital, cells, clients, of_clients
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -31,16 +31,14 @@ def plain_credentials(case: Case, limits: Limits) -> Iterator[Finding]:
 def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:
     names = list(dict.fromkeys(row["client_id"] for row in rows))
     mechanism = "PLAIN" if secrets == "passwords" else "OAUTHBEARER"
-    shown = ("finding", "client_id", "client", "protocol", "mechanism", "count")
     return Finding(
         severity=CRITICAL,
-        subject=clients(names),
-        clients=known(names),
+        **of_clients(names),
         sentence=f"{capital(secrets)} of {clients(names)} cross the network without encryption "
         f"(SASL/{mechanism})",
         evidence=f"{counted(sum(row['count'] for row in rows), 'connection')} without TLS. The "
         f"capture contains the {secrets}: handle it as a secret.",
-        numbers={name: rows[0][name] for name in shown},
+        numbers=cells(rows[0], "finding client_id client protocol mechanism count"),
         cause="the listener has the protocol SASL_PLAINTEXT",
         side=BROKER,
         setting="security.protocol=SASL_SSL",

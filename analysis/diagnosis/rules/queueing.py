@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, listed, ms, percent, share, sql
+from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -47,17 +47,14 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         name = row["client_id"]
-        names = ("client_id", "requests", "queue_ms", "latency_ms")
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(row, "client_id requests queue_ms latency_ms"),
             sentence=f"{capital(client(name))} delays its own requests: "
             f"{percent(part)} of their latency is waiting for earlier ones",
             evidence=f"{counted(row['requests'], 'request')} ({listed(row['apis'].split(', '))}) "
             f"waited {ms(row['queue_ms'])} of {ms(row['latency_ms'])} behind other requests of "
             "their connections.",
-            numbers={n: row[n] for n in names},
             cause="the client sends requests on a connection that is occupied by a long poll or a "
             "slow request",
             side=CLIENT,

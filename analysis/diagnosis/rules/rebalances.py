@@ -16,11 +16,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, known, listed, ms, percent, share
+from analysis.diagnosis.rule import (
+    CLIENT,
+    CRITICAL,
+    WARNING,
+    Advice,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
+from analysis.diagnosis.words import capital, cells, known, listed, ms, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -56,37 +65,34 @@ DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
 
 
-class Cause(NamedTuple):
-    text: str
-    setting: str
-    change: str
-    reference: str
-
-
-SLOW: Final = Cause(
+SLOW: Final = Advice(
     "members do not poll within max.poll.interval.ms: they take too long to process their records",
+    CLIENT,
     "max.poll.interval.ms",
     "Lower max.poll.records or process records on other threads, so that poll() is called in time; "
     "otherwise raise max.poll.interval.ms above the longest processing time of a batch.",
     "KIP-62",
 )
-SILENT: Final = Cause(
+SILENT: Final = Advice(
     "members stop sending heartbeats: processes are killed, paused (garbage collection, CPU "
     "limits) or cut off",
+    CLIENT,
     "session.timeout.ms=45000",
     "Look for killed or paused processes. session.timeout.ms (45 s by default) should be at least "
     "three heartbeat intervals.",
     "KIP-62, KIP-735",
 )
-RESTARTED: Final = Cause(
+RESTARTED: Final = Advice(
     "members restart, or the group is scaled up and down",
+    CLIENT,
     "group.instance.id",
     "Look for crashes and for health checks that fail. Give each instance a group.instance.id "
     "(static membership), so that a restart does not rebalance; or use group.protocol=consumer.",
     "KIP-345, KIP-848",
 )
-RESUBSCRIBED: Final = Cause(
+RESUBSCRIBED: Final = Advice(
     "members rejoin without leaving: their subscription, or the partitions of their topics, change",
+    CLIENT,
     "",
     "Look at the reasons in `groups`. A consumer should subscribe once, and a pattern should not "
     "match topics that come and go.",
@@ -146,9 +152,7 @@ def _finding(
     given = [row["reason"].rstrip(".") for row in (*late, *causes) if row["reason"]]
     reasons = list(dict.fromkeys(given))
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
-    cause = _cause(causes, late, returned)
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
-    names = ("group_id", "trigger", "trigger_client_id", "generation", "duration_ms")
     longest = max(rows, key=lambda row: row["duration_ms"] or 0)
     return Finding(
         severity=severity,
@@ -163,20 +167,16 @@ def _finding(
             * bool(returned)
         )
         + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),
-        numbers={name: longest[name] for name in names},
-        cause=cause.text,
-        side=CLIENT,
-        setting=cause.setting,
-        change=cause.change,
-        reference=cause.reference,
+        numbers=cells(longest, "group_id trigger trigger_client_id generation duration_ms"),
         command="groups",
         requests=sum(case.requests_of(name) for name in clients),
         first_time=first,
         last_time=last,
+        **_cause(causes, late, returned)._asdict(),
     )
 
 
-def _cause(causes: list[Row], late: list[Row], returned: int) -> Cause:
+def _cause(causes: list[Row], late: list[Row], returned: int) -> Advice:
     if returned > 1 or late:
         return SLOW
     triggers = Counter(row["trigger"] for row in causes)

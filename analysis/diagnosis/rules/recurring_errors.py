@@ -21,7 +21,7 @@ from typing import Any, Final, TypeAlias
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.error_advice import advice
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import clients, known, ms, percent, share
+from analysis.diagnosis.words import cells, clients, ms, of_clients, percent, share
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import FALLBACKS, is_normal
@@ -165,7 +165,6 @@ def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) ->
     names = [each["client_id"] for each in rows]
     topic = f" for topic `{row['topic']}`" if row["topic"] else ""
     message = f' Message of the broker: "{row["message"]}"' if row["message"] else ""
-    shown = ("client_id", "api", "error", "topic", "count", "responses", "first_packet")
     responses = sum(each["responses"] for each in rows)
     is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10
     first = min(rows, key=lambda each: each["first_time"])
@@ -176,13 +175,12 @@ def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) ->
         stops = f" {'The client' if len(rows) == 1 else 'Each client'} sent no request after it."
     return Finding(
         severity=CRITICAL if is_critical else WARNING,
-        subject=clients(names),
-        clients=known(names),
+        **of_clients(names),
         sentence=f"{row['api']} of {clients(names)} fails with {error}{topic}",
         evidence=f"{counted(responses, 'response')}, {percent(part)} of the {row['api']} requests "
         f"of {'the client' if len(rows) == 1 else 'these clients'}{lasts}; "
         f"the first is packet {first['first_packet']}.{stops}{message}",
-        numbers={name: row[name] for name in shown},
+        numbers=cells(row, "client_id api error topic count responses first_packet"),
         command=COMMAND,
         requests=responses,
         first_packet=first["first_packet"],

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, rule
-from analysis.diagnosis.words import clients, known, listed
+from analysis.diagnosis.words import cells, clients, listed, of_clients
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -43,16 +43,14 @@ def _finding(rows: list[Row]) -> Finding:
     used = dict.fromkeys(
         f"{row['api']} {row['api_version']} ({_kept(row['kept_since'])})" for row in rows
     )
-    shown = ("client_id", "api", "api_version", "kept_since", "breaks", "requests")
     return Finding(
         severity=WARNING,
-        subject=clients(names),
-        clients=known(names),
+        **of_clients(names),
         sentence=f"Kafka 4 refuses {clients(names)}: {worst['breaks']}",
         evidence=f"{counted(count, 'request')} in removed versions: {listed(used)}."
         + (f" Software: {software}." if software else "")
         + f" Addresses: {listed(dict.fromkeys(row['client'] for row in rows))}.",
-        numbers={name: worst[name] for name in shown},
+        numbers=cells(worst, "client_id api api_version kept_since breaks requests"),
         cause="the client library is older than Kafka 2.1, or is configured for an old broker",
         side=CLIENT,
         setting="api.version.request",

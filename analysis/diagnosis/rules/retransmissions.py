@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, ms, percent, verb
+from analysis.diagnosis.words import capital, client, ms, of_client, percent, verb
 
 
 @rule(
@@ -35,18 +35,15 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         name, broker = row["client_id"], row["broker"]
-        names = ("client_id", "broker", "retransmitted", "retransmitted_percent", "packets")
         yield Finding(
             severity=WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(row, "client_id broker retransmitted retransmitted_percent packets"),
             sentence=f"TCP retransmits {percent(row['retransmitted_percent'])} of the packets "
             f"between {client(name)} and {broker}",
             evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets "
             f"{verb(row['retransmitted'], 'were')} retransmitted, "
             f"{row['out_of_order']:,} arrived out of order. "
             f"{capital(_latency(row['latency_p50_ms'], row['latency_p99_ms']))}.",
-            numbers={name: row[name] for name in names},
             cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
             "that acknowledges late because it has no CPU",
             side=NETWORK,

@@ -17,7 +17,7 @@ from typing import Final
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import ms
+from analysis.diagnosis.words import cells, ms
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal, not_negative
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -128,9 +128,7 @@ def _finding(row: Row, peer: Row | None) -> Finding:
         evidence=f"{counted(row['count'], 'request')}, excluding waits: median "
         f"{ms(row['net_p50_ms'])}, 0.95 quantile {ms(row['net_p95_ms'])}, "
         f"longest {ms(row['net_max_ms'])}.{against}",
-        numbers={
-            n: row[n] for n in ("broker", "api", "count", "net_p50_ms", "net_p95_ms", "net_max_ms")
-        },
+        numbers=cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
         cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage",
         side=BROKER,
         setting="num.io.threads",

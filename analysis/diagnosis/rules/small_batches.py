@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, percent, share
+from analysis.diagnosis.words import capital, client, of_client, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -71,7 +71,6 @@ def small_batches(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
     name, topic = row["client_id"], row["topic"]
-    names = ("client_id", "topic", "batches", "requests", "records", "records_p50", "bytes_p50")
     cause = "linger.ms is 0 or small, so each batch is sent before the next record arrives"
     change = "Set linger.ms to a value from 5 to 20."
     if in_flight == 1:
@@ -80,8 +79,7 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         change += "linger.ms to 5 to 20."
     return Finding(
         severity=WARNING,
-        subject=client(name),
-        clients=known([name]),
+        **of_client(row, "client_id topic batches requests records records_p50 bytes_p50"),
         sentence=f"{capital(client(name))} sends batches of {_records(row['records_p50'])} to "
         f"topic `{topic}` in quick succession",
         evidence=f"{counted(row['batches'], 'batch')} in {counted(row['requests'], 'request')}; "
@@ -89,7 +87,6 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         f"{percent(share(near, row['batches']))} of the batches come within {gap:g} ms after "
         "another one of their partition."
         + (" The client has at most one request in flight." if in_flight == 1 else ""),
-        numbers={n: row[n] for n in names},
         cause=cause,
         side=CLIENT,
         setting="linger.ms=10",

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import client, known, ms
+from analysis.diagnosis.words import cells, client, ms, of_client
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -84,7 +84,6 @@ def _open(row: Row, age: float) -> Finding:
 def _held(row: Row) -> Finding:
     """A finding for a transaction that began before the capture."""
     where = f"partition {row['partition']} of topic `{row['topic']}`"
-    names = ("topic", "partition", "offset", "is_open", "held", "duration_ms", "readers")
     readers = f" Readers: {row['readers']}." if row["readers"] else ""
     return Finding(
         severity=CRITICAL,
@@ -93,7 +92,7 @@ def _held(row: Row) -> Finding:
         evidence=f"The last stable offset is {row['offset']:,} for {ms(row['duration_ms'])}, until "
         f"the capture ends; {counted(row['held'], 'offset')} after it cannot be read with "
         f"read_committed.{readers}",
-        numbers={name: row[name] for name in names},
+        numbers=cells(row, "topic partition offset is_open held duration_ms readers"),
         cause="the producer is gone, or does not end its transaction",
         side=CLIENT,
         setting="transaction.timeout.ms",
@@ -125,11 +124,8 @@ def _aborted(rows: list[Row]) -> Finding:
 
 def _common(rows: list[Row], shown: Row | None = None) -> dict[str, Any]:
     row = shown or rows[0]
-    names = ("client_id", "transactional_id", "producer_id", "outcome", "records", "duration_ms")
-    return {
-        "subject": client(row["client_id"]),
-        "clients": known([row["client_id"]]),
-        "numbers": {name: row[name] for name in names},
+    names = "client_id transactional_id producer_id outcome records duration_ms"
+    return of_client(row, names) | {
         "side": CLIENT,
         "setting": "transaction.timeout.ms",
         "command": "producers --show transactions",

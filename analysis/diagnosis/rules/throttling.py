@@ -12,7 +12,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.time import waited_for_quota
-from analysis.diagnosis.words import capital, client, known, listed, percent, share
+from analysis.diagnosis.words import capital, client, listed, of_client, percent, share
 from analysis.display.terminal import counted
 
 QUOTAS: Final = {
@@ -62,12 +62,10 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
         part = min(share(waited["waited_ms"], waited["throttled_ms"]), 100)
         yield Finding(
             severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
-            subject=client(name),
-            clients=known([name]),
+            **of_client(row, "responses total_ms longest_ms early held"),
             sentence=f"{capital(client(name))} spends {percent(part)} of its time throttled by a "
             f"quota",
             evidence=_evidence(row, apis),
-            numbers={n: row[n] for n in ("responses", "total_ms", "longest_ms", "early", "held")},
             cause=f"the client exceeds {listed(settings)}"
             + (" or request_percentage" if REQUESTS[0] not in settings else ""),
             side=BROKER,

@@ -12,26 +12,36 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import (
+    BROKER,
+    CLIENT,
+    WARNING,
+    Advice,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
 from analysis.diagnosis.rules.no_response import OVERSIZED
-from analysis.diagnosis.words import capital, client, known
+from analysis.diagnosis.words import capital, client, of_client
 from analysis.sql.query import Row
 
+_REFERENCE: Final = "RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring"
 _SIDES: Final = (
-    (
-        CLIENT, "client_zero_windows", "does not read its responses fast enough",
+    ("client_zero_windows", "does not read its responses fast enough", Advice(
         "the client processes records on the thread that reads them, collects garbage, or lacks "
         "CPU",
-        "receive.buffer.bytes",
+        CLIENT, "receive.buffer.bytes",
         "Profile the client. A larger receive buffer only helps against short peaks.",
-    ),
-    (
-        BROKER, "broker_zero_windows", "sends faster than its broker reads",
+        _REFERENCE,
+    )),
+    ("broker_zero_windows", "sends faster than its broker reads", Advice(
         "the network threads of the broker are busy, or its request queue is full",
-        "num.network.threads",
+        BROKER, "num.network.threads",
         "Look at the broker's NetworkProcessorAvgIdlePercent and RequestQueueSize. Add network or "
         "I/O threads if they have no idle time.",
-    ),
+        _REFERENCE,
+    )),
 )  # fmt: skip
 
 REFUSED: Final = f"""
@@ -56,10 +66,10 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
     """Connections with zero windows, by the answer `network`."""
     throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
     for row in case.answer("network --by client_id,broker"):
-        for side, column, does, cause, setting, change in _SIDES:
+        for column, does, advice in _SIDES:
             if row[column] < limits["packets"]:
                 continue
-            if side == BROKER and (
+            if advice.side == BROKER and (
                 row["client_id"] in throttled
                 or row[column] - _refused_packets(case, row) < limits["packets"]
             ):
@@ -67,19 +77,13 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
             name = row["client_id"]
             yield Finding(
                 severity=WARNING,
-                subject=client(name),
-                clients=known([name]),
+                **of_client(row, f"client_id broker {column} packets"),
                 sentence=f"{capital(client(name))} {does}",
-                evidence=f"The {side} advertises a window of 0 in {row[column]:,} of "
+                evidence=f"The {advice.side} advertises a window of 0 in {row[column]:,} of "
                 f"{row['packets']:,} packets between this client and {row['broker']}.",
-                numbers={n: row[n] for n in ("client_id", "broker", column, "packets")},
-                cause=cause,
-                side=side,
-                setting=setting,
-                change=change,
-                reference="RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring",
                 command="network --by client_id,broker",
                 requests=row["requests"],
+                **advice._asdict(),
             )
 
 
