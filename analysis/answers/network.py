@@ -4,13 +4,22 @@
 
     $ kafka-dissector network captures/kafka-4-net-loss.pcap.zst
 
+    $ kafka-dissector network captures/kafka-4-unbalanced.pcap.zst --show failures
+
 **How to read it.** `broker_p50_ms` is the time of the broker, and `network_percent` is the share of
 the round trip in the wait of the client. Retransmitted and reordered packets, and zero windows,
-with which a receiver stops its sender, show why a connection is slow.
+with which a receiver stops its sender, show why a connection is slow. `--show failures` lists
+brokers whose connections fail:
+
+    refused                   a reset (RST) instead of a handshake: no process listens on the port
+    no reply                  no packet from the other side
+    closed before a response  the broker closed the connection at once after the first request
+    TLS: ...                  the handshake failed; with the reason
 
 **What to do.** If the network has the larger share, move the client closer to the broker, or send
 fewer and larger requests (`batching`, `fetches`). Retransmissions above one per cent indicate a
-fault in the network. Zero windows of a client mean that its application does not read its data.
+fault in the network. Zero windows of a client mean that its application does not read its data. For
+failed connections, `diagnose` has advice.
 
 **How it is computed.** A capture is taken somewhere between a client and its broker. Its latencies
 include the round trip from there to the broker. This round trip is measured in each connection with
@@ -32,18 +41,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
-from analysis.columns import Column
+from analysis.answers import ArrowTable, Option, Tables, Variant, answer, grouped_by, select
+from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import (
+    BROKER,
     CLIENT_IDS,
     By,
+    by_frequency,
     column_names,
+    endpoint,
     grouped,
     not_negative,
     quantiles,
     quoted,
     with_columns,
 )
+from analysis.sql.failures import FAILED_ENDPOINTS
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 _COLUMNS: Final = (
@@ -66,6 +79,20 @@ _COLUMNS: Final = (
     Column("network_percent", "double", "median share of the round trip in the client's wait", "%"),
 )
 
+FAILURE_COLUMNS: Final = (
+    BROKER,
+    Column("failure", "string", "how they fail: refused, no reply, closed ..., or TLS: reason"),
+    Column("ended_by", "string", "side that ended a TLS handshake: client or broker"),
+    Column("connections", "int64", "failed connections"),
+    Column("hosts", "int64", "addresses of clients"),
+    Column("client_ids", "string", "client ids, the most frequent first; null if unknown"),
+    Column("served", "int64", "other connections to the broker, with data in both directions"),
+    Column("worked_time", "time", "time of the last connection that did not fail in this way"),
+    Column("after", "int64", "failed connections after that one"),
+    Column("after_time", "time", "time of the first of them"),
+    *first_and_last("failed connection"),
+)
+
 _MEDIANS: Final = ("handshake_rtt_ms", "rtt_ms", "client_rtt_ms", "broker_rtt_ms")
 _SUMS: Final = (
     "packets", "retransmitted", "out_of_order", "client_zero_windows", "broker_zero_windows",
@@ -75,15 +102,33 @@ _SUMS: Final = (
 @answer(
     question="Is the network or the broker slow?",
     place=11,
-    tables=("connections", "exchanges", "batches"),
-    options=(grouped_by("any column of connections, or client_id, broker, client, software"),),
+    tables=("connections", "exchanges", "batches", "problems", "brokers"),
+    options=(
+        grouped_by(
+            "any column of connections, or client_id, broker, client, software",
+            needs=("show", "connections"),
+        ),
+        Option(
+            "show",
+            "Show connections, or connections that fail",
+            choices=("connections", "failures"),
+        ),
+    ),
     rows="Kafka connections",
     columns=_COLUMNS,
-    essential="broker_p50_ms network_percent rtt_ms",
-    useful="requests latency_p50_ms retransmitted broker_p99_ms",
+    variants=(Variant("show", "failures", FAILURE_COLUMNS, rows="failed connections"),),
+    essential="broker failure broker_p50_ms network_percent rtt_ms",
+    useful="after last_time client_ids requests latency_p50_ms retransmitted broker_p99_ms",
 )
-def network(tables: Tables, *, by: By = ("client_id", "broker")) -> ArrowTable:
-    """Kafka connections, in groups; the longest round trip first."""
+def network(
+    tables: Tables, *, by: By = ("client_id", "broker"), show: str = "connections"
+) -> ArrowTable:
+    """Kafka connections, in groups; the longest round trip first.
+
+    With ``show="failures"``, a row for each broker and failure; the most connections first.
+    """
+    if show == "failures":
+        return select(tables, _FAILED)
     if measured := {column.name for column in _COLUMNS}.intersection(column_names(by)):
         from dissector.errors import DissectorError
 
@@ -112,6 +157,16 @@ def network(tables: Tables, *, by: By = ("client_id", "broker")) -> ArrowTable:
       order by rtt_ms desc, path.nth"""
     return select(tables, query)
 
+
+_FAILED: Final = f"""
+  select {endpoint("broker")} as broker, failure, ended_by, count(*) as connections,
+    count(distinct client_ip) as hosts,
+    nullif({by_frequency("client_id")}, '') as client_ids, any_value(served) as served,
+    any_value(worked_time) as worked_time, count(*) filter (is_after) as after,
+    min(first_time) filter (is_after) as after_time, min(first_time) as first_time,
+    max(first_time) as last_time
+  from {FAILED_ENDPOINTS} left join {CLIENT_IDS} using (connection_id)
+  group by all order by connections desc, broker, failure, ended_by"""
 
 _OF_REQUESTS: Final = {
     "requests": "count(*)",

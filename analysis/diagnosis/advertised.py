@@ -71,15 +71,16 @@ LOOKUP_COMMAND: Final = sql(f"""
 
 def address(row: Row) -> tuple[str, int]:
     """IP address and port of an endpoint."""
-    return row["broker_ip"], row["broker_port"]
+    host, _, port = row["broker"].rpartition(":")
+    return host.strip("[]"), int(port)
 
 
 def wrong_addresses(case: Case, rows: list[Row]) -> set[tuple[str, int]]:
     """Endpoints that fail, though working brokers advertise them.
 
-    `rows`: endpoints with failed connections, of `failed_connections.QUERY`.
+    `rows`: endpoints with failed attempts, of the answer `network`.
     """
-    down = {address(row): row for row in rows if row["down_time"] is not None}
+    down = {address(row): row for row in rows if row["after_time"] is not None}
     wrong = set()
     for response in case.rows(ADVERTISED) if down else ():
         time = response["last_time"]
@@ -89,18 +90,17 @@ def wrong_addresses(case: Case, rows: list[Row]) -> set[tuple[str, int]]:
             each in down and _is_named_while_down(down[each], time) for each in endpoints
         )
         for each in endpoints & down.keys():
-            if is_alone or (time - down[each]["down_time"]) / 1e6 >= SESSION_MS:
+            if is_alone or (time - down[each]["after_time"]) / 1e6 >= SESSION_MS:
                 wrong.add(each)
     return wrong
 
 
 def _is_named_while_down(row: Row, time: int) -> bool:
-    return row["accepted_time"] is None or time > row["down_time"]
+    return row["worked_time"] is None or time > row["after_time"]
 
 
-def wrong_address(finding: Finding, row: Row) -> Finding:
+def wrong_address(finding: Finding, *, is_refused: bool) -> Finding:
     """The finding for an address that a working broker advertises."""
-    is_refused = row["refused"]
     return replace(
         finding,
         sentence=f"{finding.sentence}, but a broker advertises this address",

@@ -30,6 +30,13 @@ def ms(value: float | None) -> str:
     return f"{value / 60_000:.1f} min" if value < 7_197_000 else f"{value / 3_600_000:.1f} h"
 
 
+def within(row: Row) -> str:
+    """The time from `first_time` to `last_time` of a row: `` within 153 ms``; empty for one
+    event."""
+    lasts = row["last_time"] - row["first_time"]
+    return f" within {ms(lasts / 1e6)}" if lasts else ""
+
+
 def percent(value: float) -> str:
     """A share: ``82 %``, ``0.4 %``."""
     return f"{value:.0f} %" if value >= 9.95 else f"{value:.2g} %"

@@ -11,6 +11,7 @@ latency_breakdown  SQL for the parts of a latency: queue, poll, net
 record_flow        SQL for the clients that produce and consume, and their groups
 client_settings    SQL for settings of clients: seen in requests, or inferred
 interruptions      SQL for times in which a group did not read a partition
+failures           SQL for connections that fail, and how
 zones              SQL for the zones of connections and brokers
 query              queries of answers, over tables in memory or on disk
 stored             the tables of a capture on disk

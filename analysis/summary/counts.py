@@ -62,7 +62,7 @@ _ROLES: Final = {
 }  # fmt: skip
 """What a connection shows about the endpoint of its broker."""
 _FAILURES: Final = ("refused", "without_reply")
-"""Roles of failed attempts: `FAILED` of `analysis.diagnosis.rules.failed_connections`."""
+"""Roles of failed attempts: refused, or without a reply, as in `analysis.sql.failures`."""
 
 
 class Summary:
@@ -247,8 +247,7 @@ class Summary:
     def failed_connections(self) -> list[dict[str, Any]]:
         """broker_ip, broker_port, refused, without_reply, first and last (ns); the most first.
 
-        With the endpoints of `analysis.diagnosis.rules.failed_connections`, without those that only
-        a response names.
+        With the endpoints of `analysis.sql.failures`, without those that only a response names.
         """
         rows = self._endpoints.rows()
         ports = {row["broker_port"] for row in rows if row["role"] == "known"}

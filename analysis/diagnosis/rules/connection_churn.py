@@ -4,17 +4,25 @@ A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs TCP, TLS and SASL
 handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
 a client id count as separate clients. If a client reconnects to repeat a request that is too large,
-`no_response` reports it.
+`no_response` reports it; if the broker closes its connections at once, `failed_connections` does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.words import capital, client, of_client
+from analysis.sql.expressions import CLIENT_IDS
+from analysis.sql.failures import CLOSED, FAILURES
+
+CLOSED_AT_ONCE: Final = f"""
+  select client_id, client_ip, count(*) as connections
+  from {FAILURES} join {CLIENT_IDS} using (connection_id)
+  where failure = '{CLOSED}' group by all"""
 
 
 @rule(
@@ -42,11 +50,12 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         span_ms, requests = max(host["span_ms"], 1), host["requests"]
         if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:
             continue
-        oversized = sum(
-            each["connections"] for each in oversized_requests(case)
+        explained = sum(
+            each["connections"] for each in (*oversized_requests(case), *case.rows(CLOSED_AT_ONCE))
             if (each["client_id"] or "") == (name or "")
+            and each.get("client_ip", row["client_ip"]) == row["client_ip"]
         )  # fmt: skip
-        if 2 * oversized >= row["reconnects"]:
+        if 2 * explained >= row["reconnects"]:
             continue
         yield Finding(
             severity=WARNING,

@@ -22,11 +22,10 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import cells, ms, sql
+from analysis.diagnosis.words import cells, within
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literals
+from analysis.sql.failures import TLS
 from analysis.sql.query import Row
-from dissector.problems import FAILED_HANDSHAKE
 
 _TLS: Final = (
     "Kafka documentation: Security, Encryption and Authentication using SSL; RFC 8446, section 6"
@@ -101,37 +100,13 @@ _BY_EITHER: Final = {
     for name in ("handshake_failure", "protocol_version", "insufficient_security")
 }
 
-_REASON: Final = """substr(split_part(detail, ' (sent by ', 1), 13) as reason,
-    ends_with(detail, ':' || broker_port || ')') as by_broker"""
-_HANDSHAKES: Final = f"""problems join connections using (connection_id)
-  where kind in {literals(FAILED_HANDSHAKE)} and starts_with(detail, 'TLS failed: ')"""
-
-FAILED: Final = f"""
-  select connection_id, client_ip, broker_ip, broker_port, time, {_REASON} from {_HANDSHAKES}"""
-"""SQL: failed handshakes, each with the reason, and whether the broker sent it."""
-
-_COUNTS: Final = """count(distinct connection_id) as connections,
-    count(distinct client_ip) as hosts"""
-
-QUERY: Final = f"""
-  with failed as ({FAILED}),
-  used as (
-    select broker_ip, broker_port,
-      count(*) filter (connection_id not in (select connection_id from failed)) as others
-    from connections where client_bytes > 0 and broker_bytes > 0 group by all)
-  select {endpoint("broker")} as broker, broker_ip, broker_port, reason, by_broker, {_COUNTS},
-    min(time) as first_time, max(time) as last_time, coalesce(any_value(others), 0) as others
-  from failed left join used using (broker_ip, broker_port)
-  group by all order by connections desc, broker, reason, by_broker"""
-
-COMMAND: Final = sql(f"""
-  select broker_ip, broker_port, {_REASON}, {_COUNTS} from {_HANDSHAKES} group by all""")
+COMMAND: Final = "network --show failures"
 
 
 @rule(
     question="Do TLS handshakes fail?",
     place=24,
-    rests_on="problems connections",
+    rests_on="network",
     thresholds=(
         Threshold("alerts", 1, "connection", "Connections that ended with an alert. Java "
                   "clients do not retry after one."),
@@ -140,32 +115,30 @@ COMMAND: Final = sql(f"""
     ),
 )  # fmt: skip
 def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Endpoints with failed handshakes, by the reason."""
-    for row in case.rows(QUERY):
-        is_alert = "alert" in row["reason"]
-        if row["connections"] >= limits["alerts" if is_alert else "closed"]:
+    """Endpoints with failed handshakes, by the reason; by the answer `network`."""
+    for row in case.answer(COMMAND):
+        is_alert = "alert" in row["failure"]
+        is_failed = row["connections"] >= limits["alerts" if is_alert else "closed"]
+        if is_failed and row["failure"].startswith(TLS):
             yield _finding(row)
 
 
 def _finding(row: Row) -> Finding:
-    reason, broker = row["reason"], row["broker"]
-    others = counted(row["others"], "other connection") if row["others"] else "No other connection"
-    others += " to this broker had data in both directions."
-    sent = ""
-    if "alert" in reason:
-        sent = f" The {'broker' if row['by_broker'] else 'client'} sent the alert."
+    reason, broker = row["failure"].removeprefix(TLS), row["broker"]
+    others = counted(row["served"], "other connection") if row["served"] else "No other connection"
+    sent = f" The {row['ended_by']} sent the alert." if "alert" in reason else ""
     return Finding(
-        severity=WARNING if row["others"] else CRITICAL,
+        severity=WARNING if row["served"] else CRITICAL,
         subject=f"broker {broker}",
         sentence=f"TLS handshakes with {broker} fail: {reason}",
         evidence=f"{counted(row['connections'], 'connection')} from "
-        f"{counted(row['hosts'], 'host')} within "
-        f"{ms((row['last_time'] - row['first_time']) / 1e6)}.{sent} {others}",
-        numbers=cells(row, "broker_ip broker_port reason by_broker connections hosts"),
+        f"{counted(row['hosts'], 'host')}{within(row)}.{sent} {others} to this broker had data in "
+        "both directions.",
+        numbers=cells(row, "broker failure ended_by connections hosts"),
         command=COMMAND,
         first_time=row["first_time"],
         last_time=row["last_time"],
-        **_advice(reason, by_broker=row["by_broker"])._asdict(),
+        **_advice(reason, by_broker=row["ended_by"] == "broker")._asdict(),
     )
 
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
 import pytest
 
 import analysis
 from dissector.errors import DissectorError
+from tests.analysis import made_rows
 from tests.analysis.answering import broker_log, capture, made
+from tests.analysis.made_rows import SECOND, START, exchange
+from tools.record.kafka.truth import read
 
-NEEDS = ("connections", "exchanges", "batches")
+NEEDS = ("connections", "exchanges", "batches", "problems", "brokers")
 LOG_MS = 1.0
 """The broker's log begins when it has read a request, and ends when it has written the response."""
 
@@ -82,3 +88,44 @@ def test_other_protocols_and_topics_are_not_asked_for() -> None:
     for wrong in ("topic", "api", "nonsense"):
         with pytest.raises(DissectorError):
             analysis.network(made(), by=[wrong])
+
+
+def test_failed_connections_are_those_of_the_clients() -> None:
+    """Each case of python/handshakes.py fails at its own broker, or with a failure of its own."""
+    cases = [row for row in read("kafka-4-handshakes") if row.get("event") == "handshake"]
+    failed = analysis.network(capture("kafka-4-handshakes", NEEDS), show="failures")
+    counted = failed.groupby("broker")["connections"].sum().to_dict()
+    # The Java client, which fails once at the broker with the expired certificate, has no case.
+    counted["127.0.0.1:9093"] -= 1
+    assert counted == Counter(row["broker"] for row in cases)
+    assert failed["failure"].str.startswith("TLS: ").all()
+    assert failed["served"].eq(0).all()
+
+
+ATTEMPT = {"client_bytes": 0, "protocol": "unknown"}
+
+
+@pytest.mark.parametrize(
+    ("columns", "failure"),
+    [
+        (ATTEMPT | {"client_packets": 1, "broker_packets": 1}, "refused"),
+        (ATTEMPT | {"broker_packets": 0, "client_packets": 3, "closed": None}, "no reply"),
+        ({"handshake_rtt_ms": 0.1}, "closed before a response"),
+    ],
+)
+def test_failures_and_the_connection_before_them(columns: dict[str, Any], failure: str) -> None:
+    lost = {"broker_bytes": 0, "closed": "rst", "last_time": START + SECOND // 9}
+    failed = made_rows.connection(handshake_rtt_ms=None, connection_id=2) | lost | columns
+    failed |= {"first_time": START + SECOND // 10}
+    links = [
+        made_rows.connection(),
+        failed,
+        made_rows.connection(connection_id=3, first_time=START + SECOND),
+    ]
+    rows = [exchange(connection_id=2, client_id="app")]
+    (row,) = analysis.network(made(connections=links, exchanges=rows), show="failures").to_dict(
+        "records"
+    )
+    assert (row["broker"], row["failure"], row["connections"]) == ("10.0.0.9:9092", failure, 1)
+    assert (row["client_ids"], row["served"], row["after"]) == ("app", 2, 0)
+    assert row["worked_time"].value == START + SECOND

@@ -289,3 +289,40 @@ def test_the_first_request_of_a_connection_that_the_broker_closes(
     links = [closed(n, connection_id=n, closed="rst") for n in (1, 2, 3)]
     names = ("failed_connections", "no_response")
     assert rules(*names, exchanges=rows, connections=links) == expected
+
+
+@pytest.mark.parametrize(
+    ("served", "cause"),
+    [
+        ([connection()], "a limit of connections is reached, or a proxy closes them"),
+        ([], "a limit of connections is reached, the listener expects TLS, or a proxy has no "
+         "broker behind it"),
+    ],
+)  # fmt: skip
+def test_a_broker_at_its_limit_of_connections(served: list[dict[str, Any]], cause: str) -> None:
+    """A client opens a connection each second; the broker closes all of them (KIP-308)."""
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    links = [closed(n, connection_id=n, closed="rst") for n in range(1, 41)]
+    rows = [
+        exchange(
+            api="ApiVersions", client_id="leak", connection_id=link["connection_id"],
+            request_time=link["first_time"], request_end_time=link["first_time"], **unanswered,
+        )
+        for link in links
+    ]  # fmt: skip
+    tables = made(exchanges=rows, connections=links + served)
+    (finding,) = findings_of("failed_connections", tables)
+    assert (finding.clients, finding.cause) == (("leak",), cause)
+    assert findings_of("connection_churn", tables) == []
+
+
+def test_a_single_failed_handshake_has_no_duration() -> None:
+    detail = "TLS failed: alert unknown_ca (sent by 10.0.0.1:5000)"
+    problem = {"connection_id": 0, "kind": "tls_alert", "detail": detail, "time": START}
+    links = [connection(protocol="tls")]
+    tables = made(exchanges=[], connections=links, problems=[problem])
+    (finding,) = findings_of("failed_handshakes", tables)
+    assert finding.evidence == (
+        "1 connection from 1 host. The client sent the alert. No other connection to this broker "
+        "had data in both directions."
+    )

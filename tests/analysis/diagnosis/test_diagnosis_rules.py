@@ -107,7 +107,7 @@ def test_brokers_that_refuse_connections_are_those_that_were_stopped() -> None:
     events = [row for row in read("kafka-4-unbalanced") if row["source"] == "recorder"]
     stopped = {row["node"]: row["time"] for row in events if row["event"] == "stopped"}
     rows = [row for row in findings("kafka-4-unbalanced") if row["rule"] == "failed_connections"]
-    ports = {row["numbers"]["broker_port"]: row for row in rows}
+    ports = {int(row["numbers"]["broker"].rpartition(":")[2]): row for row in rows}
     assert ports.keys() == {9091 + 2, 19091 + 1}  # clients of node 2, and the controller, node 1
     assert {row["severity"] for row in rows} == {"critical"}
     assert ports[9093]["first_time"].value > stopped[2]

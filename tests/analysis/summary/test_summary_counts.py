@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 import analysis
 import dissector
-from analysis.diagnosis.rules.failed_connections import QUERY
+from analysis.answers import ANSWERS
 from analysis.display.summary_screen import screen
 from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS, is_normal
-from analysis.sql.query import connected, row_dicts, select
+from analysis.sql.failures import NO_REPLY, REFUSED
+from analysis.sql.query import row_dicts
 from analysis.summary.counts import Summary, are_normal
 from dissector.problems import UNUSED_SECRETS
 from dissector.protocol import registry
@@ -319,12 +320,12 @@ CONNECTIONS = st.builds(
 @settings(max_examples=15, deadline=None)
 @given(st.lists(CONNECTIONS, max_size=4))
 def test_diagnose_finds_the_same_failed_connections(rows: Rows) -> None:
-    with connected(made(connections=rows), ("connections", "brokers")) as tables:
-        failed = row_dicts(select(tables, QUERY))
+    failed = row_dicts(ANSWERS["network"].arrow(made(connections=rows), show="failures"))
     expected: dict[int, list[int]] = {}
     for row in failed:
-        counts = expected.setdefault(row["broker_port"], [0, 0])
-        counts[not row["refused"]] = row["connections"]
+        if row["failure"] in (REFUSED, NO_REPLY):
+            counts = expected.setdefault(int(row["broker"].rpartition(":")[2]), [0, 0])
+            counts[row["failure"] == NO_REPLY] = row["connections"]
     counted = summed(connections=rows).failed_connections()
     assert {r["broker_port"]: [r["refused"], r["without_reply"]] for r in counted} == expected
 
