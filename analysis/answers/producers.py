@@ -199,9 +199,14 @@ _ENDS: Final = f"""(
   with ended as (
     from transactions
     where api in ('EndTxn', 'WriteTxnMarkers') and error_code = 0 and committed is not null),
+  raised as (
+    select producer_id, given_producer_epoch as producer_epoch, 'WriteTxnMarkers' as api
+    from ended where api = 'EndTxn' and given_producer_epoch > producer_epoch),
   bumped as (
-    select {_ID}, time, response_time, api, committed, 0 as source, nth from ended
-    -- If the end raised the epoch, the transaction had the epoch before.
+    select {_ID}, time, response_time, api, committed, 0 as source, nth
+    -- If the end raised the epoch, the transaction had the epoch before. The next one has this
+    -- epoch, and may begin before the markers are written.
+    from ended anti join raised using (producer_id, producer_epoch, api)
     union all
     select producer_id, producer_epoch - 1, time, response_time, api, committed, 1, nth
     from ended where api = 'WriteTxnMarkers')

@@ -16,6 +16,7 @@ from analysis.answers import ANSWERS
 from analysis.answers.producers import GAP_COLUMNS, TRANSACTION_COLUMNS
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
+from tests.analysis.made_rows import SECOND, START
 from tools.record.kafka.truth import read
 
 NEEDS = ("batches", "transactions")
@@ -72,6 +73,27 @@ def test_transactions_are_those_of_the_program(name: str) -> None:
     assert producers["ended_by_broker"].to_dict() == {"copier": 0, "same": 1, "slow": 1}
     assert producers.loc["same", "fenced"] > 0
     assert producers["gaps"].sum() == 0
+
+
+def test_a_transaction_that_begins_before_the_markers_of_the_previous_one() -> None:
+    """EndTxn raises the epoch and returns before the markers are written (KIP-890)."""
+    base = {"producer_id": 7, "error_code": 0, "connection_id": 0, "client_id": "app"}
+    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
+    end = {"api": "EndTxn", "given_producer_id": 7, "committed": True}
+    marker = {"api": "WriteTxnMarkers", "committed": True}
+    tables: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
+    for epoch in range(3):
+        time = START + epoch * SECOND
+        row = base | {"producer_epoch": epoch}
+        tables["batches"].append(row | batch | {"time": time, "record_count": 5})
+        ended = {"time": time + SECOND // 2, "response_time": time + SECOND * 6 // 10}
+        tables["transactions"].append(row | end | ended | {"given_producer_epoch": epoch + 1})
+        written = {"time": time + SECOND + 1, "response_time": time + SECOND + 2}
+        tables["transactions"].append(row | marker | written | {"producer_epoch": epoch + 1})
+    spans = analysis.producers(made(**tables), show="transactions")
+    assert spans[["producer_epoch", "outcome", "records", "duration_ms"]].values.tolist() == [
+        [epoch, "committed", 5, 600] for epoch in range(3)
+    ]
 
 
 def test_a_client_that_only_the_mock_broker_fences() -> None:
