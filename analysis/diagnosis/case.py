@@ -77,6 +77,12 @@ class Case:
         """Requests and span_ms by client id, which is empty instead of null, and address."""
         return {(row["client_id"], row["client_ip"]): row for row in self.rows(HOSTS)}
 
+    @cached_property
+    def followers(self) -> set[str | None]:
+        """Client ids of brokers that fetch from the leaders of their partitions."""
+        query = "select distinct client_id from partitions where replica_id >= 0"
+        return {row["client_id"] for row in self.rows(query)}
+
     @property
     def requests(self) -> int:
         """Number of requests in the capture."""

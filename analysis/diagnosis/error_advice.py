@@ -55,12 +55,13 @@ _REPLICAS: Final = Advice(
     "Kafka documentation: Topic Configs, min.insync.replicas",
 )
 _TOO_LARGE: Final = Advice(
-    "a batch is larger than the topic or broker allows, so its records are lost",
-    BROKER,
-    "max.message.bytes",
-    "Send smaller records or compress them; otherwise raise max.message.bytes of the topic, "
-    "message.max.bytes of brokers and max.request.size of the producer together.",
-    "Kafka documentation: Topic Configs, max.message.bytes",
+    "a batch is larger than the topic or broker allows. The Java client splits it and loses only "
+    "records that are too large alone; other clients lose all records of the batch",
+    CLIENT,
+    "max.request.size",
+    "Set max.request.size and batch.size of the producer below max.message.bytes of the topic. For "
+    "larger records, compress them, or raise max.message.bytes.",
+    "KIP-126; Kafka documentation: Topic Configs, max.message.bytes",
 )
 _SEQUENCE: Final = Advice(
     "batches of an idempotent producer arrived out of order or after the broker forgot the "
@@ -281,6 +282,27 @@ FINAL: Final = Advice(
     "Look at the log of the client at these times: its exception has the reason.",
     "Kafka documentation: Protocol Guide, Error Codes",
 )
+
+
+_OF_BROKERS: Final = (_LEADER, _QUORUM, _COORDINATOR, _REPLICAS, _MEMBER)
+"""Advice on errors that do not depend on the topic of the request."""
+DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
+_UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
+
+
+def cause(api: str, error: str, topic: str | None) -> tuple[str, str | None]:
+    """Errors with the same value have one cause, for whatever client.
+
+    If a topic is deleted, APIs with topic ids (KIP-516) and those with names have different errors.
+    """
+    given = ADVICE.get(error)
+    if (api, error) == ("Produce", "REQUEST_TIMED_OUT"):  # the leader waited for followers
+        given = _REPLICAS
+    if given in _OF_BROKERS:
+        return given.cause, None
+    if error in _UNKNOWN:
+        return "unknown topic", topic
+    return (error if given is _ACL else f"{api} {error}"), topic
 
 
 def advice(error: str, retriable: bool, topic: str | None) -> Advice:

@@ -21,6 +21,7 @@ from analysis.display.terminal import (
     excerpt,
     printable,
     span_text,
+    time_text,
     zone_name,
 )
 from analysis.sql.query import Row
@@ -84,6 +85,7 @@ def block(finding: Row, command: Command | None = None) -> Iterator[RenderableTy
     lines.add_column(style="dim", no_wrap=True, width=LABELS)
     lines.add_column(overflow="fold")
     for label, text, style in (
+        ("time", times(finding), ""),
         ("evidence", names().in_text(finding["evidence"]), ""),
         ("cause", sentence(finding["cause"]), ""),
         ("change", f"{where}{setting}: {finding['change']}", ""),
@@ -93,6 +95,15 @@ def block(finding: Row, command: Command | None = None) -> Iterator[RenderableTy
         if text:
             lines.add_row(label, Text(printable(text), style))
     yield Padding(lines, (0, 0, 0, 2), expand=False)
+
+
+def times(finding: Row) -> str:
+    """The time of the first case, and of the last one; empty if unknown."""
+    first, last = finding["first_time"], finding["last_time"]
+    if first is None:
+        return ""
+    span = time_text(first, 3) if last in (None, first) else span_text(first, last)
+    return f"{span} {zone_name()}"
 
 
 def sentence(text: str) -> str:

@@ -24,7 +24,7 @@ from markupsafe import Markup, escape
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import Diagnosis, diagnosis_of
-from analysis.display.diagnosis_screen import sentence
+from analysis.display.diagnosis_screen import sentence, times
 from analysis.display.presentation import names
 from analysis.display.terminal import EMPTY, counted, duration_text, printable, size_text, span_text
 from analysis.names.addresses import COLUMNS as ADDRESSES
@@ -145,6 +145,7 @@ def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[
         {
             "severity": row["severity"],
             "sentence": _marked(names().in_text(row["sentence"])),
+            "times": times(row),
             "evidence": _marked(names().in_text(row["evidence"])),
             "cause": _marked(sentence(row["cause"])),
             "setting": printable(" ".join(filter(None, [row["side"], row["setting"]]))),

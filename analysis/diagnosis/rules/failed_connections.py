@@ -32,7 +32,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import cells, known, listed, ms, within
+from analysis.diagnosis.words import cells, clients, known, listed, ms, within
 from analysis.display.terminal import counted
 from analysis.sql.failures import CLOSED, NO_REPLY, REFUSED
 from analysis.sql.query import Row
@@ -43,7 +43,7 @@ COMMAND: Final = "network --show failures"
 @rule(
     question="Do connections to a broker fail?",
     place=0,
-    rests_on="network brokers",
+    rests_on="network brokers unanswered",
     thresholds=(
         Threshold("connections", 3, "connections", "Connections that failed since the endpoint "
                   "last accepted one. One or two occur when a process stops."),
@@ -77,7 +77,7 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["failure"] == CLOSED:
             yield _closed(row, is_down=is_down)
         elif row["failure"] in (REFUSED, NO_REPLY):
-            finding = _unreachable(row, lasts_ms, is_down=is_down)
+            finding = _unreachable(row, lasts_ms, _lost(case, row), is_down=is_down)
             is_wrong = is_down and address(row) in wrong
             yield (
                 wrong_address(finding, is_refused=row["failure"] == REFUSED)
@@ -86,7 +86,18 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
             )
 
 
-def _unreachable(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
+def _lost(case: Case, broker: Row) -> str:
+    """A sentence about requests that the broker left without a response, when it stopped."""
+    rows = [
+        row for row in case.answer("unanswered --by client_id,broker,api,reason")
+        if row["broker"] == broker["broker"] and row["reason"] == "reset"
+    ]  # fmt: skip
+    names = list(dict.fromkeys(row["client_id"] for row in rows))
+    lost = counted(sum(row["requests"] for row in rows), "request")
+    return f" {lost} of {clients(names)} got no response." if rows else ""
+
+
+def _unreachable(row: Row, lasts_ms: float, lost: str, *, is_down: bool) -> Finding:
     broker, is_refused = row["broker"], row["failure"] == REFUSED
     doing = "refuses connections" if is_refused else "does not reply to connection attempts"
     after = "It accepted no connection in the capture."
@@ -104,7 +115,7 @@ def _unreachable(row: Row, lasts_ms: float, *, is_down: bool) -> Finding:
         evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')}"
         f"{within(row)} ended "
         + ("with a reset (RST) instead of a handshake. " if is_refused
-           else "without any packet from the other side. ") + after,
+           else "without any packet from the other side. ") + after + lost,
         numbers=cells(row, "broker failure connections hosts"),
         cause="no process listens on this port: the broker is down or restarts, or the address is "
         "wrong" if is_refused

@@ -9,17 +9,26 @@ aborts a transaction that took too long.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, of_client
+from analysis.diagnosis.words import capital, cells, client, listed, of_clients
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
+
+INSTANCES: Final = """
+  select transactional_id, client_id, client_ip, count(*) as starts
+  from transactions join connections using (connection_id)
+  where api = 'InitProducerId' and error_code = 0 group by all
+  order by min((time, transactions.nth))"""
+"""SQL: processes that started producers, by transactional id."""
 
 
 @rule(
     question="Are producers fenced?",
     place=10,
-    rests_on="producers",
+    rests_on="producers transactions",
     thresholds=(
         Threshold("fenced", 1, "responses", "One is enough: a fenced producer has lost its work."),
     ),
@@ -27,31 +36,44 @@ from analysis.display.terminal import counted
 def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Producers with an outdated epoch, by the answer `producers`."""
     for row in case.answer("producers"):
-        if row["fenced"] < limits["fenced"]:
-            continue
-        name, id = row["client_id"], row["transactional_id"]
-        of = f"transactional id `{id}`" if id else f"producer id {row['producer_id']}"
-        yield Finding(
-            severity=WARNING,
-            **of_client(
-                row, "client_id transactional_id producer_id first_epoch last_epoch fenced"
-            ),
-            sentence=f"{capital(client(name))} was fenced: its epoch of {of} is outdated",
-            evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
-            + (
-                f"; the epoch rose from {row['first_epoch']} to {row['last_epoch']}."
-                if row["last_epoch"] != row["first_epoch"]
-                else "."
-            ),
-            cause="two instances share the id, an instance was replaced while it still ran, or the "
-            "broker ended a transaction that took too long",
-            side=CLIENT,
-            setting="transactional.id",
-            change="Give each instance a transactional.id of its own that survives restarts. Stop "
-            "an instance before its successor starts.",
-            reference="KIP-98, KIP-360",
-            command="producers",
-            requests=row["fenced"],
-            first_time=row["first_time"],
-            last_time=row["last_time"],
-        )
+        if row["fenced"] >= limits["fenced"]:
+            id = row["transactional_id"]
+            instances = [each for each in case.rows(INSTANCES) if each["transactional_id"] == id]
+            yield _finding(row, id, instances if id else [])
+
+
+def _finding(row: Row, id: str | None, instances: list[Row]) -> Finding:
+    names = [each["client_id"] for each in instances] or [row["client_id"]]
+    are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
+    lost = counted(row["ended_by_broker"], "transaction")
+    labels = (
+        f"{client(each['client_id'])} on {each['client_ip']} ({each['starts']:,})"
+        for each in instances
+    )
+    return Finding(
+        severity=WARNING,
+        **of_clients(list(dict.fromkeys(names))),
+        numbers=cells(row, "client_id transactional_id producer_id first_epoch last_epoch fenced"),
+        sentence=f"{len(instances):,} instances share transactional id `{id}` and fence each other"
+        if are_rivals
+        else f"{capital(client(row['client_id']))} was fenced: its epoch of "
+        + (f"transactional id `{id}`" if id else f"producer id {row['producer_id']}")
+        + " is outdated",
+        evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch; the epoch rose "
+        f"from {row['first_epoch']:,} to {row['last_epoch']:,}."
+        + f" Brokers aborted {lost}." * bool(row["ended_by_broker"])
+        + f" Successful InitProducerId requests: {listed(labels)}." * (len(instances) > 1),
+        cause="both instances run, and each start fences the other one"
+        if are_rivals
+        else "two instances share the id, an instance was replaced while it still ran, or the "
+        "broker ended a transaction that took too long",
+        side=CLIENT,
+        setting="transactional.id",
+        change="Give each instance a transactional.id of its own that survives restarts. Stop an "
+        "instance before its successor starts.",
+        reference="KIP-98, KIP-360",
+        command="producers",
+        requests=row["fenced"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )

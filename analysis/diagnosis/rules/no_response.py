@@ -3,7 +3,8 @@
 The rule does not count requests that have no response because the capture ended or the connection
 was closed normally, nor those whose response may be missing from the capture. It ignores long
 polls, because a client that stops leaves one behind, and ApiVersions requests of connections that
-are closed at once, which `failed_connections` reports.
+are closed at once, and resets of a broker that then refuses connections, both of which
+`failed_connections` reports.
 
 A broker first reads the length of a request, and closes the connection if it is above
 `socket.request.max.bytes`. Only the broker's log has the reason, and the client sends the request
@@ -31,6 +32,7 @@ from analysis.diagnosis.words import capital, client, ms, of_client, sql
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
 from analysis.sql.expressions import endpoint
+from analysis.sql.failures import REFUSED
 from analysis.sql.query import Row
 
 COMMAND: Final = "unanswered --by client_id,broker,api,reason"
@@ -56,7 +58,7 @@ SIZES: Final = sql("""
 @rule(
     question="Do requests get no response?",
     place=7,
-    rests_on="unanswered",
+    rests_on="unanswered network",
     thresholds=(
         Threshold(
             "requests",
@@ -73,6 +75,10 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     oversized = [row for row in rows if row["connections"] >= limits["requests"]]
     yield from map(_oversized_finding, oversized)
     explained = {(row["client_id"], row["broker"], row["api"], "reset") for row in oversized}
+    refusing = {
+        row["broker"] for row in case.answer("network --show failures")
+        if row["failure"] == REFUSED and row["after"] >= limits["requests"]
+    }  # fmt: skip
     waiting = waiting_apis()
     for row in case.answer(COMMAND):
         if (
@@ -81,6 +87,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             or (row["api"] == "ApiVersions" and (row["longest_ms"] or 0) < TIMEOUT_MS)
             or row["requests"] < limits["requests"]
             or (row["client_id"], row["broker"], row["api"], row["reason"]) in explained
+            or (row["reason"] == "reset" and row["broker"] in refusing)
         ):
             continue
         name, broker = row["client_id"], row["broker"]
@@ -93,7 +100,13 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             evidence=f"{counted(row['connections'], 'connection')} ended "
             + ("with a reset (RST)" if row["reason"] == "reset" else "in order (FIN)")
             + f" before the response. The longest wait was {ms(row['longest_ms'])}.",
-            cause="the broker or its host hangs or is overloaded"
+            cause="the broker "
+            + (
+                "or, with acks=all, one of its followers"
+                if row["api"] == "Produce"
+                else "or its host"
+            )
+            + " hangs or is overloaded"
             if is_timeout
             else "a process was killed, or a proxy, firewall or load balancer dropped the "
             "connection",

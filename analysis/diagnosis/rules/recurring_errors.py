@@ -14,17 +14,18 @@ then starts at the beginning of the log.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.error_advice import advice
+from analysis.diagnosis.error_advice import DELETED, advice, cause
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, clients, ms, of_clients, percent, share
+from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import FALLBACKS, is_normal
+from analysis.sql.expressions import literal
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
@@ -61,7 +62,9 @@ can have stopped."""
 RESET: Final = ("OFFSET_OUT_OF_RANGE", "Fetch")
 """An error after which a consumer continues elsewhere, by auto.offset.reset."""
 
-FOLLOWERS: Final = "select distinct client_id from partitions where replica_id >= 0"
+PASSING: Final = ("CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT", "STALE_MEMBER_EPOCH")
+"""Errors of requests that come before an earlier one has been completed, so that a busy client gets
+them again and again. They persist only if most of its requests fail."""
 
 REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges group by all"
 
@@ -103,29 +106,31 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`."""
     errors = [
         row for row in case.answer(COMMAND)
-        if row["error"] not in ELSEWHERE and not (_is_reset(row) and _is_follower(case, row))
+        if row["error"] not in ELSEWHERE
+        and not (_is_reset(row) and row["client_id"] in case.followers)
     ]  # fmt: skip
     if not errors:
         return
-    requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
     ends = _ends(case, limits)
-    alike: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
+    reported = set()
     for row in errors:
-        if _is_reset(row) or _is_fatal(row, ends) or _recurs(row, limits):
-            alike[row["api"], row["error"], row["topic"]].append(row)
-    for rows in alike.values():
-        sent = sum(requests.get((row["client_id"], row["api"]), 0) for row in rows)
-        part = share(sum(row["responses"] for row in rows), sent)
-        is_fatal = all(_is_fatal(row, ends) for row in rows)
-        yield _finding(rows, part, limits, is_fatal=is_fatal)
+        key = cause(row["api"], row["error"], row["topic"])
+        is_reported = _is_reset(row) or _is_fatal(row, ends) or _recurs(case, row, limits)
+        if is_reported or not is_normal(row["error"], row["api"], row["topic"]):
+            alike[key].append(row)
+        if is_reported:
+            reported.add(key)
+    requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
+    for key, rows in alike.items():
+        if key in reported:
+            sent = {(row["client_id"], row["api"]) for row in rows}
+            part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
+            yield _finding(rows, part, limits, ends)
 
 
 def _is_reset(row: Row) -> bool:
     return (row["error"], row["api"]) == RESET
-
-
-def _is_follower(case: Case, row: Row) -> bool:
-    return any(row["client_id"] == follower["client_id"] for follower in case.rows(FOLLOWERS))
 
 
 def _ends(case: Case, limits: Limits) -> Ends:
@@ -149,42 +154,79 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
     )
 
 
-def _recurs(row: Row, limits: Limits) -> bool:
+def _recurs(case: Case, row: Row, limits: Limits) -> bool:
     if (row["error"], row["api"]) in FALLBACKS:
         return False
     if is_normal(row["error"], row["api"], row["topic"]):
         lasts = (row["last_time"] - row["first_time"]) / 1e6 >= limits["normal_ms"]
-        return bool(lasts and row["responses"] >= limits["normal_responses"])
+        recurs = bool(lasts and row["responses"] >= limits["normal_responses"])
+        return recurs and (row["error"] not in PASSING or _persists(case, row))
     waits = row["api"] == "Metadata" and row["retriable"]
     return bool(row["responses"] >= limits["metadata_responses" if waits else "responses"])
 
 
-def _finding(rows: list[Row], part: float, limits: Limits, *, is_fatal: bool) -> Finding:
-    """A finding for clients that get the same error for the same API and topic."""
-    row, error = rows[0], error_name(rows[0]["error"], rows[0]["error_code"])
-    names = [each["client_id"] for each in rows]
-    topic = f" for topic `{row['topic']}`" if row["topic"] else ""
-    message = f' Message of the broker: "{row["message"]}"' if row["message"] else ""
-    responses = sum(each["responses"] for each in rows)
+def _persists(case: Case, row: Row) -> bool:
+    """Whether most requests of the client fail, from the first error to the last."""
+    (sent,) = case.rows(f"""
+      select count(*) as requests from exchanges
+      where api = {literal(row["api"])}
+        and client_id is not distinct from {literal(row["client_id"])}
+        and epoch_ns(response_time) between {row["first_time"]} and {row["last_time"]}""")
+    return share(row["responses"], sent["requests"]) > 50
+
+
+def _responses(rows: list[Row]) -> int:
+    return sum(row["responses"] for row in rows)
+
+
+def _finding(rows: list[Row], part: float, limits: Limits, ends: Ends) -> Finding:
+    """A finding for errors with one cause."""
+    rows = sorted(rows, key=lambda row: (row["error"] not in DELETED, -row["responses"]))
+    row, responses = rows[0], _responses(rows)
+    names, apis, topics = (
+        list(dict.fromkeys(row[name] for row in rows)) for name in ("client_id", "api", "topic")
+    )
+    errors = listed(dict.fromkeys(error_name(row["error"], row["error_code"]) for row in rows))
+    message = next((row["message"] for row in rows if row["message"]), "")
     is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10
-    first = min(rows, key=lambda each: each["first_time"])
-    last_time = max(each["last_time"] for each in rows)
-    lasts = f", within {ms((last_time - first['first_time']) / 1e6)}" if responses > 1 else ""
-    stops = ""
-    if is_fatal:
-        stops = f" {'The client' if len(rows) == 1 else 'Each client'} sent no request after it."
+    first = min(rows, key=lambda row: row["first_time"])
+    span = {"first_time": first["first_time"], "last_time": max(row["last_time"] for row in rows)}
+    lasts = within(span) if responses > 1 else ""
+    stopped = {row["client_id"] for row in rows if _is_fatal(row, ends)}
+    the_clients = "the client" if len(names) == 1 else "these clients"
     return Finding(
         severity=CRITICAL if is_critical else WARNING,
         **of_clients(names),
-        sentence=f"{row['api']} of {clients(names)} fails with {error}{topic}",
-        evidence=f"{counted(responses, 'response')}, {percent(part)} of the {row['api']} requests "
-        f"of {'the client' if len(rows) == 1 else 'these clients'}{lasts}; "
-        f"the first is packet {first['first_packet']}.{stops}{message}",
+        sentence=(f"{apis[0]} of {clients(names)} fails" if len(apis) == 1
+                  else f"Requests of {clients(names)} fail")
+        + f" with {errors}{_for_topics([topic for topic in topics if topic])}",
+        evidence=f"{counted(responses, 'response')}, {percent(part)} of the {listed(apis)} "
+        f"requests of {the_clients}{lasts and ','}{lasts}; "
+        f"the first is packet {first['first_packet']}."
+        + (f" {_kinds(rows)}." if len(rows) > len(names) else "")
+        + ("" if stopped != {*names} else " The client sent no request after it."
+           if len(names) == 1 else " Each client sent no request after it.")
+        + (f' Message of the broker: "{message}"' if message else ""),
         numbers=cells(row, "client_id api error topic count responses first_packet"),
         command=COMMAND,
         requests=responses,
         first_packet=first["first_packet"],
-        first_time=first["first_time"],
-        last_time=last_time,
-        **advice(error, bool(row["retriable"]), row["topic"])._asdict(),
-    )
+        **span,
+        **advice(row["error"], bool(row["retriable"]), row["topic"])._asdict(),
+    )  # fmt: skip
+
+
+def _for_topics(topics: list[str]) -> str:
+    if len(topics) < 2:
+        return f" for topic `{topics[0]}`" if topics else ""
+    return f" for {len(topics):,} topics ({listed(f'`{topic}`' for topic in topics)})"
+
+
+def _kinds(rows: list[Row]) -> str:
+    """The number of responses by API and error, the most first."""
+    has_one_error = len({row["error"] for row in rows}) == 1
+    counts: Counter[str] = Counter()
+    for row in rows:
+        error = "" if has_one_error else f" with {error_name(row['error'], row['error_code'])}"
+        counts[row["api"] + error] += row["responses"]
+    return listed(f"{count:,} {kind}" for kind, count in counts.most_common())

@@ -1,5 +1,8 @@
 """Slow brokers: a broker takes a long time to respond, or much longer than its peers.
 
+If several brokers are about equally slow in one API, none of them is the cause: they are one
+finding. With acks=all, one slow follower delays all leaders.
+
 Latencies exclude long polls and the queue of the connection, and the round trip to the broker if it
 is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
 are one broker.
@@ -12,12 +15,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, ms
+from analysis.diagnosis.words import cells, listed, ms
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal, not_negative
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -72,7 +75,7 @@ def _tails() -> str:
     ),
 )  # fmt: skip
 def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
-    """The slowest API of each slow broker, by the answer `latency`."""
+    """The slowest API of each slow broker, by the answer `latency`; equal brokers together."""
     samples = [
         row for row in case.answer("latency --by broker,api") if row["count"] >= limits["requests"]
     ]
@@ -87,17 +90,26 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         if tail is not None and row["broker"] not in controllers:
             id = ids.get(row["broker"], row["broker"])
             by_api[row["api"]].append(row | {"id": id, "tail_ms": tail})
-    slow: dict[int | str, tuple[float, Finding]] = {}
+    slow: dict[int | str, tuple[Row, Row | None]] = {}
     for rows in by_api.values():
         for row in rows:
             peers = [peer for peer in rows if peer["id"] != row["id"]]
             peer = min(peers, key=lambda peer: peer["tail_ms"], default=None)
-            if not _is_slow(row, peer, limits):
-                continue
-            total = row["tail_ms"] * row["count"]
-            if total > slow.get(row["id"], (0.0,))[0]:
-                slow[row["id"]] = total, _finding(row, peer)
-    yield from (finding for _, finding in slow.values())
+            worst, _ = slow.get(row["id"], (None, None))
+            if _is_slow(row, peer, limits) and (worst is None or _total(row) > _total(worst)):
+                slow[row["id"]] = row, peer
+    alike: dict[str, list[tuple[Row, Row | None]]] = defaultdict(list)
+    for row, peer in sorted(slow.values(), key=lambda each: -each[0]["tail_ms"]):
+        alike[row["api"]].append((row, peer))
+    for group in alike.values():
+        least = group[0][0]["tail_ms"] / limits["times_peer"]
+        equal = [row for row, _ in group if row["tail_ms"] > least]
+        yield _finding(*group[0]) if len(equal) == 1 else _shared(equal)
+        yield from (_finding(*each) for each in group[len(equal) :])
+
+
+def _total(row: Row) -> float:
+    return float(row["tail_ms"] * row["count"])
 
 
 def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
@@ -121,21 +133,53 @@ def _finding(row: Row, peer: Row | None) -> Finding:
     )
     follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
     return Finding(
-        severity=WARNING,
         subject=f"broker {broker}",
         sentence=f"Broker {broker} is slow: one {api} in twenty takes {ms(row['net_p95_ms'])} or "
         f"more",
         evidence=f"{counted(row['count'], 'request')}, excluding waits: median "
         f"{ms(row['net_p50_ms'])}, 0.95 quantile {ms(row['net_p95_ms'])}, "
         f"longest {ms(row['net_max_ms'])}.{against}",
-        numbers=cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
         cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage",
-        side=BROKER,
-        setting="num.io.threads",
-        change="Look at the broker's RequestQueueTimeMs (too few num.io.threads), LocalTimeMs "
-        "(disk), RemoteTimeMs (followers) and ResponseSendTimeMs (clients) of this API.",
-        reference="Kafka documentation: Monitoring",
-        command="latency --by broker,api",
+        change=f"Look at the broker's {_METRICS} of this API.",
         requests=row["count"],
-        first_packet=row["slowest_packet"],
+        **_common(row),
     )
+
+
+def _shared(rows: list[Row]) -> Finding:
+    """A finding for brokers that are about equally slow; the slowest is the first."""
+    row, api = rows[0], rows[0]["api"]
+    brokers = listed(row["broker"] for row in rows)
+    tails = "; ".join(f"{row['broker']} {ms(row['net_p95_ms'])}" for row in rows[:4])
+    is_produce = api == "Produce"
+    return Finding(
+        subject=f"brokers {brokers}",
+        sentence=f"{len(rows)} brokers are about equally slow: one {api} in twenty takes "
+        f"{ms(rows[-1]['net_p95_ms'])} or more",
+        evidence=f"0.95 quantile of the {api} requests, excluding waits: {tails}.",
+        cause="the brokers have a cause in common: "
+        + "a follower for which all leaders wait with acks=all, " * is_produce
+        + "storage or hosts that they share, or more load than all of them can serve",
+        change=f"Compare the {_METRICS} of this API at these brokers."
+        + " The answer replication shows which follower is late." * is_produce,
+        requests=sum(row["count"] for row in rows),
+        **_common(row),
+    )
+
+
+_METRICS: Final = (
+    "RequestQueueTimeMs (too few num.io.threads), LocalTimeMs (disk), RemoteTimeMs (followers) and "
+    "ResponseSendTimeMs (clients)"
+)
+
+
+def _common(row: Row) -> dict[str, Any]:
+    return {
+        "severity": WARNING,
+        "numbers": cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
+        "side": BROKER,
+        "setting": "num.io.threads",
+        "reference": "Kafka documentation: Monitoring",
+        "command": "latency --by broker,api",
+        "first_packet": row["slowest_packet"],
+    }

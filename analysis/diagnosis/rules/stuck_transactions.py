@@ -18,13 +18,16 @@ from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
 END: Final = "select epoch_ns(max(coalesce(response_time, request_time))) as time from exchanges"
+STARTS: Final = """
+  select transactional_id, epoch_ns(time) as time from transactions
+  where api = 'InitProducerId' and transactional_id is not null"""
 ABORTED: Final = "aborted by the broker"
 
 
 @rule(
     question="Do transactions stay open, or time out?",
     place=9,
-    rests_on="producers stuck",
+    rests_on="producers stuck transactions",
     thresholds=(
         Threshold(
             "open_ms", 10_000, "ms", "A transaction without an end, from its start to the end of "
@@ -41,7 +44,7 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     rows = case.answer("producers --show transactions")
     ended: dict[str | None, list[Row]] = defaultdict(list)
     for row in rows:
-        if row["outcome"] == ABORTED:
+        if row["outcome"] == ABORTED and not _is_fenced(case, row):
             ended[row["client_id"]].append(row)
     for group in ended.values():
         if len(group) >= limits["timed_out"]:
@@ -60,6 +63,19 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
             and row["duration_ms"] >= limits["open_ms"]
         ):
             yield _held(row)
+
+
+def _is_fenced(case: Case, row: Row) -> bool:
+    """Whether the transaction ended because another producer with the same id started, although
+    this one still ran: the rule `fenced_producers` reports it."""
+    return any(
+        each["transactional_id"] == row["transactional_id"]
+        and row["start_time"] < each["time"] <= row["end_time"]
+        for each in case.rows(STARTS)
+    ) and any(
+        each["fenced"] and each["producer_id"] == row["producer_id"]
+        for each in case.answer("producers")
+    )
 
 
 def _open(row: Row, age: float) -> Finding:

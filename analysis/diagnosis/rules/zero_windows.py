@@ -44,6 +44,14 @@ _SIDES: Final = (
     )),
 )  # fmt: skip
 
+_FOLLOWER: Final = Advice(
+    "the broker that follows writes slowly to its disk, collects garbage, or lacks CPU",
+    BROKER, "replica.socket.receive.buffer.bytes",
+    "Look at the disk, the CPU and the garbage collection of this broker. A larger receive buffer "
+    "only helps against short peaks.",
+    _REFERENCE,
+)  # fmt: skip
+
 REFUSED: Final = f"""
   select client_id, broker, coalesce(sum(broker_zero_windows), 0) as zero_windows
   from (select distinct connection_id, client_id, broker from {OVERSIZED})
@@ -54,7 +62,7 @@ REFUSED: Final = f"""
 @rule(
     question="Does a client or broker stop its sender with a zero window?",
     place=4,
-    rests_on="network throttle unanswered",
+    rests_on="network throttle unanswered partitions",
     thresholds=(
         Threshold(
             "packets", 5, "packets", "One full buffer is a short peak. Several in one capture mean "
@@ -75,6 +83,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
             ):
                 continue
             name = row["client_id"]
+            is_follower = advice.side == CLIENT and name in case.followers
             yield Finding(
                 severity=WARNING,
                 **of_client(row, f"client_id broker {column} packets"),
@@ -83,7 +92,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 f"{row['packets']:,} packets between this client and {row['broker']}.",
                 command="network --by client_id,broker",
                 requests=row["requests"],
-                **advice._asdict(),
+                **(_FOLLOWER if is_follower else advice)._asdict(),
             )
 
 

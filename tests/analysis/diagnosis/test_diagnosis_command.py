@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -10,6 +11,7 @@ from analysis.cli import main
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display.diagnosis_screen import screen
+from analysis.display.terminal import time_text
 from tests.analysis.answering import CAPTURES, broker_log, capture
 from tests.analysis.printing import printed
 
@@ -40,6 +42,9 @@ def test_a_client_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", QUOTAS, "--client", "producer", "--fail-on", "critical"]) == 3
     text = capsys.readouterr().out
     assert "client `producer`" in text.lower()
+    log = broker_log("kafka-4-quotas").query("client_id == 'producer' and throttle_time_ms > 0")
+    first, last = (time_text(time, 0) for time in (log["time"].min(), log["time"].max()))
+    assert re.search(rf"  time       {first}\d+ to {last[11:]}\d+ UTC", text)
     assert "maker" not in text
     assert "--client producer --by client_id" in text
 

@@ -22,6 +22,20 @@ def test_zero_windows(side: str, count: int) -> None:
     assert [each.side for each in findings_of("zero_windows", rows)] == [side] * (count == 5)
 
 
+@pytest.mark.parametrize(
+    ("replica_id", "setting"),
+    [(2, "replica.socket.receive.buffer.bytes"), (None, "receive.buffer.bytes")],
+)
+def test_zero_windows_of_a_follower_are_those_of_a_broker(
+    replica_id: int | None, setting: str
+) -> None:
+    row = connection() | {"client_zero_windows": 5, "broker_zero_windows": 0}
+    fetch = {"api": "Fetch", "client_id": "app", "topic": "t", "partition": 0, "time": START}
+    partitions = [fetch | {"replica_id": replica_id}]
+    rows = made(exchanges=[exchange()], connections=[row], partitions=partitions)
+    assert [each.setting for each in findings_of("zero_windows", rows)] == [setting]
+
+
 def test_a_throttled_client_explains_zero_windows_of_the_broker() -> None:
     row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 50}
     for wait, expected in ((0, ["zero_windows"]), (5, [])):
@@ -326,3 +340,15 @@ def test_a_single_failed_handshake_has_no_duration() -> None:
         "1 connection from 1 host. The client sent the alert. No other connection to this broker "
         "had data in both directions."
     )
+
+
+@pytest.mark.parametrize(("refused", "stopped"), [(3, True), (2, False)])
+def test_resets_of_a_broker_that_stops(refused: int, stopped: bool) -> None:
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    rows = [exchange(api="Produce", correlation_id=n, **unanswered) for n in range(3)]
+    attempts = [at(n, ATTEMPT | {"connection_id": n}) for n in range(6, 6 + refused)]
+    tables = made(exchanges=rows, connections=[connection(closed="rst"), *attempts])
+    assert len(findings_of("no_response", tables)) == (not stopped)
+    failed = findings_of("failed_connections", tables)
+    assert len(failed) == stopped
+    assert all("3 requests of client `app` got no response." in each.evidence for each in failed)

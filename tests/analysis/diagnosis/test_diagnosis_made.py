@@ -168,6 +168,23 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
     assert [each.subject for each in findings] == ["broker 10.0.0.1:9092"] * fires
 
 
+@pytest.mark.parametrize(
+    ("latencies", "subjects"),
+    [
+        ((150.0, 120.0), ["brokers 10.0.0.1:9092, 10.0.0.2:9092"]),
+        ((150.0, 120.0, 2.0), ["brokers 10.0.0.1:9092, 10.0.0.2:9092"]),
+        ((900.0, 120.0), ["broker 10.0.0.1:9092", "broker 10.0.0.2:9092"]),
+    ],
+)
+def test_brokers_that_are_equally_slow_have_a_cause_in_common(
+    latencies: tuple[float, ...], subjects: list[str]
+) -> None:
+    rows = [row for n, ms in enumerate(latencies, 1) for row in timed(100, f"10.0.0.{n}", ms)]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.subject for each in findings] == subjects
+    assert [each.requests for each in findings] == [200 // len(subjects)] * len(subjects)
+
+
 @pytest.mark.parametrize(("latencies", "fires"), [((150.0,), False), ((20.2, 300.0), True)])
 def test_the_round_trip_is_no_time_of_the_broker(latencies: tuple[float, ...], fires: bool) -> None:
     """The round trip of 20 or 149 ms is most of the median latency, not of the slow tail."""
@@ -638,6 +655,166 @@ def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last()
     (evidence,) = diagnose(made(exchanges=[exchange()], errors=errors))["evidence"]
     assert "10 responses" in evidence
     assert "within 9.0 s" in evidence
+
+
+def test_a_deleted_topic_is_one_finding() -> None:
+    """Old versions have the name of a topic in a request, new ones its id (KIP-516)."""
+    cases = [
+        ("writer", "Produce", "UNKNOWN_TOPIC_ID", "orders", 100, 3),
+        ("reader", "Fetch", "UNKNOWN_TOPIC_OR_PARTITION", "orders", 3, 4),
+        ("reader", "OffsetCommit", "UNKNOWN_TOPIC_ID", "orders", 100, 1),
+        ("writer", "Metadata", "UNKNOWN_TOPIC_OR_PARTITION", "orders", 3, 9),
+        ("wrong", "Fetch", "UNKNOWN_TOPIC_OR_PARTITION", "order", 3, 3),
+    ]
+    errors = [
+        error(
+            time=START + n * SECOND, client_id=client, api=api, error=name, error_code=code,
+            topic=topic, correlation_id=100 * number + n, retriable=True,
+        )
+        for number, (client, api, name, topic, code, count) in enumerate(cases)
+        for n in range(count)
+    ]  # fmt: skip
+    tables = made(exchanges=[exchange()], errors=errors)
+    deleted, wrong = findings_of("recurring_errors", tables)
+    assert deleted.sentence == (
+        "Requests of 2 clients (`writer`, `reader`) fail with UNKNOWN_TOPIC_ID, "
+        "UNKNOWN_TOPIC_OR_PARTITION for topic `orders`"
+    )
+    assert "17 responses" in deleted.evidence
+    assert "9 Metadata with UNKNOWN_TOPIC_OR_PARTITION, 4 Fetch" in deleted.evidence
+    assert deleted.cause.startswith("the topic was deleted")
+    assert wrong.clients == ("wrong",)
+
+
+@pytest.mark.parametrize(
+    ("api", "topics", "count"),
+    [("Produce", ("a", "b"), 1), ("Heartbeat", (None,), 1), ("DeleteRecords", ("a", "b"), 2)],
+)
+def test_a_leader_or_coordinator_that_moves_is_one_finding_for_all_topics(
+    api: str, topics: tuple[str | None, ...], count: int
+) -> None:
+    names = {"Produce": "NOT_ENOUGH_REPLICAS", "Heartbeat": "UNKNOWN_MEMBER_ID"}
+    errors = [
+        error(
+            time=START + n * SECOND, api=api, error=names.get(api, "OFFSET_OUT_OF_RANGE"),
+            topic=topic, correlation_id=n,
+        )
+        for topic in topics for n in range(3)
+    ]  # fmt: skip
+    findings = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
+    assert len(findings) == count
+    assert ("for 2 topics (`a`, `b`)" in findings[0].sentence) == (api == "Produce")
+
+
+@pytest.mark.parametrize(("requests", "fires"), [(59, True), (60, False)])
+def test_a_busy_transactional_producer_gets_concurrent_transactions(
+    requests: int, fires: bool
+) -> None:
+    """Each transaction begins while the markers of the previous one are written (KIP-890)."""
+    times = [START + n * SECOND for n in range(30)]
+    errors = [
+        error(
+            time=time, api="AddPartitionsToTxn", error="CONCURRENT_TRANSACTIONS", correlation_id=n,
+            retriable=True,
+        )
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    rows = [
+        exchange(api="AddPartitionsToTxn", correlation_id=n, response_time=times[n % 30])
+        for n in range(requests)
+    ]
+    fired = rules("recurring_errors", exchanges=rows, errors=errors)
+    assert fired == ["recurring_errors"] * fires
+
+
+def started(seconds: float, client: str, epoch: int) -> dict[str, Any]:
+    """An InitProducerId with transactional id ``billing``."""
+    time = START + int(seconds * SECOND)
+    return {
+        "connection_id": int(client[-1]), "client_id": client, "api": "InitProducerId",
+        "transactional_id": "billing", "time": time, "response_time": time, "error_code": 0,
+        "given_producer_id": 7, "given_producer_epoch": epoch,
+    }  # fmt: skip
+
+
+def of_producer(seconds: float, api: str, epoch: int, **columns: Any) -> dict[str, Any]:
+    time = START + int(seconds * SECOND)
+    return {
+        "connection_id": 1, "client_id": "app-1", "api": api, "producer_id": 7, "error_code": 0,
+        "producer_epoch": epoch, "time": time, "response_time": time,
+    } | columns  # fmt: skip
+
+
+@pytest.mark.parametrize("starts", [("app-1", "app-2"), ("app-1", "app-2", "app-1", "app-2")])
+def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> None:
+    """The broker aborts the transaction of the fenced instance (KIP-98): it is the same cause."""
+    refused = {"error_code": 90, "error": "PRODUCER_FENCED", "committed": True}
+    transactions = [
+        *(started(2 * n, name, 2 * n) for n, name in enumerate(starts)),
+        of_producer(1, "AddPartitionsToTxn", 0, topic="t", partition=0),
+        of_producer(2.1, "WriteTxnMarkers", 1, committed=False),
+        of_producer(2.2, "EndTxn", 0, **refused),
+    ]
+    links = [connection(connection_id=1), connection(connection_id=2, client_ip="10.0.0.2")]
+    tables = made(exchanges=[exchange()], transactions=transactions, connections=links)
+    (finding,) = findings_of("fenced_producers", tables)
+    assert finding.clients == ("app-1", "app-2")
+    assert ("fence each other" in finding.sentence) == (len(starts) == 4)
+    assert "Brokers aborted 1 transaction." in finding.evidence
+    each = len(starts) // 2
+    assert f"`app-1` on 10.0.0.1 ({each}), client `app-2` on 10.0.0.2 ({each})" in finding.evidence
+    assert findings_of("stuck_transactions", tables) == []
+
+
+def test_a_follower_that_is_gone() -> None:
+    """Its last Fetch was long before the end, and no record was confirmed late."""
+    row = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
+    fetch = row | {"api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
+    produced = [
+        row | {"api": "Produce", "time": START + n * SECOND, "last_offset": n, "correlation_id": n}
+        | {"response_time": START + n * SECOND + 1}
+        for n in range(1, 12)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
+        for n in range(1, 12)
+    ]
+    tables = made(
+        exchanges=exchanges, partitions=[fetch | {"correlation_id": 99}, *produced],
+        connections=[connection()],
+    )  # fmt: skip
+    (finding,) = findings_of("late_followers", tables)
+    assert finding.evidence.endswith("Its last Fetch was 11.0 s before the end of the capture.")
+
+
+@pytest.mark.parametrize(("starts", "is_rolling"), [((0, 30), True), ((0, 5), False)])
+def test_followers_that_are_out_of_sync_one_after_the_other(
+    starts: tuple[int, ...], is_rolling: bool
+) -> None:
+    """Each sends no Fetch for 20 s; meanwhile eleven records to its partition are acknowledged."""
+    partitions, exchanges = [], []
+    for broker, start in enumerate(starts):
+        row = {"connection_id": broker, "topic": "t", "partition": broker, "error_code": 0}
+        for seconds, offset in ((start, 0), (start + 20, 12)):
+            ids = {"correlation_id": 100 + seconds, "connection_id": broker}
+            time = START + seconds * SECOND
+            fetch = {"api": "Fetch", "time": time, "offset": offset, "replica_id": broker}
+            partitions.append(row | fetch | ids)
+            exchanges.append(exchange(api="Fetch", request_time=time, **ids))
+        for n in range(1, 12):
+            time = START + (start + n) * SECOND
+            ids = {"correlation_id": start + n, "connection_id": broker}
+            produced = {"api": "Produce", "time": time, "last_offset": n, "response_time": time + 1}
+            partitions.append(row | produced | ids)
+            exchanges.append(exchange(api="Produce", acks=-1, request_time=time, **ids))
+    links = [connection(connection_id=n) for n in range(len(starts))]
+    tables = made(exchanges=exchanges, partitions=partitions, connections=links)
+    (finding,) = findings_of("late_followers", tables)
+    assert finding.subject == "broker 0, broker 1"
+    assert finding.sentence == (
+        "2 followers were out of sync" + ", one after the other" * is_rolling
+    )
+    assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
 
 
 def test_a_follower_of_several_partitions_is_one_finding() -> None:
