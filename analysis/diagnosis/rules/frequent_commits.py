@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, ms, percent
+from analysis.diagnosis.words import capital, client, ms, of_client, percent
 from analysis.display.terminal import counted
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
@@ -73,19 +73,16 @@ def frequent_commits(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
-    name, wait, mean = row["client_id"], busy["wait_percent"] or 0, round(advance / row["count"])
+    wait, mean = busy["wait_percent"] or 0, round(advance / row["count"])
     pace = f"after {mean} records" if mean > 1 else "after each record"
-    names = ("client_id", "api", "count", "p50_ms")
     return Finding(
         severity=WARNING if wait >= most_wait else NOTE,
-        subject=client(name),
-        clients=known([name]),
-        sentence=f"{capital(client(name))} commits its offsets {busy['per_second']:,.0f} times a "
+        **of_client(row, "client_id api count p50_ms"),
+        sentence=f"{capital(client(row['client_id']))} commits its offsets {busy['per_second']:,.0f} times a "
         f"second, {pace if advance else 'without new records'}",
         evidence=f"{counted(row['count'], 'OffsetCommit')} advanced the offsets by "
         f"{counted(advance, 'record')}. A commit takes {ms(row['p50_ms'])} (median). On one "
         f"connection, the commits take {percent(min(wait, 100))} of the time.",
-        numbers={n: row[n] for n in names},
         cause="the application commits after each record, or its polls return few records",
         side=CLIENT,
         change="Commit once per poll, or let the client commit at intervals (enable.auto.commit, "

@@ -17,7 +17,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, known, ms, sql
+from analysis.diagnosis.words import capital, client, ms, of_client, sql
 from analysis.display.terminal import counted, local_date, time_text, zone_name
 from analysis.sql.query import Row
 
@@ -70,15 +70,12 @@ def _date_and_time(ns: int) -> str:
 
 
 def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Finding:
-    name = row["client_id"]
     return Finding(
         severity=WARNING,
-        subject=client(name),
-        clients=known([name]),
-        sentence=f"{capital(client(name))} writes records to topic `{row['topic']}` that are dated "
+        **of_client(row, "client_id topic batches ahead_ms"),
+        sentence=f"{capital(client(row['client_id']))} writes records to topic `{row['topic']}` that are dated "
         f"{date}",
         evidence=f"{counted(row['batches'], 'batch')}. {evidence}",
-        numbers={n: row[n] for n in ("client_id", "topic", "batches", "ahead_ms")},
         cause=cause,
         side=CLIENT,
         change=f"Compare the clocks of both hosts. {change} With message.timestamp.type="
