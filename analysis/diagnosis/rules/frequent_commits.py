@@ -15,18 +15,19 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, ms, of_client, percent
 from analysis.display.terminal import counted
-from analysis.sql.expressions import sum_of_ms
+from analysis.sql.expressions import ms_between, sum_of_ms
 from analysis.sql.query import Row
 
 BUSY: Final = f"""
   with connections as (
     select client_id, connection_id, count(*) as commits, {sum_of_ms("latency_ms")} as wait_ms,
-      (epoch_ns(max(coalesce(response_end_time, request_time))) - epoch_ns(min(request_time))) / 1e6
-        as span_ms
+      min(request_time) as first_time, max(coalesce(response_end_time, request_time)) as last_time
     from exchanges where api = 'OffsetCommit' and request_time is not null group by all)
   select client_id, max(1000 * commits / greatest(span_ms, 1000)) as per_second,
-    max(100 * wait_ms / nullif(span_ms, 0)) as wait_percent
-  from connections where commits >= {{requests}} group by client_id"""
+    max(100 * wait_ms / nullif(span_ms, 0)) as wait_percent, min(first_time) as first_time,
+    max(last_time) as last_time
+  from (select *, {ms_between("first_time", "last_time")} as span_ms from connections)
+  where commits >= {{requests}} group by client_id"""
 """SQL: clients with many commits on a connection: their rate there, and the time that they take."""
 
 PROGRESS: Final = """
@@ -78,8 +79,8 @@ def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
     return Finding(
         severity=WARNING if wait >= most_wait else NOTE,
         **of_client(row, "client_id api count p50_ms"),
-        sentence=f"{capital(client(row['client_id']))} commits its offsets {busy['per_second']:,.0f} times a "
-        f"second, {pace if advance else 'without new records'}",
+        sentence=f"{capital(client(row['client_id']))} commits its offsets "
+        f"{busy['per_second']:,.0f} times a second, {pace if advance else 'without new records'}",
         evidence=f"{counted(row['count'], 'OffsetCommit')} advanced the offsets by "
         f"{counted(advance, 'record')}. A commit takes {ms(row['p50_ms'])} (median). On one "
         f"connection, the commits take {percent(min(wait, 100))} of the time.",
@@ -91,4 +92,6 @@ def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
         reference="Kafka documentation: Consumer Configs",
         command="latency --by client_id,api",
         requests=row["count"],
+        first_time=busy["first_time"],
+        last_time=busy["last_time"],
     )

@@ -27,7 +27,8 @@ KAFKA_BEGAN: Final = 1_293_840_000 * 10**9
 QUERY: Final = """
   select client_id, topic, count(*) as batches, min(base_timestamp) as earliest,
     max(max_timestamp) as latest,
-    max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms
+    max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms,
+    min(time) as first_time, max(time) as last_time
   from batches where api = 'Produce' group by all"""
 
 
@@ -73,8 +74,8 @@ def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Fin
     return Finding(
         severity=WARNING,
         **of_client(row, "client_id topic batches ahead_ms"),
-        sentence=f"{capital(client(row['client_id']))} writes records to topic `{row['topic']}` that are dated "
-        f"{date}",
+        sentence=f"{capital(client(row['client_id']))} writes records to topic `{row['topic']}` "
+        f"that are dated {date}",
         evidence=f"{counted(row['batches'], 'batch')}. {evidence}",
         cause=cause,
         side=CLIENT,
@@ -83,4 +84,6 @@ def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Fin
         reference="KIP-32; KIP-937",
         command=sql(QUERY),
         requests=row["batches"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
     )
