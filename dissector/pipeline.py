@@ -194,6 +194,11 @@ class Pipeline:
             yield rows.batch
 
     @property
+    def captures(self) -> list[str]:
+        """Names of the files, by index of the packets' file."""
+        return self._reader.captures
+
+    @property
     def file_problems(self) -> list[Problem]:
         """Problems of files that were read so far; see `problems.FILE_KINDS`."""
         return self._reader.file_problems

@@ -237,12 +237,13 @@ def processors() -> int:
 
 def on_capture(
     command: F, *, jobs: str = "1", metavar: str = "CAPTURE...", presents: bool = True,
-    filters: bool = True,
+    filters: Sequence[str] = tuple(filter_options.OPTIONS),
 ) -> F:  # fmt: skip
     """Add the arguments of commands that read captures; the command gets an `Input` as `source`.
 
-    `jobs`: the default of `--jobs`; empty: it reads in one process. `presents`, `filters`: it has
-    the options of `analysis.commands.presentation`, and of `filter_options`.
+    `jobs`: the default of `--jobs`; empty: it reads in one process. `presents`: it has the
+    options of `analysis.commands.presentation`. `filters`: the options of `filter_options` that it
+    has.
     """
 
     @wraps(command)
@@ -259,7 +260,7 @@ def on_capture(
             click.get_current_context().exit(INCOMPLETE)
 
     for decorate in (
-        *(reversed(filter_options.OPTIONS) if filters else ()),
+        *(filter_options.OPTIONS[name] for name in reversed(filters)),
         *(reversed(presentation.OPTIONS) if presents else ()),
         input_option(
             "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,

@@ -18,11 +18,11 @@ from analysis.commands.common import (
 )
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
-from analysis.encrypted import BY
+from analysis.encrypted import BY, FILTERS
 
 
 @named_command("encrypted")
-@partial(on_capture, jobs="", filters=False)
+@partial(on_capture, jobs="", filters=FILTERS)
 @click.option(
     "--by", default=BY, multiple=True, callback=words, metavar="COLUMN",
     help="Group by this column: any column of connections, client, broker, or an interval such as "
@@ -38,16 +38,20 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     """
     check(output, source)
     from analysis.display.row_table import dated
+    from analysis.display.terminal import printable
     from analysis.encrypted.response_times import ESSENTIAL, USEFUL, checked, groups
 
     with usage_errors():  # before a large capture is read
-        columns = checked(by)
+        columns = checked(by, source.filter)
     check_columns(columns, output)
     with source.options(show_progress=not to_terminal(output)) as options:
         del options["show_secrets"]
-        rows = groups(source.captures, by, **options)
+        rows, report = groups(source.captures, by, source.filter, **options)
+    if source.filter:
+        click.echo(printable(report), err=True)
     if not len(rows):
-        click.echo("No encrypted connections in this capture.", err=True)
+        place = "with these clients, brokers and times" if source.filter else "in this capture"
+        click.echo(f"No encrypted connections {place}.", err=True)
     if len(rows) or output.form != TABLE or output.file:
         if output.form == TABLE:
             rows = dated(rows, by)

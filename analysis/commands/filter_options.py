@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
@@ -16,36 +17,42 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-OPTIONS: Final = (
-    filter_option(
+OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({
+    "where": filter_option(
         "--where", multiple=True, metavar="CONDITION",
         help="Select exchanges that meet this SQL condition on the columns of the table exchanges, "
         "or on net_ms (latency excluding waits): \"api = 'Produce' AND net_ms > 100\". Other "
-        "tables keep the rows of these exchanges.",
+        "tables keep the rows of these exchanges. May be repeated: all conditions must hold.",
     ),
-    filter_option(
+    "client": filter_option(
         "--client", multiple=True, metavar="NAME",
-        help="Select exchanges of this client id or client address; * matches any text.",
+        help="Select exchanges of this client id or client address; * matches any text. May be "
+        "repeated.",
     ),
-    filter_option(
+    "topic": filter_option(
         "--topic", multiple=True, metavar="NAME",
-        help="Select exchanges with this topic; * matches any text.",
+        help="Select exchanges with this topic; * matches any text. May be repeated.",
     ),
-    filter_option("--api", multiple=True, metavar="NAME", help="Select exchanges of this API."),
-    filter_option(
+    "api": filter_option(
+        "--api", multiple=True, metavar="NAME", help="Select exchanges of this API. May be "
+        "repeated.",
+    ),
+    "broker": filter_option(
         "--broker", multiple=True, metavar="ADDRESS[:PORT]",
-        help="Select exchanges of this broker, by its address, its id, or a name in --names.",
+        help="Select exchanges of this broker, by its address, its id, or a name in --names. May "
+        "be repeated.",
     ),
-    filter_option(
+    "since": filter_option(
         "--since", metavar="TIME",
         help="Select requests from this time on: 2026-11-21T04:17:40 (UTC), 04:17:40, or 90 "
         "(seconds after the first packet).",
     ),
-    filter_option(
+    "until": filter_option(
         "--until", metavar="TIME", help="Select requests before this time, in the format of "
-        "--since."
+        "--since.",
     ),
-)  # fmt: skip
+})  # fmt: skip
+"""The options, by field of `Filter`."""
 
 
 def taken(given: dict[str, Any]) -> Filter | None:
@@ -53,10 +60,9 @@ def taken(given: dict[str, Any]) -> Filter | None:
 
     Raises click.UsageError for a wrong value.
     """
-    if "" in (given["since"], given["until"]):  # for example an unset variable of the shell
+    if "" in (given.get("since"), given.get("until")):  # for example an unset variable of the shell
         raise click.UsageError("--since and --until need a time")
-    names = ("where", "client", "topic", "api", "broker", "since", "until")
-    conditions: dict[str, Any] = {name: text for name in names if (text := given.pop(name))}
+    conditions: dict[str, Any] = {name: text for name in OPTIONS if (text := given.pop(name, None))}
     if not conditions:
         return None
     from analysis.display import presentation
@@ -73,6 +79,6 @@ def with_filter(command: F) -> F:
     def run(**given: Any) -> Any:
         return command(chosen=taken(given), **given)
 
-    for option in reversed(OPTIONS):
+    for option in reversed([*OPTIONS.values()]):
         run = option(run)
     return cast(F, run)

@@ -10,7 +10,7 @@ from analysis.commands.sections import named_command
 
 
 @named_command("records")
-@partial(on_capture, filters=False)
+@partial(on_capture, filters=())
 @on_output
 def command(source: Input, output: Output) -> None:
     """Write the records of captures, or of a broker's log segments.

@@ -15,7 +15,7 @@ from analysis.startup import allow_pandas
 
 
 @named_command("spark")
-@partial(on_capture, jobs="all processors", presents=False, filters=False)
+@partial(on_capture, jobs="all processors", presents=False, filters=())
 @click.option(
     "--table", "tables", type=Choice(TABLE_NAMES), metavar="NAME", multiple=True,
     default=("exchanges",), show_default=True,

@@ -10,3 +10,5 @@ from typing import Final
 
 BY: Final = ("client", "broker")
 """The default columns to group by."""
+FILTERS: Final = ("client", "broker", "since", "until")
+"""The fields of a `Filter` for values that encrypted connections show."""

@@ -12,17 +12,18 @@ acknowledgements have no new bytes, and are skipped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.arrays import mutable
 from dissector.packets.block import Int64, PacketBlock, UInt32
 from dissector.streams import sequence
 from dissector.streams.flows import Assignment
-from dissector.streams.table import KAFKA, Bools, ConnectionTable
-from dissector.tables import TIME
+from dissector.streams.table import KAFKA, NEVER, Bools, ConnectionTable, Rows, by_connection
 from dissector.tls.record_layer import (
     ALERT,
     APPLICATION_DATA,
@@ -34,43 +35,58 @@ from dissector.tls.unkeyed import PADDED_ALERT
 
 SCHEMA: Final = pa.schema(
     [
-        ("connection_id", pa.int64()), ("request_time", TIME), ("request_packet", pa.int64()),
-        ("latency_ms", pa.float64()), ("sent_bytes", pa.int64()), ("received_bytes", pa.int64()),
+        ("stream", pa.int64()), ("request_time", pa.timestamp("ns")),
+        ("response_time", pa.timestamp("ns")), ("request_packet", pa.int64()),
+        ("capture", pa.int32()), ("sent_bytes", pa.int64()), ("received_bytes", pa.int64()),
     ]
 )  # fmt: skip
-"""`request_time` and `request_packet`: of the last packet of the client. `latency_ms`: from there
-to the first packet of the broker. Bytes are those of TCP payload."""
+"""`stream`: that of the end that sends first. `request_time`, `request_packet` and `capture`, the
+index of the file: of its last packet. `response_time`: of the first packet of the other end. Bytes
+are those of TCP payload."""
 
 SMALLEST_MESSAGE: Final = 10 + 17
 """The smallest message of Kafka is the response to Heartbeat 0, and TLS 1.3 adds 17 bytes. Alerts
 and key updates are smaller."""
 
-_STREAM, _FIRST, _LAST, _PACKET, _BYTES, _IS_MESSAGE = range(6)
+_STREAM, _FIRST, _LAST, _PACKET, _CAPTURE, _BYTES, _IS_MESSAGE = range(7)
 """Rows of an array of bursts: packets of one end without a packet of the other one in between.
-Stream; times of the first and of the last packet, ns; number of the last packet; payload bytes;
-whether the first packet is not part of a handshake."""
+Stream; times of the first and of the last packet, ns; number and file of the last packet; payload
+bytes; whether the first packet is not part of a handshake."""
 
 _FAR: Final = np.int64(1) << 33
 """More than the distance of two positions in a block."""
 
 
-class Turns:
-    """Collects turns; `observe` is a `PacketObserver` of `Pipeline`."""
+@mutable
+class _State(Rows):
+    """State of each connection from block to block."""
 
-    def __init__(self) -> None:
-        self._bursts: list[Int64] = [np.zeros((6, 0), np.int64)]
-        self._has_sent = np.zeros(0, np.bool_)
-        self._sent_end = np.zeros(0, np.uint32)  # sequence number behind the last byte, by stream
+    has_sent: Bools = by_connection(np.bool_, 2)
+    sent_end: UInt32 = by_connection(np.uint32, 2)
+    """Sequence number behind the last byte of each end."""
+    burst: Int64 = by_connection(np.int64, 7)
+    """The last burst, which may continue; zeros without one."""
+
+
+class Turns:
+    """Finds turns; `observe` is a `PacketObserver` of `Pipeline`.
+
+    Which end is the client may be known only at the end of the capture. So a turn of each end
+    counts, until `clients` selects those of clients.
+    """
+
+    def __init__(self, add: Callable[[pa.RecordBatch], None]) -> None:
+        """`add`: called with the turns of each block, whose schema is `SCHEMA`."""
+        self._add = add
+        self._state = _State()
         self._connections = ConnectionTable()
 
     def observe(
         self, block: PacketBlock, assignment: Assignment, connections: ConnectionTable
     ) -> None:
-        """Collect the packets of a block, apart from those of unencrypted Kafka."""
+        """Add the turns that end in a block, apart from those of unencrypted Kafka."""
         self._connections = connections
-        missing = 2 * connections.count - len(self._has_sent)
-        self._has_sent = np.append(self._has_sent, np.zeros(missing, np.bool_))
-        self._sent_end = np.append(self._sent_end, np.zeros(missing, np.uint32))
+        self._state.grow(connections.count)
         stream = assignment.streams[assignment.slot]
         packets = np.flatnonzero((block.length > 0) & (connections.protocol[stream >> 1] != KAFKA))
         has_new = self._have_new_bytes(stream[packets], block, packets)
@@ -82,15 +98,32 @@ class Turns:
         stream = stream[packets]
         first, last = _runs(stream)
         times = block.time[packets]
-        self._bursts.append(
-            np.array(
-                [
-                    stream[first], times[first], times[last], block.number[packets[last]],
-                    _sums(block.length[packets], first), is_message[first],
-                ],
-                np.int64,
-            )
+        bursts = np.array(
+            [
+                stream[first], times[first], times[last], block.number[packets[last]],
+                block.capture[packets[last]], _sums(block.length[packets], first),
+                is_message[first],
+            ],
+            np.int64,
         )  # fmt: skip
+        self._add(_turns(self._continued(bursts)))
+
+    def _continued(self, bursts: Int64) -> Int64:
+        """The last burst of each connection in earlier blocks, and those of this block."""
+        state, row = self._state, np.unique(bursts[_STREAM] >> 1)
+        earlier = state.burst[row].T
+        bursts = _merged(np.concatenate([earlier[:, earlier[_BYTES] > 0], bursts], axis=1))
+        _, last = _runs(bursts[_STREAM] >> 1)
+        state.burst[row] = bursts[:, last].T
+        return bursts
+
+    def clients(self) -> pa.Table:
+        """The stream that the client of each connection sends, and the `connection_id`."""
+        table = self._connections
+        rows = np.flatnonzero((table.number != NEVER) & (table.client >= 0))
+        return pa.table(
+            {"connection_id": table.number[rows], "stream": 2 * rows + table.client[rows]}
+        )
 
     def _have_new_bytes(self, stream: Int64, block: PacketBlock, packets: Int64) -> Bools:
         """Whether each packet has bytes behind all earlier ones of its stream."""
@@ -101,35 +134,29 @@ class Turns:
         end = begin + block.length[packets[order]].astype(np.uint32)
         group = np.repeat(np.arange(len(first)), last - first + 1)
         of_group = np.arange(len(first)) * _FAR
-        known = self._has_sent[stream[first]]
-        origin: UInt32 = np.where(known, self._sent_end[stream[first]], begin[first])
+        has_sent, sent_end = self._state.has_sent.reshape(-1), self._state.sent_end.reshape(-1)
+        origin: UInt32 = np.where(has_sent[stream[first]], sent_end[stream[first]], begin[first])
         position = np.maximum(sequence.ahead(end, origin[group]), 0)
         latest = np.maximum.accumulate(position + of_group[group])
         earlier = np.roll(latest, 1)
         earlier[first] = of_group
         has_new = np.zeros(len(stream), np.bool_)
         has_new[order] = latest > earlier
-        self._sent_end[stream[first]] = sequence.numbers(latest[last] - of_group, origin)
-        self._has_sent[stream[first]] = True
+        sent_end[stream[first]] = sequence.numbers(latest[last] - of_group, origin)
+        has_sent[stream[first]] = True
         return has_new
 
-    def table(self) -> pa.Table:
-        """The turns of connections whose client is known: `SCHEMA`."""
-        bursts = _merged(np.concatenate(self._bursts, axis=1))
-        stream, table = bursts[_STREAM], self._connections
-        row = stream >> 1
-        is_request = table.is_client(stream) & bursts[_IS_MESSAGE].astype(np.bool_)
-        request = np.flatnonzero(is_request[:-1] & (row[:-1] == row[1:]))
-        response = request + 1
-        latency = bursts[_FIRST, response] - bursts[_LAST, request]
-        columns = [
-            table.number[row[request]], bursts[_LAST, request], bursts[_PACKET, request],
-            np.maximum(latency, 0) / 1e6, bursts[_BYTES, request], bursts[_BYTES, response],
-        ]  # fmt: skip
-        arrays = [
-            pa.array(column).cast(type) for column, type in zip(columns, SCHEMA.types, strict=True)
-        ]
-        return pa.table(arrays, schema=SCHEMA)
+
+def _turns(bursts: Int64) -> pa.RecordBatch:
+    """The turns of bursts in order of their connections: `SCHEMA`."""
+    row = bursts[_STREAM] >> 1
+    request = np.flatnonzero((row[:-1] == row[1:]) & (bursts[_IS_MESSAGE, :-1] == 1))
+    columns = [
+        *bursts[[_STREAM, _LAST], request[:, None]].T, bursts[_FIRST, request + 1],
+        *bursts[[_PACKET, _CAPTURE, _BYTES], request[:, None]].T, bursts[_BYTES, request + 1],
+    ]  # fmt: skip
+    arrays = [pa.array(each).cast(type) for each, type in zip(columns, SCHEMA.types, strict=True)]
+    return pa.record_batch(arrays, schema=SCHEMA)
 
 
 def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools]:
@@ -146,11 +173,12 @@ def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools]:
 
 
 def _merged(bursts: Int64) -> Int64:
-    """Bursts by connection; those that the end of a block divides are put together."""
+    """Bursts by connection; one that the end of a block divides is put together."""
     bursts = bursts[:, np.argsort(bursts[_STREAM] >> 1, kind="stable")]
     first, last = _runs(bursts[_STREAM])
     merged: Int64 = bursts[:, first]
-    merged[_LAST], merged[_PACKET] = bursts[_LAST, last], bursts[_PACKET, last]
+    of_last = [_LAST, _PACKET, _CAPTURE]
+    merged[of_last] = bursts[of_last][:, last]
     merged[_BYTES] = _sums(bursts[_BYTES], first)
     return merged
 

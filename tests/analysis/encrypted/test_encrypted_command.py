@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from analysis import response_times
 from analysis.encrypted.response_times import COLUMNS
+from analysis.input.filters import Filter
 from dissector.errors import DissectorError
 from tests.analysis.commands import PLAIN, ROOT, run
 
@@ -44,7 +46,40 @@ def test_intervals() -> None:
 
 def test_a_pipe_is_read_once() -> None:
     plain = subprocess.run(["zstd", "-dc", ROOT / RECORDING], capture_output=True, check=True)
-    assert rows("-", stdin=plain.stdout) == rows(RECORDING)
+    (piped,), (read,) = rows("-", stdin=plain.stdout), rows(RECORDING)
+    assert piped == read | {"slowest_capture": "-"}
+
+
+def test_filters() -> None:
+    (whole,) = rows(RECORDING)
+    parts = [rows(RECORDING, *times) for times in (("--since", "6"), ("--until", "6"))]
+    assert sum(row["turns"] for (row,) in parts) == 42
+    assert all(row["connections"] < 16 for (row,) in parts)
+    done = run("encrypted", RECORDING, "--since", "6")
+    assert re.search(rb"^Filter: .*: [1-9]\d* of 42 turns$", done.stderr)
+    assert rows(RECORDING, "--broker", "127.0.0.1:9092", "--client", "127.0.*") == [whole]
+    assert rows(RECORDING, "--client", "10.0.0.1") == []
+    done = run("encrypted", RECORDING, "--broker", "1")
+    assert done.returncode == 2
+    assert b"encrypted connections do not show broker ids: use the address" in done.stderr
+    with pytest.raises(DissectorError, match="do not show what --api selects"):
+        response_times(ROOT / RECORDING, chosen=Filter(api=["Fetch"]))
+
+
+def test_filters_by_name(tmp_path: Path) -> None:
+    names = tmp_path / "names.csv"
+    names.write_text("127.0.0.1,laptop\n")
+    assert len(rows(RECORDING, "--names", str(names), "--client", "lap*")) == 1
+    assert rows(RECORDING, "--names", str(names), "--client", "server") == []
+
+
+def test_several_captures() -> None:
+    """The slowest packet has a number in one of them."""
+    other = "captures/kafka-4-handshakes.pcap.zst"
+    by_broker = {row["broker"]: row for row in rows(other, RECORDING)}
+    slowest = by_broker["127.0.0.1:9092"]
+    assert (slowest["slowest_packet"], slowest["slowest_capture"]) == (93, RECORDING)
+    assert by_broker["127.0.0.1:9094"]["slowest_capture"] is None
 
 
 def test_no_encrypted_connection() -> None:

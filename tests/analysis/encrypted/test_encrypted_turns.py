@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
-from analysis.encrypted.turns import Turns
+from analysis.encrypted.turns import SCHEMA, Turns
 from analysis.sql.query import row_dicts
 from dissector.capture import open_capture
 from dissector.packets import open_packets
@@ -27,10 +28,16 @@ BLOCK_SIZES: Final = (BLOCK_BYTES, 1 << 12)
 
 
 def turns_of(path: Path, block_bytes: int = BLOCK_BYTES) -> pa.Table:
-    turns = Turns()
+    """The turns of clients, with their connection_id and latency_ms."""
+    batches: list[pa.RecordBatch] = []
+    turns = Turns(batches.append)
     pipeline = Pipeline(open_packets([str(path)], block_bytes=block_bytes))
     pipeline.observe_packets(turns.observe)
-    return turns.table()
+    table = pa.Table.from_batches(batches, SCHEMA).join(
+        turns.clients(), "stream", join_type="inner"
+    )
+    latency = pc.subtract(table["response_time"], table["request_time"]).cast(pa.int64())
+    return table.append_column("latency_ms", pc.divide(latency, 1e6)).sort_by("request_time")
 
 
 def tls(content: int, size: int) -> bytes:
@@ -90,10 +97,9 @@ def test_a_turn(dialogue: Dialogue, connection: Connection, tmp_path: Path) -> N
     for size in (100, 200):
         connection.broker(tls(APPLICATION_DATA, size))
     assert latencies(dialogue, tmp_path) == [8.0]
-    turns = turns_of(tmp_path / "a.pcap").drop_columns(["latency_ms", "request_time"])
-    assert turns.to_pylist() == [
-        {"connection_id": 0, "request_packet": 10, "sent_bytes": 1_510, "received_bytes": 310}
-    ]
+    names = ["connection_id", "capture", "request_packet", "sent_bytes", "received_bytes"]
+    (turn,) = turns_of(tmp_path / "a.pcap").select(names).to_pylist()
+    assert [*turn.values()] == [0, 0, 10, 1_510, 310]
 
 
 def test_packets_without_new_bytes_are_no_part_of_a_turn(
