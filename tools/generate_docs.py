@@ -45,6 +45,7 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         },
         "topics": {"topic": "<topic", "topic_id": "<topic_id"},
         "brokers": {"broker_id": "<broker_id", "rack": "<broker_rack"},
+        "clusters": {},
         "partitions": {
             "partition": "offsets_of", "topic": "topic topic_id", "offset": "offset offsets",
             "leader_epoch": "offset_epoch",
@@ -66,7 +67,8 @@ role to requests, ``<`` to responses."""
 MAKES_ROWS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "errors": "error_code", "topics": "isr", "brokers": "broker_id",
-        "partitions": "offsets_of", "batches": "records", "records": "records",
+        "clusters": "cluster_id", "partitions": "offsets_of", "batches": "records",
+        "records": "records",
     }
 )  # fmt: skip
 """By table: the role whose fields make its rows."""

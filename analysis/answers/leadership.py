@@ -17,8 +17,8 @@ request is counted with the move of its partition that is nearest in time, if it
 Refused requests without such a move have a row without a leader.
 
 **Limitations.** A move becomes visible when a response contains it, not when it happens; refused
-requests may show it earlier. Metadata responses before version 7 have no epoch. Partitions of
-different clusters with the same names are mixed up.
+requests may show it earlier. Metadata responses before version 7 have no epoch. In a
+capture of several clusters, select one with `--cluster`.
 """
 
 from __future__ import annotations

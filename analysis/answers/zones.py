@@ -30,8 +30,8 @@ messages. A connection with TLS that is not decrypted counts with all its bytes.
 an exchange counts for each of its topics, and `percent` is a share of their sum.
 
 **Limitations.** The capture must contain Metadata, which clients request when they start. Behind a
-proxy or address translation, addresses are those of the proxy. Racks and broker ids of different
-clusters in one capture are mixed up. A custom replica selector may choose other replicas on
+proxy or address translation, addresses are those of the proxy. In a capture of several
+clusters, select one with `--cluster`. A custom replica selector may choose other replicas on
 purpose.
 """
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
 from analysis.commands.common import Input, on_capture_alone, on_secrets
+from analysis.commands.filter_options import ON_ARRIVAL
 from analysis.commands.schemas import decoder, on_schema_registry
 from analysis.commands.sections import named_command
 from analysis.extras import needed
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @named_command("browse")
-@on_capture_alone
+@partial(on_capture_alone, filters=ON_ARRIVAL)
 @on_schema_registry
 @on_secrets
 def command(source: Input, registry: str | None, show_secrets: bool) -> None:

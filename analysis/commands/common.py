@@ -28,6 +28,7 @@ from dissector.redaction import without_credentials
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
     from analysis.input.filters import Filter
     from analysis.input.open import Opened
@@ -39,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 # Repeated here because the modules that define them import Arrow.
 TABLE_NAMES: Final = (
     "exchanges", "errors", "batches", "records", "connections", "topics", "problems", "partitions",
-    "memberships", "transactions", "decompressed_batches", "brokers",
+    "memberships", "transactions", "decompressed_batches", "brokers", "clusters",
 )  # fmt: skip
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"
@@ -148,21 +149,36 @@ class Input:
         """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
 
         `shows_brokers`: brokers are shown to people, so learn their ids and hosts. `also`: tables
-        that exported tables may lack.
+        that exported tables may lack. Warns of several clusters unless the filter has brokers.
         """
         from analysis.display.presentation import names
+        from analysis.input.clusters import CLUSTERS, ENDPOINTS
         from analysis.input.open import with_context
         from analysis.sql.stored import stored
 
         with self.opened(show_progress=show_progress) as capture:
             learns = shows_brokers and capture.has_table(BROKERS)
-            also = [name for name in also if capture.has_table(name)]
+            also = [name for name in (*also, CLUSTERS) if capture.has_table(name)]
             tables = with_context(capture, [*tables, *([BROKERS] if learns else []), *also])
             with stored(capture.stream(tables), tables) as connection:
                 names().learn_hosts(capture.host_names)
                 if learns:
                     names().learn_brokers(connection.sql(_BROKERS).fetchall())
+                if CLUSTERS in tables:
+                    self.warn_of_clusters(connection.sql(ENDPOINTS).to_arrow_table())
                 yield connection
+
+    def warn_of_clusters(self, endpoints: pa.Table) -> None:
+        """Print a warning if there are several clusters, unless the filter has brokers.
+
+        `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
+        """
+        from analysis.display.terminal import printable
+        from analysis.input.clusters import listed, warning
+
+        if self.filter is None or not (self.filter.cluster or self.filter.broker):
+            for line in warning(listed(endpoints)):
+                click.echo(printable(line), err=True)
 
     @contextmanager
     def options(

@@ -42,6 +42,11 @@ OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({
         help="Select exchanges of this broker, by its address, its id, or a name in --names. May "
         "be repeated.",
     ),
+    "cluster": filter_option(
+        "--cluster", multiple=True, metavar="ID",
+        help="Select exchanges with brokers of this cluster; in all tables. The table clusters has "
+        "the ids. May be repeated.",
+    ),
     "since": filter_option(
         "--since", metavar="TIME",
         help="Select requests from this time on: 2026-11-21T04:17:40 (UTC), 04:17:40, or 90 "
@@ -72,13 +77,17 @@ def taken(given: dict[str, Any]) -> Filter | None:
         return Filter(**conditions, names=presentation.names(), zone=presentation.zone())
 
 
+ON_ARRIVAL: Final = tuple(name for name in OPTIONS if name != "cluster")
+"""The options that do not depend on the whole capture."""
+
+
 def with_filter(command: F) -> F:
-    """Add the options; the command gets a `Filter` as `chosen`, None without conditions."""
+    """Add the options `ON_ARRIVAL`; the command gets a `Filter` as `chosen`, or None."""
 
     @wraps(command)
     def run(**given: Any) -> Any:
         return command(chosen=taken(given), **given)
 
-    for option in reversed([*OPTIONS.values()]):
-        run = option(run)
+    for name in reversed(ON_ARRIVAL):
+        run = OPTIONS[name](run)
     return cast(F, run)

@@ -13,12 +13,15 @@ def command(source: Input, no_pager: bool) -> None:
     """Summarise a capture, problems first."""
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
+    from analysis.input.clusters import CLUSTERS, Endpoints
     from analysis.input.open import filter_report
     from analysis.summary.counts import Summary
 
-    summary = Summary()
+    summary, endpoints = Summary(), Endpoints()
     with source.opened(reports=False) as capture:
-        summary.read(capture.stream(Summary.TABLES))
+        also = (CLUSTERS,) if capture.has_table(CLUSTERS) else ()
+        summary.read(endpoints.taken(capture.stream((*Summary.TABLES, *also))))
+    source.warn_of_clusters(endpoints.table)
     parts = screen(
         summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,
         note=filter_report(capture, source.filter),

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from analysis.input.clusters import TABLES as CLUSTER_TABLES
+from analysis.input.clusters import ClusterConnections
 from analysis.input.exported import ExportedTables
 from analysis.input.filters import Filter
 from analysis.input.passes import first_time
@@ -40,8 +43,10 @@ class FilteredCapture:
         if chosen.has_broker_ids:
             _learn_brokers(capture, chosen.names)
         self._capture = capture
-        keys = _selected_keys(capture, chosen) if chosen.computed else None
-        self.selection = Selection(chosen.sql, chosen.names, keys)
+        clusters = _clusters(capture, chosen) if chosen.cluster else None
+        chosen = replace(chosen, cluster=())
+        keys = _selected_keys(capture, chosen, clusters) if chosen.computed else None
+        self.selection = Selection(chosen.sql, chosen.names, keys, clusters)
         self._has_times = bool(chosen.since or chosen.until)
 
     @property
@@ -86,17 +91,35 @@ class FilteredCapture:
         return self._capture.exchanges(select=self.selection.exchanges)
 
 
-def _selected_keys(capture: Capture | ExportedTables, chosen: Filter) -> pa.Table:
+def _selected_keys(
+    capture: Capture | ExportedTables, chosen: Filter, clusters: ClusterConnections | None
+) -> pa.Table:
     """See `selection.selected_keys`; in a pass of its own.
 
     Raises DissectorError if the capture can be read only once, or a table was not exported.
     """
-    if isinstance(capture, Capture) and any(map(is_stream, capture.paths)):
-        raise DissectorError(
-            f"--where with {chosen.computed[0]} needs a second pass: use latency_ms, or a file"
-        )
-    with stored(capture.stream(COMPUTED_TABLES), COMPUTED_TABLES) as connection:
+    _check_passes(capture, f"--where with {chosen.computed[0]}", "use latency_ms, or a file")
+    rows: Iterable[NamedBatch] = capture.stream(COMPUTED_TABLES)
+    if clusters is not None:
+        rows = clusters.rows(rows)
+    with stored(rows, COMPUTED_TABLES) as connection:
         return selected_keys(connection, chosen.sql, chosen.names)
+
+
+def _check_passes(capture: Capture | ExportedTables, option: str, remedy: str) -> None:
+    """Raises DissectorError if the capture can be read only once."""
+    if isinstance(capture, Capture) and any(map(is_stream, capture.paths)):
+        raise DissectorError(f"{option} needs a second pass: {remedy}")
+
+
+def _clusters(capture: Capture | ExportedTables, chosen: Filter) -> ClusterConnections:
+    """The connections of the clusters of a filter, in a pass of its own.
+
+    Raises DissectorError if the capture can be read only once, a table was not exported, or a
+    cluster is not in the capture.
+    """
+    _check_passes(capture, "--cluster", "use --broker, or a file")
+    return ClusterConnections.of(capture.stream(CLUSTER_TABLES), chosen.cluster, chosen.names)
 
 
 def _learn_brokers(capture: Capture | ExportedTables, names: Names) -> None:
@@ -104,8 +127,7 @@ def _learn_brokers(capture: Capture | ExportedTables, names: Names) -> None:
 
     Raises DissectorError if the capture can be read only once, or brokers were not exported.
     """
-    if isinstance(capture, Capture) and any(map(is_stream, capture.paths)):
-        raise DissectorError("--broker ID needs a second pass; use the address of the broker")
+    _check_passes(capture, "--broker ID", "use the address of the broker")
     columns = ("broker_id", "host", "port")
     for _, batch in capture.stream(["brokers"]):
         names.learn_brokers(zip(*(batch[name].to_pylist() for name in columns), strict=True))

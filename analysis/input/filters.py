@@ -11,12 +11,13 @@ one of them is enough:
     broker  address of the broker, with or without its port; a name of the address; or broker id
     since   time of the request; see `analysis.input.times`. Without a request: of the response
     until   likewise; exchanges at this time or later are not selected
+    cluster id of the cluster of the broker; see `analysis.input.clusters`
 
 In `client`, `topic` and names, ``*`` stands for any text, and ``?`` for any character.
 
 The other tables follow from the selected exchanges: a row that belongs to an exchange stays if the
-exchange is selected, and a connection if one of its exchanges is. `topics`, `brokers` and
-`problems` describe the cluster and the capture, and stay as they are.
+exchange is selected, and a connection if one of its exchanges is. `topics`, `brokers`, `clusters`
+and `problems` describe the cluster and the capture. Only `cluster` selects their rows.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ if TYPE_CHECKING:
 
 Rows: TypeAlias = "pd.DataFrame | pa.Table"
 
-SHORT_FORMS: Final = ("client", "topic", "api", "broker", "since", "until")
+SHORT_FORMS: Final = ("client", "topic", "api", "broker", "since", "until", "cluster")
+_LISTS: Final = ("where", "client", "topic", "api", "broker", "cluster")
+"""Fields with several values."""
 
 _OPTION: Final = re.compile(r"(?<!\S)--\w")
 """The first option in the text of a filter. Two hyphens and a space begin a comment in SQL."""
@@ -53,7 +56,7 @@ _TIME: Final = "coalesce(request_time, response_time)"
 class Filter:
     """Conditions on exchanges. Without any, it is false, and selects all exchanges.
 
-    Each of the first five is a text or several. Raises DissectorError for another value, an unknown
+    Each but the times is a text or several. Raises DissectorError for another value, an unknown
     API, a wrong time, a wrong condition, and an end that is not after the start.
     """
 
@@ -64,6 +67,7 @@ class Filter:
     broker: Sequence[str] = ()
     since: str = ""
     until: str = ""
+    cluster: Sequence[str] = ()
     start: int | None = None
     """Time of the first packet, ns; only needed if `is_relative`."""
     zone: tzinfo = UTC
@@ -72,7 +76,7 @@ class Filter:
     """Names of clients and brokers, besides their addresses."""
 
     def __post_init__(self) -> None:
-        for name in ("where", "client", "topic", "api", "broker"):
+        for name in _LISTS:
             object.__setattr__(self, name, arguments.texts(name, getattr(self, name)))
         for name in ("since", "until"):
             arguments.text(name, getattr(self, name))
@@ -156,15 +160,18 @@ class Filter:
         since, until = ((given.pop(name) or [""])[-1] for name in ("since", "until"))
         return cls(
             given["where"], given["client"], given["topic"], given["api"], given["broker"], since,
-            until, zone=zone, names=names or Names(),
+            until, given["cluster"], zone=zone, names=names or Names(),
         )  # fmt: skip
 
     @property
     def sql(self) -> str:
         """The condition; ``true`` if there is none.
 
-        Raises DissectorError if a time is relative and the start is not known.
+        Raises DissectorError if a time is relative and the start is not known, or for `cluster`,
+        which only `ClusterConnections` selects.
         """
+        if self.cluster:
+            raise DissectorError("--cluster depends on the whole capture, which is not known here")
         conditions = (
             " or ".join([*map(_is_client, self.client), *self._named("client")]),
             " or ".join(_contains("topics", each) for each in self.topic),
@@ -192,6 +199,8 @@ class Filter:
         import pyarrow.compute as pc
 
         from analysis.frames import frame
+        from analysis.input.clusters import TABLES as CLUSTER_TABLES
+        from analysis.input.clusters import ClusterConnections
         from analysis.input.selection import COMPUTED_TABLES, Selection, selected_keys
         from analysis.sql.query import connected, in_schema
         from dissector.pipeline import collected
@@ -199,11 +208,18 @@ class Filter:
 
         if EXCHANGES.name not in tables:
             raise DissectorError("a filter needs the table exchanges")
-        chosen = self
+        chosen = replace(self, cluster=())
         if self.is_relative and "connections" in tables and len(tables["connections"]):
             first = pc.min(pa.array(tables["connections"]["first_time"]))
-            chosen = self.starting(first.cast(pa.int64()).as_py())
+            chosen = chosen.starting(first.cast(pa.int64()).as_py())
         arrow = {name: in_schema(rows, TABLES[name].schema) for name, rows in tables.items()}
+        clusters = None
+        if self.cluster:
+            if missing := [name for name in CLUSTER_TABLES if name not in arrow]:
+                raise DissectorError(f"a filter by cluster needs the table {missing[0]}")
+            needed = ((n, batch) for n in CLUSTER_TABLES for batch in arrow[n].to_batches())
+            clusters = ClusterConnections.of(needed, self.cluster, self.names)
+            arrow = {name: clusters.of_rows(rows) for name, rows in arrow.items()}
         batches = ((name, batch) for name, rows in arrow.items() for batch in rows.to_batches())
         keys = None
         if self.computed:

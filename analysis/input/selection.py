@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from analysis.input.clusters import ClusterConnections
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition, database
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
@@ -32,7 +33,7 @@ from analysis.sql.stored import TableFiles, connect
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
 
-INDEPENDENT: Final = frozenset({"topics", "brokers", "problems"})
+INDEPENDENT: Final = frozenset({"topics", "brokers", "clusters", "problems"})
 """Tables that do not follow from exchanges."""
 
 _KEYS: Final = pa.schema(
@@ -72,10 +73,15 @@ def _identities(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
 class Selection:
     """A filter of the rows of one pass. It counts exchanges."""
 
-    def __init__(self, sql: str, names: Names, keys: pa.Table | None = None) -> None:
+    def __init__(
+        self, sql: str, names: Names, keys: pa.Table | None = None,
+        clusters: ClusterConnections | None = None,
+    ) -> None:  # fmt: skip
         """`sql`: a condition on exchanges, which may use `names`. `keys`: the result of
-        `selected_keys`, if the condition contains columns of `COMPUTED`. Raises DissectorError."""
+        `selected_keys`, if the condition contains columns of `COMPUTED`. `clusters`: select only
+        rows of their connections, in all tables. Raises DissectorError."""
         self._sql = sql
+        self._clusters = clusters
         self._matching = _KeyCondition(keys) if keys is not None else Condition(sql, names)
         self.selected = 0
         """Exchanges that were selected."""
@@ -84,7 +90,10 @@ class Selection:
         self._ends: list[int] = []
 
     def __str__(self) -> str:
-        return f"{' '.join(self._sql.split())}: {self.selected:,} of {self.total:,} exchanges"
+        sql = " ".join(self._sql.split())
+        if self._clusters is not None:
+            sql = str(self._clusters) if sql == "true" else f"{self._clusters}, {sql}"
+        return f"{sql}: {self.selected:,} of {self.total:,} exchanges"
 
     @property
     def span(self) -> str:
@@ -97,13 +106,19 @@ class Selection:
 
     def exchanges(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """The selected rows of a batch of `exchanges`."""
+        rows = self._of_clusters(EXCHANGES.name, rows)
         return rows.take(pa.array(self._matches(rows)))
+
+    def _of_clusters(self, name: str, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows of the chosen clusters."""
+        if name == EXCHANGES.name:
+            self.total += len(rows)
+        return rows if self._clusters is None else self._clusters.of_rows(rows)
 
     def _matches(self, rows: pa.RecordBatch) -> NDArray[np.int64]:
         """The numbers of the selected rows of a batch of `exchanges`."""
         numbers = self._matching.matches(rows)
         self.selected += len(numbers)
-        self.total += len(rows)
         ends = pc.min_max(pc.coalesce(rows["request_time"], rows["response_time"]).cast(pa.int64()))
         known = [*self._ends, *(end for end in ends.as_py().values() if end is not None)]
         self._ends = [min(known), max(known)] if known else []
@@ -122,6 +137,7 @@ class Selection:
             schemas = {name: TABLES[name].schema for name in following} | {"keys": _KEYS}
             with TableFiles(files, schemas) as waiting:
                 for name, batch in rows:
+                    batch = self._of_clusters(name, batch)
                     if name == EXCHANGES.name:
                         numbers = self._matches(batch)
                         if ALL_EXCHANGES in names:

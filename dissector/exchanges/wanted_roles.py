@@ -19,6 +19,7 @@ TABLE_ROLES = {
     **dict.fromkeys(("batches", "decompressed_batches", "records"), frozenset({"offset"})),
     "errors": frozenset({"error_message", "group_id", "transactional_id", "coordinator_key"}),
     "brokers": frozenset({"broker_id", "broker_rack"}),
+    "clusters": frozenset({"cluster_id"}),
     "topics": frozenset({"leader", "leader_epoch", "replicas", "isr"}),
     "partitions": frozenset(
         {"offsets_of", "offset", "offsets", "offset_epoch", "offset_timestamp", "replica_id",

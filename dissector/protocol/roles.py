@@ -79,6 +79,7 @@ ROLES: Final[Mapping[str, str]] = MappingProxyType(
         "broker_id": "id of the broker whose endpoint is next to it",
         "host": "host of a broker's endpoint",
         "port": "port of a broker's endpoint",
+        "cluster_id": "id of the cluster of the broker (KIP-78)",
         "broker_rack": "rack of the broker whose endpoint is next to it (KIP-36)",
         # of configurations
         "config_name": "name of a configuration",

@@ -3,7 +3,7 @@
 schema            the columns of all tables, with types and meanings
 arrow             helpers for Arrow arrays
 shared_columns    columns that several tables have
-exchanges, errors, topics, brokers, connections, problems
+exchanges, errors, topics, brokers, clusters, connections, problems
                   rows of these tables
 pending           rows that are kept until their exchange ends
 partitions, memberships, transactions

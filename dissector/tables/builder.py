@@ -20,7 +20,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameBatch
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.tables import brokers, errors, exchanges, topics
+from dissector.tables import brokers, clusters, errors, exchanges, topics
 from dissector.tables.connections import Connections
 from dissector.tables.problems import decode_problems, problem_rows
 
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from dissector.tables.transactions import TransactionRows
 
 TABLE_ORDER = (
-    "exchanges", "errors", "topics", "brokers", "partitions", "memberships", "transactions",
-    "batches", "decompressed_batches", "records", "problems",
+    "exchanges", "errors", "topics", "brokers", "clusters", "partitions", "memberships",
+    "transactions", "batches", "decompressed_batches", "records", "problems",
 )  # fmt: skip
 """The tables that blocks have rows of, in the order in which they are built."""
 
@@ -205,6 +205,8 @@ class TableBuilder:
             yield TableRows("topics", topics.topic_states(block))
         if "brokers" in wanted:
             yield TableRows("brokers", brokers.brokers(block))
+        if "clusters" in wanted:
+            yield TableRows("clusters", clusters.clusters(block, self.connections))
         for name, table in self._pending_tables.items():
             yield TableRows(name, table.rows(block))
         message_problems: list[Problem] = []

@@ -484,6 +484,21 @@ BROKERS = Table(
     opt_in=True,
 )
 
+CLUSTERS = Table(
+    "clusters",
+    "a message with a cluster id: the response to Metadata or DescribeCluster, or a request "
+    "between brokers and controllers",
+    (
+        _CONNECTION,
+        *_ENDPOINTS,
+        _CORRELATION,
+        TableColumn("time", TIME, "time of the message's first byte"),
+        _API,
+        TableColumn("cluster_id", TEXT, "id of the cluster of the broker (KIP-78)"),
+    ),
+    opt_in=True,
+)
+
 PROBLEMS = Table(
     "problems",
     "a part of the input that was not read or not decoded",
@@ -520,6 +535,7 @@ TABLES = MappingProxyType(
         for table in (
             EXCHANGES, ERRORS, BATCHES, RECORDS, CONNECTIONS, TOPICS, PROBLEMS, PARTITIONS,
             MEMBERSHIPS, TRANSACTIONS, DECOMPRESSED_BATCHES, BROKERS,
+            CLUSTERS,
         )
     }
 )  # fmt: skip

@@ -49,7 +49,7 @@ def test_a_capture_loads_whole() -> None:
     tables = analysis.load(CAPTURE)
     assert TABLES.keys() - tables.keys() == {
         "records", "partitions", "memberships", "transactions", "decompressed_batches",
-        "brokers",
+        "brokers", "clusters",
     }  # fmt: skip
     assert len(tables["exchanges"]) > 50
     assert "answered" in set(tables["exchanges"]["status"])

@@ -164,7 +164,7 @@ def _mixed_finding(topics: list[Row]) -> Finding:
         cause="the capture has several clusters, as on a host of MirrorMaker, or a topic was "
         "deleted and created again",
         side=CAPTURE,
-        change="Write a capture of each cluster with cut --broker HOST:PORT -o FILE, or limit the "
+        change="Select a cluster with --cluster, whose ids are in the table clusters, or limit the "
         "time with --since.",
         reference="KIP-516; Limits: Several clusters in one capture",
         command=sql(SEVERAL_IDS),

@@ -25,7 +25,7 @@ from tests.robustness.robustness_damage import recording
 
 TABLES = (
     "exchanges", "errors", "connections", "topics", "partitions", "memberships", "transactions",
-    "brokers", "batches", "decompressed_batches", "records",
+    "brokers", "clusters", "batches", "decompressed_batches", "records",
 )  # fmt: skip
 TEST_TABLES = ("exchanges", "errors", "batches", "connections")
 

@@ -92,6 +92,7 @@ class Cluster:
         format_with: Sequence[str] = (),
         protocol: str = "PLAINTEXT",
         host: str = "127.0.0.1",
+        cluster_id: str = CLUSTER_ID,
     ) -> None:
         self.recording = recording
         self.version = version
@@ -104,6 +105,7 @@ class Cluster:
         self._format_with = format_with
         self._protocol = protocol
         self._host = host
+        self._id = cluster_id
         self._awaited: dict[int, int] = {}
         self._running: dict[int, subprocess.Popen[bytes]] = {}
         recording.software.append(f"Apache Kafka {version}")
@@ -204,7 +206,7 @@ class Cluster:
         node = self.nodes[number]
         command = [*JVM, "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
         properties = str(self._folder(number) / "properties")
-        known = ["--cluster-id", CLUSTER_ID, "--config", properties]
+        known = ["--cluster-id", self._id, "--config", properties]
         given = [*self._voters(node), *self._format_with]
         self.recording.run(f"{node.name}-format", [*command, *known, *given])
 

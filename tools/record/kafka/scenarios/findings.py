@@ -227,3 +227,31 @@ def kafka_4_dated() -> None:
     ):
         clients.python(recording, "dated", cluster.bootstrap, "events")
         clients.python(recording, "listed", cluster.bootstrap, "events")
+
+
+@scenario
+def kafka_4_two_clusters() -> None:
+    """Two clusters with the same topics and groups, as a host of MirrorMaker captures them."""
+    broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
+    about = (
+        "two clusters with a topic and a group of the same name, and a different lag; "
+        "kafka-consumer-groups of both"
+    )
+    group = ("consumer.group.ConsumerGroupCommand", "--describe", "--all-groups")
+    other = Node(2, host="127.0.0.2")
+    with (
+        Recording("kafka-4-two-clusters", about) as recording,
+        Cluster(recording, KAFKA_4, broker) as first,
+        Cluster(recording, KAFKA_4, broker, [other], cluster_id="cmVjb3JkZXIta2Fma2EtMg") as second,
+    ):
+        for name, cluster, partitions, backlog in (
+            ("first", first, 1, 40),
+            ("second", second, 2, 90),
+        ):
+            given = (cluster.bootstrap, "orders")
+            clients.java(recording, java, "Topics", cluster.bootstrap, f"orders:{partitions}:1")
+            clients.java(recording, java, "Produce", *given, "20", "30")
+            clients.java(recording, java, "Member", *given, "billing", "5", "client.id=billing")
+            clients.java(recording, java, "Produce", *given, str(backlog), "30")
+            asked = ("--bootstrap-server", cluster.bootstrap)
+            recording.run(f"tool-{name}", tool(tools, *group, *asked))
