@@ -30,9 +30,12 @@ the start offset alone, the lag is an upper bound.
 **Limitations.** A group that neither commits nor fetches in the capture is missing. Offsets include
 those of transaction markers and of compacted records, so the lag may be larger than the number of
 records. If the committed offset is beyond the end, which an administrator can cause, the lag is
-negative. It is also negative for a topic that was deleted and created again, until the group
-commits. Such a topic has a new end if Fetch (Kafka 3.1) or Produce (Kafka 4.1) contains topic ids.
-Otherwise the old end remains until the leader epoch rises.
+negative.
+
+If a topic was deleted and created again, its groups have no row until they commit or fetch again,
+because brokers delete their offsets. Topic ids in Fetch (Kafka 3.1) or Produce (Kafka 4.1), or a
+DeleteTopics request, show this. Without either, a topic has a new end once all responses for a
+second show a smaller one, but committed offsets remain.
 """
 
 from __future__ import annotations
@@ -53,7 +56,7 @@ _SHARE_STATE: Final = (
 _COMMITS: Final = "api in ('OffsetCommit', 'TxnOffsetCommit')"
 _READER: Final = "group_id is null, coalesce(group_id, client_id, ''), topic, partition"
 _SO_FAR: Final = f"""(
-  partition by {_READER} order by time, source, nth
+  partition by {_READER}, is_after order by time, source, nth
   rows between unbounded preceding and current row)"""
 
 
@@ -131,18 +134,41 @@ _CREATED_AGAIN: Final = """(
 (KIP-516)."""
 _LOG: Final = "topic, partition, current_id"
 
+_KNOWN_END: Final = """coalesce(high_watermark,
+  case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
+  case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
+  try("offset" + told_lag))"""
+"""SQL: the end of the partition that a response shows."""
+
+_FALLEN: Final = f"""(
+  with ends as (
+    select topic, partition, response_time, {_KNOWN_END} as known_end
+    from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic) where known_end is not null),
+  candidates as (
+    select topic, partition, max(response_time) as last_time from ends group by all
+    having arg_max(known_end, response_time) < max(known_end)),
+  around as (
+    select topic, partition, response_time, last_time, max(known_end) over (
+        sofar rows between unbounded preceding and 1 preceding) as earlier,
+      max(known_end) over (sofar rows between current row and unbounded following) as later
+    from ends join candidates using (topic, partition)
+    window sofar as (partition by topic, partition order by response_time))
+  select topic, partition, min(response_time) as since from around
+  where later < earlier and last_time >= response_time + interval 1 second group by all)"""
+"""SQL: the time from which on all ends of a partition are smaller than before: it was created again
+or truncated. Ends in responses of several brokers may be out of order for a moment only."""
+
 ENDS: Final = f"""(
   select topic, partition, response_time as time, max(known_end) over (
     partition by {_LOG}, epoch order by response_time) as end_offset
   from (
-    select *, coalesce(high_watermark,
-        case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
-        case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
-        try("offset" + told_lag)) as known_end,
+    select *, {_KNOWN_END} as known_end,
       coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
         min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
     from (
-      from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic)
+      select responded.*, case when response_time >= since then 'again' end as current_id
+      from (from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic)) as responded
+        left join {_FALLEN} using (topic, partition)
       union all by name
       select *, coalesce(
         last_value(topic_id ignore nulls) over (partition by topic order by response_time),
@@ -174,6 +200,24 @@ DECIDED: Final = f"""(
   where committed)"""
 """SQL: offsets in committed transactions, with the ids and times of the EndTxn that commits."""
 
+_DELETED: Final = f"""(
+  with ids as (
+    select topic, arg_max(topic_id, response_time) as topic_id
+    from {_RESPONDED} semi join {_CREATED_AGAIN} using (topic)
+    where topic_id is not null group by all),
+  created as (
+    select topic, min(response_time) as time from {_RESPONDED} semi join ids using (topic, topic_id)
+    group by all),
+  deleted as (
+    select topic, max(response_time) as time
+    from (select unnest(topics) as topic, response_time from exchanges
+      where api = 'DeleteTopics' and error_code = 0)
+    group by all)
+  select topic, coalesce(deleted.time, created.time) as deleted_time
+  from created full join deleted using (topic))"""
+"""SQL: the last time at which each topic was deleted, or was first seen after that. The offsets
+that groups committed before are deleted with the topic."""
+
 _SHARED: Final = f"""(
   with state as (
     select * from {_SUCCESSFUL} where api in {literals(_SHARE_STATE)} and group_id is not null),
@@ -193,7 +237,7 @@ An administrator may receive an older state than leaders sent before, so its res
 there are none of leaders.
 """
 
-_EVENTS: Final = f"""(
+_ALL_EVENTS: Final = f"""(
   with successful as {_SUCCESSFUL},
   readers as (
     select connection_id, topic, partition, group_id as reads_for, nth as since
@@ -222,6 +266,11 @@ _EVENTS: Final = f"""(
 """SQL: each event that shows the committed offset of a group, or the position of a reader with the
 groups for which it reads."""
 
+_EVENTS: Final = f"""(
+  select events.*, deleted_time, coalesce(time >= deleted_time, false) as is_after
+  from {_ALL_EVENTS} as events left join {_DELETED} using (topic))"""
+"""SQL: the events; whether the topic was deleted before."""
+
 _STATES: Final = f"""
   with known as (
     select group_id, topic, partition, time,
@@ -232,7 +281,8 @@ _STATES: Final = f"""
       last_value(committed_offset ignore nulls) over so_far as committed_offset,
       last_value(committed_time ignore nulls) over so_far as committed_time,
       last_value(position ignore nulls) over so_far as position,
-      last_value(done_count ignore nulls) over so_far as done_count, source, nth, since
+      last_value(done_count ignore nulls) over so_far as done_count, source, nth, since,
+      deleted_time, is_after
     from {_EVENTS} window so_far as {_SO_FAR}),
   behind as (
     select known.*, end_offset, {_lag()} as lag,
@@ -280,7 +330,8 @@ def _last(slot: str) -> str:
       final as (
         select known.*, end_time, last_offset from known asof left join ends
           on known.topic = ends.topic and known.partition = ends.partition
-            and known.slot >= ends.slot)
+            and known.slot >= ends.slot
+        where is_after or deleted_time is null or greatest(time, end_time) < deleted_time)
       select * exclude (is_alone, end_time, last_offset) replace (
           greatest(time, end_time) as time, last_offset as end_offset,
           {_lag("last_offset")} as lag,

@@ -241,3 +241,37 @@ def test_lag_is_divided_by_one_interval(options: dict[str, Any]) -> None:
     tables = capture("kafka-4-followed", NEEDS)
     with pytest.raises(DissectorError, match="pass one interval"):
         analysis.lag(tables, **options)
+
+
+def recreated(known_by: str) -> dict[str, pd.DataFrame]:
+    """A topic that was deleted and created again, as newer and older clients show it."""
+    tables = {**capture("kafka-4-recreated", NEEDS)}
+    if known_by == "deletion":
+        tables["partitions"] = tables["partitions"].assign(topic_id=None)
+    else:
+        requests = tables["exchanges"]
+        tables["exchanges"] = requests[requests["api"] != "DeleteTopics"]
+    return tables
+
+
+@pytest.mark.parametrize("known_by", ["ids", "deletion"])
+def test_offsets_are_deleted_with_their_topic(known_by: str) -> None:
+    """kafka-consumer-groups has no row for a group that has not committed since."""
+    lines = [row["line"].split() for row in read("kafka-4-recreated") if "command" in row]
+    names = ["group_id", "topic", "partition", "committed_offset", "end_offset", "lag"]
+    described = [line[:6] for line in lines if line[0] in ("stayer", "leaver") and len(line) == 9]
+    rows = analysis.lag(recreated(known_by))[names].astype(str).to_numpy().tolist()
+    assert rows == described != []
+    slots = analysis.lag(recreated(known_by), by="10s").query("group_id == 'leaver'")
+    assert slots["end_offset"].tolist() == [134]
+
+
+def test_the_end_falls_if_a_topic_is_created_again_without_ids() -> None:
+    """While the new log is shorter than the old one was."""
+    tables = recreated("ids")
+    rows = tables["partitions"].assign(topic_id=None)
+    rows = rows[rows["response_time"] < pd.Timestamp("2026-11-28T17:17:26Z")]
+    produced = rows[rows["api"] == "Produce"]["last_offset"] + 1
+    assert produced.iloc[-1] < produced.max()
+    lags = analysis.lag({**tables, "partitions": rows})
+    assert set(lags["end_offset"]) == {produced.iloc[-1]}
