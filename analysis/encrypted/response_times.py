@@ -119,7 +119,8 @@ def groups(
             rows = shaped(select(connection, _groups(by)), resolved(COLUMNS), by)
             counts = connection.execute(_COUNTS).fetchone() or ()
     selected, total = (f"{count:,}" for count in counts)
-    return rows, f"Filter: {chosen.sql}: {selected} of {total} turns"
+    zone = "; times in UTC" if chosen.since or chosen.until else ""
+    return rows, f"Filter: {chosen.sql}: {selected} of {total} turns{zone}"
 
 
 def _selected(connections: pa.Table, chosen: Filter) -> pa.Table:

@@ -9,6 +9,7 @@ folders.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -59,11 +60,14 @@ class ExportedTables:
         """None: tables contain no names of addresses."""
         self.file_problems: Sequence[Problem] = ()
         """Empty: problems of the capture are rows of `problems`, if that table was exported."""
+        self._is_divided = False
+        """Whether a table is a folder, as the Spark job writes it."""
         self._files: dict[str, list[Path]] = {}
         for path in self.paths:
             for match in matches(path):
                 for name in TABLES:  # a folder without files is a table without rows
                     if Path(match, name).is_dir():
+                        self._is_divided = True
                         self._files.setdefault(name, [])
                 for file in sorted(_files(match)):
                     self._files.setdefault(_table_of(file), []).append(file)
@@ -79,10 +83,7 @@ class ExportedTables:
         """
         names = [*self._files] if tables is None else known_tables(tables)
         if missing := [name for name in names if name not in self._files]:
-            raise DissectorError(
-                f"{', '.join(self.paths)}: the table {missing[0]} was not exported: "
-                f"kafka-dissector export CAPTURE... {' '.join(f'--table {n}' for n in missing)}"
-            )
+            raise self._missing(missing)
         for name in TABLES:
             for file in self._files[name] if name in names else ():
                 for batch in _batches(name, file):
@@ -96,6 +97,18 @@ class ExportedTables:
     def exchanges(self, **_: Any) -> Iterator[Exchange]:
         """Raises DissectorError: messages are not exported."""
         raise DissectorError(f"{', '.join(self.paths)}: exported tables do not contain messages")
+
+    def _missing(self, names: Sequence[str]) -> DissectorError:
+        """The error that tables were not exported, with the command that adds them."""
+        tables = f"table {names[0]} was" if len(names) == 1 else f"tables {', '.join(names)} were"
+        is_folder = len(self.paths) == 1 and Path(self.paths[0]).is_dir()
+        target = Path(self.paths[0] if is_folder else "DIR")
+        if len(names) == 1 and not self._is_divided:
+            target /= f"{names[0]}{_SUFFIX}"
+        words = ["spark" if self._is_divided else "export", "CAPTURE..."]
+        words += [f"--table {name}" for name in names]
+        command = " ".join(["kafka-dissector", *words, "-o", shlex.quote(str(target))])
+        return DissectorError(f"{', '.join(self.paths)}: the {tables} not exported: {command}")
 
     @property
     def first_time(self) -> int | None:

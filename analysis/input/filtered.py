@@ -53,11 +53,14 @@ class FilteredCapture:
     def report(self) -> str:
         """The filter, and how many exchanges the latest pass selected.
 
-        If a time selects none, it may be of another zone or day, so the report has their times.
+        Times are in UTC, whatever the zone of the filter. If they select none, the filter may be of
+        another zone or day, so the report has those of the exchanges.
         """
         text = f"Filter: {self.selection}"
         is_outside = self._has_times and not self.selection.selected and self.selection.span
-        return f"{text}, which are of {self.selection.span}" if is_outside else text
+        if is_outside:
+            return f"{text}, which are of {self.selection.span}"
+        return f"{text}; times in UTC" if self._has_times else text
 
     @property
     def packets(self) -> int | None:

@@ -381,7 +381,7 @@ def test_times_that_select_nothing_are_beside_those_of_the_capture(
     assert main(["latency", QUOTAS, "--since", "05:17"]) == 0
     assert f"0 of 137 exchanges, which are of {span}\n" in capsys.readouterr().err
     assert main(["latency", QUOTAS, "--since", "05:17", "--tz", "Europe/Berlin"]) == 0
-    assert "137 of 137 exchanges\n" in capsys.readouterr().err
+    assert "137 of 137 exchanges; times in UTC\n" in capsys.readouterr().err
 
 
 def test_a_filter_that_selects_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:

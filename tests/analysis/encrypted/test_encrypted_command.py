@@ -56,7 +56,7 @@ def test_filters() -> None:
     assert sum(row["turns"] for (row,) in parts) == 42
     assert all(row["connections"] < 16 for (row,) in parts)
     done = run("encrypted", RECORDING, "--since", "6")
-    assert re.search(rb"^Filter: .*: [1-9]\d* of 42 turns$", done.stderr)
+    assert re.search(rb"^Filter: .*: [1-9]\d* of 42 turns; times in UTC$", done.stderr)
     assert rows(RECORDING, "--broker", "127.0.0.1:9092", "--client", "127.0.*") == [whole]
     assert rows(RECORDING, "--client", "10.0.0.1") == []
     done = run("encrypted", RECORDING, "--broker", "1")

@@ -128,11 +128,31 @@ def test_a_table_that_was_not_exported_is_named(
     assert main(["latency", str(file)]) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error == (
-        f"Error: {file}: the table batches was not exported: "
-        "kafka-dissector export CAPTURE... --table batches --table connections"
+        f"Error: {file}: the tables batches, connections were not exported: "
+        "kafka-dissector export CAPTURE... --table batches --table connections -o DIR"
     )
     assert main(["show", str(file)]) == 1
     assert "exported tables do not contain messages" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "command"),
+    [
+        ("exchanges.parquet", "topics.parquet", "export CAPTURE... --table topics"),
+        ("exchanges/date=2026-11-21/a.parquet", "", "spark CAPTURE... --table topics"),
+    ],
+)
+def test_the_command_that_adds_a_table(
+    tmp_path: Path, name: str, target: str, command: str
+) -> None:
+    """A folder of export has a file for each table, one of Spark a folder."""
+    folder = tmp_path / "my tables"
+    (folder / name).parent.mkdir(parents=True)
+    assert main(["export", QUOTAS, "-o", str(folder / name)]) == 0
+    opened = ExportedTables([folder])
+    with pytest.raises(DissectorError, match="the table topics was not exported: ") as error:
+        next(opened.stream(["exchanges", "topics"]))
+    assert str(error.value).endswith(f"kafka-dissector {command} -o '{folder / target}'")
 
 
 def test_packets_are_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
