@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from threading import Thread
+from typing import Any, ClassVar
 
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.exchange_screen import ExchangeScreen
@@ -33,6 +34,11 @@ class Browser(ExchangeScreen):
             raise Terminated(received[0])
         if error is not None:
             raise error
+
+    def exit(self, *given: Any, **options: Any) -> None:
+        """Leave the screen. Textual waits for the jobs, so end them."""
+        Thread(target=self.source.close, daemon=True).start()
+        super().exit(*given, **options)
 
     def _stop(self) -> None:
         self._is_stopped = True

@@ -50,6 +50,9 @@ NEAR: Final = 250
 NEAR_BYTES: Final = 1 << 29
 """Most bytes of these exchanges before it, and after it."""
 
+_INTERRUPT_INTERVAL: Final = 0.05
+"""Seconds between interrupts of a computation."""
+
 T = TypeVar("T")
 
 
@@ -75,9 +78,14 @@ class CaptureSource:
         self._lock = Lock()
 
     def close(self) -> None:
-        """Remove the stored tables."""
-        with self._lock:
-            self._stack.close()
+        """End what is computed, and remove the stored tables."""
+        self.reading.cancel()
+        while not self._lock.acquire(timeout=_INTERRUPT_INTERVAL):
+            if (running := self._stored) is not None:
+                running.interrupt()  # an answer may have several queries
+        self._stored = None
+        self._stack.close()
+        self._lock.release()
 
     def rows(self) -> Rows:
         """Read the exchanges. Raises DissectorError, and OSError if the disk is full."""
@@ -145,9 +153,9 @@ class CaptureSource:
             if is_cancelled():
                 raise DissectorError("cancelled")
             if self._filter != tuple(chosen.options):
+                self._stored = self._filter = None
                 self._stack.close()
                 self._results.clear()
-                self._filter = None
                 opened = open_input(self._paths, chosen or None, **self._options)
                 names = with_context(opened, TABLES)
                 self._stored = self._stack.enter_context(stored(opened.stream(names), names))

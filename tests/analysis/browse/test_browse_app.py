@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import duckdb
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input, OptionList, Static
@@ -300,6 +304,25 @@ def test_answers_that_the_cursor_has_left_are_not_computed() -> None:
         assert [*app.source._results] == [names[0], names[3]]
 
     drive(steps)
+
+
+def test_what_is_computed_at_the_end_is_interrupted() -> None:
+    """The program would wait for it: here for an answer of two queries, each of hours."""
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        def compute(connection: duckdb.DuckDBPyConnection) -> None:
+            for _ in range(2):
+                with suppress(duckdb.InterruptException):
+                    connection.execute("select sum(sqrt(range)) from range(1000000000000)")
+
+        job = partial(app.source._result, "long", Filter(), compute, lambda: False)
+        app.start("answer", "long", job, lambda _: None)
+        await pilot.pause(0.5)
+        await pilot.press("q")
+
+    start = time.monotonic()
+    drive(steps)
+    assert time.monotonic() - start < 30
 
 
 def test_keys_go_to_a_time_add_a_condition_and_copy() -> None:
