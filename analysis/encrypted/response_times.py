@@ -129,8 +129,9 @@ def _selected(connections: pa.Table, chosen: Filter) -> pa.Table:
     if not chosen:
         return connections.select(["connection_id"])
     rows = connections.append_column("client_id", pa.nulls(len(connections), pa.string()))
-    (batch,) = rows.combine_chunks().to_batches() or [rows.schema.empty_table().to_batches()]
-    return pa.table(Condition(chosen.sql, chosen.names)(batch).select(["connection_id"]))
+    condition = Condition(chosen.sql, chosen.names)
+    selected = [condition(batch).select(["connection_id"]) for batch in rows.to_batches()]
+    return pa.Table.from_batches(selected, connections.select(["connection_id"]).schema)
 
 
 def _rows(by: By) -> str:

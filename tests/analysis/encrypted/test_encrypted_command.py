@@ -88,6 +88,10 @@ def test_no_encrypted_connection() -> None:
         assert done.stderr.decode() == "No encrypted connections in this capture.\n"
         assert not done.returncode
         assert not done.stdout
+    for chosen in (("--client", "127.0.0.1"), ("--since", "0")):
+        done = run("encrypted", PLAIN, *chosen)
+        assert b"0 of 0 turns" in done.stderr
+        assert not done.returncode
 
 
 def test_an_unknown_column_is_an_error() -> None:
