@@ -199,10 +199,8 @@ def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_a_full_disk_is_an_error_of_standard_output(command: str, unbuffered: str) -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*COMMAND, *command.format(PLAIN, PLAIN).split()], stdout=full, stderr=subprocess.PIPE,
-            check=False, cwd=ROOT, env=ENVIRONMENT | {"PYTHONUNBUFFERED": unbuffered},
-        )  # fmt: skip
+        words = command.format(PLAIN, PLAIN).split()
+        done = run(*words, stdout=full, environment={"PYTHONUNBUFFERED": unbuffered})
     *before, last = done.stderr.decode().splitlines()
     assert (done.returncode, last) == (1, "Error: standard output: No space left on device")
     assert all(line.startswith(("Warning: missing.pcap", "capturing from")) for line in before)

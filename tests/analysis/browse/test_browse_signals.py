@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import os
-import pty
 import signal
-import struct
-import termios
-from fcntl import ioctl
 from select import select
 
 import pytest
 
-from tests.analysis.commands import COMMAND, ROOT
+from tests.analysis.commands import fork_on_terminal
 
 QUOTAS = "captures/kafka-4-quotas.pcap.zst"
 
@@ -31,12 +27,7 @@ def read_until(terminal: int, text: bytes) -> None:
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_the_screen_ends(number: int | None, status: int, is_complete: bool) -> None:
     """Without a number, the terminal is closed. The list is complete, or still read."""
-    pid, terminal = pty.fork()
-    if not pid:
-        os.chdir(ROOT)
-        os.environ["TERM"] = "xterm"
-        os.execve(COMMAND[0], [*COMMAND, "browse", QUOTAS], os.environ)
-    ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    pid, terminal = fork_on_terminal("browse", QUOTAS, width=100, height=30)
     read_until(terminal, b"137 exchanges" if is_complete else b"\x1b[?1049h")
     if number is None:
         os.close(terminal)

@@ -1,4 +1,4 @@
-"""`sniff` as a process of its own."""
+"""`sniff` as a process of its own: a fork, unless another program or function starts it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[3]
+from tests.analysis.commands import ROOT, forked
+
 SNIFF = [
     sys.executable, "-c",
     "import os, sys; os.umask(0); from kafka_dissector.__main__ import main; sys.exit(main())",
@@ -33,7 +33,10 @@ def sniffing(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running `sniff`; killed at the end, or after 200 seconds: then its output ends."""
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE) | given
-    process = subprocess.Popen([*before, *SNIFF, *arguments], cwd=ROOT, **pipes)
+    if before or "preexec_fn" in given:
+        process = subprocess.Popen([*before, *SNIFF, *arguments], cwd=ROOT, **pipes)
+    else:
+        process = forked("sniff", *arguments, umask=0, **pipes)
     watchdog = threading.Timer(200, process.kill)
     watchdog.start()
     try:
