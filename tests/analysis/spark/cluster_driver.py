@@ -8,6 +8,7 @@ errors are printed. Empty: no attempts.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -29,7 +30,9 @@ from tests.analysis.spark.sharding import TEST_TABLES, write_with_spark
 def main() -> None:
     """Run the driver."""
     master, output, unshared, *paths = sys.argv[1:]
-    spark = session(master, {"spark.executor.memory": "600m", "spark.driver.memory": "600m"})
+    settings = {"spark.executor.memory": "600m", "spark.driver.memory": "600m"}
+    options = os.environ.get("SPARK_SUBMIT_OPTS", "")
+    spark = session(master, settings | {"spark.executor.extraJavaOptions": options})
 
     def write() -> None:
         with Output(f"{unshared}/tables", Request(paths, TEST_TABLES)).opened() as tables:
