@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import pyarrow as pa
 import pytest
@@ -30,10 +31,15 @@ MUST = {
 """Columns without which the question is not answered."""
 
 
-def listed(name: str, recording: str, width: int) -> list[str]:
+@cache
+def answered(name: str, recording: str) -> pa.Table:
     answer = ANSWERS[name]
     rows = answer.function(capture(recording, answer.tables))
-    table = pa.Table.from_pandas(rows, preserve_index=False)
+    return pa.Table.from_pandas(rows, preserve_index=False)
+
+
+def listed(name: str, recording: str, width: int) -> list[str]:
+    answer, table = ANSWERS[name], answered(name, recording)
     by = [each for option in answer.options if option.name == "by" for each in option.default]
     return printed(screen(table, (*by, *answer.essential), answer.useful), width).splitlines()
 

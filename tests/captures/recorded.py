@@ -16,6 +16,16 @@ import zstandard
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 RECORDINGS = sorted(CAPTURES.glob("*.pcap*"))
+SAME_KINDS = tuple(
+    f"kafka-4-{name}.pcap.zst"
+    for name in (
+        "cut", "cut-midway", "disk", "disk-slow", "misused", "net-delay", "net-disorder",
+        "net-loss", "net-vxlan", "paused", "replicated", "slow-reader", "steady",
+        "steady-quota", "tuned", "unbalanced",
+    )
+)  # fmt: skip
+"""Larger recordings, without an API, version, error or filled column of an API that no smaller one
+has."""
 ETHERNET, IPV6 = 14, 0x86DD
 FIN, SYN = 0x01, 0x02
 BEGINNING = 1_700_000_000 * 10**9
