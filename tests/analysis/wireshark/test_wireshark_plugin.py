@@ -30,14 +30,14 @@ from dissector.protocol.notation import Direction, FieldLine
 from dissector.protocol.structures import METADATA_TOPIC
 from dissector.redaction import REDACTED
 from dissector.secrets import hidden
-from tests.captures.recorded import CAPTURES, RECORDINGS
+from tests.captures.recorded import CAPTURES, RECORDINGS, SAME_KINDS
 from tests.dissector.packets import packet_bytes
 from tests.kafka_bytes import request, text
 from tests.robustness.robustness_damage import recording
 
 PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
 """Captures of a part of the packets or bytes."""
-WHOLE = [path for path in RECORDINGS if path not in PARTS]
+WHOLE = [path for path in RECORDINGS if path not in PARTS and path.name not in SAME_KINDS]
 OTHER = sorted((CAPTURES / "other").iterdir())
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 KEYS = CAPTURES / "kafka-4-tls.keys.log"
