@@ -102,7 +102,7 @@ _SUMS: Final = (
 @answer(
     question="Is the network or the broker slow?",
     place=11,
-    tables=("connections", "exchanges", "batches", "problems", "brokers"),
+    tables=("connections", "exchanges", "batches"),
     options=(
         grouped_by(
             "any column of connections, or client_id, broker, client, software",
@@ -116,7 +116,9 @@ _SUMS: Final = (
     ),
     rows="Kafka connections",
     columns=_COLUMNS,
-    variants=(Variant("show", "failures", FAILURE_COLUMNS, rows="failed connections"),),
+    variants=(
+        Variant("show", "failures", FAILURE_COLUMNS, ("problems", "brokers"), "failed connections"),
+    ),
     essential="broker failure broker_p50_ms network_percent rtt_ms",
     useful="after last_time client_ids requests latency_p50_ms retransmitted broker_p99_ms",
 )
