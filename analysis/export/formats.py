@@ -114,17 +114,36 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
+class RowGroup:
+    """Batches that become a row group when they have many rows or bytes."""
+
+    def __init__(self, most_rows: int | None = None) -> None:
+        """`most_rows`: default `GROUP_ROWS`."""
+        self._most_rows = most_rows or GROUP_ROWS
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Whether the group is large enough now."""
+        self._batches.append(batch)
+        self._rows += len(batch)
+        self._bytes += batch.nbytes
+        return self._rows >= self._most_rows or self._bytes >= GROUP_BYTES
+
+    def take(self) -> pa.Table | None:
+        """Empty the group, and return its rows; None without rows."""
+        group = pa.Table.from_batches(self._batches) if self._rows else None
+        self._batches, self._rows, self._bytes = [], 0, 0
+        return group
+
+
 def _groups(batches: Batches) -> Iterator[pa.Table]:
-    pending: list[pa.RecordBatch] = []
-    rows = size = 0
+    pending = RowGroup()
     for batch in batches:
-        pending.append(batch)
-        rows, size = rows + len(batch), size + batch.nbytes
-        if rows >= GROUP_ROWS or size >= GROUP_BYTES:
-            yield pa.Table.from_batches(pending)
-            pending, rows, size = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(pending)
+        if pending.add(batch):
+            yield pending.take()
+    if (group := pending.take()) is not None:
+        yield group
 
 
 def parquet_options(schema: pa.Schema) -> dict[str, Any]:

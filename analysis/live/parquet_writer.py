@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export.formats import GROUP_BYTES, GROUP_ROWS, parquet_options
+from analysis.export.formats import RowGroup, parquet_options
 from analysis.live.rotation import RotatedFiles, Rotation
 from analysis.live.session import Watcher
 from analysis.summary.counts import Summary
@@ -86,8 +86,7 @@ class _TableFiles:
         """The latest file, or the folder."""
         self._file: BufferedWriter | None = None
         self._writer: Any = None
-        self._pending: list[pa.RecordBatch] = []
-        self._rows = self._bytes = 0
+        self._pending = RowGroup()
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._file is None:
@@ -96,10 +95,7 @@ class _TableFiles:
             self._file = BufferedWriter(file)
             options = parquet_options(self._schema)
             self._writer = pa.parquet.ParquetWriter(self._file, self._schema, **options)
-        self._pending.append(rows)
-        self._rows += len(rows)
-        self._bytes += rows.nbytes
-        if self._rows >= GROUP_ROWS or self._bytes >= GROUP_BYTES:
+        if self._pending.add(rows):
             self._flush()
 
     def rotate(self) -> None:
@@ -123,6 +119,5 @@ class _TableFiles:
             self.name.unlink(missing_ok=True)
 
     def _flush(self) -> None:
-        if self._pending:
-            self._writer.write_table(pa.Table.from_batches(self._pending))
-        self._pending, self._rows, self._bytes = [], 0, 0
+        if (group := self._pending.take()) is not None:
+            self._writer.write_table(group)

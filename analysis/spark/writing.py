@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from analysis.export.formats import GROUP_BYTES, parquet_options
+from analysis.export.formats import RowGroup, parquet_options
 from analysis.input.exported import NO_VALUE
 from dissector.packets.remote import located
 from dissector.tables.schema import TIMES
@@ -126,32 +126,29 @@ class _File:
         self.path = path
         self._stack = stack
         self._schema = schema
-        self._pending: list[pa.RecordBatch] = []
-        self._rows = self._bytes = self._written = 0
+        self._pending = RowGroup(_GROUP_ROWS)
+        self._written = 0
         self._sink: Any = None
         self._writer: Any = None
 
     def write(self, rows: pa.RecordBatch) -> None:
-        self._pending.append(rows)
-        self._rows += len(rows)
-        self._bytes += rows.nbytes
-        if self._rows >= _GROUP_ROWS or self._bytes >= GROUP_BYTES:
+        if self._pending.add(rows):
             self._write_group()
 
     def _write_group(self) -> None:
+        group = self._pending.take()
+        if group is None:
+            return
         if self._writer is None:
             self._sink = self._stack.enter_context(whole_file(self.path))
             options = parquet_options(self._schema)
             self._writer = pq.ParquetWriter(self._sink, self._schema, **options)
-        group = pa.Table.from_batches(self._pending)
-        self._writer.write_table(group, row_group_size=max(len(group), 1))
+        self._writer.write_table(group, row_group_size=len(group))
         self._written += len(group)
-        self._pending, self._rows, self._bytes = [], 0, 0
 
     def finish(self) -> tuple[int, int]:
         """Numbers of rows and bytes."""
-        if self._pending:
-            self._write_group()
+        self._write_group()
         self._writer.close()
         return self._written, self._sink.seek(0, os.SEEK_CUR)
 

@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 
-from analysis.export.formats import parquet_options
+from analysis.export.formats import GROUP_ROWS, RowGroup, parquet_options
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.intervals import create_function
@@ -47,8 +47,6 @@ MEMORY: Final = 256 << 20
 """Memory budget of DuckDB in bytes; beyond it, DuckDB spills to disk."""
 THREADS: Final = 4
 """Most threads of DuckDB; each has buffers of its own."""
-GROUP_ROWS: Final = 1 << 15
-"""Approximate rows of a row group."""
 _STEP: Final = 1 << 20
 """Difference of the numbers of rows that are in order."""
 _MOST_LATE: Final = 1 << 17
@@ -211,7 +209,7 @@ class TableFiles:
     def __init__(self, files: Mapping[str, Path], schemas: Mapping[str, pa.Schema]) -> None:
         """`files`: a path for each table; batches are cast to `schemas`."""
         self._files = files
-        self._pending: dict[str, list[pa.RecordBatch]] = {name: [] for name in files}
+        self._pending = {name: RowGroup() for name in files}
         self._writers = {
             name: pa.parquet.ParquetWriter(file, schemas[name], **parquet_options(schemas[name]))
             for name, file in files.items()
@@ -237,17 +235,15 @@ class TableFiles:
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
         """Add rows of a table. Raises OSError when the disk is full."""
-        self._pending[name].append(batch)
-        if sum(map(len, self._pending[name])) >= GROUP_ROWS:
+        if self._pending[name].add(batch):
             self._write_group(name)
 
     def _write_group(self, name: str) -> None:
         """Write the pending rows, if any, as a row group."""
-        if self._pending[name]:
-            table = pa.Table.from_batches(self._pending[name])
+        group = self._pending[name].take()
+        if group is not None:
             with self._named_errors(name):
-                self._writers[name].write_table(table.cast(self._writers[name].schema))
-            self._pending[name].clear()
+                self._writers[name].write_table(group.cast(self._writers[name].schema))
 
     @contextmanager
     def _named_errors(self, name: str) -> Iterator[None]:

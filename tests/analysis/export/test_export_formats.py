@@ -159,13 +159,17 @@ def test_a_table_without_rows_is_a_valid_file(form: str) -> None:
         assert text == b""
 
 
-def test_row_groups_are_gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.export.formats.GROUP_ROWS", 5)
+@pytest.mark.parametrize(
+    ("limit", "most", "groups"), [("ROWS", 5, [6, 6, 2]), ("BYTES", 1, [2] * 7)]
+)
+def test_row_groups_are_gathered(
+    monkeypatch: pytest.MonkeyPatch, limit: str, most: int, groups: list[int]
+) -> None:
+    monkeypatch.setattr(f"analysis.export.formats.GROUP_{limit}", most)
     row = tuple(None for _ in SCHEMA)
     file = pq.ParquetFile(io.BytesIO(written("parquet", [[row, row]] * 7)))
     sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
-    assert sum(sizes) == 14
-    assert sizes == [6, 6, 2]
+    assert sizes == groups
 
 
 def test_an_output_file_appears_whole(tmp_path: Path) -> None:

@@ -22,8 +22,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.cli import main
+from analysis.export import formats
 from analysis.live import lines as live_lines
-from analysis.live import parquet_writer, rotation
+from analysis.live import rotation
 from analysis.live.parquet_writer import TableWriter
 from analysis.live.recorder import Recorder
 from analysis.live.rotation import Rotation
@@ -264,7 +265,7 @@ def test_a_row_group_of_tables_has_few_bytes(
 ) -> None:
     """Records of a megabyte, up to the number of rows of a group, would take 32 GB of memory."""
     (rows,) = open_capture([PLAIN]).tables(["records"])["records"].combine_chunks().to_batches()
-    monkeypatch.setattr(parquet_writer, "GROUP_BYTES", rows.nbytes)
+    monkeypatch.setattr(formats, "GROUP_BYTES", rows.nbytes)
     writer = TableWriter(tmp_path, Rotation(), print, ["records"])
     for _ in range(3):
         writer.read("records", rows)
