@@ -14,5 +14,5 @@ run           `diagnose`: from tables to a DataFrame
 time          where the time of each client went
 advertised    addresses that brokers advertise
 error_advice  causes and remedies of error codes
-words         the words of findings
+words         parts of findings
 """

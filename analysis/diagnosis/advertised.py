@@ -132,13 +132,12 @@ def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
     """A finding for clients that got the same addresses."""
     row, names = rows[0], [row["client_id"] for row in rows]
     lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-    does = "gets addresses of brokers, but does" if len(rows) == 1 else (
-        "get addresses of brokers, but do"
-    )  # fmt: skip
+    s, es = ("s", "es") if len(rows) == 1 else ("", "")
     return Finding(
         severity=CRITICAL,
         **of_clients(names),
-        sentence=f"{capital(clients(names))} {does} not connect to them",
+        sentence=f"{capital(clients(names))} get{s} addresses of brokers, but do{es} not "
+        "connect to them",
         evidence=f"{capital(client(names[0]))} sent "
         f"{counted(row['metadata_requests'], 'Metadata request')} and "
         f"{counted(row['coordinator_requests'], 'FindCoordinator request')} within "

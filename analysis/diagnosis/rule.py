@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from analysis.columns import Column
 from dissector.arrays import value
@@ -37,16 +37,6 @@ class Threshold:
     unit: str
     reason: str
     """Why this number, and not a lower or higher one: sentences."""
-
-
-class Advice(NamedTuple):
-    """The likely cause of a finding, and what helps: fields of `Finding`."""
-
-    cause: str
-    side: str
-    setting: str | None
-    change: str
-    reference: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

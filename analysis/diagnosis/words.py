@@ -1,11 +1,11 @@
-"""Parts of findings: amounts with units, names of clients, lists, commands, cells."""
+"""Parts of findings: amounts with units, names of clients, lists, commands, cells, advice."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
     from analysis.diagnosis.rule import Numbers
@@ -101,3 +101,13 @@ def of_clients(client_ids: Sequence[str | None]) -> dict[str, Any]:
 def of_client(row: Row, names: str) -> dict[str, Any]:
     """The fields of a finding that name the client of a row, and its `cells`."""
     return of_clients([row["client_id"]]) | {"numbers": cells(row, names)}
+
+
+class Advice(NamedTuple):
+    """The likely cause of a finding, and what helps: fields of `Finding`."""
+
+    cause: str
+    side: str
+    setting: str | None
+    change: str
+    reference: str

@@ -42,20 +42,17 @@ def compression(case: Case, limits: Limits) -> Iterator[Finding]:
             continue
         if row["codecs"] == "none":
             yield _finding(
-                row,
-                "does not compress its batches",
-                "compression.type is none, the default",
+                row, "does not compress its batches", "compression.type is none, the default",
                 "compression.type=lz4",
                 "Set compression.type to lz4 or zstd if the records are text, JSON or Avro.",
-            )
+            )  # fmt: skip
         elif "none" not in row["codecs"] and (row["ratio"] or limits["ratio"]) < limits["ratio"]:
             yield _finding(
-                row,
-                f"compresses with {row['codecs']} without effect",
+                row, f"compresses with {row['codecs']} without effect",
                 "the values are compressed or encrypted already, or batches are too small",
-                "compression.type=none",
-                "Switch compression off for this topic, or send larger batches.",
-            )
+                "compression.type=none", "Switch compression off for this topic, or send larger "
+                "batches.",
+            )  # fmt: skip
 
 
 def _finding(row: Row, does: str, cause: str, setting: str, change: str) -> Finding:

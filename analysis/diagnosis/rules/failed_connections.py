@@ -15,12 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.diagnosis.advertised import (
-    address,
-    unreached_brokers,
-    wrong_address,
-    wrong_addresses,
-)
+from analysis.diagnosis.advertised import address, unreached_brokers, wrong_address, wrong_addresses
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import (
     BROKER,

@@ -16,13 +16,12 @@ from analysis.diagnosis.rule import (
     CLIENT,
     CRITICAL,
     WARNING,
-    Advice,
     Finding,
     Limits,
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import cells, within
+from analysis.diagnosis.words import Advice, cells, within
 from analysis.display.terminal import counted
 from analysis.sql.failures import TLS
 from analysis.sql.query import Row

@@ -17,6 +17,9 @@ from analysis.diagnosis.words import capital, cells, client, listed, of_clients
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
+ERRORS: Final = "errors --by client_id,api,error,topic"
+FENCED: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
+
 INSTANCES: Final = """
   select transactional_id, client_id, client_ip, count(*) as starts
   from transactions join connections using (connection_id)
@@ -28,7 +31,7 @@ INSTANCES: Final = """
 @rule(
     question="Are producers fenced?",
     place=10,
-    rests_on="producers transactions",
+    rests_on="producers errors transactions",
     thresholds=(
         Threshold("fenced", 1, "responses", "One is enough: a fenced producer has lost its work."),
     ),
@@ -39,11 +42,15 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["fenced"] >= limits["fenced"]:
             id = row["transactional_id"]
             instances = [each for each in case.rows(INSTANCES) if each["transactional_id"] == id]
-            yield _finding(row, id, instances if id else [])
+            yield _finding(case, row, id, instances if id else [])
 
 
-def _finding(row: Row, id: str | None, instances: list[Row]) -> Finding:
-    names = [each["client_id"] for each in instances] or [row["client_id"]]
+def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Finding:
+    names = dict.fromkeys(each["client_id"] for each in instances or [row])
+    errors = [
+        each for each in case.answer(ERRORS)
+        if each["error"] in FENCED and each["client_id"] in names
+    ] or [row]  # fmt: skip
     are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
     lost = counted(row["ended_by_broker"], "transaction")
     labels = (
@@ -52,7 +59,7 @@ def _finding(row: Row, id: str | None, instances: list[Row]) -> Finding:
     )
     return Finding(
         severity=WARNING,
-        **of_clients(list(dict.fromkeys(names))),
+        **of_clients([*names]),
         numbers=cells(row, "client_id transactional_id producer_id first_epoch last_epoch fenced"),
         sentence=f"{len(instances):,} instances share transactional id `{id}` and fence each other"
         if are_rivals
@@ -74,6 +81,6 @@ def _finding(row: Row, id: str | None, instances: list[Row]) -> Finding:
         reference="KIP-98, KIP-360",
         command="producers",
         requests=row["fenced"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
+        first_time=min(each["first_time"] for each in errors),
+        last_time=max(each["last_time"] for each in errors),
     )

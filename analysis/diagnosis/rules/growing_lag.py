@@ -21,17 +21,8 @@ from typing import Final
 
 from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import (
-    BROKER,
-    CLIENT,
-    WARNING,
-    Advice,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
-from analysis.diagnosis.words import cells, known, percent, share, verb
+from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import Advice, cells, known, percent, share, verb
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
@@ -53,14 +44,16 @@ QUARTERS: Final = f"""
     select quarters.*, lag, end_offset from quarters asof join states
       on quarters.group_id = states.group_id and quarters.topic = states.topic
         and quarters.partition = states.partition and quarters.moment >= states.moment)
-  select group_id, reached.topic, reached.partition, quarter, reached.moment,
-    lag + coalesce(ends.end_offset - reached.end_offset, 0) as lag
+  select group_id, reached.topic, reached.partition,
+    list(lag + coalesce(ends.end_offset - reached.end_offset, 0) order by quarter) as lags,
+    max(reached.moment) filter (quarter = 2) as last_quarter
   from reached asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
     on reached.topic = ends.topic and reached.partition = ends.partition
       and reached.moment >= ends.moment
-  order by group_id, reached.topic, reached.partition, quarter"""
-"""SQL: the lag at the end of each quarter, with what was produced since the last event of the
-group. A group that works long on its records has no event in a quarter."""
+  group by all"""
+"""SQL: the lags at the ends of the quarters, with what was produced since the last event of the
+group, and the begin of the last quarter. A group that works long on its records has no event in a
+quarter."""
 
 FETCHING: Final = f"""
   select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
@@ -96,35 +89,27 @@ REPEATED: Final = f"""
     rests_on="lag",
     thresholds=(
         Threshold(
-            "lag",
-            100,
-            "records",
-            "Lag of a partition at the end of the capture. A smaller lag is processed in a moment, "
-            "and changes with each batch.",
+            "lag", 100, "records", "Lag of a partition at the end of the capture. A smaller lag is "
+            "processed in a moment, and changes with each batch."
         ),
         Threshold(
-            "repeated",
-            3,
-            "fetches",
-            "Fetches that returned records from the last committed offset. A restart or a "
-            "rebalance repeats one of them.",
+            "repeated", 3, "fetches", "Fetches that returned records from the last committed "
+            "offset. A restart or a rebalance repeats one of them."
         ),
     ),
-)
+)  # fmt: skip
 def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups and topics with partitions whose lag grows, by the answer `lag`."""
-    lags: dict[tuple[str, str, int], list[int]] = {}
-    last_quarters: dict[tuple[str, str], int] = {}
-    for row in case.rows(QUARTERS):
-        lags.setdefault((row["group_id"], row["topic"], row["partition"]), []).append(row["lag"])
-        if row["quarter"] == 2:
-            last_quarters[row["group_id"], row["topic"]] = row["moment"]
-    growing = {key for key, lag in lags.items() if len(lag) == 4 and _grows(lag)}
+    growing = {
+        (row["group_id"], row["topic"], row["partition"]): row
+        for row in case.rows(QUARTERS)
+        if len(row["lags"]) == 4 and all(before < after for before, after in pairwise(row["lags"]))
+    }
     rows: dict[tuple[str, str], list[Row]] = {}
     for row in case.answer("lag") if growing else ():
-        key = (row["group_id"], row["topic"], row["partition"])
-        if key in growing and row["lag"] >= limits["lag"]:
-            rows.setdefault((row["group_id"], row["topic"]), []).append(row)
+        quarters = growing.get((row["group_id"], row["topic"], row["partition"]))
+        if quarters and row["lag"] >= limits["lag"]:
+            rows.setdefault((row["group_id"], row["topic"]), []).append(row | quarters)
     fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
     last_times = {
         row["group_id"]: row["last_time"] for row in (case.rows(LAST_REQUESTS) if rows else ())
@@ -134,23 +119,17 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in (case.rows(REPEATED) if rows else ())
         if row["fetches"] >= limits["repeated"]
     }
-    for (group_id, topic), partitions in rows.items():
+    for partitions in rows.values():
         row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
-        quarters = lags[group_id, topic, row["partition"]]
-        last_quarter = last_quarters[group_id, topic]
-        last_time: int = last_times.get(group_id, last_quarter)
-        is_abandoned = last_time < last_quarter
+        last_time: int = last_times.get(row["group_id"]) or row["last_quarter"]
+        is_abandoned = last_time < row["last_quarter"]
         fetch_ms = None if is_abandoned else fetching.get(row["client_id"])
-        finding = _finding(case, row, len(partitions), quarters, fetch_ms)
+        finding = _finding(case, row, len(partitions), fetch_ms)
         if is_abandoned:
             finding = _abandoned(finding, last_time)
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
-
-
-def _grows(lags: list[int]) -> bool:
-    return all(before < after for before, after in pairwise(lags))
 
 
 def _committed(row: Row) -> tuple[str, str, int, int]:
@@ -193,22 +172,20 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
     )
 
 
-def _finding(
-    case: Case, row: Row, growing: int, quarters: list[int], fetch_ms: float | None
-) -> Finding:
+def _finding(case: Case, row: Row, growing: int, fetch_ms: float | None) -> Finding:
     part = share(fetch_ms, case.span_ms(row["client_id"]))
     busy = ""
     if fetch_ms:
         pending = percent(min(part, 100))
         busy = f" The reader has a Fetch pending at the broker for {pending} of the time."
-    not_fetched = row["position_lag"] or 0
+    not_fetched, lags = row["position_lag"] or 0, ", ".join(f"{lag:,}" for lag in row["lags"])
     return Finding(
         severity=WARNING,
         subject=f"group `{row['group_id']}`",
         clients=known([row["client_id"]]),
         sentence=f"Group `{row['group_id']}` falls behind in topic `{row['topic']}`",
         evidence=f"Lag of partition {row['partition']} at the end of each quarter of its time: "
-        f"{', '.join(f'{lag:,}' for lag in quarters)}; at the end {counted(row['lag'], 'record')}, "
+        f"{lags}; at the end {counted(row['lag'], 'record')}, "
         f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
         f"{counted(growing, 'partition')}.{busy}",
         numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
@@ -227,19 +204,17 @@ def _advice(row: Row, fetch_percent: float) -> Advice:
 
 _SLOW: Final = Advice(
     "the consumer fetches in time, but processes its records slowly or commits late",
-    CLIENT,
-    None,
+    CLIENT, None,
     "Process records faster, or add members up to the number of partitions.",
     "Kafka documentation: Monitoring, Consumer lag",
-)
+)  # fmt: skip
 _BUSY: Final = _SLOW._replace(
     cause="the consumer is the bottleneck: most of the time it has no Fetch pending"
 )
 _WAITING: Final = Advice(
     "the consumer always waits for a Fetch: the broker, the network or a quota limits it",
-    BROKER,
-    None,
+    BROKER, None,
     "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
     "max.partition.fetch.bytes) need fewer round trips.",
     "Kafka documentation: Monitoring, Consumer lag",
-)
+)  # fmt: skip

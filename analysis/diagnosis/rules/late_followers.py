@@ -44,10 +44,10 @@ def _several(late: dict[int, list[Row]], findings: list[Finding]) -> Finding:
     """A finding for several followers: one after the other, as in a rolling restart, or at once."""
     in_time = sorted(findings, key=lambda finding: finding.first_time or 0)
     pauses = sorted(
-        (min(row["first_without"] for row in rows), rows[0]["pause_max_ms"] or 0)
+        (min(row["first_without"] for row in rows), (rows[0]["pause_max_ms"] or 0) * 1e6)
         for rows in late.values()
     )
-    is_rolling = all(a + pause * 1e6 <= b for (a, pause), (b, _) in pairwise(pauses))
+    is_rolling = all(a + pause <= b for (a, pause), (b, _) in pairwise(pauses))
     return replace(
         max(findings, key=lambda finding: finding.requests),
         subject=", ".join(finding.subject for finding in in_time),
@@ -60,8 +60,7 @@ def _several(late: dict[int, list[Row]], findings: list[Finding]) -> Finding:
         ),
         cause="the brokers were restarted, paused or overloaded one after the other"
         if is_rolling
-        else "the followers have a cause in common: their hosts, their disks or their links to the "
-        "leaders are overloaded",
+        else "the hosts, disks or links of these followers are overloaded",
         setting="min.insync.replicas" if is_rolling else findings[0].setting,
         change="After the restart of a broker, wait until UnderReplicatedPartitions is 0 before "
         "the next one. Set min.insync.replicas, so that producers fail rather than lose records."

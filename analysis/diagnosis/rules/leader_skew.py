@@ -15,22 +15,14 @@ from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold,
 from analysis.diagnosis.words import cells, percent, share, sql
 
 QUERY: Final = """
-  with latest as (
-    select topic, partition, arg_max(leader, (time, nth)) as leader,
-      arg_max(replicas, (time, nth)) as replicas
-    from topics where leader >= 0 group by all),
-  brokers as (select distinct unnest(replicas) as broker from latest)
-  select broker, count(leader) as leads,
-    (select count(*) from latest) as partitions, (select count(*) from brokers) as brokers
-  from brokers left join latest on leader = broker group by broker order by leads desc, broker"""
-
-
-SHOWN: Final = """
   select leader as broker, count(*) as leads
   from (select arg_max(leader, time) as leader from topics where leader >= 0
     group by topic, partition)
   group by all order by leads desc, broker"""
-"""The query that users see: `nth`, the order of rows, is not a column of theirs."""
+
+BROKERS: Final = """
+  select count(distinct broker) as brokers
+  from (select unnest(replicas) as broker from topics where leader >= 0)"""
 
 
 @rule(
@@ -48,21 +40,25 @@ SHOWN: Final = """
 )  # fmt: skip
 def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     """The broker that leads most partitions, by the last Metadata of each."""
-    for row in case.rows(QUERY)[:1]:
-        times = row["leads"] * row["brokers"] / max(row["partitions"], 1)
+    rows = case.rows(QUERY)
+    partitions = sum(row["leads"] for row in rows)
+    (replicated,) = case.rows(BROKERS)
+    brokers = replicated["brokers"]
+    for row in rows[:1]:
+        times = row["leads"] * brokers / partitions
         if (
-            row["partitions"] < limits["partitions"]
-            or row["brokers"] < limits["brokers"]
+            partitions < limits["partitions"]
+            or brokers < limits["brokers"]
             or times < limits["times_mean"]
         ):
             return
-        part = share(row["leads"], row["partitions"])
+        part = share(row["leads"], partitions)
         yield Finding(
             severity=WARNING,
             subject=f"broker {row['broker']}",
             sentence=f"Broker {row['broker']} leads {percent(part)} of the partitions",
-            evidence=f"It leads {row['leads']:,} of {row['partitions']:,} partitions in Metadata, "
-            f"{times:,.1f} times the mean of {row['brokers']:,} brokers.",
+            evidence=f"It leads {row['leads']:,} of {partitions:,} partitions in Metadata, "
+            f"{times:,.1f} times the mean of {brokers:,} brokers.",
             numbers=cells(row, "broker leads"),
             cause="brokers restarted and did not become leaders again, or replicas are assigned "
             "unevenly",
@@ -71,5 +67,5 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
             change="Run kafka-leader-election.sh --election-type preferred. If the preferred "
             "leaders are uneven themselves, reassign replicas with kafka-reassign-partitions.sh.",
             reference="Kafka documentation: Basic Kafka Operations, Balancing leadership",
-            command=sql(SHOWN),
+            command=sql(QUERY),
         )

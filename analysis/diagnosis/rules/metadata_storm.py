@@ -46,11 +46,8 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             "within ten seconds",
             evidence=f"{counted(row['metadata_requests'], 'Metadata request')} from "
             f"{row['client_ip']}."
-            + (
-                f" {refused:,} of its requests {verb(refused, 'were')} refused because a leader, "
-                "coordinator or controller had moved."
-            )
-            * (refused > 0),
+            + f" {refused:,} of its requests {verb(refused, 'were')} refused because a leader, "
+            "coordinator or controller had moved." * (refused > 0),
             cause="the client cannot find a leader or coordinator, and keeps requesting it"
             if refused
             else "the application lists topics or checks partitions in a loop, or it creates a "

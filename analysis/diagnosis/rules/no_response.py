@@ -60,15 +60,10 @@ SIZES: Final = sql("""
     place=7,
     rests_on="unanswered network",
     thresholds=(
-        Threshold(
-            "requests",
-            3,
-            "requests",
-            "Requests of an API that ended with a timeout "
-            "or a reset. One or two occur when a process is killed.",
-        ),
+        Threshold("requests", 3, "requests", "Requests of an API that ended with a timeout or a "
+                  "reset. One or two occur when a process is killed."),
     ),
-)
+)  # fmt: skip
 def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that waited in vain, by the answer `unanswered`."""
     rows = oversized_requests(case)

@@ -19,17 +19,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import (
-    CLIENT,
-    CRITICAL,
-    WARNING,
-    Advice,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
-from analysis.diagnosis.words import capital, cells, known, listed, ms, percent, share
+from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import Advice, capital, cells, known, listed, ms, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -45,21 +36,19 @@ RETURNS: Final = """
   where before = 'left' and (api = 'JoinGroup' or request_generation = 0) group by all"""
 """How often a member joined again on the connection on which it had left."""
 
-SPANS: Final = """
+GROUPS: Final = """
   select group_id,
-    (epoch_ns(max(coalesce(response_time, time))) - epoch_ns(min(time))) / 1e6 as span_ms
+    (epoch_ns(max(coalesce(response_time, time))) - epoch_ns(min(time))) / 1e6 as span_ms,
+    bool_or(protocol in ('cooperative-sticky', 'stream', 'default', 'compatible', 'sessioned'))
+      as is_cooperative
   from memberships group by group_id"""
-"""The time from the first request of a member to the last response, of each group."""
+"""The time from the first request of a member to the last response, of each group, and whether its
+members rejoin by design; the last three are protocols of Kafka Connect."""
 
 OVERDUE: Final = """
   select group_id, client_id, reason from memberships
   where api = 'LeaveGroup' and error_code = 0 and contains(reason, 'poll timeout') order by time"""
 """Members that report that they left because they did not poll (KIP-800)."""
-
-COOPERATIVE: Final = """
-  select distinct group_id from memberships
-  where protocol in ('cooperative-sticky', 'stream', 'default', 'compatible', 'sessioned')"""
-"""Groups whose members rejoin by design; the last three are protocols of Kafka Connect."""
 
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
@@ -125,17 +114,16 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
     if not by_group:
         return
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
-    spans = {row["group_id"]: row["span_ms"] for row in case.rows(SPANS)}
-    cooperative = {row["group_id"] for row in case.rows(COOPERATIVE)}
+    groups = {row["group_id"]: row for row in case.rows(GROUPS)}
     overdue: dict[str, list[Row]] = defaultdict(list)
     for row in case.rows(OVERDUE):
         overdue[row["group_id"]].append(row)
     for group, rows in by_group.items():
         returned, late = returns.get(group, 0), overdue[group]
         spent = sum(row["duration_ms"] or 0 for row in rows)
-        part = min(share(spent, spans[group]), 100)
+        part = min(share(spent, groups[group]["span_ms"]), 100)
         is_critical = part >= limits["critical_percent"]
-        by_design = () if is_critical or group not in cooperative else ("rejoined",)
+        by_design = ("rejoined",) if groups[group]["is_cooperative"] and not is_critical else ()
         causes = [row for row in rows if row["trigger"] in {*DISRUPTIONS} - {*by_design}]
         if max(len(causes), returned) >= limits["disruptions"] or late:
             severity = CRITICAL if is_critical else WARNING
@@ -162,10 +150,8 @@ def _finding(
         evidence=f"Triggers: {counts}; most by "
         f"{listed(f'`{n}`' for n, _ in clients.most_common())}. "
         f"{time}; the longest takes {ms(longest['duration_ms'])}."
-        + (
-            f" Members rejoined {counted(returned, 'time')} on the connection that they had left."
-            * bool(returned)
-        )
+        + f" Members rejoined {counted(returned, 'time')} on the connection that they had left."
+        * bool(returned)
         + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),
         numbers=cells(longest, "group_id trigger trigger_client_id generation duration_ms"),
         command="groups",

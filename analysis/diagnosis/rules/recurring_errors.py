@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.error_advice import DELETED, advice, cause
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
@@ -29,12 +30,9 @@ from analysis.sql.expressions import literal
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
-    "THROTTLING_QUOTA_EXCEEDED", "INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "MEMBER_ID_REQUIRED",
-    "REBALANCE_IN_PROGRESS",
+    *FENCED, "THROTTLING_QUOTA_EXCEEDED", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS",
 )  # fmt: skip
 """Errors of the rules throttling, fenced_producers and rebalances."""
-
-COMMAND: Final = "errors --by client_id,api,error,topic"
 
 FATAL_APIS: Final = (
     "SaslHandshake", "SaslAuthenticate", "FindCoordinator", "InitProducerId", "Produce",
@@ -105,7 +103,7 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`."""
     errors = [
-        row for row in case.answer(COMMAND)
+        row for row in case.answer(ERRORS)
         if row["error"] not in ELSEWHERE
         and not (_is_reset(row) and row["client_id"] in case.followers)
     ]  # fmt: skip
@@ -203,12 +201,12 @@ def _finding(rows: list[Row], part: float, limits: Limits, ends: Ends) -> Findin
         evidence=f"{counted(responses, 'response')}, {percent(part)} of the {listed(apis)} "
         f"requests of {the_clients}{lasts and ','}{lasts}; "
         f"the first is packet {first['first_packet']}."
-        + (f" {_kinds(rows)}." if len(rows) > len(names) else "")
+        + (f" {kinds}." if ", " in (kinds := _kinds(rows)) else "")
         + ("" if stopped != {*names} else " The client sent no request after it."
            if len(names) == 1 else " Each client sent no request after it.")
         + (f' Message of the broker: "{message}"' if message else ""),
         numbers=cells(row, "client_id api error topic count responses first_packet"),
-        command=COMMAND,
+        command=ERRORS,
         requests=responses,
         first_packet=first["first_packet"],
         **span,

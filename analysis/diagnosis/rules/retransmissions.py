@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, ms, of_client, percent, verb
+from analysis.diagnosis.words import client, ms, of_client, percent, verb
 
 
 @rule(
@@ -42,8 +42,9 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
             f"between {client(name)} and {broker}",
             evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets "
             f"{verb(row['retransmitted'], 'were')} retransmitted, "
-            f"{row['out_of_order']:,} arrived out of order. "
-            f"{capital(_latency(row['latency_p50_ms'], row['latency_p99_ms']))}.",
+            f"{row['out_of_order']:,} arrived out of order."
+            + f" The latency is {ms(row['latency_p50_ms'])} (median) and "
+            f"{ms(row['latency_p99_ms'])} (0.99 quantile)." * (row["latency_p50_ms"] is not None),
             cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
             "that acknowledges late because it has no CPU",
             side=NETWORK,
@@ -55,9 +56,3 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
             command="network --by client_id,broker",
             requests=min(row["retransmitted"], row["requests"]),  # at most so many had to wait
         )
-
-
-def _latency(median: float | None, tail: float | None) -> str:
-    if median is None:
-        return "no request has a latency"
-    return f"the latency is {ms(median)} (median) and {ms(tail)} (0.99 quantile)"

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import replace
+from typing import Final
 
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
@@ -88,28 +89,24 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in samples:
         tail = tails.get((row["broker"], row["api"]))
         if tail is not None and row["broker"] not in controllers:
-            id = ids.get(row["broker"], row["broker"])
-            by_api[row["api"]].append(row | {"id": id, "tail_ms": tail})
-    slow: dict[int | str, tuple[Row, Row | None]] = {}
+            added = {"id": ids.get(row["broker"], row["broker"]), "tail_ms": tail}
+            by_api[row["api"]].append(row | added | {"total_ms": tail * row["count"]})
+    slow: dict[int | str, Row] = {}
     for rows in by_api.values():
         for row in rows:
             peers = [peer for peer in rows if peer["id"] != row["id"]]
             peer = min(peers, key=lambda peer: peer["tail_ms"], default=None)
-            worst, _ = slow.get(row["id"], (None, None))
-            if _is_slow(row, peer, limits) and (worst is None or _total(row) > _total(worst)):
-                slow[row["id"]] = row, peer
-    alike: dict[str, list[tuple[Row, Row | None]]] = defaultdict(list)
-    for row, peer in sorted(slow.values(), key=lambda each: -each[0]["tail_ms"]):
-        alike[row["api"]].append((row, peer))
-    for group in alike.values():
-        least = group[0][0]["tail_ms"] / limits["times_peer"]
-        equal = [row for row, _ in group if row["tail_ms"] > least]
-        yield _finding(*group[0]) if len(equal) == 1 else _shared(equal)
-        yield from (_finding(*each) for each in group[len(equal) :])
-
-
-def _total(row: Row) -> float:
-    return float(row["tail_ms"] * row["count"])
+            worst = slow.get(row["id"], {"total_ms": 0})
+            if _is_slow(row, peer, limits) and row["total_ms"] > worst["total_ms"]:
+                slow[row["id"]] = row | {"peer": peer}
+    alike: dict[str, list[Row]] = defaultdict(list)
+    for row in sorted(slow.values(), key=lambda row: -row["tail_ms"]):
+        alike[row["api"]].append(row)
+    for rows in alike.values():
+        least = rows[0]["tail_ms"] / limits["times_peer"]
+        equal = [row for row in rows if row["tail_ms"] > least]
+        yield _finding(rows[0]) if len(equal) == 1 else _shared(equal)
+        yield from map(_finding, rows[len(equal) :])
 
 
 def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
@@ -123,63 +120,53 @@ def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
     )
 
 
-def _finding(row: Row, peer: Row | None) -> Finding:
-    api, broker = row["api"], row["broker"]
-    against = (
+_METRICS: Final = (
+    "RequestQueueTimeMs (too few num.io.threads), LocalTimeMs (disk), RemoteTimeMs (followers) and "
+    "ResponseSendTimeMs (clients) of this API"
+)
+
+
+def _finding(row: Row) -> Finding:
+    api, broker, peer, tail = row["api"], row["broker"], row["peer"], ms(row["net_p95_ms"])
+    against = peer and (
         f" At broker {peer['broker']}, the 0.95 quantile of "
         f"{counted(peer['count'], api + ' request')} is {ms(peer['net_p95_ms'])}."
-        if peer
-        else ""
     )
     follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
     return Finding(
+        severity=WARNING,
         subject=f"broker {broker}",
-        sentence=f"Broker {broker} is slow: one {api} in twenty takes {ms(row['net_p95_ms'])} or "
-        f"more",
+        sentence=f"Broker {broker} is slow: one {api} in twenty takes {tail} or more",
         evidence=f"{counted(row['count'], 'request')}, excluding waits: median "
-        f"{ms(row['net_p50_ms'])}, 0.95 quantile {ms(row['net_p95_ms'])}, "
-        f"longest {ms(row['net_max_ms'])}.{against}",
+        f"{ms(row['net_p50_ms'])}, 0.95 quantile {tail}, "
+        f"longest {ms(row['net_max_ms'])}.{against or ''}",
+        numbers=cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
         cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage",
-        change=f"Look at the broker's {_METRICS} of this API.",
+        side=BROKER,
+        setting="num.io.threads",
+        change=f"Look at the broker's {_METRICS}.",
+        reference="Kafka documentation: Monitoring",
+        command="latency --by broker,api",
         requests=row["count"],
-        **_common(row),
+        first_packet=row["slowest_packet"],
     )
 
 
 def _shared(rows: list[Row]) -> Finding:
     """A finding for brokers that are about equally slow; the slowest is the first."""
-    row, api = rows[0], rows[0]["api"]
-    brokers = listed(row["broker"] for row in rows)
-    tails = "; ".join(f"{row['broker']} {ms(row['net_p95_ms'])}" for row in rows[:4])
-    is_produce = api == "Produce"
-    return Finding(
-        subject=f"brokers {brokers}",
+    api, is_produce = rows[0]["api"], rows[0]["api"] == "Produce"
+    return replace(
+        _finding(rows[0]),
+        subject=f"brokers {listed(row['broker'] for row in rows)}",
         sentence=f"{len(rows)} brokers are about equally slow: one {api} in twenty takes "
         f"{ms(rows[-1]['net_p95_ms'])} or more",
-        evidence=f"0.95 quantile of the {api} requests, excluding waits: {tails}.",
+        evidence=f"0.95 quantiles of {api} requests, excluding waits: "
+        + listed(f"{row['broker']} {ms(row['net_p95_ms'])}" for row in rows)
+        + ".",
         cause="the brokers have a cause in common: "
         + "a follower for which all leaders wait with acks=all, " * is_produce
         + "storage or hosts that they share, or more load than all of them can serve",
-        change=f"Compare the {_METRICS} of this API at these brokers."
+        change=f"Compare {_METRICS} at these brokers."
         + " The answer replication shows which follower is late." * is_produce,
         requests=sum(row["count"] for row in rows),
-        **_common(row),
     )
-
-
-_METRICS: Final = (
-    "RequestQueueTimeMs (too few num.io.threads), LocalTimeMs (disk), RemoteTimeMs (followers) and "
-    "ResponseSendTimeMs (clients)"
-)
-
-
-def _common(row: Row) -> dict[str, Any]:
-    return {
-        "severity": WARNING,
-        "numbers": cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
-        "side": BROKER,
-        "setting": "num.io.threads",
-        "reference": "Kafka documentation: Monitoring",
-        "command": "latency --by broker,api",
-        "first_packet": row["slowest_packet"],
-    }

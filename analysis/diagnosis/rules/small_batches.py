@@ -75,8 +75,7 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
     change = "Set linger.ms to a value from 5 to 20."
     if in_flight == 1:
         cause = "the application may wait for each response before it sends the next record"
-        change = "Send without waiting for each result (callbacks instead of get()), and set "
-        change += "linger.ms to 5 to 20."
+        change = f"Send without waiting for each result (callbacks instead of get()). {change}"
     return Finding(
         severity=WARNING,
         **of_client(row, "client_id topic batches requests records records_p50 bytes_p50"),

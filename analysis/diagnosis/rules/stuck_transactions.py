@@ -17,7 +17,6 @@ from analysis.diagnosis.words import cells, client, ms, of_client
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
-END: Final = "select epoch_ns(max(coalesce(response_time, request_time))) as time from exchanges"
 STARTS: Final = """
   select transactional_id, epoch_ns(time) as time from transactions
   where api = 'InitProducerId' and transactional_id is not null"""
@@ -49,12 +48,10 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     for group in ended.values():
         if len(group) >= limits["timed_out"]:
             yield _aborted(group)
-    if any(row["outcome"] == "open" for row in rows):
-        (end,) = case.rows(END)
-        for row in rows:
-            age = (end["time"] - row["start_time"]) / 1e6
-            if row["outcome"] == "open" and age >= limits["open_ms"]:
-                yield _open(row, age)
+    for row in rows:
+        age = ((case.span[1] or 0) - row["start_time"]) / 1e6
+        if row["outcome"] == "open" and age >= limits["open_ms"]:
+            yield _open(row, age)
     producers = {row["producer_id"] for row in rows}
     for row in case.answer("stuck"):
         if (
@@ -83,10 +80,8 @@ def _open(row: Row, age: float) -> Finding:
         severity=CRITICAL,
         sentence=f"A transaction of {client(row['client_id'])} is open for {ms(age)}",
         evidence=f"Transactional id `{row['transactional_id']}`, "
-        f"{counted(row['records'], 'record')} in "
-        f"{counted(row['partitions'], 'partition')}; the capture ends {ms(age)} after its start, "
-        f"without an "
-        "EndTxn.",
+        f"{counted(row['records'], 'record')} in {counted(row['partitions'], 'partition')}; the "
+        f"capture ends {ms(age)} after its start, without an EndTxn.",
         cause="the application does not commit or abort after an error, or waits for something "
         "else inside the transaction",
         change="Commit or abort on every code path of the application. Until then, read_committed "

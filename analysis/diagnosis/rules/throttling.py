@@ -12,7 +12,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.time import waited_for_quota
-from analysis.diagnosis.words import capital, client, listed, of_client, percent, share
+from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share
 from analysis.display.terminal import counted
 
 QUOTAS: Final = {
@@ -81,12 +81,10 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _evidence(row: dict[str, int], apis: list[str]) -> str:
-    text = (
+    return (
         f"Brokers throttled {counted(row['responses'], 'response')} ({listed(apis)}) for "
-        f"{row['total_ms']:,} ms in total, the longest for {row['longest_ms']:,} ms."
+        f"{ms(row['total_ms'])} in total, the longest for {ms(row['longest_ms'])}."
+        + f" After {row['early']:,} of them the client did not wait long enough."
+        * (row["early"] > 0)
+        + f" The broker held back {row['held']:,} of them." * (row["held"] > 0)
     )
-    if row["early"]:
-        text += f" After {row['early']:,} of them the client did not wait long enough."
-    if row["held"]:
-        text += f" The broker held back {row['held']:,} of them."
-    return text

@@ -12,18 +12,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import (
-    BROKER,
-    CLIENT,
-    WARNING,
-    Advice,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
+from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
-from analysis.diagnosis.words import capital, client, of_client
+from analysis.diagnosis.words import Advice, capital, client, of_client
 from analysis.sql.query import Row
 
 _REFERENCE: Final = "RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring"

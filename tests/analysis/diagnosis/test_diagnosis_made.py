@@ -756,8 +756,12 @@ def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> Non
         of_producer(2.2, "EndTxn", 0, **refused),
     ]
     links = [connection(connection_id=1), connection(connection_id=2, client_ip="10.0.0.2")]
-    tables = made(exchanges=[exchange()], transactions=transactions, connections=links)
+    fenced = error(time=START + 22 * SECOND // 10, error="PRODUCER_FENCED", client_id="app-1")
+    tables = made(
+        exchanges=[exchange()], transactions=transactions, connections=links, errors=[fenced]
+    )
     (finding,) = findings_of("fenced_producers", tables)
+    assert finding.first_time == finding.last_time == fenced["time"]
     assert finding.clients == ("app-1", "app-2")
     assert ("fence each other" in finding.sentence) == (len(starts) == 4)
     assert "Brokers aborted 1 transaction." in finding.evidence
