@@ -55,6 +55,25 @@ def clients(client_ids: Sequence[str | None]) -> str:
     return f"{len(client_ids):,} clients ({listed(names)})"
 
 
+def ends(rows: Sequence[Row]) -> tuple[str, str]:
+    """The clients and the brokers of rows, in a sentence."""
+    brokers = list(dict.fromkeys(row["broker"] for row in rows))
+    text = brokers[0] if len(brokers) == 1 else f"{len(brokers):,} brokers ({listed(brokers)})"
+    return clients(list(dict.fromkeys(row["client_id"] for row in rows))), text
+
+
+def by_end(rows: Iterable[Row], column: str) -> Iterable[list[Row]]:
+    """Rows with one client, or with one broker if these are fewer: one end is the likely cause.
+
+    The row with the largest value of the column is the first of its group.
+    """
+    groups: dict[str, dict[str, list[Row]]] = {"client_id": {}, "broker": {}}
+    for row in sorted(rows, key=lambda row: -(row[column] or 0)):
+        for end, by_name in groups.items():
+            by_name.setdefault(row[end], []).append(row)
+    return min(groups.values(), key=len).values()
+
+
 def known(client_ids: Iterable[str | None]) -> tuple[str, ...]:
     """The client ids, each once, without null."""
     return tuple(dict.fromkeys(name for name in client_ids if name))
@@ -96,6 +115,13 @@ def cells(row: Row, names: str) -> Numbers:
 def of_clients(client_ids: Sequence[str | None]) -> dict[str, Any]:
     """The fields of a finding that name its clients."""
     return {"subject": clients(client_ids), "clients": known(client_ids)}
+
+
+def of_ends(rows: Sequence[Row], names: str) -> dict[str, Any]:
+    """The same for the clients of rows, with the `cells` of the first row."""
+    return of_clients(list(dict.fromkeys(row["client_id"] for row in rows))) | {
+        "numbers": cells(rows[0], names)
+    }
 
 
 def of_client(row: Row, names: str) -> dict[str, Any]:

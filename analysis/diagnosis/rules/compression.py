@@ -21,18 +21,12 @@ from analysis.sql.query import Row
     place=21,
     rests_on="batching",
     thresholds=(
-        Threshold(
-            "bytes", 400_000, "bytes", "Smallest total size of the batches of a client in a topic: "
-            "less is not worth a change."
-        ),
-        Threshold(
-            "bytes_p50", 1000, "bytes", "Smallest median size of a batch: small batches do not "
-            "compress well; see small_batches."
-        ),
-        Threshold(
-            "ratio", 1.1, "times", "A codec below this compression ratio costs CPU and saves "
-            "nothing."
-        ),
+        Threshold("bytes", 400_000, "bytes", "Smallest total size of the batches of a client in a "
+                  "topic: less is not worth a change."),
+        Threshold("bytes_p50", 1000, "bytes", "Smallest median size of a batch: small batches do "
+                  "not compress well; see small_batches."),
+        Threshold("ratio", 1.1, "times", "A codec below this compression ratio costs CPU and saves "
+                  "nothing."),
     ),
 )  # fmt: skip
 def compression(case: Case, limits: Limits) -> Iterator[Finding]:

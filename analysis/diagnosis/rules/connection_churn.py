@@ -30,15 +30,11 @@ CLOSED_AT_ONCE: Final = f"""
     place=13,
     rests_on="leadership",
     thresholds=(
-        Threshold(
-            "reconnects", 20, "connections", "Connections to a broker to which the client had "
-            "connected before. A restart of a broker or of the client causes a few."
-        ),
-        Threshold(
-            "per_minute", 10, "connections/min", "Reconnects of the client per minute between its "
-            "first request and last message: below this rate, handshakes are a small part of the "
-            "load."
-        ),
+        Threshold("reconnects", 20, "connections", "Connections to a broker to which the client "
+                  "had connected before. A restart of a broker or of the client causes a few."),
+        Threshold("per_minute", 10, "connections/min", "Reconnects of the client per minute "
+                  "between its first request and last message: below this rate, handshakes are a "
+                  "small part of the load."),
     ),
 )  # fmt: skip
 def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:

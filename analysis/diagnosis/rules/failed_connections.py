@@ -42,9 +42,8 @@ COMMAND: Final = "network --show failures"
     thresholds=(
         Threshold("connections", 3, "connections", "Connections that failed since the endpoint "
                   "last accepted one. One or two occur when a process stops."),
-        Threshold("recovered_ms", 10_000, "ms", "For an endpoint that accepts "
-                  "connections again: the time from the first failure to the last. A broker "
-                  "starts in a few seconds."),
+        Threshold("recovered_ms", 10_000, "ms", "For an endpoint that accepts connections again: "
+                  "the time from the first failure to the last. A broker starts in a few seconds."),
         Threshold("lookups", 10, "requests", "Responses with broker addresses to a client "
                   "that sends no other requests: a client needs two or three."),
         Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests: clients "

@@ -35,24 +35,18 @@ LIMITED: Final = """
     place=16,
     rests_on="fetches",
     thresholds=(
-        Threshold(
-            "per_second", 20, "requests/s", "Fetches of a client, and of one of its connections. "
-            "An idle consumer sends 2 a second to each of its brokers, and so does each of several "
-            "consumers with one client id."
-        ),
+        Threshold("per_second", 20, "requests/s", "Fetches of a client, and of one of its "
+                  "connections. An idle consumer sends 2 a second to each of its brokers, and so "
+                  "does each of several consumers with one client id."),
         Threshold("empty_percent", 80, "%", "Share of responses without records: a warning."),
-        Threshold(
-            "small_percent", 80, "%", "Share of responses with less than 1,024 bytes, of those "
-            "with records: a note. A request costs a broker about as much as a few kB of records."
-        ),
-        Threshold(
-            "limited_percent", 80, "%", "Share of responses that reach a limit although more "
-            "records are waiting, of those with records: a warning."
-        ),
-        Threshold(
-            "limited_bytes", 100_000, "bytes", "Median size of the records of these responses. The "
-            "default of max.partition.fetch.bytes is 1 MB: a consumer that catches up reaches it."
-        ),
+        Threshold("small_percent", 80, "%", "Share of responses with less than 1,024 bytes, of "
+                  "those with records: a note. A request costs a broker about as much as a few kB "
+                  "of records."),
+        Threshold("limited_percent", 80, "%", "Share of responses that reach a limit although more "
+                  "records are waiting, of those with records: a warning."),
+        Threshold("limited_bytes", 100_000, "bytes", "Median size of the records of these "
+                  "responses. The default of max.partition.fetch.bytes is 1 MB: a consumer that "
+                  "catches up reaches it."),
         Threshold("requests", 100, "requests", "Smallest sample, also of the connection."),
     ),
 )  # fmt: skip

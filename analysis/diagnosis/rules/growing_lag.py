@@ -88,14 +88,10 @@ REPEATED: Final = f"""
     place=12,
     rests_on="lag",
     thresholds=(
-        Threshold(
-            "lag", 100, "records", "Lag of a partition at the end of the capture. A smaller lag is "
-            "processed in a moment, and changes with each batch."
-        ),
-        Threshold(
-            "repeated", 3, "fetches", "Fetches that returned records from the last committed "
-            "offset. A restart or a rebalance repeats one of them."
-        ),
+        Threshold("lag", 100, "records", "Lag of a partition at the end of the capture. A smaller "
+                  "lag is processed in a moment, and changes with each batch."),
+        Threshold("repeated", 3, "fetches", "Fetches that returned records from the last committed "
+                  "offset. A restart or a rebalance repeats one of them."),
     ),
 )  # fmt: skip
 def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -23,11 +23,9 @@ from analysis.sql.query import Row
     place=23,
     rests_on="replication",
     thresholds=(
-        Threshold(
-            "requests", 10, "requests", "Produce requests with acks=all that were acknowledged "
-            "without the follower. A single one may be due to a Fetch that is missing from the "
-            "capture."
-        ),
+        Threshold("requests", 10, "requests", "Produce requests with acks=all that were "
+                  "acknowledged without the follower. A single one may be due to a Fetch that is "
+                  "missing from the capture."),
     ),
 )  # fmt: skip
 def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:

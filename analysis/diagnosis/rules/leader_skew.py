@@ -30,10 +30,9 @@ BROKERS: Final = """
     place=18,
     rests_on="topics",
     thresholds=(
-        Threshold(
-            "times_mean", 2, "times", "Partitions that the busiest broker leads, as a multiple of "
-            "the mean of all brokers. Assignments by Kafka's tools differ by a few partitions."
-        ),
+        Threshold("times_mean", 2, "times", "Partitions that the busiest broker leads, as a "
+                  "multiple of the mean of all brokers. Assignments by Kafka's tools differ by a "
+                  "few partitions."),
         Threshold("partitions", 12, "partitions", "Smallest sample."),
         Threshold("brokers", 3, "brokers", "Fewest brokers in the replicas of these partitions."),
     ),

@@ -20,11 +20,10 @@ from analysis.display.terminal import counted
     place=14,
     rests_on="leadership",
     thresholds=(
-        Threshold(
-            "in_ten_seconds", 50, "requests", "Metadata requests of a client in its busiest ten "
-            "seconds. A client that waits for a leader sends one per retry.backoff.ms (100 ms by "
-            "default, with exponential back-off since KIP-580), for a few seconds at most."
-        ),
+        Threshold("in_ten_seconds", 50, "requests", "Metadata requests of a client in its busiest "
+                  "ten seconds. A client that waits for a leader sends one per retry.backoff.ms "
+                  "(100 ms by default, with exponential back-off since KIP-580), for a few seconds "
+                  "at most."),
     ),
 )  # fmt: skip
 def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, ms, of_client, percent
+from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -24,43 +24,49 @@ from analysis.sql.query import Row
     rests_on="network",
     thresholds=(
         Threshold("percent", 50, "%", "The broker causes less than half of the wait."),
-        Threshold(
-            "rtt_ms", 10, "ms", "A round trip takes less than 1 ms in a data centre, and 1 to 3 ms "
-            "between zones of a cloud region. Longer ones leave the region or pass a full queue."
-        ),
+        Threshold("rtt_ms", 10, "ms", "A round trip takes less than 1 ms in a data centre, and 1 "
+                  "to 3 ms between zones of a cloud region. Longer ones leave the region or pass a "
+                  "full queue."),
         Threshold("requests", 20, "requests", "Smallest sample for a median."),
     ),
 )  # fmt: skip
 def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with a long round trip, by the answer `network`."""
-    for row in case.answer("network --by client_id,broker"):
-        if (
-            row["requests"] < limits["requests"]
-            or (row["network_percent"] or 0) < limits["percent"]
-            or (row["rtt_ms"] or 0) < limits["rtt_ms"]
-            or _is_delayed(row)
-        ):
-            continue
-        name, broker = row["client_id"], row["broker"]
-        yield Finding(
-            severity=WARNING,
-            **of_client(row, "client_id broker rtt_ms network_percent broker_p50_ms requests"),
-            sentence=f"{capital(client(name))} waits for the network: a round trip to {broker} "
-            f"takes {ms(row['rtt_ms'])}",
-            evidence=f"The round trip is {percent(row['network_percent'])} of the client's wait "
-            f"(median of {counted(row['requests'], 'request')}). The broker takes "
-            f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
-            f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
-            cause="client and broker are far apart, or their path has a slow link or proxy",
-            side=NETWORK,
-            setting="client.rack",
-            change="Run the client near its broker. If it cannot move, send fewer and larger "
-            "requests (linger.ms, batch.size, fetch.min.bytes). With client.rack and the broker's "
-            "replica.selector.class, a consumer reads from the nearest replica.",
-            reference="KIP-392",
-            command="network --by client_id,broker",
-            requests=row["requests"],
-        )
+    rows = [
+        row for row in case.answer("network --by client_id,broker")
+        if row["requests"] >= limits["requests"]
+        and (row["network_percent"] or 0) >= limits["percent"]
+        and (row["rtt_ms"] or 0) >= limits["rtt_ms"]
+        and not _is_delayed(row)
+    ]  # fmt: skip
+    yield from map(_finding, by_end(rows, "rtt_ms"))
+
+
+def _finding(rows: list[Row]) -> Finding:
+    """A finding for the connections of one client, or of one broker."""
+    row, (name, broker), (farthest, its_broker) = rows[0], ends(rows), ends(rows[:1])
+    return Finding(
+        severity=WARNING,
+        **of_ends(rows, "client_id broker rtt_ms network_percent broker_p50_ms requests"),
+        sentence=f"The network takes most of the wait of {name}: a round trip to {broker} takes "
+        + "up to " * (len(rows) > 1)
+        + ms(row["rtt_ms"]),
+        evidence=f"Longest: {farthest} and {its_broker}. "
+        * (len(rows) > 1)
+        + f"The round trip is {percent(row['network_percent'])} of the client's wait "
+        f"(median of {counted(row['requests'], 'request')}). The broker takes "
+        f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
+        f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
+        cause="client and broker are far apart, or their path has a slow link or proxy",
+        side=NETWORK,
+        setting="client.rack",
+        change="Run the client near its broker. If it cannot move, send fewer and larger "
+        "requests (linger.ms, batch.size, fetch.min.bytes). With client.rack and the broker's "
+        "replica.selector.class, a consumer reads from the nearest replica.",
+        reference="KIP-392",
+        command="network --by client_id,broker",
+        requests=sum(row["requests"] for row in rows),
+    )
 
 
 def _is_delayed(row: Row) -> bool:

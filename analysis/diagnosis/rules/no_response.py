@@ -28,7 +28,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import capital, client, ms, of_client, sql
+from analysis.diagnosis.words import by_end, client, ends, listed, ms, of_client, of_ends, sql
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
 from analysis.sql.expressions import endpoint
@@ -36,6 +36,7 @@ from analysis.sql.failures import REFUSED
 from analysis.sql.query import Row
 
 COMMAND: Final = "unanswered --by client_id,broker,api,reason"
+REASONS: Final = ("timeout", "reset")
 
 OVERSIZED_BYTES: Final = 100_000
 """No broker has a lower limit: it would refuse default batches of a few partitions."""
@@ -75,50 +76,52 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["failure"] == REFUSED and row["after"] >= limits["requests"]
     }  # fmt: skip
     waiting = waiting_apis()
-    for row in case.answer(COMMAND):
-        if (
-            row["reason"] not in ("timeout", "reset")
-            or row["api"] in waiting
-            or (row["api"] == "ApiVersions" and (row["longest_ms"] or 0) < TIMEOUT_MS)
-            or row["requests"] < limits["requests"]
-            or (row["client_id"], row["broker"], row["api"], row["reason"]) in explained
-            or (row["reason"] == "reset" and row["broker"] in refusing)
-        ):
-            continue
-        name, broker = row["client_id"], row["broker"]
-        is_timeout = (row["longest_ms"] or 0) >= TIMEOUT_MS
-        yield Finding(
-            severity=WARNING,
-            **of_client(row, "client_id broker api reason requests connections longest_ms"),
-            sentence=f"{capital(client(name))} gets no response from {broker} to "
-            f"{counted(row['requests'], row['api'] + ' request')}",
-            evidence=f"{counted(row['connections'], 'connection')} ended "
-            + ("with a reset (RST)" if row["reason"] == "reset" else "in order (FIN)")
-            + f" before the response. The longest wait was {ms(row['longest_ms'])}.",
-            cause="the broker "
-            + (
-                "or, with acks=all, one of its followers"
-                if row["api"] == "Produce"
-                else "or its host"
-            )
-            + " hangs or is overloaded"
-            if is_timeout
-            else "a process was killed, or a proxy, firewall or load balancer dropped the "
-            "connection",
-            side=BROKER if is_timeout else NETWORK,
-            setting="request.timeout.ms" if is_timeout else "connections.max.idle.ms",
-            change="Look at the broker's log, garbage collection and disk at these times. "
-            "request.timeout.ms is 30 s by default; a shorter one gives up early."
-            if is_timeout
-            else "Find out which side sends the RST. Keep connections.max.idle.ms below the idle "
-            "timeout of proxies and firewalls.",
-            reference="Kafka documentation: Producer Configs, request.timeout.ms",
-            command=COMMAND,
-            requests=row["requests"],
-            first_packet=row["first_packet"],
-            first_time=row["first_time"],
-            last_time=row["last_time"],
-        )
+    unanswered = [
+        row for row in case.answer(COMMAND)
+        if row["reason"] in REASONS
+        and row["api"] not in waiting
+        and (row["api"] != "ApiVersions" or _is_timeout(row))
+        and row["requests"] >= limits["requests"]
+        and (row["client_id"], row["broker"], row["api"], row["reason"]) not in explained
+        and not (row["reason"] == "reset" and row["broker"] in refusing)
+    ]  # fmt: skip
+    for end in ((reason, is_timeout) for reason in REASONS for is_timeout in (True, False)):
+        alike = [row for row in unanswered if (row["reason"], _is_timeout(row)) == end]
+        yield from map(_finding, by_end(alike, "requests"))
+
+
+def _is_timeout(row: Row) -> bool:
+    return (row["longest_ms"] or 0) >= TIMEOUT_MS
+
+
+def _finding(rows: list[Row]) -> Finding:
+    """A finding for the requests of one client, or to one broker, that ended alike."""
+    (name, broker), apis = ends(rows), list(dict.fromkeys(row["api"] for row in rows))
+    is_timeout, requests = _is_timeout(rows[0]), sum(row["requests"] for row in rows)
+    others = "or, with acks=all, one of its followers" if apis == ["Produce"] else "or its host"
+    return Finding(
+        severity=WARNING,
+        **of_ends(rows, "client_id broker api reason requests connections longest_ms"),
+        sentence=f"No response from {broker} to {requests:,} requests of {name} ({listed(apis)})",
+        evidence=f"{counted(sum(row['connections'] for row in rows), 'connection')} ended "
+        + ("with a reset (RST)" if rows[0]["reason"] == "reset" else "in order (FIN)")
+        + " before the response. The longest wait was "
+        f"{ms(max(row['longest_ms'] or 0 for row in rows))}.",
+        cause=f"the broker {others} hangs or is overloaded" if is_timeout
+        else "a process was killed, or a proxy, firewall or load balancer dropped the connection",
+        side=BROKER if is_timeout else NETWORK,
+        setting="request.timeout.ms" if is_timeout else "connections.max.idle.ms",
+        change="Look at the broker's log, garbage collection and disk at these times. "
+        "request.timeout.ms is 30 s by default; a shorter one gives up early." if is_timeout
+        else "Find out which side sends the RST. Keep connections.max.idle.ms below the idle "
+        "timeout of proxies and firewalls.",
+        reference="Kafka documentation: Producer Configs, request.timeout.ms",
+        command=COMMAND,
+        requests=requests,
+        first_packet=min(row["first_packet"] for row in rows),
+        first_time=min(row["first_time"] for row in rows),
+        last_time=max(row["last_time"] for row in rows),
+    )  # fmt: skip
 
 
 def oversized_requests(case: Case) -> list[Row]:

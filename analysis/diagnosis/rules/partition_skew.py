@@ -27,20 +27,15 @@ PRODUCERS: Final = """
     place=17,
     rests_on="skew partitions",
     thresholds=(
-        Threshold(
-            "ratio", 3, "times", "Bytes of the largest partition, as a multiple of the mean of all "
-            "partitions of the topic. With a hundred keys, hashing rarely exceeds 1.5."
-        ),
+        Threshold("ratio", 3, "times", "Bytes of the largest partition, as a multiple of the mean "
+                  "of all partitions of the topic. With a hundred keys, hashing rarely exceeds "
+                  "1.5."),
         Threshold("records", 500, "records", "Smallest sample: produced records of a topic."),
-        Threshold(
-            "partition_records", 100, "records", "Smallest sample: produced records of the "
-            "partition. With three records in each partition on average, chance puts nine in one "
-            "of a few hundred."
-        ),
-        Threshold(
-            "partitions", 3, "partitions", "Fewest partitions of a topic: one of two partitions "
-            "cannot have three times the mean."
-        ),
+        Threshold("partition_records", 100, "records", "Smallest sample: produced records of the "
+                  "partition. With three records in each partition on average, chance puts nine in "
+                  "one of a few hundred."),
+        Threshold("partitions", 3, "partitions", "Fewest partitions of a topic: one of two "
+                  "partitions cannot have three times the mean."),
     ),
 )  # fmt: skip
 def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:

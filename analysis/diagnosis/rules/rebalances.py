@@ -95,15 +95,11 @@ CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBE
     place=11,
     rests_on="groups memberships",
     thresholds=(
-        Threshold(
-            "disruptions", 3, "rebalances", "Rebalances because a member left, timed out or "
-            "rejoined. Two occur when two members of a group stop."
-        ),
-        Threshold(
-            "critical_percent", 50, "%", "Critical if the group spends this share of its time in "
-            "rebalances, from the first request of a member to the last response: it waits more "
-            "than it works."
-        ),
+        Threshold("disruptions", 3, "rebalances", "Rebalances because a member left, timed out or "
+                  "rejoined. Two occur when two members of a group stop."),
+        Threshold("critical_percent", 50, "%", "Critical if the group spends this share of its "
+                  "time in rebalances, from the first request of a member to the last response: it "
+                  "waits more than it works."),
     ),
 )  # fmt: skip
 def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -72,32 +72,23 @@ REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges gr
     place=8,
     rests_on="errors partitions",
     thresholds=(
-        Threshold(
-            "responses", 3, "responses", "Responses with the error for one client, API and topic. "
-            "A request that fails, and its retry, are two. One is enough if the client stops or "
-            "skips records because of it."
-        ),
-        Threshold(
-            "metadata_responses", 10, "responses", "The same for retriable errors of Metadata: "
-            "while a topic is created, clients ask for it ten times a second for up to a second."
-        ),
-        Threshold(
-            "normal_responses", 20, "responses", "The same for errors of normal operation: a "
-            "client retries ten times a second while a leader moves, which takes a second or two."
-        ),
-        Threshold(
-            "normal_ms", 10_000, "ms", "Errors of normal operation must also last this long: an "
-            "election, or the loading of a coordinator, takes seconds."
-        ),
-        Threshold(
-            "critical_percent", 50, "%", "Critical if an error that is not retriable is in this "
-            "share of the client's responses of the API, and in ten or more of them."
-        ),
-        Threshold(
-            "silent_ms", 10_000, "ms", "A client that keeps its connections has stopped if it "
-            "sends no request between the error and the end of the capture, for at least this "
-            "time: members send a heartbeat every 3 s, and consumers a Fetch every 500 ms."
-        ),
+        Threshold("responses", 3, "responses", "Responses with the error for one client, API and "
+                  "topic. A request that fails, and its retry, are two. One is enough if the "
+                  "client stops or skips records because of it."),
+        Threshold("metadata_responses", 10, "responses", "The same for retriable errors of "
+                  "Metadata: while a topic is created, clients ask for it ten times a second for "
+                  "up to a second."),
+        Threshold("normal_responses", 20, "responses", "The same for errors of normal operation: a "
+                  "client retries ten times a second while a leader moves, which takes a second or "
+                  "two."),
+        Threshold("normal_ms", 10_000, "ms", "Errors of normal operation must also last this long: "
+                  "an election, or the loading of a coordinator, takes seconds."),
+        Threshold("critical_percent", 50, "%", "Critical if an error that is not retriable is in "
+                  "this share of the client's responses of the API, and in ten or more of them."),
+        Threshold("silent_ms", 10_000, "ms", "A client that keeps its connections has stopped if "
+                  "it sends no request between the error and the end of the capture, for at least "
+                  "this time: members send a heartbeat every 3 s, and consumers a Fetch every 500 "
+                  "ms."),
     ),
 )  # fmt: skip
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -8,10 +8,14 @@ or if the receiver acknowledges late. It delays all data behind it by at least a
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import client, ms, of_client, percent, verb
+from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent, share, verb
+from analysis.sql.query import Row
+
+COMMAND: Final = "network --by client_id,broker"
 
 
 @rule(
@@ -19,40 +23,44 @@ from analysis.diagnosis.words import client, ms, of_client, percent, verb
     place=3,
     rests_on="network",
     thresholds=(
-        Threshold(
-            "percent", 1, "%", "Data centre networks lose less than 0.01 %. At 1 %, one in ten "
-            "requests of ten packets each loses a packet."
-        ),
+        Threshold("percent", 1, "%", "Data centre networks lose less than 0.01 %. At 1 %, one in "
+                  "ten requests of ten packets each loses a packet."),
         Threshold("retransmitted", 5, "packets", "Single retransmissions also occur without loss."),
     ),
 )  # fmt: skip
 def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Connections with retransmissions, by the answer `network`."""
-    for row in case.answer("network --by client_id,broker"):
-        if (
-            row["retransmitted"] < limits["retransmitted"]
-            or (row["retransmitted_percent"] or 0) < limits["percent"]
-        ):
-            continue
-        name, broker = row["client_id"], row["broker"]
-        yield Finding(
-            severity=WARNING,
-            **of_client(row, "client_id broker retransmitted retransmitted_percent packets"),
-            sentence=f"TCP retransmits {percent(row['retransmitted_percent'])} of the packets "
-            f"between {client(name)} and {broker}",
-            evidence=f"{row['retransmitted']:,} of {row['packets']:,} packets "
-            f"{verb(row['retransmitted'], 'were')} retransmitted, "
-            f"{row['out_of_order']:,} arrived out of order."
-            + f" The latency is {ms(row['latency_p50_ms'])} (median) and "
-            f"{ms(row['latency_p99_ms'])} (0.99 quantile)." * (row["latency_p50_ms"] is not None),
-            cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
-            "that acknowledges late because it has no CPU",
-            side=NETWORK,
-            change="Compare with a capture at the other end to find the side of the loss. Look at "
-            "the error and drop counters of interfaces (ip -s link) on the path. If the capture "
-            "was taken on several interfaces (-i any), it may contain packets twice: capture on "
-            "one.",
-            reference="RFC 9293, section 3.8.1",
-            command="network --by client_id,broker",
-            requests=min(row["retransmitted"], row["requests"]),  # at most so many had to wait
-        )
+    rows = [
+        row for row in case.answer(COMMAND)
+        if row["retransmitted"] >= limits["retransmitted"]
+        and (row["retransmitted_percent"] or 0) >= limits["percent"]
+    ]  # fmt: skip
+    yield from map(_finding, by_end(rows, "retransmitted"))
+
+
+def _finding(rows: list[Row]) -> Finding:
+    """A finding for the connections of one client, or of one broker."""
+    worst, (name, broker), (most, its_broker) = rows[0], ends(rows), ends(rows[:1])
+    count, packets = (sum(row[name] for row in rows) for name in ("retransmitted", "packets"))
+    return Finding(
+        severity=WARNING,
+        **of_ends(rows, "client_id broker retransmitted retransmitted_percent packets"),
+        sentence=f"TCP retransmits {percent(share(count, packets))} of the packets between {name} "
+        f"and {broker}",
+        evidence=f"{count:,} of {packets:,} packets {verb(count, 'were')} retransmitted, "
+        f"{sum(row['out_of_order'] for row in rows):,} arrived out of order."
+        + f" Most: {most} and {its_broker}."
+        * (len(rows) > 1)
+        + f" The latency is {ms(worst['latency_p50_ms'])} (median) and "
+        f"{ms(worst['latency_p99_ms'])} (0.99 quantile)." * (worst["latency_p50_ms"] is not None),
+        cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
+        "that acknowledges late because it has no CPU",
+        side=NETWORK,
+        change="Compare with a capture at the other end to find the side of the loss. Look at "
+        "the error and drop counters of interfaces (ip -s link) on the path. If the capture "
+        "was taken on several interfaces (-i any), it may contain packets twice: capture on one.",
+        reference="RFC 9293, section 3.8.1",
+        command=COMMAND,
+        # At most so many had to wait.
+        requests=sum(min(row["retransmitted"], row["requests"]) for row in rows),
+    )

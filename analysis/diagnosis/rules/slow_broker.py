@@ -56,23 +56,16 @@ def _tails() -> str:
     place=5,
     rests_on="latency network brokers",
     thresholds=(
-        Threshold(
-            "net_p95_ms", 100, "ms", "0.95 quantile of an API, excluding waits. A healthy broker "
-            "takes 1 to 10 ms for most requests, and tens of ms with acks=all and slow disks."
-        ),
-        Threshold(
-            "times_peer", 5, "times", "A broker is also slow if its quantile is this many times "
-            "that of the fastest other broker for the same API. Brokers of one cluster rarely "
-            "differ by more than a factor of two."
-        ),
-        Threshold(
-            "least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: below "
-            "it, even a large factor costs a client little."
-        ),
-        Threshold(
-            "requests", 100, "requests", "Smallest sample of an API at a broker: five requests are "
-            "above the quantile."
-        ),
+        Threshold("net_p95_ms", 100, "ms", "0.95 quantile of an API, excluding waits. A healthy "
+                  "broker takes 1 to 10 ms for most requests, and tens of ms with acks=all and "
+                  "slow disks."),
+        Threshold("times_peer", 5, "times", "A broker is also slow if its quantile is this many "
+                  "times that of the fastest other broker for the same API. Brokers of one cluster "
+                  "rarely differ by more than a factor of two."),
+        Threshold("least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: "
+                  "below it, even a large factor costs a client little."),
+        Threshold("requests", 100, "requests", "Smallest sample of an API at a broker: five "
+                  "requests are above the quantile."),
     ),
 )  # fmt: skip
 def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -35,19 +35,13 @@ IN_FLIGHT: Final = """
     place=15,
     rests_on="batching batches throttle",
     thresholds=(
-        Threshold(
-            "percent", 50, "%", "More than half of the batches could have been part of the batch "
-            "before them."
-        ),
-        Threshold(
-            "gap_ms", 10, "ms", "Two batches of a partition within this time could be one. "
-            "linger.ms is 5 by default since Kafka 4.0 (KIP-1030); with 10, a record waits 10 ms "
-            "at most."
-        ),
-        Threshold(
-            "bytes", 4096, "bytes", "Largest median size of a batch: a quarter of the default of "
-            "batch.size."
-        ),
+        Threshold("percent", 50, "%", "More than half of the batches could have been part of the "
+                  "batch before them."),
+        Threshold("gap_ms", 10, "ms", "Two batches of a partition within this time could be one. "
+                  "linger.ms is 5 by default since Kafka 4.0 (KIP-1030); with 10, a record waits "
+                  "10 ms at most."),
+        Threshold("bytes", 4096, "bytes", "Largest median size of a batch: a quarter of the "
+                  "default of batch.size."),
         Threshold("batches", 100, "batches", "Smallest sample; fewer do not load a broker."),
     ),
 )  # fmt: skip

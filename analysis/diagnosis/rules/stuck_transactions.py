@@ -28,14 +28,11 @@ ABORTED: Final = "aborted by the broker"
     place=9,
     rests_on="producers stuck transactions",
     thresholds=(
-        Threshold(
-            "open_ms", 10_000, "ms", "A transaction without an end, from its start to the end of "
-            "the capture. Most take less than a second; Kafka Streams commits every 100 ms."
-        ),
-        Threshold(
-            "timed_out", 1, "transactions", "Transactions that the broker aborted: one is enough, "
-            "because its records are lost."
-        ),
+        Threshold("open_ms", 10_000, "ms", "A transaction without an end, from its start to the "
+                  "end of the capture. Most take less than a second; Kafka Streams commits every "
+                  "100 ms."),
+        Threshold("timed_out", 1, "transactions", "Transactions that the broker aborted: one is "
+                  "enough, because its records are lost."),
     ),
 )  # fmt: skip
 def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -31,15 +31,11 @@ REQUESTS: Final = ("request_percentage", "KIP-124")
     place=1,
     rests_on="throttle",
     thresholds=(
-        Threshold(
-            "total_ms", 1000, "ms", "A user notices a second. If the quota is large enough, its "
-            "clients have no throttle time at all, so even a small sum matters."
-        ),
-        Threshold(
-            "critical_percent", 20, "%", "Critical if its throttled connections wait for this "
-            "share of the time between their first request and their last message: a fifth of "
-            "their throughput is lost."
-        ),
+        Threshold("total_ms", 1000, "ms", "A user notices a second. If the quota is large enough, "
+                  "its clients have no throttle time at all, so even a small sum matters."),
+        Threshold("critical_percent", 20, "%", "Critical if its throttled connections wait for "
+                  "this share of the time between their first request and their last message: a "
+                  "fifth of their throughput is lost."),
     ),
 )  # fmt: skip
 def throttling(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -352,3 +352,38 @@ def test_resets_of_a_broker_that_stops(refused: int, stopped: bool) -> None:
     failed = findings_of("failed_connections", tables)
     assert len(failed) == stopped
     assert all("3 requests of client `app` got no response." in each.evidence for each in failed)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "ends"),
+    [
+        ([("a", 1), ("b", 1), ("c", 1)], [("3 clients (`a`, `b`, `c`)", "10.0.0.1:9092")]),
+        ([("a", 1), ("a", 2)], [("client `a`", "2 brokers (10.0.0.1:9092, 10.0.0.2:9092)")]),
+        ([("a", 1), ("b", 2)], [("client `a`", "10.0.0.1:9092"), ("client `b`", "10.0.0.2:9092")]),
+    ],
+    ids=["one broker", "one client", "pairs"],
+)
+@pytest.mark.parametrize("rule", ["retransmissions", "network_time", "no_response"])
+def test_the_end_that_connections_share_is_one_finding(
+    rule: str, pairs: list[tuple[str, int]], ends: list[tuple[str, str]]
+) -> None:
+    links, rows = [], []
+    for number, (client, broker) in enumerate(pairs):
+        common = {"connection_id": number, "broker_ip": f"10.0.0.{broker}"}
+        links.append(
+            connection(
+                client_packets=200, client_retransmitted=9 - number, handshake_rtt_ms=30.0,
+                client_rtt_ms=30.0 - number, broker_rtt_ms=0.0, **common,
+            )
+        )  # fmt: skip
+        lost = {"status": "unanswered", "response_time": None, "latency_ms": None}
+        answered = {"latency_ms": 0.5} if rule != "no_response" else lost
+        common |= {"client_id": client, "api": "Produce"}
+        rows += [exchange(correlation_id=n, **common, **answered) for n in range(20)]
+    findings = findings_of(rule, made(exchanges=rows, connections=links))
+    named = [each.sentence for each in findings]
+    assert len(named) == len(ends)
+    assert all(
+        client in text and broker in text
+        for text, (client, broker) in zip(named, ends, strict=True)
+    )
