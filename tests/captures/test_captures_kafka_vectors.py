@@ -16,7 +16,7 @@ import pytest
 from dissector import Message, decode_request, decode_response
 from tests.dissector.protocol.kafka_schemas import RENAMED
 
-VECTORS = Path(__file__).parents[1] / "data" / "kafka_clients_vectors.jsonl.gz"
+FILE = Path(__file__).parents[1] / "data" / "kafka_clients_vectors.jsonl.gz"
 
 # KRaft is one word in the names of a Java Schema, two in the snake_case of isKRaft...
 NAMES = {
@@ -29,7 +29,7 @@ NAMES = {
 
 
 def load() -> list[dict[str, Any]]:
-    with gzip.open(VECTORS, "rt", encoding="utf-8") as lines:
+    with gzip.open(FILE, "rt", encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
 
 
@@ -51,15 +51,15 @@ def decode(vector: dict[str, Any]) -> Message:
     return decode_response(frame, vector["api_key"], vector["version"])
 
 
-@pytest.mark.parametrize(
-    "vector", load(), ids=lambda v: f"{v['api']}-{v['direction']}-{v['version']}"
-)
-def test_message_of_kafkas_own_classes(vector: dict[str, Any]) -> None:
-    message = decode(vector)
-    names = NAMES.get(vector["api"], {})
-    expected = vector["expect"]
+VECTORS = load()
 
-    assert (message.api_key, message.api_version) == (vector["api_key"], vector["version"])
-    assert message.correlation_id == expected["correlation_id"]
-    assert message.client_id == expected.get("client_id")
-    assert plain(message.body, names) == plain(expected["body"], names)
+
+@pytest.mark.parametrize("api", dict.fromkeys(vector["api"] for vector in VECTORS))
+def test_messages_of_kafkas_own_classes(api: str) -> None:
+    names = NAMES.get(api, {})
+    for vector in (each for each in VECTORS if each["api"] == api):
+        message, expected = decode(vector), vector["expect"]
+        read = (message.api_key, message.api_version, message.correlation_id, message.client_id)
+        sent = (vector["api_key"], vector["version"], expected["correlation_id"])
+        assert read == (*sent, expected.get("client_id"))
+        assert plain(message.body, names) == plain(expected["body"], names), read

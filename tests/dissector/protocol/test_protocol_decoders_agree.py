@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+from functools import cache
+from itertools import groupby
 
 import pytest
 from hypothesis import given, settings
@@ -24,25 +26,31 @@ LAYOUTS = [
     for direction in Direction
     for version in versions(key)
 ]
+EACH_API = pytest.mark.parametrize(
+    "layouts", [[*group] for _, group in groupby(LAYOUTS, lambda each: each.api)],
+    ids=lambda group: group[0].api,
+)  # fmt: skip
 
 
 def name(which: Layout) -> str:
     return f"{which.api}-{which.direction.name.lower()}-{which.version}"
 
 
+@cache
 def body(which: Layout, size: int = 400) -> bytes:
     """A random body, the same at every run, of at most about that size."""
     pick = random.Random(name(which))
     return min((write(which, pick) for _ in range(6)), key=lambda data: abs(len(data) - size))
 
 
-@pytest.mark.parametrize("which", LAYOUTS, ids=name)
-def test_every_byte_is_explained(which: Layout) -> None:
-    data = body(which)
-    decode(which, data)
-    explanation = explain(which, data)
-    assert explanation.error is None
-    assert contiguous(explanation.events, 0, 0) == (len(explanation.events), len(data))
+@EACH_API
+def test_every_byte_is_explained(layouts: list[Layout]) -> None:
+    for which in layouts:
+        data = body(which)
+        decode(which, data)
+        explanation = explain(which, data)
+        assert explanation.error is None, name(which)
+        assert contiguous(explanation.events, 0, 0) == (len(explanation.events), len(data))
 
 
 def contiguous(events: list[Explained], index: int, depth: int) -> tuple[int, int]:
@@ -61,22 +69,24 @@ def contiguous(events: list[Explained], index: int, depth: int) -> tuple[int, in
     return index, end or 0
 
 
-@pytest.mark.parametrize("which", LAYOUTS, ids=name)
-def test_cut_at_any_byte(which: Layout) -> None:
-    data = body(which, 60)
-    for size in range(len(data)):
-        with pytest.raises(DecodeError) as caught:
-            decode(which, data[:size])
-        assert caught.value.path
-        assert caught.value.offset <= size
+@EACH_API
+def test_cut_at_any_byte(layouts: list[Layout]) -> None:
+    for which in layouts:
+        data = body(which, 60)
+        for size in range(len(data)):
+            with pytest.raises(DecodeError) as caught:
+                decode(which, data[:size])
+            assert caught.value.path, name(which)
+            assert caught.value.offset <= size, name(which)
 
 
-@pytest.mark.parametrize("which", LAYOUTS, ids=name)
-def test_bytes_left_over(which: Layout) -> None:
-    data = body(which)
-    with pytest.raises(DecodeError, match="2 bytes are left over") as caught:
-        decode(which, data + b"\0\0")
-    assert caught.value.offset == len(data)
+@EACH_API
+def test_bytes_left_over(layouts: list[Layout]) -> None:
+    for which in layouts:
+        data = body(which)
+        with pytest.raises(DecodeError, match="2 bytes are left over") as caught:
+            decode(which, data + b"\0\0")
+        assert caught.value.offset == len(data), name(which)
 
 
 @settings(max_examples=300)
