@@ -38,7 +38,7 @@ def test_whole_copies_have_all_exchanges(name: str) -> None:
 def test_damaged_copies(kind: str) -> None:
     whole = recording(CAPTURES / "kafka-4-net-loss.pcap.zst")
     intact = truth(whole)
-    places = [each for each in places_in(whole, kind, 15, 7) if can_bundle(whole, kind, each)]
+    places = [each for each in places_in(whole, kind, 8, 7) if can_bundle(whole, kind, each)]
     survey = BundledSurvey(whole, intact)
     counts = {place: (untouched, lost) for place, untouched, lost in survey.missing(kind, places)}
     for place in places:

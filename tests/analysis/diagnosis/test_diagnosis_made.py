@@ -112,11 +112,11 @@ def test_a_clock_that_jumps_by_centuries() -> None:
 
 def test_different_clocks_of_the_two_directions() -> None:
     exchanges = [exchange(latency_ms=-1.5), exchange(latency_ms=3.0)]
-    (row,) = diagnose(made(connections=[connection()], exchanges=exchanges)).to_dict("records")
-    assert row["sentence"] == (
+    (finding,) = findings_of("coverage", made(connections=[connection()], exchanges=exchanges))
+    assert finding.sentence == (
         "1 of 2 responses has an earlier time than the request: latencies are wrong"
     )
-    assert row["evidence"] == "50 % of the responses. Up to 1.5 ms earlier."
+    assert finding.evidence == "50 % of the responses. Up to 1.5 ms earlier."
 
 
 def leaders(*counts: int) -> list[dict[str, Any]]:
@@ -358,9 +358,10 @@ def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> No
     ]  # fmt: skip
     last = START + span * SECOND
     alive = done | {"api": "Heartbeat", "time": last, "response_time": last}
-    findings = diagnose(made(exchanges=[exchange()], memberships=[*joins, alive]))
-    assert list(findings["setting"]) == setting
-    assert all("subscription" in cause for cause in findings["cause"])
+    rows = made(exchanges=[exchange()], memberships=[*joins, alive])
+    findings = findings_of("rebalances", rows)
+    assert [each.setting for each in findings] == setting
+    assert all("subscription" in each.cause for each in findings)
 
 
 def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
@@ -376,10 +377,10 @@ def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() ->
         | {"time": START + n * SECOND, "response_time": START + n * SECOND + MS, "error_code": 0}
         for n, (api, name, generation, reason) in enumerate(steps)
     ]  # fmt: skip
-    findings = diagnose(made(exchanges=[exchange()], memberships=rows))
-    assert list(findings["setting"]) == ["max.poll.interval.ms"]
-    assert "Reasons: consumer poll timeout has expired" in findings["evidence"][0]
-    assert "the longest takes 1 ms" in findings["evidence"][0]
+    (finding,) = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    assert finding.setting == "max.poll.interval.ms"
+    assert "Reasons: consumer poll timeout has expired" in finding.evidence
+    assert "the longest takes 1 ms" in finding.evidence
 
 
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
@@ -619,7 +620,7 @@ def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
                  response_end_time=last),
     ]  # fmt: skip
     connections = [connection(connection_id=n, closed=None) for n in (0, 1)]
-    names = rules(exchanges=rows, errors=[failed], connections=connections)
+    names = rules("recurring_errors", exchanges=rows, errors=[failed], connections=connections)
     assert names == ["recurring_errors"] * fires
 
 
@@ -652,9 +653,9 @@ def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last()
         )
         for n in range(10)
     ]  # fmt: skip
-    (evidence,) = diagnose(made(exchanges=[exchange()], errors=errors))["evidence"]
-    assert "10 responses" in evidence
-    assert "within 9.0 s" in evidence
+    (finding,) = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
+    assert "10 responses" in finding.evidence
+    assert "within 9.0 s" in finding.evidence
 
 
 def test_a_deleted_topic_is_one_finding() -> None:
