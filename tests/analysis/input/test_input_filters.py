@@ -100,6 +100,7 @@ def test_waits_in_sql_do_not_depend_on_a_filter(capsys: pytest.CaptureFixture[st
     assert outputs[0] == outputs[1]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("condition", ["net_ms > 5", "poll_ms > 100", "not queue_ms = 0"])
 @pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-transactions"])
 def test_conditions_on_waits_select_the_rows_of_sql(

@@ -113,6 +113,7 @@ def test_a_size_that_covers_the_next_messages(end: int, number: int, size: int, 
     assert out.kinds() == ["bad_size"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("size", [b"\xff\xff\xff\xff", b"\x7f\0\0\0", b"\0\0\0\0", b"\0\0\0\5"])
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("number", [0, 2])

@@ -312,6 +312,7 @@ def test_a_connection_goes_on_after_a_syn_that_no_end_accepts(block: int):
     assert out.problems == []
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("counts", [(60, 60), (60, 5), (5, 60)])
 @pytest.mark.parametrize("block", [1, 7, 1000])
 @pytest.mark.parametrize("pause", [0, 900])

@@ -53,6 +53,7 @@ def received(out) -> list[int]:
 BOTH = [*range(EXCHANGES), *range(5000, 5000 + EXCHANGES)]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("gib", [1.5, 2, 2.5, 3, 3.5, 5.3])
 @pytest.mark.parametrize("client", [4000, 2 * GIB])
@@ -89,6 +90,7 @@ def test_one_direction_goes_on_behind_a_gap(end: int, missing: int, cuts) -> Non
     assert not [each for each in out.problems if each.kind == "stray"]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("jump", [3 * GIB // 2, 5 * GIB // 2, 7 * GIB // 2])
 @pytest.mark.parametrize("is_last", [False, True])
