@@ -24,24 +24,24 @@ NEEDS_SPARK = ("spark", "kd.decode_")
 """Code with these names needs what an example cannot bring along."""
 
 
-def commands() -> Iterator[tuple[str, str]]:
-    """Pages, and the command lines in their code blocks."""
-    for path in PAGES:
-        text = path.read_text().replace("\\\n", " ")
-        for line in re.findall(r"^ {4}.*?\bkafka-dissector (.+)$", text, re.MULTILINE):
-            yield path.stem, re.split(r" +# |[|<>]|\.\.\.", line)[0].strip()
+def commands(path: Path) -> set[str]:
+    """The command lines in the code blocks of a page."""
+    text = path.read_text().replace("\\\n", " ")
+    found = re.findall(r"^ {4}.*?\bkafka-dissector (.+)$", text, re.MULTILINE)
+    return {re.split(r" +# |[|<>]|\.\.\.", line)[0].strip() for line in found}
 
 
-@pytest.mark.parametrize(("page", "line"), sorted(set(commands())))
-def test_options_of_commands_exist(page: str, line: str) -> None:
-    words = shlex.split(line if line.count('"') % 2 == 0 else line + '"')
-    if not words or words[0].startswith("-"):
-        return
-    command = app.get_command(click.Context(app), words[0])
-    assert command, f"{page}: no command {words[0]}"
-    options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-    given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
-    assert given <= options | {"--help", "-h"}, page
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_options_of_commands_exist(page: Path) -> None:
+    for line in commands(page):
+        words = shlex.split(line if line.count('"') % 2 == 0 else line + '"')
+        if not words or words[0].startswith("-"):
+            continue
+        command = app.get_command(click.Context(app), words[0])
+        assert command, f"no command {words[0]}"
+        options = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
+        given = {word.partition("=")[0] for word in words[1:] if re.match(r"--?[a-z]", word)}
+        assert given <= options | {"--help", "-h"}, line
 
 
 def programs() -> Iterator[tuple[str, str]]:
