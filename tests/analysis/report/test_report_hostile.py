@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from selenium.webdriver import ActionChains
 
+import dissector
+from tests.analysis.made_rows import MadeCapture
 from tests.analysis.report.browser import chromium, report
-
-Make = Callable[..., None]
 
 NAMES = (
     """<img src=x onerror="document.title='owned'">""",
@@ -65,13 +66,17 @@ def hostile(number: int, name: str) -> dict[str, list[dict[str, Any]]]:
     }  # fmt: skip
 
 
-def made_page(made: Make, tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of these rows."""
     tables: dict[str, list[dict[str, Any]]] = {}
     for number, name in enumerate(NAMES):
         for table, rows in hostile(number, name).items():
             tables.setdefault(table, []).extend(rows)
-    made(**tables)
-    return report(tmp_path / "x.html", f"{NAMES[0]}.pcap")
+    capture = MadeCapture(tables, packets=len(NAMES))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dissector, "open_capture", lambda *_, **__: capture)
+        return report(tmp_path_factory.mktemp("report") / "x.html", f"{NAMES[0]}.pcap")
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -83,8 +88,8 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(each)
 
 
-def test_markup_is_escaped_in_the_file(made: Make, tmp_path: Path) -> None:
-    text = made_page(made, tmp_path).read_text()
+def test_markup_is_escaped_in_the_file(page: Path) -> None:
+    text = page.read_text()
     assert [name for name in NAMES if "<" in name and name in text] == []
     assert "{{ 7 * 7 }}" in text
     data = text.split('<script type="application/json" id="data">')[1].split("</script>")[0]
@@ -92,8 +97,8 @@ def test_markup_is_escaped_in_the_file(made: Make, tmp_path: Path) -> None:
     assert [text for text in texts(json.loads(data)) if not text.isprintable()] == []
 
 
-def test_markup_has_no_effect_in_the_browser(made: Make, tmp_path: Path) -> None:
-    chromium().open(made_page(made, tmp_path))
+def test_markup_has_no_effect_in_the_browser(page: Path) -> None:
+    chromium().open(page)
     chromium().run("for (const e of document.querySelectorAll('details')) e.open = true")
     chromium().until(
         "return [...document.querySelectorAll('details')].every((e) => e.querySelector('td'))"
