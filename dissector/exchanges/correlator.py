@@ -48,6 +48,7 @@ from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
+from dissector.streams.table import LAST_TIME
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time. JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
@@ -210,7 +211,7 @@ class Correlator:
         # A last token, which has no response, is not in flight.
         silent = left[is_silent]
         tokens = np.stack(
-            [int_column(table, "connection")[silent], ordinal[silent], end_time[silent]]
+            [int_column(table, name)[silent] for name in ("connection", "ordinal", "sent_time")]
         )
         self._answers = np.hstack([self._answers, answers, tokens])
         no_reply = (ordinal[left] == 0) | is_silent
@@ -223,7 +224,7 @@ class Correlator:
         ends[evicted] = True
         table = self._with_in_flight(table, np.concatenate([answered, left[ends]]))
         self._pending = _take_rows(table, left[~ends])
-        self._keep_answers(self._pending, client_held_since)
+        self._keep_answers(self._pending, ended)
         return CorrelatedBlock(
             table,
             first_new,
@@ -302,6 +303,8 @@ class Correlator:
         repeats = self._matcher.repeats(headers.connection, headers.correlation_id)
         table = request_table(requests, key, client, self._ordinals(requests), repeats, self._names)
         table = table.append_column("id", pa.array(self._count + np.arange(len(headers))))
+        sent_time = self._matcher.sent_times(headers.connection, headers.end_time)
+        table = table.append_column("sent_time", pa.array(sent_time))
         self._count += len(headers)
         if self._keep_frames:
             table = table.append_column("frame", requests.frames_of(headers))
@@ -347,19 +350,19 @@ class Correlator:
     def _with_in_flight(self, table: pa.Table, ended: Int64) -> pa.Table:
         """The table with its column `in_flight`, for the requests that ended: all responses before
         theirs are known."""
-        connection, ordinal, end_time = (
-            int_column(table, name)[ended] for name in ("connection", "ordinal", "end_time")
+        connection, ordinal, sent_time = (
+            int_column(table, name)[ended] for name in ("connection", "ordinal", "sent_time")
         )
         before = self._matcher.last_answered
         counts = np.zeros(len(table), np.int32)
-        counts[ended] = matching.in_flight(connection, ordinal, end_time, self._answers, before)
+        counts[ended] = matching.in_flight(connection, ordinal, sent_time, self._answers, before)
         return with_column(table, "in_flight", pa.array(counts))
 
-    def _keep_answers(self, pending: pa.Table, client_held_since: Int64) -> None:
-        """Keep the answers that came after a pending request, or after bytes of the client that may
-        contain one."""
-        since = client_held_since.copy()
-        np.minimum.at(since, int_column(pending, "connection"), int_column(pending, "end_time"))
+    def _keep_answers(self, pending: pa.Table, ended: NDArray[np.bool_]) -> None:
+        """Keep the answers that came after a pending request, or after the latest request: the next
+        one counts as sent no earlier. `ended`: see `feed`."""
+        since = np.where(ended, LAST_TIME, self._matcher.last_request_time[: len(ended)])
+        np.minimum.at(since, int_column(pending, "connection"), int_column(pending, "sent_time"))
         connection, ordinal, time = self._answers
         is_over = time < since[connection]
         np.maximum.at(self._matcher.last_answered, connection[is_over], ordinal[is_over])

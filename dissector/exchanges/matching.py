@@ -67,6 +67,8 @@ class Matcher(Rows):
     """Number of requests that expect a response."""
     last_answered: Int64 = by_connection(np.int64, 0)
     """Ordinal of the latest answered request; the first is 1."""
+    last_request_time: Int64 = by_connection(np.int64, 0)
+    """ns; latest end of a request."""
     last_response_time: Int64 = by_connection(np.int64, 0)
     """ns; end of the latest matched response."""
     answers_all: Bools = by_connection(np.bool_, 0)
@@ -84,6 +86,18 @@ class Matcher(Rows):
         repeats: Bools = number < self.next_id.take(place)
         np.maximum.at(self.next_id.reshape(-1), place, number + 1)
         return repeats
+
+    def sent_times(self, connection: Int64, end_time: Int64) -> Int64:
+        """When requests, in stream order, count as sent: not before earlier requests of their
+        connection, even if the clock of the capture was set back."""
+        latest = self.last_request_time
+        sent = np.maximum(end_time, latest[connection])
+        falls = (np.diff(sent) < 0) & (np.diff(connection) == 0)
+        for row in np.unique(connection[1:][falls]).tolist():
+            own = np.flatnonzero(connection == row)
+            sent[own] = np.maximum.accumulate(sent[own])
+        np.maximum.at(latest, connection, sent)
+        return sent
 
     def match(
         self, requests: Requests, responses: Responses, decodes: Decodes

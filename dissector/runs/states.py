@@ -60,8 +60,8 @@ _EARLIEST: Final = ("number", "capture", "packet", "syn_time", "handshake", "isn
 """Columns of the connection that its first packets determine."""
 _EARLIEST_STREAM: Final = ("anchor", "origin", "origin_time", "was_undecided")
 _REQUEST: Final = (
-    "packet", "capture", "correlation_id", "time", "end_time", "bytes", "api_key", "version",
-    "acknowledged", "end",
+    "packet", "capture", "correlation_id", "time", "end_time", "sent_time", "bytes", "api_key",
+    "version", "acknowledged", "end",
 )  # fmt: skip
 """Columns that identify a pending request, and its state."""
 
@@ -210,7 +210,7 @@ def _same_exchanges(left: States, right: States, reserved: Bools) -> Bools:
     unanswered = [each["sent"] - each["last_answered"] for each in counts]
     same = np.ones(len(unanswered[0]), np.bool_)
     same &= unanswered[0] == unanswered[1]
-    for name in ("last_response_time", "answers_all"):
+    for name in ("last_request_time", "last_response_time", "answers_all"):
         same &= counts[0][name] == counts[1][name]
     same &= _all(_relative_anchors(left) == _relative_anchors(right))
     next_id = counts[0]["next_id"] == counts[1]["next_id"]

@@ -289,7 +289,9 @@ def _select(reader: FrameReader, builder: TableBuilder) -> Int64:
     is_chosen = is_normal(streams.connections, streams.states, rows)
     is_chosen &= streams.flows.index.find(streams.flows.keys(rows)) == rows
     # Kafka answers in order: once a request is answered, no earlier one waits.
-    is_chosen &= builder.correlator.take(rows).columns["last_answered"] > 0
+    states = builder.correlator.take(rows)
+    has_answer = np.isin(np.arange(len(rows)), states.answers[0])
+    is_chosen &= has_answer | (states.columns["last_answered"] > 0)
     return rows[is_chosen]
 
 

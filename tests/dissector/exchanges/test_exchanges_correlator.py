@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -349,6 +350,27 @@ def test_a_last_token_is_not_in_flight() -> None:
         rows = [*correlator.feed(*sent[:border]), *correlator.feed(*sent[border:], last=True)]
         rows.sort(key=lambda row: row["request_time"])
         assert [row["in_flight"] for row in rows] == [1, 1, 1, 1, 2, 1]
+
+
+@pytest.mark.parametrize("back", [3, 1000])
+def test_a_clock_that_is_set_back_does_not_count_requests_in_flight(back: int) -> None:
+    """Each request is answered before the next one, but for the last two; wherever a block ends."""
+    times = [1, 2, 4, 5, *(each - back for each in (10, 11, 13, 14, 15, 16))]
+    parts = [
+        sent_request(heartbeat(0), 0), sent_response(response(0, b"\0\0"), 0),
+        sent_request(heartbeat(1), 0), sent_response(response(1, b"\0\0"), 0),
+        sent_request(heartbeat(2), 0), sent_response(response(2, b"\0\0"), 0),
+        sent_request(heartbeat(3), 0), sent_request(heartbeat(4), 0),
+        sent_response(response(3, b"\0\0"), 0), sent_response(response(4, b"\0\0"), 0),
+    ]  # fmt: skip
+    sent = [replace(each, ms=2000 + time) for each, time in zip(parts, times, strict=True)]
+    actual = set()
+    for border in range(len(sent) + 1):
+        correlator = CorrelatorTest()
+        rows = [*correlator.feed(*sent[:border]), *correlator.feed(*sent[border:], last=True)]
+        rows.sort(key=lambda row: row["correlation_id"])
+        actual.add(tuple(row["in_flight"] for row in rows))
+    assert actual == {(1, 1, 1, 1, 2) if back == 3 else (1, 1, 1, 1, 1)}
 
 
 def test_correlation_ids_that_wrap() -> None:
