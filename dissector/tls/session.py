@@ -97,7 +97,9 @@ class TlsSession:
         self._schedule: Schedule | None = None
         self._lacks_hello = False  # whether the ClientHello is lost
         self._waits = True  # whether a hello may still come
-        self._tried = 0  # secrets, or sessions, that the key log had when a hello was searched
+        self._tried = [0, 0]
+        """By end: secrets, or sessions, that the key log had when its record was tried for a hello.
+        If the first encrypted record of one end is lost, that of the other end decides."""
         self._has_failed = False
         self._unkeyed = UnkeyedHandshake()
         self._reads_early: bool | None = None  # whether the server does; None if unknown
@@ -234,8 +236,8 @@ class TlsSession:
         is_client = side.end == self.client
         if self._hello is None or (is_client and self._waits):
             return False
-        before, self._tried = self._tried, self.keys.size
-        if before == self._tried:
+        before, self._tried[side.end] = self._tried[side.end], self.keys.size
+        if before == self._tried[side.end]:
             return False
         random = self._hello.random
         hello = find_server_hello(self.keys, random, side, record, is_client=is_client)
@@ -247,7 +249,7 @@ class TlsSession:
         """Find the client's random; False if the record must stay buffered."""
         if self._chosen is None or self._suite is None:
             return False
-        since, self._tried = self._tried, len(self.keys.sessions)
+        since, self._tried[side.end] = self._tried[side.end], len(self.keys.sessions)
         self._hello = find_client_hello(
             self.keys, self._chosen, self._suite, record,
             since=since, is_client=side.end == self.client,

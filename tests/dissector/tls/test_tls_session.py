@@ -622,6 +622,18 @@ def test_a_lost_client_hello_is_found_in_the_key_log(made, is_server_first):
     assert session.problems == []
 
 
+@pytest.mark.parametrize("is_server_first", [False, True])
+def test_a_client_hello_is_found_with_the_finished_of_either_end(folder, is_server_first):
+    """That of the server is lost: then no key opens its first encrypted record in the capture."""
+    made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
+    _, *parts = placed(made.wire)
+    parts.remove([part for part in parts if part[0] == SERVER][1])
+    if is_server_first:
+        parts.sort(key=lambda part: part[0] != SERVER)
+    _, texts = decrypted(parts, KeyLog(made.keys))
+    assert [b"".join(each) for each in texts] == [made.plain[CLIENT], made.plain[SERVER]]
+
+
 @pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
 @pytest.mark.parametrize("size", [20, 90])
 def test_a_client_hello_whose_begin_is_lost(folder, version, size):
