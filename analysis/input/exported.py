@@ -4,21 +4,31 @@ A table is a file, or all files in a folder and the folders below it, such as
 ``exchanges/date=2026-11-21/run-000000-3fd0.parquet``. The columns of a file decide which table it
 is. Spark's files have a second column with the nanoseconds of each time, and values in the names of
 folders.
+
+Several exports may be read as one, such as one for each day. Each of them numbers its connections
+from 0. So if folders, or recordings of `sniff --export` in one folder, have rows of `connections`
+with the same `connection_id`, each of them gets numbers of its own.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from dissector.errors import CaptureError, DissectorError
+from dissector.exchanges.columns import with_column
 from dissector.packets.paths import STANDARD_INPUT, find, matches
 from dissector.pipeline import collected, known_tables
 from dissector.tables import TABLES
@@ -32,6 +42,8 @@ _SUFFIX: Final = ".parquet"
 _LATER: Final = MappingProxyType({"errors": {"resource"}})
 """Columns that earlier exports lack, and no answer needs; they are null."""
 _BATCH_ROWS: Final = 1 << 15
+_RECORDING: Final = re.compile(r"[a-z_]+-(\d{8}T\d{6})\.\d+Z-\d+")
+"""The name of a file of `sniff`: see `analysis.live.rotation`."""
 _DIVIDED: Final = ("date", "api")
 """Columns that the Spark job writes to the names of folders; earlier versions also wrote `api`."""
 _DAMAGE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
@@ -86,8 +98,27 @@ class ExportedTables:
             raise self._missing(missing)
         for name in TABLES:
             for file in self._files[name] if name in names else ():
+                first = self._first_connections.get(_export_of(name, file), 0)
                 for batch in _batches(name, file):
-                    yield name, batch
+                    yield name, _numbered(batch, first) if first else batch
+
+    @cached_property
+    def _first_connections(self) -> Mapping[Path, int]:
+        """What is added to the connection ids of each export; empty if they are unique."""
+        ids: dict[Path, NDArray[np.int64]] = {}
+        for name in ("connections", "exchanges"):
+            files: defaultdict[Path, list[Path]] = defaultdict(list)
+            for file in self._files.get(name, ()):
+                files[_export_of(name, file)].append(file)
+            if name == "connections" and len(files) < 2:
+                return {}
+            for export, parts in files.items():
+                known = [ids[export]] if export in ids else []
+                ids[export] = np.unique(np.concatenate([*known, *map(_connection_ids, parts)]))
+            if name == "connections" and _are_unique(ids.values()):
+                return {}
+        ends = np.cumsum([each.max(initial=-1) + 1 for each in ids.values()])
+        return dict(zip(ids, [0, *ends[:-1].tolist()], strict=True))
 
     def tables(self, tables: str | Collection[str] | None = None) -> dict[str, pa.Table]:
         """Whole tables by name, as `Capture.tables`."""
@@ -154,6 +185,40 @@ def _table_of(file: Path) -> str:
     words = {word for part in file.parts for word in (part, part.partition(".")[0])}
     words |= {part.rpartition("-")[0] for part in file.parts}
     return max(same, key=lambda name: (name in words, name == same[0]))
+
+
+def _export_of(name: str, file: Path) -> Path:
+    """What identifies the export of a file: its folder, in which a table is a file, or a folder
+    with its name; for a recording of `sniff`, with the second in which it started."""
+    if file.stem == name:
+        return file.parent
+    folder = next((each.parent for each in file.parents if each.name == name), file.parent)
+    recording = _RECORDING.fullmatch(file.stem)
+    return folder / recording[1] if recording else folder
+
+
+def _connection_ids(file: Path) -> NDArray[np.int64]:
+    """The `connection_id` of each row of a file."""
+    import pyarrow.parquet as pq
+
+    try:
+        column = pq.read_table(file, columns=["connection_id"], partitioning=None)[0]
+        return np.asarray(column.drop_null().cast(pa.int64()))
+    except _DAMAGE as error:
+        raise CaptureError(f"{file} cannot be read: {error}") from error
+
+
+def _are_unique(ids: Iterable[NDArray[np.int64]]) -> bool:
+    """Whether no number is in several of these arrays of distinct numbers."""
+    together = np.concatenate([np.zeros(0, np.int64), *ids])
+    return len(np.unique(together)) == len(together)
+
+
+def _numbered(rows: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """The rows with `first` added to their connection ids, if they have any."""
+    if "connection_id" not in rows.schema.names:
+        return rows
+    return with_column(rows, "connection_id", pc.add(rows["connection_id"], first))
 
 
 def _values(file: Path) -> dict[str, str | None]:

@@ -7,6 +7,7 @@ time, and a table's folder can be read as one data set.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from functools import partial
 from io import BufferedWriter
 from pathlib import Path
@@ -51,7 +52,8 @@ class TableWriter(Watcher):
                     raise DissectorError(f"{folder / name} is a symbolic link, not a folder")
         except OSError as error:
             raise DissectorError(f"cannot write {folder}: {error.strerror}") from error
-        self._files = {name: _TableFiles(name, folder, rotation) for name in self.tables}
+        started = datetime.now(UTC)  # one time in all names shows that they belong together
+        self._files = {name: _TableFiles(name, folder, rotation, started) for name in self.tables}
 
     def read(self, name: str, rows: pa.RecordBatch) -> None:
         self._try(self._files[name], partial(self._files[name].add, rows))
@@ -79,9 +81,9 @@ class TableWriter(Watcher):
 class _TableFiles:
     """The files of one table."""
 
-    def __init__(self, name: str, folder: Path, rotation: Rotation) -> None:
+    def __init__(self, name: str, folder: Path, rotation: Rotation, started: datetime) -> None:
         self._schema = TABLES[name].schema
-        self._files = RotatedFiles(folder / name / name, ".parquet", rotation, PARTIAL)
+        self._files = RotatedFiles(folder / name / name, ".parquet", rotation, PARTIAL, started)
         self.name = folder / name
         """The latest file, or the folder."""
         self._file: BufferedWriter | None = None

@@ -54,15 +54,19 @@ def _open_privately(path: str, flags: int) -> int:
 class RotatedFiles:
     """The files of one kind. A name is `stem`, the time, a number and `suffix`.
 
-    `unfinished` is appended to the name of a file until `finish`.
+    `unfinished` is appended to the name of a file until `finish`. `started`: the time in the name;
+    default: now.
     """
 
-    def __init__(self, stem: Path, suffix: str, rotation: Rotation, unfinished: str = "") -> None:
+    def __init__(
+        self, stem: Path, suffix: str, rotation: Rotation, unfinished: str = "",
+        started: datetime | None = None,
+    ) -> None:  # fmt: skip
         self._stem = stem
         self._suffix = suffix
         self._rotation = rotation
         self._unfinished = unfinished
-        self._started = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%fZ")
+        self._started = (started or datetime.now(UTC)).strftime("%Y%m%dT%H%M%S.%fZ")
         self._count = 0
         self._kept: deque[Path] = deque()
         self._file_started = 0.0

@@ -317,3 +317,44 @@ def test_tables_that_were_edited_are_no_traceback(
     for command in ("summary", "latency", "network", "diagnose"):
         assert main([command, str(folder)]) in (0, 1)
     assert "Traceback" not in capsys.readouterr().err
+
+
+DAYS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-replicated")
+
+
+@pytest.mark.parametrize("form", ["file", "folder", "sniff"])
+def test_exports_of_several_captures_are_as_the_captures(tmp_path: Path, form: str) -> None:
+    """Each numbers its connections from 0. `file`: of export; `folder`: of the Spark job; `sniff`:
+    in the same folder, after a restart."""
+    for hour, name in enumerate(DAYS):
+        folder = tmp_path / f"date={name}"
+        assert main(["export", str(path_of(name)), "--table", "all", "-o", str(folder)]) == 0
+        for file in folder.glob("*.parquet") if form != "file" else ():
+            target = folder / file.stem / "day=1" / "part-0.parquet"
+            if form == "sniff":
+                started = f"20261128T{hour:02}0000.123456Z"
+                target = tmp_path / file.stem / f"{file.stem}-{started}-00001.parquet"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            file.rename(target)
+        if form == "sniff":
+            folder.rmdir()
+    captures = [path_of(name) for name in DAYS]
+    for name in ("clients", "network", "security", "lag", "topology", "batching"):
+        answer = ANSWERS[name].function
+        pd.testing.assert_frame_equal(answer(tmp_path), answer(captures))
+
+
+def test_an_export_that_was_divided_keeps_its_numbers(tmp_path: Path) -> None:
+    """As by COPY ... PARTITION_BY of DuckDB: no connection has a row in both parts."""
+    whole = dissector.open_capture(QUOTAS).tables(["connections", "exchanges"])
+    for name, rows in whole.items():
+        column = "first_time" if name == "connections" else "request_time"
+        rows = rows.sort_by(column)
+        for part, (start, end) in enumerate([(0, len(rows) // 2), (len(rows) // 2, len(rows))]):
+            folder = tmp_path / f"part={part}"
+            folder.mkdir(exist_ok=True)
+            pq.write_table(rows.slice(start, end - start), folder / f"{name}.parquet")
+    read = ExportedTables([tmp_path]).tables(["connections", "exchanges"])
+    for name, rows in whole.items():
+        ids = sorted(rows["connection_id"].to_pylist())
+        assert sorted(read[name]["connection_id"].to_pylist()) == ids
