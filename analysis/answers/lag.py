@@ -201,13 +201,16 @@ DECIDED: Final = f"""(
 """SQL: offsets in committed transactions, with the ids and times of the EndTxn that commits."""
 
 _DELETED: Final = f"""(
-  with ids as (
-    select topic, arg_max(topic_id, response_time) as topic_id
+  with served as (
+    select topic, topic_id, broker_ip, broker_port, min(response_time) as time
     from {_RESPONDED} semi join {_CREATED_AGAIN} using (topic)
-    where topic_id is not null group by all),
+    join (select distinct connection_id, broker_ip, broker_port from exchanges)
+      using (connection_id)
+    where topic_id is not null group by topic, topic_id, broker_ip, broker_port
+    qualify count(*) over (partition by topic, broker_ip, broker_port) > 1),
   created as (
-    select topic, min(response_time) as time from {_RESPONDED} semi join ids using (topic, topic_id)
-    group by all),
+    select topic, max(time) as time
+    from (select topic, min(time) as time from served group by topic, topic_id) group by all),
   deleted as (
     select topic, max(response_time) as time
     from (select unnest(topics) as topic, response_time from exchanges
@@ -216,7 +219,8 @@ _DELETED: Final = f"""(
   select topic, coalesce(deleted.time, created.time) as deleted_time
   from created full join deleted using (topic))"""
 """SQL: the last time at which each topic was deleted, or was first seen after that. The offsets
-that groups committed before are deleted with the topic."""
+that groups committed before are deleted with the topic. Ids of different brokers may be those of
+topics in different clusters."""
 
 _SHARED: Final = f"""(
   with state as (

@@ -149,7 +149,7 @@ class Input:
         """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
 
         `shows_brokers`: brokers are shown to people, so learn their ids and hosts. `also`: tables
-        that exported tables may lack. Warns of several clusters unless the filter has brokers.
+        that exported tables may lack. Warns of several clusters unless the filter selects one.
         """
         from analysis.display.presentation import names
         from analysis.input.clusters import CLUSTERS, ENDPOINTS
@@ -169,14 +169,15 @@ class Input:
                 yield connection
 
     def warn_of_clusters(self, endpoints: pa.Table) -> None:
-        """Print a warning if there are several clusters, unless the filter has brokers.
+        """Print a warning if there are several clusters, unless the filter selects one.
 
-        `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
+        A filter by broker does not suffice: it selects no rows of `topics`, nor the end of a
+        partition. `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
         """
         from analysis.display.terminal import printable
         from analysis.input.clusters import listed, warning
 
-        if self.filter is None or not (self.filter.cluster or self.filter.broker):
+        if self.filter is None or not self.filter.cluster:
             for line in warning(listed(endpoints)):
                 click.echo(printable(line), err=True)
 
