@@ -215,7 +215,7 @@ def test_kept_exchanges_are_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
     for batch in rows.to_batches(max_chunksize=10):
         kept.read("exchanges", batch)
     shown = kept.rows()
-    assert (shown.first, len(shown)) == (len(rows) - 97, 97)
+    assert shown.numbers.tolist() == [*range(len(rows) - 97, len(rows))]
     assert shown.take("request_packet", shown.numbers[-1:]).to_pylist() == [
         rows["request_packet"][-1].as_py()
     ]
