@@ -32,7 +32,6 @@ from dissector.exchanges.repeated_ids import (
     Responses,
 )
 from dissector.packets.block import Int64
-from dissector.streams import sequence
 from dissector.streams.header_evidence import RESERVED
 from dissector.streams.table import Bools, Rows, by_connection
 
@@ -117,9 +116,6 @@ class Matcher(Rows):
             is_ambiguous = is_known & np.isin(responses.key, repeated)
         response = np.flatnonzero(is_known & ~is_ambiguous)
         request = by_request.take(first.take(response))
-        is_earlier = _are_earlier(requests, request, responses, response)
-        if is_earlier.any():
-            request, response = request[~is_earlier], response[~is_earlier]
         if is_ambiguous.any():
             pairs = self._by_order(
                 requests, responses, request, response, np.flatnonzero(is_ambiguous), decodes
@@ -197,20 +193,6 @@ class Matcher(Rows):
             pairs.append(np.stack([request_rows[request_of], response_rows[response_of]]))
         both = np.concatenate(pairs, axis=1)
         return both[0], both[1]
-
-
-def _are_earlier(
-    requests: Requests, request: Int64, responses: Responses, response: Int64
-) -> Bools:
-    """Whether responses were sent before their requests: their ids are damaged. Both the time and
-    the acknowledgement number must show it, since either may be wrong."""
-    is_earlier: Bools = responses.time.take(response) < requests.time.take(request)
-    pair = np.flatnonzero(is_earlier)
-    if len(pair):
-        acknowledged = responses.acknowledged[response[pair]]
-        missing = (requests.end[request[pair]] - acknowledged) % sequence.MODULO
-        is_earlier[pair] = (acknowledged >= 0) & (missing > 0) & (missing < sequence.MODULO // 2)
-    return is_earlier
 
 
 def _repeated(requests: Int64, responses: Int64, known_repeats: Int64) -> Int64:

@@ -226,15 +226,6 @@ def test_responses_of_one_run_match_requests_of_one_run() -> None:
     assert pairs(asked, came) == [(1, 0), (2, 1), (3, 2), (4, 3)]
 
 
-def test_a_damaged_id_of_a_later_request() -> None:
-    """The first response has the id of the second request, which the broker has not received."""
-    asked, came = messages_of((7, 1), (8, 3)), [Message(8, 2, SIZE), Message(8, 4, 2 * SIZE)]
-    assert pairs(asked, came) == [(1, 1)]
-    assert pairs(asked, came[:1]) == []  # as in a small block
-    for other in (replace(came[0], received=2 * SIZE), replace(came[0], time=3)):
-        assert pairs(asked, [other]) == [(1, 0)]
-
-
 @pytest.mark.parametrize("lost", [1, 500])
 def test_a_repeated_id_before_the_next_match(lost: int) -> None:
     """No byte is missing between the third and the fourth exchange, so the fourth decides."""
