@@ -24,12 +24,18 @@ from analysis.sql.query import Row
 KAFKA_BEGAN: Final = 1_293_840_000 * 10**9
 """2011, in ns since 1970."""
 
-QUERY: Final = """
+_DATES: Final = """
   select client_id, topic, count(*) as batches, min(base_timestamp) as earliest,
-    max(max_timestamp) as latest,
-    max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms,
-    min(time) as first_time, max(time) as last_time
+    max(max_timestamp) as latest{more}
   from batches where api = 'Produce' group by all"""
+
+COMMAND: Final = sql(_DATES.format(more=""))
+
+QUERY: Final = _DATES.format(
+    more=""",
+    max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms,
+    min(time) as first_time, max(time) as last_time"""
+)
 
 
 @rule(
@@ -73,7 +79,7 @@ def _date_and_time(ns: int) -> str:
 def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Finding:
     return Finding(
         severity=WARNING,
-        **of_client(row, "client_id topic batches ahead_ms"),
+        **of_client(row, "client_id topic batches"),
         sentence=f"{capital(client(row['client_id']))} writes records to topic `{row['topic']}` "
         f"that are dated {date}",
         evidence=f"{counted(row['batches'], 'batch')}. {evidence}",
@@ -82,7 +88,7 @@ def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Fin
         change=f"Compare the clocks of both hosts. {change} With message.timestamp.type="
         "LogAppendTime, the broker sets the timestamps of a topic.",
         reference="KIP-32; KIP-937",
-        command=sql(QUERY),
+        command=COMMAND,
         requests=row["batches"],
         first_time=row["first_time"],
         last_time=row["last_time"],
