@@ -26,16 +26,13 @@ KAFKA_BEGAN: Final = 1_293_840_000 * 10**9
 
 _DATES: Final = """
   select client_id, topic, count(*) as batches, min(base_timestamp) as earliest,
-    max(max_timestamp) as latest{more}
-  from batches where api = 'Produce' group by all"""
-
-COMMAND: Final = sql(_DATES.format(more=""))
-
-QUERY: Final = _DATES.format(
-    more=""",
+    max(max_timestamp) as latest"""
+_PRODUCED: Final = "from batches where api = 'Produce' group by all"
+COMMAND: Final = sql(f"{_DATES} {_PRODUCED}")
+QUERY: Final = f"""{_DATES},
     max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms,
-    min(time) as first_time, max(time) as last_time"""
-)
+    min(time) as first_time, max(time) as last_time
+  {_PRODUCED}"""
 
 
 @rule(
