@@ -30,9 +30,10 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from analysis.answers import ANSWERS, Answer
+from analysis.frames import frame
 from analysis.input.exported import ExportedTables
 from analysis.spark import answers as spark_answers
-from analysis.spark.schemas import to_spark
+from analysis.spark.schemas import to_spark, with_nanoseconds
 from analysis.spark.session import session
 from analysis.sql.query import connected, no_tables
 from analysis.sql.stored import stored
@@ -48,10 +49,11 @@ def variants(answer: Answer) -> Iterator[Options]:
     """The default options, and each other value of an option."""
     yield {}
     for option in answer.options:
+        given = dict([option.needs]) if option.needs else {}
         for choice in option.choices[1:]:
-            yield {option.name: choice}
+            yield given | {option.name: choice}
         if type(option.default) is int:
-            yield {option.name: 5}
+            yield given | {option.name: 5}
 
 
 def needed() -> list[str]:
@@ -78,8 +80,8 @@ def in_tasks(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
     with stored(spark_answers._unpacked(parts), rows) as connection:
 
         def answered(answer: Answer, options: Options) -> pd.DataFrame:
-            expected = answer.function(connection, **options)
-            return exact(spark_answers._rows(expected), expected)
+            rows = answer.arrow(connection, **options)
+            return exact(pa.table(with_nanoseconds(rows)), frame(rows))
 
         yield answered
 
