@@ -12,7 +12,6 @@ import pytest
 import analysis
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
-from analysis.diagnosis.error_advice import ADVICE, advice
 from analysis.diagnosis.rules import queueing
 from analysis.diagnosis.rules.growing_lag import FETCHING
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
@@ -22,7 +21,6 @@ from analysis.sql import query as sql_query
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import connected, fetch, no_tables
 from dissector.errors import DissectorError
-from dissector.protocol import registry
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules, times_of_clients
 from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
@@ -548,186 +546,6 @@ def test_a_few_records_in_one_of_many_partitions_are_chance(records: int, fires:
     assert fired == ["partition_skew"] * fires
 
 
-@pytest.mark.parametrize(
-    ("name", "api", "fires"),
-    [
-        ("MEMBER_ID_REQUIRED", "JoinGroup", False),
-        ("NOT_COORDINATOR", "JoinGroup", True),
-        ("GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe", False),
-        ("GROUP_ID_NOT_FOUND", "DescribeGroups", True),
-        ("UNSUPPORTED_VERSION", "ApiVersions", False),
-    ],
-)
-def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
-    name: str, api: str, fires: bool
-) -> None:
-    rows = [exchange(api=api, correlation_id=n, request_time=START + n * SECOND) for n in range(30)]
-    errors = [
-        error(time=START + n * SECOND, error_code=79, error=name, correlation_id=n, api=api)
-        for n in range(30)
-    ]
-    assert rules("recurring_errors", exchanges=rows, errors=errors) == ["recurring_errors"] * fires
-
-
-@pytest.mark.parametrize(
-    ("changed", "later", "end", "fires"),
-    [
-        ({}, {}, "fin", True),
-        ({}, {"api": "PushTelemetry"}, "fin", True),
-        ({}, {"api": "Metadata"}, "fin", False),
-        ({}, {}, None, False),
-        ({"retriable": True}, {}, "fin", False),
-        ({"error": "NOT_COORDINATOR"}, {}, "fin", False),
-        ({"api": "JoinGroup", "error": "UNKNOWN_MEMBER_ID"}, {}, "fin", False),
-        ({"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}, {}, "fin", False),
-    ],
-    ids=["fatal", "last metrics", "it goes on", "open", "retriable", "normal", "joins again",
-         "admin client"],
-)  # fmt: skip
-def test_a_client_that_stops_at_an_error(
-    changed: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
-) -> None:
-    row = error(
-        time=START + SECOND, error_code=50, error="INVALID_TRANSACTION_TIMEOUT", retriable=False,
-        api="InitProducerId",
-    ) | changed  # fmt: skip
-    rows = [exchange(api=row["api"], response_time=row["time"])]
-    if later:
-        rows.append(exchange(request_time=START + 2 * SECOND, correlation_id=8, **later))
-    tables = made(exchanges=rows, errors=[row], connections=[connection(closed=end)])
-    findings = findings_of("recurring_errors", tables)
-    assert len(findings) == fires
-    ending = "the first is packet 5. The client sent no request after it."
-    assert all(each.evidence.endswith(ending) for each in findings)
-
-
-@pytest.mark.parametrize(
-    ("client", "seconds", "fires"), [("other", 10, True), ("other", 10, False), ("app", 11, False)]
-)
-def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
-    client: str, seconds: int, fires: bool
-) -> None:
-    """The capture continues for this time after the error, with requests of this client."""
-    time = START + SECOND
-    failed = error(
-        time=time, error_code=53, error="TRANSACTIONAL_ID_AUTHORIZATION_FAILED", retriable=False,
-        api="InitProducerId",
-    )  # fmt: skip
-    last = time + seconds * SECOND - (not fires)
-    rows = [
-        exchange(api="InitProducerId", response_time=time, response_end_time=time),
-        exchange(client_id=client, connection_id=1, request_time=last, response_time=last,
-                 response_end_time=last),
-    ]  # fmt: skip
-    connections = [connection(connection_id=n, closed=None) for n in (0, 1)]
-    names = rules("recurring_errors", exchanges=rows, errors=[failed], connections=connections)
-    assert names == ["recurring_errors"] * fires
-
-
-@pytest.mark.parametrize("replica_id", [None, 2])
-def test_a_consumer_that_skips_records_is_one_response(replica_id: int | None) -> None:
-    """A follower that is new gets the same error, and starts at the start of the log."""
-    reset = error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True)
-    fetch = {"api": "Fetch", "client_id": "app", "topic": "t", "partition": 0, "time": START}
-    tables = made(
-        exchanges=[exchange(api="Fetch")], errors=[reset], connections=[connection()],
-        partitions=[fetch | {"replica_id": replica_id, "offset": 3}],
-    )  # fmt: skip
-    causes = [each.cause for each in findings_of("recurring_errors", tables)]
-    assert ["retention" in cause for cause in causes] == [True] * (replica_id is None)
-
-
-def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
-    settings = [
-        advice("NOT_LEADER_OR_FOLLOWER", True, topic).setting
-        for topic in ("__cluster_metadata", "orders")
-    ]
-    assert settings == ["controller.quorum.fetch.timeout.ms", "auto.leader.rebalance.enable"]
-
-
-def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:
-    errors = [
-        error(
-            time=START + n * SECOND, error_code=29, error="TOPIC_AUTHORIZATION_FAILED",
-            client_id=f"app-{n // 5}", api="Produce", correlation_id=n,
-        )
-        for n in range(10)
-    ]  # fmt: skip
-    (finding,) = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
-    assert "10 responses" in finding.evidence
-    assert "within 9.0 s" in finding.evidence
-
-
-def test_a_deleted_topic_is_one_finding() -> None:
-    """Old versions have the name of a topic in a request, new ones its id (KIP-516)."""
-    cases = [
-        ("writer", "Produce", "UNKNOWN_TOPIC_ID", "orders", 100, 3),
-        ("reader", "Fetch", "UNKNOWN_TOPIC_OR_PARTITION", "orders", 3, 4),
-        ("reader", "OffsetCommit", "UNKNOWN_TOPIC_ID", "orders", 100, 1),
-        ("writer", "Metadata", "UNKNOWN_TOPIC_OR_PARTITION", "orders", 3, 9),
-        ("wrong", "Fetch", "UNKNOWN_TOPIC_OR_PARTITION", "order", 3, 3),
-    ]
-    errors = [
-        error(
-            time=START + n * SECOND, client_id=client, api=api, error=name, error_code=code,
-            topic=topic, correlation_id=100 * number + n, retriable=True,
-        )
-        for number, (client, api, name, topic, code, count) in enumerate(cases)
-        for n in range(count)
-    ]  # fmt: skip
-    tables = made(exchanges=[exchange()], errors=errors)
-    deleted, wrong = findings_of("recurring_errors", tables)
-    assert deleted.sentence == (
-        "Requests of 2 clients (`writer`, `reader`) fail with UNKNOWN_TOPIC_ID, "
-        "UNKNOWN_TOPIC_OR_PARTITION for topic `orders`"
-    )
-    assert "17 responses" in deleted.evidence
-    assert "9 Metadata with UNKNOWN_TOPIC_OR_PARTITION, 4 Fetch" in deleted.evidence
-    assert deleted.cause.startswith("the topic was deleted")
-    assert wrong.clients == ("wrong",)
-
-
-@pytest.mark.parametrize(
-    ("api", "topics", "count"),
-    [("Produce", ("a", "b"), 1), ("Heartbeat", (None,), 1), ("DeleteRecords", ("a", "b"), 2)],
-)
-def test_a_leader_or_coordinator_that_moves_is_one_finding_for_all_topics(
-    api: str, topics: tuple[str | None, ...], count: int
-) -> None:
-    names = {"Produce": "NOT_ENOUGH_REPLICAS", "Heartbeat": "UNKNOWN_MEMBER_ID"}
-    errors = [
-        error(
-            time=START + n * SECOND, api=api, error=names.get(api, "OFFSET_OUT_OF_RANGE"),
-            topic=topic, correlation_id=n,
-        )
-        for topic in topics for n in range(3)
-    ]  # fmt: skip
-    findings = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
-    assert len(findings) == count
-    assert ("for 2 topics (`a`, `b`)" in findings[0].sentence) == (api == "Produce")
-
-
-@pytest.mark.parametrize(("requests", "fires"), [(59, True), (60, False)])
-def test_a_busy_transactional_producer_gets_concurrent_transactions(
-    requests: int, fires: bool
-) -> None:
-    """Each transaction begins while the markers of the previous one are written (KIP-890)."""
-    times = [START + n * SECOND for n in range(30)]
-    errors = [
-        error(
-            time=time, api="AddPartitionsToTxn", error="CONCURRENT_TRANSACTIONS", correlation_id=n,
-            retriable=True,
-        )
-        for n, time in enumerate(times)
-    ]  # fmt: skip
-    rows = [
-        exchange(api="AddPartitionsToTxn", correlation_id=n, response_time=times[n % 30])
-        for n in range(requests)
-    ]
-    fired = rules("recurring_errors", exchanges=rows, errors=errors)
-    assert fired == ["recurring_errors"] * fires
-
-
 def started(seconds: float, client: str, epoch: int) -> dict[str, Any]:
     """An InitProducerId with transactional id ``billing``."""
     time = START + int(seconds * SECOND)
@@ -843,7 +661,3 @@ def test_a_follower_of_several_partitions_is_one_finding() -> None:
     (finding,) = findings_of("late_followers", tables)
     assert finding.sentence == "Broker 2 is a follower of 3 partitions and was out of sync"
     assert finding.evidence.startswith("Most: 11 Produce requests to t-0 with acks=all")
-
-
-def test_advice_is_for_errors_of_kafka() -> None:
-    assert ADVICE.keys() <= {error.name for error in registry.error_codes().values()}
