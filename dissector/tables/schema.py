@@ -534,8 +534,7 @@ TABLES = MappingProxyType(
         table.name: table
         for table in (
             EXCHANGES, ERRORS, BATCHES, RECORDS, CONNECTIONS, TOPICS, PROBLEMS, PARTITIONS,
-            MEMBERSHIPS, TRANSACTIONS, DECOMPRESSED_BATCHES, BROKERS,
-            CLUSTERS,
+            MEMBERSHIPS, TRANSACTIONS, DECOMPRESSED_BATCHES, BROKERS, CLUSTERS,
         )
     }
 )  # fmt: skip

@@ -1,9 +1,9 @@
 """Commits: a consumer commits offsets after almost every record.
 
 The coordinator writes each commit to `__consumer_offsets` and waits for its replicas, as for a
-Produce with acks=all. A consumer that commits synchronously stands still meanwhile, so a commit per
-record limits it to the inverse of the latency. A commit per poll gives the same guarantee: after a
-failure, the group reads the records since the last commit again.
+Produce with acks=all. A consumer that commits synchronously waits for the response, so with a
+commit per record, each record takes at least a round trip. A commit per poll gives the same
+guarantee: after a failure, the group reads the records since the last commit again.
 """
 
 from __future__ import annotations

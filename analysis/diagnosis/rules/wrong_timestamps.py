@@ -21,8 +21,8 @@ from analysis.diagnosis.words import capital, client, ms, of_client, sql
 from analysis.display.terminal import counted, local_date, time_text, zone_name
 from analysis.sql.query import Row
 
-KAFKA_BEGAN: Final = 1_293_840_000 * 10**9
-"""2011, in ns since 1970."""
+FIRST_RELEASE: Final = 1_293_840_000 * 10**9
+"""The beginning of 2011, the year of the first release of Kafka, in ns since 1970."""
 
 _DATES: Final = """
   select client_id, topic, count(*) as batches, min(base_timestamp) as earliest,
@@ -58,7 +58,7 @@ def wrong_timestamps(case: Case, limits: Limits) -> Iterator[Finding]:
                 "Records that are already in the topic stay until then, unless retention.bytes or "
                 "DeleteRecords removes them.",
             )  # fmt: skip
-        if row["earliest"] is not None and row["earliest"] < KAFKA_BEGAN:
+        if row["earliest"] is not None and row["earliest"] < FIRST_RELEASE:
             yield _finding(
                 row, f"{local_date(row['earliest'])}",
                 f"The earliest timestamp is {_date_and_time(row['earliest'])}. Retention by time "
