@@ -31,6 +31,7 @@ TODAY = {
     "kafka-4-franz-go": FIVE,
     "kafka-4-sarama": FIVE,
     "kafka-4-kafka-go": ("uncompressed", *FIVE[1:]),
+    "kafka-4-rskafka": FIVE,
     "kafka-4-kafkajs": ("0", "1"),
     "kafka-4-platformatic": ("none", "gzip", "lz4"),  # that Node had no zstd
 }

@@ -21,7 +21,7 @@ PRODUCE, FETCH = 0, 1
 READ_WHOLE = [
     "kafka-4-java", "kafka-4-librdkafka", "kafka-4-aiokafka", "kafka-4-kafka-python",
     "kafka-4-sarama", "kafka-4-franz-go", "kafka-4-kafka-go", "kafka-4-kafkajs",
-    "kafka-4-platformatic",
+    "kafka-4-platformatic", "kafka-4-rskafka",
     "kafka-3-java-0-11", "kafka-3-java-1-1", "kafka-3-java-2-4", "kafka-3-java-2-8",
 ]  # fmt: skip
 """Recordings in which everything that is produced is fetched, once."""

@@ -89,6 +89,20 @@ def go(program: Path) -> Path:
     return kept("go", [program.name, *sources], fetch) / program.name
 
 
+def cargo(program: Path) -> Path:
+    """The binary of the Rust package in folder `program`, built."""
+    sources = [path.read_text() for path in sorted(program.rglob("*")) if path.is_file()]
+
+    def fetch(target: Path) -> None:
+        require("cargo")
+        source = target / "source"
+        shutil.copytree(program, source)  # cargo writes into the folder that it builds
+        run(["cargo", "install", "-q", "--path", str(source), "--root", str(target)], source)
+        shutil.rmtree(source)
+
+    return kept("cargo", [program.name, *sources], fetch) / "bin" / program.name
+
+
 def broker(version: str) -> str:
     """Class path of a Kafka broker, with a logger to write the request log."""
     core = f"org.apache.kafka:kafka_2.13:{version}"

@@ -41,6 +41,11 @@ def in_go(program: str) -> Program:
     return [str(artifacts.go(HERE / "go" / program))], {}
 
 
+def in_rust(program: str) -> Program:
+    """rust/PROGRAM, built."""
+    return [str(artifacts.cargo(HERE / "rust" / program))], {}
+
+
 def java(recording: Recording, classpath: str, program: str, *arguments: str) -> str:
     """Run a Java program to its end, and return its output."""
     command, _ = in_java(classpath, program)

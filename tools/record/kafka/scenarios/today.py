@@ -1,4 +1,4 @@
-"""Clients of today against the newest broker: each produces, consumes in a group, errs."""
+"""Current clients with the newest broker: each produces, consumes, and causes errors."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ ABOUT = {
     "kafka-4-franz-go": "franz-go: each codec, a group of one, an unknown topic",
     "kafka-4-sarama": "sarama: each codec, a group of one, an unknown topic",
     "kafka-4-kafka-go": "kafka-go: each codec, a group of one, an unknown topic",
+    "kafka-4-rskafka": "rskafka: each codec, no group, an offset out of range, an unknown topic",
 }
 
 
@@ -44,5 +45,6 @@ PROGRAMS: dict[str, Callable[[], clients.Program]] = {
     "kafka-4-franz-go": lambda: clients.in_go("franz"),
     "kafka-4-sarama": lambda: clients.in_go("sarama"),
     "kafka-4-kafka-go": lambda: clients.in_go("kafkago"),
+    "kafka-4-rskafka": lambda: clients.in_rust("rskafka"),
 }
 each(today, *PROGRAMS)
