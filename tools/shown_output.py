@@ -26,13 +26,13 @@ _SHOWN: Final = re.compile(_COMMAND + _OUTPUT, re.MULTILINE)
 
 
 def pages() -> list[Path]:
-    """The pages that show output."""
+    """The pages that contain output."""
     files = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
     return [path for path in files if _SHOWN.search(path.read_text())]
 
 
 def shown() -> dict[Path, str]:
-    """The text of each page that shows output, with current output."""
+    """The text of each page that contains output, with current output."""
     return {path: fresh(path.read_text()) for path in pages()}
 
 

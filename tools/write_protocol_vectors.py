@@ -1,13 +1,12 @@
 """Writes `protocol_vectors.jsonl.gz`: messages that two other implementations encoded.
 
-kio gives every version that Kafka 4 has, kafka-python some of those that it no longer has. Each
-reads Kafka's schemas in its own way, and has its own writer. The values are random, and the same at
-every run.
+kio encodes every version of Kafka 4, and kafka-python some older ones. Each has its own writer, and
+its own copy of Kafka's schemas. The values are random, and the same in every run.
 
     pip install kio==0.6.5 kafka-python==3.0.12
     python -m tools.write_protocol_vectors
 
-A line has `source`, `api_key`, `direction`, `version`, `frame` (hex, behind the 4-byte size),
+A line has `source`, `api_key`, `direction`, `version`, `frame` (hex, after the 4-byte size),
 `correlation_id`, `client_id` (of requests) and `body`; bytes are ``{"hex": ...}``.
 """
 
@@ -90,7 +89,7 @@ class Source:
 
 
 def plain(value: Any) -> Any:
-    """A value as the vectors have it."""
+    """A value as in the vectors."""
     if isinstance(value, bytes):
         return {"hex": value.hex()}
     if isinstance(value, uuid.UUID):
@@ -139,7 +138,7 @@ def kio_entity(entity: type, source: Source) -> tuple[Any, dict[str, Any]]:
 
 
 def kio_name(name: str, kind: str | None) -> str:
-    """Kafka's name of a field: kio drops the unit of times, and what Python reserves gets a _."""
+    """Kafka's name of a field: kio drops the unit of times, and appends _ to keywords of Python."""
     unit = "_ms" if kind and kind.startswith(("timedelta", "datetime")) else ""
     return name.removesuffix("_") + unit
 

@@ -1,10 +1,9 @@
-"""Where clients write their logs.
+"""Logs of clients.
 
-librdkafka's own logger writes to standard error as things happen; through confluent-kafka's
-`logger` lines would wait for the next poll, and their times would be wrong. So standard error
-itself is turned to the file. The Python clients log through `logging`; what the format adds is time
-in µs, and the client id, which aiokafka's lines lack: every task inherits it from the one that
-started the client.
+librdkafka's own logger writes each line to standard error at once. With confluent-kafka's `logger`,
+lines wait for the next poll, and their times are wrong. So standard error is redirected to the
+file. The Python clients log through `logging`. The format adds the time in us and the client id,
+which aiokafka's lines lack: each task inherits it from the task that started the client.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ FORMAT = "%(created).6f|%(client)s|%(threadName)s|%(name)s|%(message).1000s"
 
 @contextmanager
 def standard_error_to(path: Path) -> Iterator[None]:
-    """Append what the process writes to standard error to `path`."""
+    """Append the standard error of this process to `path`."""
     sys.stderr.flush()
     before = os.dup(2)
     with path.open("ab") as log:
@@ -39,7 +38,7 @@ def standard_error_to(path: Path) -> Iterator[None]:
 
 @contextmanager
 def logging_to(path: Path, *loggers: str) -> Iterator[None]:
-    """Append the lines of `loggers`, debug included, to `path`."""
+    """Append the lines of `loggers`, including debug, to `path`."""
 
     def complete(record: logging.LogRecord) -> bool:
         record.client = CLIENT.get()

@@ -48,8 +48,11 @@ def enter(entry: Entry, title: str = PACKAGES) -> None:
 
 
 def put(title: str, head: str, name: str, line: str) -> None:
-    """Write a row that begins with `name` into the table that begins with `head`, in the section
-    `title`. Rows are sorted by name; a row with the same name is replaced."""
+    """Write a row that begins with `name` into the table that begins with `head`, in section
+    `title`.
+
+    Rows are sorted by name; a row with the same name is replaced.
+    """
     before, title, section = README.read_text().partition(title)
     about, head, rows_and_text = section.partition(head)
     if not head:

@@ -1,8 +1,8 @@
-"""librdkafka's mock cluster: brokers inside this process that speak Kafka on real loopback TCP.
+"""librdkafka's mock cluster: brokers inside this process that speak Kafka over loopback TCP.
 
-The cluster is made through the library's C calls (rdkafka_mock.h), which confluent-kafka carries
-but does not wrap: only they inject errors, move leaders, delay answers, and lower the API versions
-that the brokers offer.
+The cluster is created with the library's C functions (rdkafka_mock.h), which confluent-kafka
+contains but does not wrap. Only they inject errors, move leaders, delay responses, and lower the
+API versions of brokers.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _library() -> ctypes.CDLL:
 
 
 class MockCluster:
-    """Brokers 1 to n on 127.0.0.1, on ports that the system chose."""
+    """Brokers 1 to n on 127.0.0.1, on ports that the system chooses."""
 
     def __init__(self, brokers: int) -> None:
         self._library = _library()
@@ -72,7 +72,7 @@ class MockCluster:
         self.software = f"librdkafka {confluent_kafka.libversion()[0]} mock cluster of {brokers}"
 
     def _call(self, name: str, *arguments: object) -> None:
-        """One C call on the cluster; RuntimeError if it returns an error code."""
+        """Call a C function of the cluster. Raises RuntimeError if it returns an error code."""
         if code := getattr(self._library, f"rd_kafka_mock_{name}")(self._cluster, *arguments):
             raise RuntimeError(f"{name}{arguments}: error {code}")
 
@@ -81,15 +81,15 @@ class MockCluster:
         self._call("topic_create", topic.encode(), partitions, replicas)
 
     def refuse_topic(self, topic: str, error: int) -> None:
-        """Answer with `error` for this topic in Metadata."""
+        """Respond with `error` for this topic in Metadata."""
         self._call("topic_set_error", topic.encode(), error)
 
     def offer(self, api_key: int, lowest: int, highest: int) -> None:
-        """The versions of an API in the response of ApiVersions; -1 and -1 for none."""
+        """Set the versions of an API in the response of ApiVersions; -1 and -1 for none."""
         self._call("set_apiversion", api_key, lowest, highest)
 
     def fail(self, api_key: int, *errors: int) -> None:
-        """Return these errors for the next requests of an API, one each; 0 is no error."""
+        """Return these errors for the next requests of an API; 0 is no error."""
         codes = (ctypes.c_int * len(errors))(*errors)
         self._call("push_request_errors_array", api_key, len(errors), codes)
 
@@ -98,7 +98,7 @@ class MockCluster:
         self._call("broker_set_rtt", broker, milliseconds)
 
     def stop(self, broker: int) -> None:
-        """Close a broker's connections, and take no new ones."""
+        """Close a broker's connections, and accept no new ones."""
         self._call("broker_set_down", broker)
 
     def start(self, broker: int) -> None:
@@ -114,7 +114,7 @@ class MockCluster:
         self._call("coordinator_set", kind.encode(), key.encode(), broker)
 
     def rebalance_after(self, milliseconds: int) -> None:
-        """How long a classic group waits for its first members."""
+        """Set the time that a classic group waits for its first members."""
         self._call("group_initial_rebalance_delay_ms", milliseconds)
 
     def ask_for_telemetry(self, interval_ms: int) -> None:

@@ -38,7 +38,7 @@ HERE = Path(__file__).parent
 
 
 class Stage:
-    """Where a protocol is spoken: a folder to work in, servers that end with it, and clients."""
+    """A working folder for one protocol, with its servers, which end with it, and clients."""
 
     def __init__(self, work: Path, port: int, stack: ExitStack) -> None:
         self.work, self.port = work, port
@@ -50,7 +50,7 @@ class Stage:
         wait_for(self._listens, f"{command[0]} listens: {self.work}/server.txt", 60)
 
     def background(self, *command: str, user: str = "root", **environment: str) -> None:
-        """Start a program that runs until the end."""
+        """Start a program that runs until the recording ends."""
         output = self._stack.enter_context((self.work / "server.txt").open("ab"))
         process = subprocess.Popen(
             [*_as(user), *command], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
@@ -73,7 +73,9 @@ class Stage:
         )  # fmt: skip
 
     def talk(self, *lines: bytes, pause: float = 0.1) -> None:
-        """A client that sends `lines`, and reads until the server closes or is silent."""
+        """A client that sends `lines`, and reads until the server closes the connection or is
+        silent.
+        """
         with socket.create_connection(("127.0.0.1", self.port)) as connection:
             for line in lines:
                 connection.sendall(line)
@@ -379,7 +381,7 @@ PORTS: dict[Callable[[Stage], None], int] = {
 
 
 def record(speak: Callable[[Stage], None]) -> None:
-    """Record one protocol, and keep it."""
+    """Record one protocol."""
     enter_new_network()
     name, port = speak.__name__, PORTS[speak]
     work = Path(tempfile.mkdtemp(prefix=f"{name}-"))

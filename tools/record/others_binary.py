@@ -1,7 +1,7 @@
-"""Short exchanges of binary protocols, written after their specifications.
+"""Short exchanges of binary protocols, written from their specifications.
 
-Each is a list of messages in turn, the client's first; an empty one lets the other end speak. What
-they have in common with Kafka: a length or zeros at the beginning, and small numbers behind it.
+Each is a list of alternating messages, starting with the client's; an empty one is skipped. Like
+Kafka's, they have a length or zeros at the beginning, and small numbers after it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _iscsi(opcode: int, task: int, text: bytes) -> bytes:
 
 
 def _raft(term: int, index: int, entry: bytes) -> bytes:
-    """Length, type, sender, receiver, term, index and an entry, as raft libraries have it."""
+    """Length, type, sender, receiver, term, index and an entry, as in common raft libraries."""
     return _sized(">I", pack(">HHIQQ", 3, 1, term, term, index) + _sized(">I", entry))
 
 

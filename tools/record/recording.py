@@ -1,12 +1,12 @@
-"""One recording: a separate network, a capturing tool, the clients' logs, and the files written.
+"""A recording: a separate network, a capture tool, the clients' logs, and the files written.
 
-    recording = Recording("aiokafka-tansu", "what happens in it", Tool("tcpdump", "lo"))
+    recording = Recording("aiokafka-tansu", "description", Tool("tcpdump", "lo"))
     with Tansu(...) as broker, recording.capture(), recording.python("aiokafka"):
-        ...clients talk...
+        ...run clients...
     recording.keep(broker.software, "aiokafka 0.14.0")
 
-A scenario runs in a separate process, since a process that has entered a network namespace stays
-there. `keep` writes the capture, packed as `Tool.packing` says; the logs, each as
+Each scenario runs in its own process, because the process enters a network namespace and stays
+there. `keep` writes the capture, compressed as `Tool.packing` says; the logs, each as
 `NAME.KIND.log.zst`; the truth derived from them; and the row in the ledger. A recording with
 dropped packets, or larger than `LARGEST`, is not written.
 """
@@ -37,7 +37,7 @@ DROPPED = re.compile(r"(\d+) packets? dropped by kernel|Packets received/dropped
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """The capturing program, its interface, and the format of its file."""
+    """The capture program, its interface, and the format of its file."""
 
     program: str = "tcpdump"
     """tcpdump writes pcap, dumpcap pcapng."""
@@ -50,17 +50,17 @@ class Tool:
 
     @property
     def suffix(self) -> str:
-        """Of the raw file."""
+        """Suffix of the raw file."""
         return ".pcapng" if self.program == "dumpcap" else ".pcap"
 
     @property
     def link_and_format(self) -> str:
-        """For the ledger."""
+        """Interface, link type and format, for the ledger."""
         unit = "ns" if self.nanoseconds or self.program == "dumpcap" else "µs"
         return f"{self.interface}, {self.link}, {self.suffix[1:]} in {unit}"
 
     def command(self, path: Path, select: str) -> list[str]:
-        """The command that captures to `path` until it gets a signal to end."""
+        """The command that captures to `path` until it gets a signal."""
         command = [self.program, "-i", self.interface, "-y", self.link, "-s", SNAPLEN]
         if self.program == "dumpcap":
             return [*command, "-f", select, "-B", "32", "-w", str(path)]
@@ -84,7 +84,7 @@ class Tool:
 
 
 class Recording:
-    """A capture in the making; making one moves this process into a network of its own."""
+    """A recording. Creating one moves this process into a new network namespace."""
 
     def __init__(self, name: str, about: str, tool: Tool) -> None:
         if missing := [name for name in (tool.program, "ip") if shutil.which(name) is None]:
@@ -131,7 +131,7 @@ class Recording:
 
 
 def captured(log: Path) -> int:
-    """The number of packets that a capturing program has reported.
+    """The number of packets that a capture program has reported.
 
     Raises RuntimeError if there are none, or some were dropped.
     """
@@ -143,7 +143,7 @@ def captured(log: Path) -> int:
 
 
 def _count(pattern: re.Pattern[str], text: str) -> int:
-    """The sum of the numbers that `pattern` finds."""
+    """The sum of the numbers that match `pattern`."""
     return sum(int(number) for groups in pattern.findall(text) for number in groups if number)
 
 

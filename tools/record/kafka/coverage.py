@@ -1,10 +1,10 @@
-"""Which version of which API has been seen on a real wire, and in which capture.
+"""Writes a table of the APIs and versions in the captures.
 
     python -m tools.record.kafka.coverage
 
-reads all captures and writes the table at the end of captures/README.md: for each API and version
-the capture in which it is answered most often, and in how many it is. Only answered requests that
-could be decoded count.
+The table is at the end of captures/README.md. For each API and version, it has the capture with
+most answered requests, and the number of captures. Only answered requests that could be decoded
+count.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Seen = dict[tuple[int, int], Counter[str]]
 
 
 def captures() -> list[Path]:
-    """All that are committed."""
+    """All committed captures."""
     return sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
 
 

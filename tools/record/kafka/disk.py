@@ -1,9 +1,9 @@
-"""A disk of its own for a broker, whose writes can be slowed down by the kernel.
+"""A separate disk for a broker, with a limited write rate.
 
-A file in memory is attached to a loop device, which has an ext4 file system: without a limit, a
-write depends on nothing else on this machine. The block throttle of control groups limits the bytes
-per second that the processes in `Disk.group` write to the device. This needs root and the blkio
-controller of cgroup v1.
+A file in memory is attached to a loop device with an ext4 file system, so that writes do not depend
+on the disks of this machine. The block throttle of control groups limits the bytes per second that
+the processes in `Disk.group` write to the device. This needs root and the blkio controller of
+cgroup v1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SIZE = 256 << 20
 
 
 class Disk:
-    """A context: the disk is mounted at `mount` on the way in, and removed on the way out."""
+    """A context manager that mounts the disk at `mount`, and removes it at the end."""
 
     def __init__(self, work: Path) -> None:
         self.mount = work / "disk"
@@ -40,7 +40,7 @@ class Disk:
         return self
 
     def limit(self, process: int, bytes_per_s: int) -> None:
-        """Limit what the process `process` writes to the disk from now on; 0: no limit."""
+        """Limit the bytes per second that `process` writes to the disk; 0 removes the limit."""
         (self.group / "cgroup.procs").write_text(str(process))
         number = Path(f"/sys/block/{Path(self._device).name}/dev").read_text().strip()
         limit = self.group / "blkio.throttle.write_bps_device"

@@ -1,11 +1,11 @@
-"""Random messages by Kafka's own classes: what the decoders are tested against.
+"""Writes random messages that Kafka's own classes encode, for tests of the decoders.
 
     python -m tools.record.kafka.messages
 
-writes tests/data/kafka_clients_vectors.jsonl.gz: one message of every version that the newest
-kafka-clients jar knows, and of every older version that 3.9 still knew. `java/Messages.java` makes
-them; a line is what a frame holds: api_key, api, direction, version, frame (hex, after the 4-byte
-size), expect (correlation_id, client_id, body), and the release of the jar.
+The file is tests/data/kafka_clients_vectors.jsonl.gz: one message of every version in the newest
+kafka-clients jar, and of every older version in that of 3.9. `java/Messages.java` creates them. A
+line contains api_key, api, direction, version, frame (hex, after the 4-byte size), expect
+(correlation_id, client_id, body), and the release of the jar.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SEED = "4"
 
 
 def vectors(release: str) -> list[dict[str, Any]]:
-    """A random message of each version that one release knows."""
+    """A random message of each version in one release."""
     printed = artifacts.java(artifacts.client(release), "Messages", "vectors", SEED, "1")
     return [{**json.loads(line), "release": release} for line in printed.splitlines()]
 

@@ -1,9 +1,9 @@
-"""A bad network: two hosts, and a wire that loses, repeats, delays and reorders packets.
+"""Two hosts, and a network between them that loses, repeats, delays and reorders packets.
 
-There are two TUN devices, each in a network namespace. This process forwards packets from one to
-the other, or drops them, like `tc netem`, but with a seed and without its kernel module. A TUN
-device carries whole IP packets with checksums, in the sizes of a real wire, so a capture on one
-looks like a capture of a real network. Addresses are those of RFC 5737.
+Each host has a TUN device in its own network namespace. This process forwards packets from one
+device to the other, or drops them. Unlike `tc netem`, it has a seed and needs no kernel module. A
+TUN device carries whole IP packets with checksums, in the sizes of a real network, so a capture on
+it looks like one of a real network. Addresses are those of RFC 5737.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Wire:
         ip("link", "set", "inner", "up", where=where)
 
     def _carry(self) -> None:
-        """Carry packets until the recording is over."""
+        """Forward packets until the recording ends."""
         waiting: list[tuple[float, int, int, bytes]] = []
         count = 0
         other = {self._files[0]: self._files[1], self._files[1]: self._files[0]}
@@ -115,9 +115,9 @@ class Wire:
 
 
 class Subnet:
-    """A subnet of its own, with a host for clients; this host has its first address.
+    """A separate subnet with a host for clients; this host has its first address.
 
-    Packets between subnets pass this host, where the interface `any` has all of them once.
+    This host forwards packets between subnets, so that each packet is once on the interface `any`.
     """
 
     def __init__(self, recording: Recording, name: str, prefix: str) -> None:
@@ -135,7 +135,7 @@ class Subnet:
 
 
 def host(recording: Recording, name: str) -> subprocess.Popen[bytes]:
-    """A process that only keeps the network namespace of another host alive."""
+    """A process that keeps the network namespace of another host alive."""
     process = recording.start(name, ["unshare", "--net", "sleep", "600"])
     while namespace(process.pid) == namespace(os.getpid()):
         time.sleep(0.01)
@@ -160,5 +160,5 @@ def ip(*arguments: str, where: list[str] | None = None) -> None:
 
 
 def namespace(process: int) -> Path:
-    """The network namespace that a process is in."""
+    """The network namespace of a process."""
     return Path(f"/proc/{process}/ns/net").readlink()

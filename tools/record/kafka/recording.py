@@ -1,11 +1,11 @@
-"""One recording: a separate network, tcpdump, all processes, and the files written at the end.
+"""A recording: a separate network, tcpdump, all processes, and the files written at the end.
 
-    with Recording("kafka-4-clients", "what it shows") as recording:
-        ...start brokers and clients, let them talk...
+    with Recording("kafka-4-clients", "description") as recording:
+        ...start brokers and clients...
 
 Entering moves this process into a new network namespace, so download everything before. Leaving
 ends each process by its id, stops tcpdump, and writes the capture, its truth and its row in the
-ledger. After an exception it writes nothing and prints the folder of the logs.
+ledger. After an exception, it writes nothing and prints the folder of the logs.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Tap:
 
 
 class Recording:
-    """A capture in the making; more than one where more than one tap is set."""
+    """A recording with one capture for each tap."""
 
     def __init__(self, name: str, about: str) -> None:
         self.name = name
@@ -96,7 +96,7 @@ class Recording:
         clients: str = "",
         ports: str = "",
     ) -> Path:
-        """Capture on `interface` from now on. `Cluster` calls it if there is no capture yet.
+        """Start a capture on `interface`. `Cluster` calls this if there is no capture yet.
 
         The capture is NAME.pcap; `name` defaults to the recording's name. If the capture does not
         have all requests, `clients` is the prefix of the client addresses in it, and `ports` the
@@ -113,13 +113,13 @@ class Recording:
         return target
 
     def derive(self, source: Path, name: str, about: str, *command: str) -> None:
-        """Derive another capture at the end, by `command SOURCE TARGET`; `name` has its suffix."""
+        """Derive another capture at the end by `command SOURCE TARGET`; `name` has its suffix."""
         of = next(tap for tap in self._taps if tap.path == source)
         made = replace(of, path=self.work / name, about=about, command=[*command, str(source)])
         self._taps.append(made)
 
     def attach(self, suffix: str) -> Path:
-        """A file that is written while recording, and stored next to the capture as NAME.SUFFIX."""
+        """Store a file that is written during the recording next to the capture, as NAME.SUFFIX."""
         self._attached.append(self.work / f"{self.name}.{suffix}")
         return self._attached[-1]
 
@@ -161,7 +161,7 @@ class Recording:
         return self.log(name)
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a process, which closes nothing."""
+        """Kill a process with SIGKILL."""
         process.kill()
         process.wait(10)
 
@@ -217,9 +217,9 @@ class Recording:
 
 
 def pack(path: Path, packing: str, largest: int | None = None) -> bytes:
-    """The content of a file as one with the suffix `packing`: ``.gz``, ``.zst`` or empty.
+    """The content of a file, compressed for the suffix `packing`: ``.gz``, ``.zst`` or empty.
 
-    Raises RuntimeError if it is larger than `largest` bytes.
+    Raises RuntimeError if the result is larger than `largest` bytes.
     """
     content = path.read_bytes()
     if packing == ".gz":
@@ -253,7 +253,7 @@ def end(process: subprocess.Popen[bytes], seconds: float = 30) -> None:
 
 
 def wait_for(holds: Callable[[], bool], what: str, seconds: float) -> None:
-    """Wait until `holds`; TimeoutError where it does not within `seconds`."""
+    """Wait until `holds` returns true. Raises TimeoutError after `seconds`."""
     last = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > last:

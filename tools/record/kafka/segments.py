@@ -1,10 +1,11 @@
-"""Log segments from brokers' disks, with their content as Kafka's own tool prints it.
+"""Writes log segments of brokers, with the output of Kafka's own tool.
 
     python -m tools.record.kafka.segments
 
-writes tests/data/segments.tar.zst: for each broker a folder, in it those of its partitions, each
-with its first segment, and of Kafka 3.9 with `dump.txt`, which kafka.tools.DumpLogSegments printed.
-(That tool left the jar of the broker with 4.0.) Every secret in them was made up here.
+The file is tests/data/segments.tar.zst. It has a folder for each broker, and in it one for each
+partition with its first segment. The partitions of Kafka 3.9 also have `dump.txt`, the output of
+kafka.tools.DumpLogSegments, which the broker's jar no longer contains since 4.0. All secrets were
+created for the segments.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ DECODERS = {
 
 
 class Workshop(Recording):
-    """A recording that stores only the brokers' disks."""
+    """A recording that stores only the log directories of brokers."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "")
@@ -43,7 +44,7 @@ class Workshop(Recording):
 
     @property
     def tapped(self) -> bool:
-        """Nothing on the wire is wanted."""
+        """No capture is needed."""
         return True
 
     def keep(self, classpath: str, *, dump: bool) -> None:
@@ -66,7 +67,7 @@ class Workshop(Recording):
         return artifacts.run([*command, "kafka.tools.DumpLogSegments", *options])
 
     def _finish(self) -> None:
-        """Only the files that `keep` has read are wanted."""
+        """Do not write captures: `keep` has read the files."""
 
 
 def work(recording: Recording, java: str, bootstrap: str) -> None:
@@ -83,7 +84,9 @@ def work(recording: Recording, java: str, bootstrap: str) -> None:
 
 
 def disk(release: str) -> dict[str, bytes]:
-    """The disk of a broker: of 3.9 with the output of its tool, of 4 with groups of new types."""
+    """The log directory of a broker: of 3.9 with the output of its tool, of 4 with groups of new
+    types.
+    """
     broker, java = artifacts.broker(release), artifacts.client(KAFKA_4)
     number = release.partition(".")[0]
     with Workshop(f"segments-{number}") as shop:

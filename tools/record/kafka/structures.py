@@ -1,10 +1,11 @@
-"""Structures by Kafka's own classes: what the decoders of structures are tested against.
+"""Writes structures that Kafka's own classes encode, for tests of the decoders.
 
     python -m tools.record.kafka.structures
 
-writes tests/data/structure_vectors.jsonl.gz. `java/Structures.java` makes a random instance of
-every structure version that the newest jars know; `java/Framed.java`, `java/Streams.java` and
-`java/Connect.java` have Kafka's serializers write fixed values, with all that goes around them.
+The file is tests/data/structure_vectors.jsonl.gz. `java/Structures.java` creates a random instance
+of every structure version in the newest jars. `java/Framed.java`, `java/Streams.java` and
+`java/Connect.java` write fixed values with Kafka's serializers, including the bytes around the
+structures.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ CONNECT = f"org.apache.kafka:connect-runtime:{artifacts.KAFKA_4}"
 
 
 def lines(class_path: str, program: str, *arguments: str) -> str:
-    """What one program of `java` prints; Messages is compiled with it, as Structures needs it."""
+    """The output of a program of `java`, which is compiled with Messages because Structures needs
+    it.
+    """
     sources = [str(artifacts.HERE / "java" / f"{name}.java") for name in {program, "Messages"}]
     with tempfile.TemporaryDirectory() as folder:
         run(["javac", "-nowarn", "-d", folder, "-cp", class_path, *sources])
@@ -31,7 +34,7 @@ def lines(class_path: str, program: str, *arguments: str) -> str:
 
 
 def expanded(class_path: str) -> str:
-    """The jars of a class path by name: Structures looks into them."""
+    """The jars of a class path by name, because Structures reads their content."""
     return ":".join(str(jar) for jar in sorted(Path(class_path.removesuffix("/*")).glob("*.jar")))
 
 

@@ -146,7 +146,7 @@ def of_request(entry: dict[str, Any]) -> Row:
 
 
 def software(client_information: dict[str, str]) -> str | None:
-    """Name and version, once ApiVersions has reported them."""
+    """Name and version, if ApiVersions has reported them."""
     return (
         None
         if client_information.get("softwareName", "unknown") == "unknown"
@@ -160,7 +160,7 @@ def records(message: object) -> int:
 
 
 def of_node(path: Path) -> Iterator[Row]:
-    """Log lines of one node that `NODE_LINES` describes."""
+    """Log lines of one node that match `NODE_LINES`."""
     for line in path.read_text(errors="replace").splitlines():
         for source, pattern in NODE_LINES.items():
             if entry := pattern.match(line):
@@ -223,7 +223,7 @@ def sizes(kind: str, size: int) -> Row:
 
 
 def walk(tree: object) -> Iterator[tuple[str, Any]]:
-    """Every key and plain value in a JSON tree, in order."""
+    """Each key and plain value in a JSON tree, in order."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             if isinstance(value, dict | list):

@@ -16,7 +16,7 @@ SOFTWARE = f"kafka-python {kafka.__version__}"
 
 
 def log(recording: Recording) -> AbstractContextManager[None]:
-    """Keep what the clients say of requests and of bytes."""
+    """Keep the clients' log lines about requests and bytes."""
     return recording.python("kafka-python", "kafka.net.connection", "kafka.net.transport")
 
 

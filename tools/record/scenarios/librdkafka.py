@@ -21,7 +21,7 @@ def settings(bootstrap: str, client_id: str, extra: Settings | None = None) -> d
 
 
 def orders(count: int, about: str) -> Iterable[tuple[bytes, bytes]]:
-    """Keys and values of some records: JSON, as much alike as records of one topic are."""
+    """Keys and values of records: JSON with similar fields, like the records of one topic."""
     for number in range(count):
         value = f'{{"order":{number},"item":"{about}","quantity":{number % 7},"state":"new"}}'
         yield f"customer-{number % 5}".encode(), value.encode()
@@ -54,7 +54,7 @@ def read(consumer: Consumer, count: int, seconds: float = 20) -> list[Message]:
 
 
 def poll_for(seconds: float, *consumers: Consumer) -> None:
-    """Keep all consumers going for a while."""
+    """Poll all consumers for a while."""
     last = time.monotonic() + seconds
     while time.monotonic() < last:
         for consumer in consumers:
@@ -72,5 +72,5 @@ def consumer(bootstrap: str, client_id: str, group: str, extra: Settings | None 
 
 
 def beginning(topic: str, partitions: Sequence[int]) -> list[TopicPartition]:
-    """Partitions of a topic, from the first record on."""
+    """Partitions of a topic, from the first record."""
     return [TopicPartition(topic, partition, 0) for partition in partitions]

@@ -1,6 +1,6 @@
 """The recordings that `make bench` repeats, with other ports and times, until they are large.
 
-Every version in them is one that Wireshark 4.0 reads as well, so that it does the same work.
+Wireshark 4.0 can decode all versions in them, so that it does the same work.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def chat(bootstrap: str) -> None:
 
 
 def look_around(member: Consumer, *, ask: bool) -> None:
-    """Read and commit what is there; ask for what one can ask for."""
+    """Read and commit, and send the requests of an administrator."""
     message = member.poll(0.005)
     if message is not None and message.error() is None:
         member.commit(message=message, asynchronous=False)
@@ -100,7 +100,7 @@ def bulk_tansu(recording: Recording) -> None:
 def wire() -> Iterator[list[str]]:
     """A second host behind an Ethernet of 1,500 bytes, without segmentation offload.
 
-    Gives the command that runs another one on that host. Loopback would carry 64 KB in one packet.
+    Yields the prefix of commands that run on that host. Loopback would carry 64 KB in one packet.
     """
     host = subprocess.Popen(["unshare", "--net", "sleep", "600"])
     enter = ["nsenter", "--target", str(host.pid), "--net"]

@@ -1,4 +1,4 @@
-"""aiokafka: produce with each codec, consume in a group, ask for a topic that is not there.
+"""aiokafka: produce with each codec, consume in a group, request an unknown topic.
 
 python aiokafka_client.py BOOTSTRAP TOPIC GROUP
 """

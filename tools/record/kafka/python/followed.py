@@ -1,11 +1,12 @@
-"""librdkafka as a producer, a member, a transactional producer or an auditor that reports its work.
+"""librdkafka as a producer, a member, a transactional producer or an auditor that logs its work.
 
-python followed.py BOOTSTRAP produce NAME TOPIC COUNT EVERY_MS
-python followed.py BOOTSTRAP member NAME TOPIC GROUP SECONDS PAUSE_AFTER_SECONDS [PROPERTY=VALUE...]
-python followed.py BOOTSTRAP transact NAME TOPIC
-python followed.py BOOTSTRAP audit NAME TOPIC GROUP...
+    python followed.py BOOTSTRAP produce NAME TOPIC COUNT EVERY_MS
+    python followed.py BOOTSTRAP member NAME TOPIC GROUP SECONDS PAUSE_AFTER
+        [PROPERTY=VALUE...]
+    python followed.py BOOTSTRAP transact NAME TOPIC
+    python followed.py BOOTSTRAP audit NAME TOPIC GROUP...
 
-Each line it prints is a JSON object, as tools/record/kafka/truth.py has it.
+Each line of output is a JSON object; tools/record/kafka/truth.py describes its fields.
 """
 
 from __future__ import annotations
@@ -29,25 +30,25 @@ common = {"bootstrap.servers": bootstrap, "client.id": name, "broker.address.fam
 
 
 def report(event: str, **facts: str | int | bool | None) -> None:
-    """One line, with the time."""
+    """Print an event with its time."""
     row = {"source": "client", "time": time.time_ns(), "client_id": name, "event": event, **facts}
     print(json.dumps(row), flush=True)
 
 
 def note(event: str, message: Message) -> None:
-    """One record, and when its producer made it."""
+    """Print a record, and when its producer created it."""
     where = {"partition": message.partition(), "offset": message.offset()}
     report(event, topic=topic, **where, created=message.timestamp()[1] * 1_000_000)
 
 
 def delivered(error: object, message: Message) -> None:
-    """What the broker acknowledged."""
+    """Print what the broker acknowledged."""
     assert error is None, error
     note("produced", message)
 
 
 def produce(count: int, every_ms: int) -> None:
-    """Some records, one by one, in turn to all partitions."""
+    """Produce records, one by one, to all partitions in turn."""
     producer = Producer({**common, "enable.idempotence": True, "linger.ms": 0})
     for number in range(count):
         producer.produce(topic, f"record {number}", partition=number % 3, on_delivery=delivered)
@@ -57,7 +58,7 @@ def produce(count: int, every_ms: int) -> None:
 
 
 def member(group: str, seconds: float, pause: float, *settings: str) -> None:
-    """Reads, commits each second, reads no more after `pause`, leaves after `seconds`."""
+    """Reads, commits each second, stops reading after `pause`, and leaves after `seconds`."""
     options = dict(pair.split("=", 1) for pair in settings)
     consumer = Consumer(
         {**common, "group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False,
@@ -91,7 +92,7 @@ def member(group: str, seconds: float, pause: float, *settings: str) -> None:
 
 
 def commit(consumer: Consumer, group: str) -> None:
-    """Commit where it is, unless the group rebalances just now."""
+    """Commit the current position, unless the group rebalances."""
     try:
         for each in consumer.commit(asynchronous=False):
             report("committed", group_id=group, partition=each.partition, offset=each.offset)
@@ -126,7 +127,7 @@ def transact() -> None:
 
 
 def audit(*groups: str) -> None:
-    """How far the groups have committed, and where the partitions end."""
+    """Print the committed offsets of the groups, and the end offsets of the partitions."""
     admin = AdminClient(common)
     partitions = [TopicPartition(topic, number) for number in range(3)]
     asked = admin.list_offsets({each: OffsetSpec.latest() for each in partitions})

@@ -32,7 +32,7 @@ def login(user: str, password: str, mechanism: str = "PLAIN") -> dict[str, objec
 
 
 def acls() -> None:
-    """Topics, and what alice must not do."""
+    """Create topics, and the ACLs that deny alice."""
     admin = AdminClient(login("broker", "broker-secret"))
     for made in admin.create_topics([NewTopic("open", 1, 1), NewTopic("closed", 1, 1)]).values():
         made.result()
@@ -46,7 +46,7 @@ def acls() -> None:
 
 
 def produce(config: dict[str, object], topic: str, count: int) -> None:
-    """Some records; what is denied is printed."""
+    """Produce records, and print what is denied."""
     producer = Producer({**config, "message.timeout.ms": 3000})
     for number in range(count):
         try:
@@ -57,7 +57,7 @@ def produce(config: dict[str, object], topic: str, count: int) -> None:
 
 
 def consume(config: dict[str, object], topic: str, group: str) -> None:
-    """One poll in a group."""
+    """Poll once in a group."""
     consumer = Consumer({**config, "group.id": group, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     try:
@@ -71,7 +71,7 @@ def consume(config: dict[str, object], topic: str, group: str) -> None:
 
 
 def work() -> None:
-    """One after the other."""
+    """Run all clients, one after the other."""
     alice = login("alice", "alice-secret")
     produce(alice, "open", 3)
     produce(alice, "closed", 2)

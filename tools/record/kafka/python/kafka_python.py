@@ -1,4 +1,4 @@
-"""kafka-python: produce with each codec, consume in a group, ask for a topic that is not there.
+"""kafka-python: produce with each codec, consume in a group, request an unknown topic.
 
 python kafka_python.py BOOTSTRAP TOPIC GROUP
 """

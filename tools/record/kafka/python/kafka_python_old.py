@@ -1,9 +1,9 @@
 """kafka-python 1.3: the protocols of brokers 0.8, 0.9 and 0.10, each codec, a group of one.
 
-python kafka_python_old.py BOOTSTRAP TOPIC
+    python kafka_python_old.py BOOTSTRAP TOPIC
 
-It is of before Python 3.7, where `async` became a word of the language: its sources are read with
-another one in its place.
+This version has a variable named `async`, which is a keyword since Python 3.7. The program renames
+it when it imports the sources.
 """
 
 import re

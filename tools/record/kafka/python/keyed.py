@@ -1,4 +1,4 @@
-"""Records with keys, one of them hot, by two partitioners of librdkafka.
+"""Produce records with keys, one of them frequent, with two partitioners of librdkafka.
 
 python keyed.py BOOTSTRAP TOPIC
 """

@@ -1,4 +1,4 @@
-"""librdkafka: produce with each codec, consume in a group, ask for a topic that is not there.
+"""librdkafka: produce with each codec, consume in a group, request an unknown topic.
 
 python librdkafka.py BOOTSTRAP TOPIC GROUP
 """

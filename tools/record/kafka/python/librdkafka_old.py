@@ -1,8 +1,8 @@
-"""An old librdkafka, out of an old wheel of confluent-kafka: produce, and consume in a group.
+"""An old librdkafka from an old wheel of confluent-kafka: produce, and consume in a group.
 
-The wheel is for an old Python, so this calls the C library in it.
+    python librdkafka_old.py FOLDER BOOTSTRAP TOPIC GROUP
 
-python librdkafka_old.py FOLDER BOOTSTRAP TOPIC GROUP
+The wheel needs an old Python, so this program calls the C library in it.
 """
 
 from __future__ import annotations

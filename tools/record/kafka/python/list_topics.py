@@ -1,4 +1,4 @@
-"""librdkafka: ask for all topics in a loop, as a monitor does, and subscribe to a regex.
+"""librdkafka: request all topics in a loop, as a monitor does, and subscribe to a regex.
 
 python list_topics.py BOOTSTRAP SECONDS GROUP
 """

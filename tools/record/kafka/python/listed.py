@@ -1,4 +1,4 @@
-"""Reads all records of topics, and prints place, key, value and timestamp (ms) of each.
+"""Reads all records of topics, and prints partition, offset, key, value and timestamp (ms).
 
 python listed.py BOOTSTRAP TOPIC...
 """

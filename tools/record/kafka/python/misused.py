@@ -1,4 +1,4 @@
-"""librdkafka in roles that an operator would complain about, or that are steady.
+"""librdkafka in roles that `diagnose` reports, or that have a constant load.
 
 python misused.py BOOTSTRAP ROLE NAME SECONDS [PROPERTY=VALUE...]
 """
@@ -22,7 +22,7 @@ text = random.Random(name)
 
 
 def counts(pause: float) -> Iterator[int]:
-    """Counts until the time is over, with a pause after each number."""
+    """Numbers from 0 until the time has passed, with a pause after each."""
     number = 0
     while time.monotonic() < end:
         yield number
@@ -38,7 +38,7 @@ def consumer(group: str, topic: str) -> Consumer:
 
 
 def hurried() -> None:
-    """Sends each record at once, alone, to the partition of its key, which is always the same."""
+    """Sends each record at once, in its own request, to the partition of its constant key."""
     producer = Producer({"linger.ms": 0, "batch.num.messages": 1} | common)
     for number in counts(0.004):
         producer.produce("orders", f"order {number}", key="everything")
@@ -47,7 +47,7 @@ def hurried() -> None:
 
 
 def verbose() -> None:
-    """Sends long texts that are not compressed."""
+    """Sends long uncompressed texts."""
     producer = Producer({"linger.ms": 50} | common)
     for number in counts(0.02):
         producer.produce("logs", f"{number} WARN retrying the request in a moment; " * 60)
@@ -56,7 +56,7 @@ def verbose() -> None:
 
 
 def querying() -> None:
-    """Asks for the end of a partition again and again, while its Fetch waits on the connection."""
+    """Requests the end offset of a partition repeatedly, while a Fetch waits on the connection."""
     reader = Consumer({"group.id": name, "fetch.wait.max.ms": 500} | common)
     reader.assign([TopicPartition("quiet", 0)])
     for _ in counts(0.01):
@@ -83,7 +83,7 @@ def reconnecting() -> None:
 
 
 def overworked() -> None:
-    """Works longer on its records than it may."""
+    """Processes its records for longer than max.poll.interval.ms."""
     settings = {"session.timeout.ms": 1500, "heartbeat.interval.ms": 300}
     common.update(settings | {"max.poll.interval.ms": 2000})
     reader = consumer("workers", "orders")

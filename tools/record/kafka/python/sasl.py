@@ -1,4 +1,4 @@
-"""librdkafka by each SASL mechanism, and once with the wrong password.
+"""librdkafka with each SASL mechanism, and once with a wrong password.
 
 python sasl.py BOOTSTRAP TOPIC
 """

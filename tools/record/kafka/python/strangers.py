@@ -1,4 +1,4 @@
-"""Requests of versions that no broker knows, and their responses, if any.
+"""Sends requests of versions that no broker supports, and prints the responses.
 
 python strangers.py HOST PORT
 """
@@ -11,7 +11,7 @@ host, port = sys.argv[1], int(sys.argv[2])
 
 
 def ask(connection: socket.socket, key: int, version: int, correlation: int, body: bytes) -> bytes:
-    """Send one request with header 1 or 2, which are equal up to here; return the bytes of 2 s."""
+    """Send a request with header 1 or 2, which are equal up to here; return what arrives in 2 s."""
     header = struct.pack(">hhih", key, version, correlation, 8) + b"stranger"
     connection.sendall(struct.pack(">i", len(header + body)) + header + body)
     return connection.recv(65536)

@@ -1,7 +1,7 @@
 """Transactions that commit, that take long, and that never end; readers of both isolation levels.
 
-python stuck.py BOOTSTRAP hang TOPIC      writes to partition 0 in a transaction, until it is killed
-python stuck.py BOOTSTRAP work TOPIC      two transactional producers and two readers, for seconds
+python stuck.py BOOTSTRAP hang TOPIC    writes to partition 0 in a transaction, until killed
+python stuck.py BOOTSTRAP work TOPIC    two transactional producers and two readers
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SECONDS = 9
 
 
 def report(client_id: str, event: str, **facts: str | int) -> None:
-    """One line, with the time."""
+    """Print an event with its time."""
     row = {"source": "client", "time": time.time_ns(), "client_id": client_id, "event": event}
     print(json.dumps(row | facts), flush=True)
 
@@ -33,7 +33,7 @@ def producer(name: str) -> Producer:
 
 
 def write(made: Producer, name: str, partition: int, count: int) -> None:
-    """Records of a transaction; the offset of each is printed."""
+    """Write records of a transaction, and print the offset of each."""
 
     def delivered(error: object, message: Message) -> None:
         assert error is None, error
@@ -45,7 +45,7 @@ def write(made: Producer, name: str, partition: int, count: int) -> None:
 
 
 def hang() -> None:
-    """Begins a transaction, and never ends it."""
+    """Begin a transaction, and never end it."""
     made = producer("hanging")
     made.begin_transaction()
     write(made, "hanging", 0, 5)
@@ -95,7 +95,7 @@ def read(name: str, isolation: str) -> None:
 
 
 def work() -> None:
-    """All of them at once."""
+    """Run all clients at once."""
     readers = (("strict", "read_committed"), ("loose", "read_uncommitted"))
     threads = [Thread(target=each) for each in (steady, late)]
     threads += [Thread(target=read, args=each) for each in readers]

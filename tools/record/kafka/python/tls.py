@@ -1,4 +1,4 @@
-"""aiokafka over TLS, its keys in a file: 1.3 and 1.2, produce and read.
+"""aiokafka over TLS 1.3 and 1.2: produce and read, with the secrets in a key log file.
 
 python tls.py BOOTSTRAP TOPIC AUTHORITY KEYLOG
 """

@@ -15,5 +15,5 @@ def scenario(record: Callable[[], None]) -> Callable[[], None]:
 
 
 def each(record: Callable[[str], None], *names: str) -> None:
-    """Make `record` one scenario for each name, which it is called with."""
+    """Make `record` a scenario for each name. It is called with the name."""
     SCENARIOS.update({name: partial(record, name) for name in names})

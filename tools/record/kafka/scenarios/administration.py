@@ -1,4 +1,4 @@
-"""Everything that an administrator can ask for, and the telemetry of clients."""
+"""All requests of administrators, and the telemetry of clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUTHORIZED = {
 
 @scenario
 def kafka_4_admin() -> None:
-    """Empty groups of each kind, and an administrator that tries every call."""
+    """Empty groups of each type, and an administrator that sends every request."""
     broker = artifacts.plugin(artifacts.broker(KAFKA_4), "Telemetry")
     java, streams = artifacts.client(KAFKA_4), artifacts.streams()
     about = "all calls of the Java Admin, including rejected ones"
@@ -45,7 +45,7 @@ def kafka_4_admin() -> None:
 
 @scenario
 def kafka_4_telemetry() -> None:
-    """A broker that wants the metrics of its clients."""
+    """A broker that requests the metrics of its clients."""
     broker = artifacts.plugin(artifacts.broker(KAFKA_4), "Telemetry")
     java = artifacts.client(KAFKA_4)
     about = "client telemetry (KIP-714): a subscription, and metrics of a producer and a consumer"

@@ -59,7 +59,7 @@ def kafka_4_unbalanced() -> None:
 
 
 def closed_windows() -> int:
-    """The kernel's count in this network namespace."""
+    """The kernel's counter of closed windows in this network namespace."""
     lines = Path("/proc/net/netstat").read_text().splitlines()
     names, values = (line.split() for line in lines if line.startswith("TcpExt:"))
     return int(dict(zip(names, values, strict=True))[ZERO_WINDOWS])

@@ -1,4 +1,4 @@
-"""Kafka Connect: workers that form a group of their own, and connectors that they run."""
+"""Kafka Connect: workers in a group, and the connectors that they run."""
 
 from __future__ import annotations
 
@@ -62,8 +62,10 @@ class Worker:
     def create(
         self, name: str, kind: str, file: Path, state: str = "RUNNING", **settings: str
     ) -> None:
-        """Create a connector, and wait until its task has a state. `settings` has underscores for
-        the dots of their names."""
+        """Create a connector, and wait until its task has a state.
+
+        `settings` has underscores in place of the dots in their names.
+        """
         config = {"connector.class": f"{FILE}{kind}Connector", "file": str(file)}
         config |= {key.replace("_", "."): value for key, value in settings.items()}
         connector = {"name": name, "config": config}
@@ -76,13 +78,13 @@ class Worker:
         wait_for(holds, f"{name} is {state}", 60)
 
     def stop(self) -> None:
-        """Stop the worker in order."""
+        """Shut the worker down."""
         end(self._process)
 
 
 @scenario
 def kafka_4_connect() -> None:
-    """Connectors come, a task fails and is restarted, a worker comes and leaves."""
+    """Connectors start, a task fails and is restarted, a worker joins and leaves."""
     broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
     classpath = artifacts.connect()
     about = (
@@ -115,5 +117,5 @@ def kafka_4_connect() -> None:
 
 
 def _restarted(recording: Recording) -> bool:
-    """Whether the group of the failed task had members again, and lost them again."""
+    """Whether the group of the failed task had members again, and later none."""
     return recording.log("node-1").count("Group connect-broken with generation") > 1

@@ -1,4 +1,4 @@
-"""Deliberate problems, each with the report of a broker, a client or a tool."""
+"""Deliberate problems, each with the log of a broker, a client or a tool."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def tool(classpath: str, program: str, *arguments: str) -> list[str]:
 
 @scenario
 def kafka_4_stuck() -> None:
-    """A transaction whose producer was killed, one that takes seconds, and many that are short."""
+    """A transaction whose producer is killed, one that takes seconds, and many short ones."""
     broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
     about = (
         "a transaction whose producer was killed, one that takes 3 s, others that are short; "
@@ -57,7 +57,7 @@ def kafka_4_stuck() -> None:
 
 @scenario
 def kafka_4_guarded() -> None:
-    """Failed logins and denied requests, as the log of the broker has them."""
+    """Failed logins and denied requests, with the broker's log of them."""
     broker = artifacts.broker(KAFKA_4)
     about = (
         "SASL without TLS, and ACLs: PLAIN and SCRAM, requests for a topic and a group denied, "
@@ -87,7 +87,7 @@ def kafka_4_guarded() -> None:
 
 @scenario
 def kafka_4_resent() -> None:
-    """Producers that send again while the broker is paused: with and without idempotence."""
+    """Producers that retry while the broker is paused: with and without idempotence."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "a broker that is paused, so that two producers send again, one of them idempotent; a "
@@ -122,7 +122,7 @@ def kafka_4_resent() -> None:
 
 @scenario
 def kafka_4_skewed() -> None:
-    """One hot key, and a producer with another partitioner."""
+    """A frequent key, and a producer with another partitioner."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "records with keys: by the Java client, by librdkafka with the same partitioner and a hot "
@@ -171,7 +171,7 @@ def kafka_4_replicated() -> None:
 
 @scenario
 def kafka_4_recreated() -> None:
-    """A topic is deleted and created again while clients use it; one group has left by then."""
+    """A topic is deleted and created again while clients use it; one group has left before."""
     broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
     about = (
         "a topic deleted, and created again, while its clients run; a group whose member left; "

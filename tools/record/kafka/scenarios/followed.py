@@ -1,4 +1,4 @@
-"""Work that clients and coordinators log as well: answers are compared with their logs."""
+"""Clients and coordinators that log their work: tests compare answers with these logs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTINGS = {
 
 @scenario
 def kafka_4_followed() -> None:
-    """A producer, two groups, transactions; each process reports what it saw."""
+    """A producer, two groups, transactions; each process logs its work."""
     about = (
         "a producer, a classic group of up to three (one leaves, one is killed), a consumer group "
         "(KIP-848) of two, transactions: commit, abort, timed out; all log their records"

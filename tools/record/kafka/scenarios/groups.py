@@ -52,8 +52,10 @@ KINDS = {
 def orders(
     recording: Recording, java: str, topics: str = "orders:6:1", plugin: str | None = None
 ) -> Iterator[Cluster]:
-    """One node, and a topic of six partitions with records in it. `plugin`: of the broker, which
-    keeps topologies."""
+    """A cluster of one node, and a topic of six partitions with records.
+
+    `plugin`: class path of the broker, if it stores topologies.
+    """
     broker, settings = artifacts.broker(KAFKA_4), SOON
     if plugin is not None:
         broker = artifacts.plugin(broker, plugin)
@@ -65,7 +67,7 @@ def orders(
 
 
 def members(name: str) -> None:
-    """Three members, one after the other; the second is killed."""
+    """Start three members, one after the other, and kill the second."""
     about, settings = KINDS[name]
     java = artifacts.client(KAFKA_4)
     artifacts.broker(KAFKA_4)
@@ -86,7 +88,7 @@ each(members, *KINDS)
 
 @scenario
 def kafka_4_group_static() -> None:
-    """A member that comes back under its own name, and one that takes the name of another."""
+    """A member that rejoins with its instance id, and one that uses the instance id of another."""
     about = "static members (group.instance.id): one returns, one is fenced"
     java = artifacts.client(KAFKA_4)
     artifacts.broker(KAFKA_4)
@@ -113,7 +115,7 @@ def kafka_4_group_static() -> None:
 
 @scenario
 def kafka_4_group_share() -> None:
-    """Members that share partitions and release a part of the records that they read."""
+    """Members that share partitions and release some of the records that they read."""
     about = (
         "a share group (KIP-932): records accepted, released and rejected; a member killed; "
         "unread records; an administrator asks for its lag"
@@ -143,7 +145,7 @@ def kafka_4_group_share() -> None:
 
 @scenario
 def kafka_4_group_streams() -> None:
-    """An application of two processes; one is killed."""
+    """An application of two processes, one of which is killed."""
     streams = artifacts.streams()
     java = artifacts.client(KAFKA_4)
     artifacts.broker(KAFKA_4)

@@ -1,4 +1,4 @@
-"""Clients and brokers that `diagnose` reports, and steady ones for `compare`."""
+"""Clients and brokers that `diagnose` reports, and a constant load for `compare`."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def kafka_4_misused() -> None:
 
 @scenario
 def kafka_4_paused() -> None:
-    """Two brokers: one stands still most of the time, and once for seconds."""
+    """Two brokers: one is stopped most of the time, and once for seconds."""
     about = (
         "two brokers; the second is stopped (SIGSTOP) for 150 ms of each 200 ms, and once for 6 s "
         "while a producer with a timeout of 1 s waits"
@@ -109,7 +109,7 @@ def steadily(name: str, about: str, quota: str = "") -> None:
 
 @scenario
 def kafka_4_steady() -> None:
-    """Nothing happens but the same."""
+    """A constant load."""
     steadily("kafka-4-steady", "a producer and a group of two, at a constant rate, for 22 s")
 
 

@@ -1,4 +1,4 @@
-"""Kafka 3.9, the last that speaks to the clients of ten years ago, and to ZooKeeper."""
+"""Kafka 3.9, the last release that supports ZooKeeper and clients from ten years ago."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REPLICATED = {
 
 @scenario
 def kafka_3_zookeeper() -> None:
-    """Brokers that the controller among them commands; the other one leaves and comes back."""
+    """Two brokers, one of them the controller; the other one stops and restarts."""
     broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
     about = (
         "two brokers that register with ZooKeeper: the controller's commands, replica fetches, a "
@@ -59,7 +59,7 @@ RELEASES = {
 
 
 def old_java(name: str) -> None:
-    """One old release of the Java client."""
+    """An old release of the Java client."""
     release, codecs = RELEASES[name]
     consumes = release != "0.8.2.2"
     broker, java = artifacts.broker(KAFKA_3), artifacts.client(release)

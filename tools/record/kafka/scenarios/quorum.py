@@ -1,4 +1,4 @@
-"""Kafka 4 with a quorum of its own: three controllers, two brokers."""
+"""Kafka 4 with a quorum of three controllers, and two brokers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SNAPSHOTS = {
 
 @scenario
 def kafka_4_quorum() -> None:
-    """The leader of the quorum is killed, and comes back with an empty disk."""
+    """The leader of the quorum is killed, and restarts with an empty disk."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "three controllers, two brokers: Raft, heartbeats, forwarded requests; the leader killed, "

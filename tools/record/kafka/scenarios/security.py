@@ -1,4 +1,4 @@
-"""SASL by each mechanism, delegation tokens, TLS with its keys. All secrets are made up here."""
+"""SASL with each mechanism, delegation tokens, TLS. All secrets are created here."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ JAAS = {
 
 
 def secured(mechanism: str, jaas: str) -> list[str]:
-    """The properties of a Java client that authenticates so."""
+    """The properties of a Java client that authenticates with a mechanism."""
     name, module = f"sasl.mechanism={mechanism}", f"sasl.jaas.config={jaas}"
     return ["security.protocol=SASL_PLAINTEXT", name, module]
 
@@ -91,7 +91,7 @@ def kafka_4_sasl() -> None:
 
 @scenario
 def kafka_3_logins() -> None:
-    """Raw tokens of old clients; secrets that a broker forwards, and fetches in a snapshot."""
+    """SASL tokens of old clients; secrets that a broker forwards, and fetches in a snapshot."""
     broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
     old = {release: artifacts.client(release) for release in ("0.10.2.2", "1.1.1")}
     about = (
@@ -134,7 +134,7 @@ def kafka_3_logins() -> None:
 
 
 def authority(work: Path, name: str = "broker", *options: str) -> tuple[Path, Path]:
-    """A key store for the broker, and the certificate of it, for 127.0.0.1."""
+    """A key store for the broker, and its certificate, for 127.0.0.1."""
     artifacts.require("keytool")
     store, certificate = work / f"{name}.p12", work / f"{name}.pem"
     keytool = ["keytool", "-keystore", str(store), "-storepass", "made-up", "-alias", "broker"]
@@ -148,7 +148,7 @@ def authority(work: Path, name: str = "broker", *options: str) -> tuple[Path, Pa
 
 @scenario
 def kafka_4_tls() -> None:
-    """One client by TLS 1.3 and by 1.2; its keys in a file, and in a pcapng secrets block."""
+    """A client with TLS 1.3 and with 1.2; its secrets in a file, and in a pcapng secrets block."""
     artifacts.require("editcap")
     broker = artifacts.broker(KAFKA_4)
     about = "TLS 1.3, and 1.2 with GCM, ChaCha20 and CBC; keys in kafka-4-tls.keys.log"
@@ -177,7 +177,7 @@ def kafka_4_tls() -> None:
 
 @scenario
 def kafka_4_handshakes() -> None:
-    """TLS handshakes that fail, each for another reason, at four listeners of one broker."""
+    """TLS handshakes that fail, each for another reason, at four listeners of a broker."""
     broker = artifacts.broker(KAFKA_4)
     about = (
         "TLS handshakes that fail, without keys: an expired certificate, no client certificate, no "

@@ -16,7 +16,7 @@ OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "500"}
 
 
 def transactions(name: str) -> None:
-    """Producers that commit, abort, are fenced, are too slow."""
+    """Producers that commit, abort, are fenced, or time out."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     way, feature = WAYS[name]
     about = f"{way}: commit, abort, fenced, timed out; a read_committed consumer"
@@ -34,7 +34,7 @@ each(transactions, *WAYS)
 
 @scenario
 def kafka_4_quotas() -> None:
-    """Clients that are held back."""
+    """Clients that are throttled."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = "quotas: produce, fetch, request and topic creation throttled"
     windows = {"quota.window.num": "4", "controller.quota.window.num": "4"}
@@ -48,7 +48,7 @@ def kafka_4_quotas() -> None:
 
 @scenario
 def kafka_4_errors() -> None:
-    """What clients do wrong, and what a cluster of two, later one, cannot do."""
+    """Errors of clients, and of a cluster of two brokers, one of which stops."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "errors: unknown, illegal, existing topics; too large; out of range; denied by ACL; not "
