@@ -132,6 +132,8 @@ class BodyReader:
         try:
             steps()
         except DecodeError as error:
+            # They refer to the frames of callers, and so to the bytes of a whole block.
+            error.__traceback__ = error.__context__ = None
             return Explanation(self.events, error, self.at)
         return Explanation(self.events, None, self.at, self.left)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
 
 import dissector
+from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.correlator import Correlator
 from dissector.exchanges.topic_names import TopicNames
 from tests.captures import recorded
@@ -50,3 +52,17 @@ def test_requests_that_are_given_up_are_there_and_unanswered(
 def test_little_memory_reads_in_smaller_blocks_to_the_same_end(tmp_path: Path):
     path = recorded.CAPTURES / "bulk-tansu.pcap.zst"
     assert exchanges_and_problems(path, memory=1 << 20) == exchanges_and_problems(path)
+
+
+@pytest.mark.parametrize("name", ["kafka-python-mock.pcap", "librdkafka-mock-errors.pcap"])
+def test_malformed_messages_do_not_keep_their_block_in_memory(name: str):
+    capture = dissector.open_capture(recorded.CAPTURES / name)
+    gc.collect()
+    gc.disable()  # a cycle would keep the bytes of a block until the next collection
+    try:
+        kinds = [kind for _, rows in capture.stream(["problems"]) for kind in rows["kind"].tolist()]
+        blocks = [each for each in gc.get_objects() if isinstance(each, CorrelatedBlock)]
+    finally:
+        gc.enable()
+    assert "malformed" in kinds
+    assert not blocks
