@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import duckdb
 
 from dissector.errors import DissectorError
 
 T = TypeVar("T")
+
+_GROWTH: Final = 4
+"""Factor by which a memory limit that is exceeded is raised."""
 
 
 def open_database(**settings: str | bool | int) -> duckdb.DuckDBPyConnection:
@@ -24,7 +27,7 @@ def open_database(**settings: str | bool | int) -> duckdb.DuckDBPyConnection:
 
 
 def within_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) -> T:
-    """The result of `work`, which runs again without the memory limit if it exceeds the limit.
+    """The result of `work`, which runs again with a larger memory limit if it exceeds the limit.
 
     Some state, as of a quantile or a sort of very many rows, cannot be written to disk. Raises
     DissectorError if there is not enough memory, the disk is full, or a value in a table, which may
@@ -34,19 +37,37 @@ def within_memory(connection: duckdb.DuckDBPyConnection, work: Callable[[], T]) 
         try:
             return work()
         except duckdb.OutOfMemoryException:
-            with changed_setting(connection, "memory_limit", None):
-                return work()
+            with restored_setting(connection, "memory_limit"):
+                while _raise_limit(connection):
+                    with suppress(duckdb.OutOfMemoryException):
+                        return work()
+            raise
     except (duckdb.OperationalError, duckdb.DataError) as error:
         raise DissectorError(str(error).splitlines()[0]) from error
 
 
+def _raise_limit(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Multiply the memory limit, at most to DuckDB's default: most of the memory of the machine.
+    Returns whether it was lower."""
+    limit = _memory_limit(connection)
+    connection.execute("reset memory_limit")
+    most = _memory_limit(connection)
+    if limit * _GROWTH < most:
+        connection.execute(f"set memory_limit = '{limit * _GROWTH}B'")
+    return limit < most
+
+
+def _memory_limit(connection: duckdb.DuckDBPyConnection) -> int:
+    """The memory limit in bytes."""
+    query = "select parse_formatted_bytes(current_setting('memory_limit'))"
+    ((limit,),) = connection.sql(query).fetchall()
+    return int(limit)
+
+
 @contextmanager
-def changed_setting(
-    connection: duckdb.DuckDBPyConnection, name: str, value: str | None
-) -> Iterator[None]:
-    """Change a setting of DuckDB while the context lasts; None: to its default."""
+def restored_setting(connection: duckdb.DuckDBPyConnection, name: str) -> Iterator[None]:
+    """Restore a setting of DuckDB when the context ends."""
     ((before,),) = connection.sql(f"select current_setting('{name}')::text").fetchall()
-    connection.execute(f"reset {name}" if value is None else f"set {name} = '{value}'")
     try:
         yield
     finally:

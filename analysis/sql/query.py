@@ -205,8 +205,12 @@ def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
     The connection gets the intermediate tables that the query names.
     """
-    within_memory(connection, lambda: create_intermediate_tables(connection, query))
-    return within_memory(connection, lambda: connection.sql(query).to_arrow_table())
+
+    def run() -> pa.Table:
+        create_intermediate_tables(connection, query)
+        return connection.sql(query).to_arrow_table()
+
+    return within_memory(connection, run)
 
 
 def _without_nan(column: pa.ChunkedArray) -> pa.ChunkedArray:

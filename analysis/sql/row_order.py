@@ -7,7 +7,8 @@ tables have equal answers, wherever they come from.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Final
 
@@ -16,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.sql.context import CONTEXT
-from analysis.sql.databases import changed_setting
+from analysis.sql.databases import restored_setting
 from dissector.tables import TABLES
 from dissector.tables.schema import TIMES
 
@@ -82,9 +83,12 @@ def _has_ties(connection: duckdb.DuckDBPyConnection) -> bool:
     return False
 
 
-def in_order(connection: duckdb.DuckDBPyConnection) -> AbstractContextManager[None]:
+@contextmanager
+def in_order(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Let new tables and files have the order of the rows that are written to them."""
-    return changed_setting(connection, "preserve_insertion_order", "true")
+    with restored_setting(connection, "preserve_insertion_order"):
+        connection.execute("set preserve_insertion_order = true")
+        yield
 
 
 def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> pa.Array:

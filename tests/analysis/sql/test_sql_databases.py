@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from analysis.sql.databases import changed_setting, open_database
+import duckdb
+import pytest
+
+from analysis.sql.databases import open_database, restored_setting, within_memory
+from dissector.errors import DissectorError
 from tests.programs import printed
 
 SETTING = "select value from duckdb_settings() where name = 'enable_progress_bar'"
@@ -23,17 +27,32 @@ def test_settings() -> None:
     assert threads == (1,)
 
 
-def test_a_setting_is_changed_for_a_while() -> None:
+@pytest.mark.parametrize("name", ["memory_limit", "preserve_insertion_order"])
+def test_a_setting_is_restored(name: str) -> None:
     connection = open_database(memory_limit="64MiB", preserve_insertion_order=False)
+    query = f"select current_setting('{name}')"
+    before = connection.sql(query).fetchall()
+    with restored_setting(connection, name):
+        connection.execute(f"reset {name}")
+        assert connection.sql(query).fetchall() != before
+    assert connection.sql(query).fetchall() == before
 
-    def settings() -> list[object]:
-        names = ("memory_limit", "preserve_insertion_order")
-        query = "select " + ", ".join(f"current_setting('{name}')" for name in names)
-        return list(connection.sql(query).fetchall()[0])
 
-    before = settings()
-    with changed_setting(connection, "preserve_insertion_order", "true"):
-        assert settings() == [before[0], True]
-    with changed_setting(connection, "memory_limit", None):
-        assert settings()[0] != before[0]
-    assert settings() == before == ["64.0 MiB", False]
+def test_the_memory_limit_is_raised_until_the_work_succeeds() -> None:
+    connection = open_database(memory_limit="64MiB")
+    limits: list[str] = []
+
+    def work(enough: str) -> int:
+        ((limit,),) = connection.sql("select current_setting('memory_limit')").fetchall()
+        limits.append(limit)
+        if limit != enough:
+            raise duckdb.OutOfMemoryException("not enough")
+        return len(limits)
+
+    assert within_memory(connection, lambda: work("1.0 GiB")) == 3
+    assert within_memory(connection, lambda: work("64.0 MiB")) == 4
+    assert limits == ["64.0 MiB", "256.0 MiB", "1.0 GiB", "64.0 MiB"]
+    with pytest.raises(DissectorError, match="not enough"):
+        within_memory(connection, lambda: work("none"))
+    ((default,),) = open_database().sql("select current_setting('memory_limit')").fetchall()
+    assert limits[-1] == default
