@@ -25,11 +25,20 @@ from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt
 from dissector.streams.incarnations import (
     Begin,
     Incarnation,
+    Numbers,
     Pairs,
     RecentIncarnations,
     incarnations_of,
+    is_late,
 )
-from dissector.streams.limits import GRACE, PATIENCE, REORDER_BYTES, SYN_BYTES
+from dissector.streams.limits import (
+    GRACE,
+    PATIENCE,
+    REORDER_BYTES,
+    REORDER_PACKETS,
+    SYN_BYTES,
+    WINDOW_AHEAD,
+)
 from dissector.streams.pair_index import PairIndex
 from dissector.streams.port_reuse import packets_after_reuse, syns_after_close
 from dissector.streams.sequence import MODULO
@@ -225,10 +234,10 @@ class FlowTracker:
                 if syn:
                     is_owner = not is_first and owner.owns(end, isn, acknowledged)
                 else:
-                    is_mixed = owner is not incarnations[-1] and self._is_open(
-                        block, pairs, owner, code, index, behind[index]
+                    is_owner = owner.begin > behind[index] or (
+                        owner.distance(numbers) < WINDOW_AHEAD
+                        and self._goes_on(block, pairs, owner, code, index, behind[index], numbers)
                     )
-                    is_owner = owner.continues(numbers, behind[index], is_mixed=is_mixed)
                 if is_owner:
                     break
             else:
@@ -281,27 +290,51 @@ class FlowTracker:
         followed = is_single[slot]
         return followed, event[followed]
 
-    def _is_open(
+    def _goes_on(
         self, block: PacketBlock, pairs: Pairs, owner: Incarnation, code: int, index: int,
-        behind: int,
+        behind: int, numbers: Numbers,
     ) -> bool:  # fmt: skip
-        """Whether a connection from before the block is neither closed nor long silent before this
-        packet, whose numbers jump behind a close or silence at index `behind`."""
-        if owner.begin >= 0 or self._table.closed[owner.row] != OPEN:
+        """Whether a connection goes on with this packet, whose numbers are near its own, but jump
+        behind a close or silence of the pair at index `behind`: the connection is neither closed
+        nor long silent, or the packet is late."""
+        last = self._last_numbers(block, pairs, owner, code, index)
+        if last:
+            since = int(block.time[index]) - GRACE
+            return any(is_late(numbers, each) and time > since for each, time in last)
+        if len(pairs.incarnations[code]) == 1:
             return False
         if behind < 0:
-            is_silent = block.time[index] - PATIENCE > self._table.last_time[owner.row]
-        else:
-            is_silent = block.flags[behind] & (FIN | RST) == 0
-        if is_silent:
-            return False
+            return bool(block.time[index] - PATIENCE <= self._table.last_time[owner.row])
+        return bool(block.flags[behind] & (FIN | RST))
+
+    def _last_numbers(
+        self, block: PacketBlock, pairs: Pairs, owner: Incarnation, code: int, index: int
+    ) -> list[tuple[Numbers, int]]:
+        """Numbers and times of the packets before `index` that closed a connection; empty if none
+        did. A close belongs to the connection whose first numbers are the nearest ones.
+
+        The latest closes of the pair count, so that crafted ones do not take long.
+        """
         closes = (pairs.sender[:index] >> 1 == code) & (block.flags[:index] & (FIN | RST) != 0)
-        seq, ack = block.seq[:index][closes].tolist(), block.ack[:index][closes].tolist()
-        end = pairs.end(np.flatnonzero(closes)).tolist()
-        return not any(
-            owner.is_near((ack, seq) if end else (seq, ack))
-            for seq, ack, end in zip(seq, ack, end, strict=True)
-        )
+        packet = np.flatnonzero(closes)[-REORDER_PACKETS:]
+        recent = pairs.incarnations[code][-1 - _LOOK_BACK :]
+        seq, ack = block.seq[packet], _or_never(block.flags[packet] & ACK != 0, block.ack[packet])
+        last = []
+        for at, end, *numbers, time in zip(
+            *(each.tolist() for each in (packet, pairs.end(packet), seq, ack, block.time[packet])),
+            strict=True,
+        ):
+            close = (numbers[end], numbers[1 - end])
+            begun = [each for each in recent if each.begin <= at]
+            if begun and owner is min(begun, key=lambda each: each.distance(close)):
+                last.append((close, time))
+        table, streams = self._table, self._streams
+        if owner.begin < 0 and table.closed[owner.row] != OPEN:
+            stream = streams_at(np.array([owner.row]))
+            is_known = streams.has_origin[stream]
+            first, second = _or_never(is_known, streams.next_sequence(stream)).tolist()
+            last.append(((first, second), int(table.last_time[owner.row])))
+        return last
 
     def _load_incarnations(self, pairs: Pairs, codes: Int64) -> None:
         """Create the incarnations of these pairs from the rows of their connections."""

@@ -9,12 +9,12 @@ section 3.10.7.3).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from dissector.arrays import mutable
-from dissector.packets.block import ACK, RST, SYN, Int64, PacketBlock, UInt64
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt8, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
     GRACE,
@@ -22,7 +22,6 @@ from dissector.streams.limits import (
     REORDER_BYTES,
     REORDER_PACKETS,
     SYN_BYTES,
-    WINDOW_AHEAD,
     WINDOW_BEHIND,
 )
 from dissector.streams.table import (
@@ -34,6 +33,10 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+
+Numbers: TypeAlias = tuple[int, int]
+"""Sequence number and acknowledgement number of a packet, in the order of the ends; -1 if
+unknown."""
 
 
 class Begin(NamedTuple):
@@ -68,29 +71,28 @@ class Incarnation:
             return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
         return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
 
-    def continues(self, numbers: tuple[int, int], behind: int, *, is_mixed: bool) -> bool:
-        """Whether a packet with data belongs to this connection, although its numbers jump behind a
-        close or silence of the pair, at index `behind` in the block.
-
-        `numbers`: its sequence number and acknowledgement number in the order of the ends; -1 if
-        unknown. `is_mixed`: this connection did not end before a newer one began.
-        """
-        if self.begin > behind or (self.begin < 0 and not is_mixed):
-            return self.begin >= 0
-        return self.is_near(numbers)
-
-    def is_near(self, numbers: tuple[int, int]) -> bool:
-        """Whether a packet with these numbers, as in `continues`, may be of this connection."""
+    def distance(self, numbers: Numbers) -> int:
+        """How far these numbers are ahead of the first ones: the larger distance, of both ends."""
         first = [
             anchor if isn == NEVER else isn
             for isn, anchor in zip(self.isn, self.anchor, strict=True)
         ]
-        near = [
-            (number - start) % sequence.MODULO < WINDOW_AHEAD
+        known = [
+            (number - start) % sequence.MODULO
             for number, start in zip(numbers, first, strict=True)
             if NEVER not in (number, start)
         ]
-        return bool(near) and all(near)
+        return max(known, default=sequence.MODULO)
+
+
+def is_late(numbers: Numbers, last: Numbers) -> bool:
+    """Whether a packet with these numbers may be a late one of a connection that ended with the
+    numbers `last`."""
+    return all(
+        (number - end + REORDER_BYTES) % sequence.MODULO <= 2 * REORDER_BYTES
+        for number, end in zip(numbers, last, strict=True)
+        if NEVER not in (number, end)
+    )
 
 
 @mutable
@@ -227,6 +229,7 @@ def incarnations_of(
     goes_on &= table.closed[row[before]] == OPEN
     goes_on &= _are_near(block, index, end, row[before], table, streams)
     goes_on &= ~_are_near(block, index, end, row[current], table, streams)
+    goes_on &= index <= _first_closes(index, flags, current, late | goes_on)[before]
     late |= goes_on
     after = np.minimum(current + 1, len(row) - 1)
     _, next_distance, early = distance_from_syn(after)
@@ -238,8 +241,24 @@ def incarnations_of(
     from_next = sequence.ahead(seq, streams.next_sequence(stream))
     own = np.abs(np.where(has_begun, from_next, distance))
     early &= (next_distance < own) | ~(known | has_begun)
+    is_first = index == begin[current]  # no connection is without packets
+    early &= ~is_first
+    late &= ~is_first
     owners: Int64 = row[np.where(early, after, np.where(late, before, current))]
-    return owners, goes_on & ~early
+    return owners, goes_on & late & ~early
+
+
+def _first_closes(index: Int64, flags: UInt8, current: Int64, stays: Bools) -> Int64:
+    """Index in the block of the packet that closes each incarnation; the largest integer if none
+    does. `stays`: packets of the incarnation before `current`, until that one is closed."""
+    first = np.full(current.max() + 1, np.iinfo(np.int64).max)
+    closes = flags & (FIN | RST) != 0
+    for packet, incarnation, is_earlier in zip(
+        index[closes].tolist(), current[closes].tolist(), stays[closes].tolist(), strict=True
+    ):
+        owner = incarnation - (is_earlier and packet < first[incarnation - 1])
+        first[owner] = min(first[owner], packet)
+    return first
 
 
 def _are_near(
@@ -253,8 +272,9 @@ def _are_near(
         stream = 2 * row + side
         has_begun = streams.state[stream] != NEW
         isn = table.isn[row, side]
-        reference = np.where(has_begun, streams.next_sequence(stream), isn.astype(np.uint32))
-        is_used = (has_begun | (isn != NEVER)) & is_valid
+        first = np.where(isn == NEVER, streams.anchor[stream], isn)
+        reference = np.where(has_begun, streams.next_sequence(stream), first.astype(np.uint32))
+        is_used = (has_begun | (first != NEVER)) & is_valid
         is_near &= ~is_used | (np.abs(sequence.ahead(number[index], reference)) < WINDOW_BEHIND)
         is_known |= is_used
     are_near: Bools = is_near & is_known
