@@ -12,6 +12,8 @@ one behind the SYN: a stream that begins so waits for an earlier byte or a packe
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dissector import _native
@@ -27,6 +29,7 @@ from dissector.streams.limits import (
     WINDOW_AHEAD,
     WINDOW_BEHIND,
 )
+from dissector.streams.segments import Segments
 from dissector.streams.state import States
 from dissector.streams.table import (
     FIRST_TIME,
@@ -76,10 +79,30 @@ class OriginFinder:
         self._streams = streams
         self._states = states
 
-    def place(self, block: PacketBlock, assignment: Assignment) -> None:
-        """Set the origins of new streams, and record where streams end."""
+    def place(self, block: PacketBlock, assignment: Assignment, held: Segments) -> Segments:
+        """Set the origins of new streams, and record where streams end. Returns the carried
+        segments `held`, whose streams may have other origins now."""
+        held = self._move_origins(assignment.streams, held)
         self._find_origins(block, assignment)
         self._record_fins(block, assignment)
+        return held
+
+    def _move_origins(self, stream_ids: Int64, held: Segments) -> Segments:
+        """Move the origins of streams whose SYN arrived in a block behind their first payload."""
+        streams = self._streams
+        new = (streams.state[stream_ids] == NEW) & streams.has_origin[stream_ids]
+        if not new.any():
+            return held
+        slot = np.flatnonzero(new)
+        stream = stream_ids[slot]
+        before = streams.origin[stream]
+        streams.origin[stream] = self._origin(stream, before)
+        shift = np.zeros(len(stream_ids), np.int64)
+        shift[slot] = sequence.ahead(before, streams.origin[stream])
+        for column, unknown in ((streams.highest, FIRST_TIME), (streams.acknowledged, FIRST_TIME),
+                                (streams.fin, LAST_TIME)):  # fmt: skip
+            column[stream] += np.where(column[stream] == unknown, 0, shift[slot])
+        return replace(held, at=held.at + shift[held.stream])
 
     def _find_origins(self, block: PacketBlock, assignment: Assignment) -> None:
         streams, stream_ids = self._streams, assignment.streams
@@ -98,15 +121,20 @@ class OriginFinder:
         isn = self._table.isn.reshape(-1)[stream]
         joined = np.flatnonzero(isn == NEVER)
         seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
-        is_far = np.abs(sequence.ahead(seq, _behind(isn))) > REORDER_BYTES
-        is_far &= self._may_lack_syn(stream, seq)
-        streams.origin[stream] = np.where((isn == NEVER) | is_far, seq, _behind(isn))
+        streams.origin[stream] = self._origin(stream, seq)
         streams.has_origin[stream] = True
         # So a gap behind the SYN is a gap behind a silence, as between two payloads: see `LIMITS`.
         opened = stream[isn != NEVER]
         streams.payload_time[opened] = self._table.first_time[opened >> 1]
         # A damaged time in the future must not delay the start of a stream.
         streams.origin_time[stream] = np.minimum(block.time[packet], block.time[-1:])
+
+    def _origin(self, stream: Int64, seq: UInt32) -> UInt32:
+        """The origin of streams: behind their SYN, or without one their first payload at `seq`."""
+        isn = self._table.isn.reshape(-1)[stream]
+        is_far = np.abs(sequence.ahead(seq, _behind(isn))) > REORDER_BYTES
+        is_far &= self._may_lack_syn(stream, seq)
+        return np.where((isn == NEVER) | is_far, seq, _behind(isn))
 
     def _anchor(
         self, block: PacketBlock, assignment: Assignment, sent: Int64, first: Int64

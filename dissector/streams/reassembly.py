@@ -124,7 +124,7 @@ class Reassembler:
         """
         stream_ids = assignment.streams
         self._recent = np.append(self._recent, block.time[-REORDER_PACKETS:])[-REORDER_PACKETS:]
-        self._origins.place(block, assignment)
+        held = self._origins.place(block, assignment, held)
         before = self._streams.next_position[stream_ids]
         positions = self._origins.positions(block, assignment)
         np.add.at(positions.count, held.stream, 1)

@@ -105,6 +105,20 @@ def test_the_first_copy_wins_if_a_later_one_begins_before_it():
     assert dissect(dialogue.packets, cuts=[4]).messages()[0] == [expected[4:]]
 
 
+@pytest.mark.parametrize("cut", range(1, 7))
+def test_positions_count_from_the_syn_wherever_it_arrives(cut: int):
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.broker(response(1))
+    connection.client(TWO)
+    connection.broker(response(2)[:6])  # incomplete
+    syn, syn_ack, ack, sent, answer, *later = dialogue.packets
+    out = dissect([syn, ack, sent, later[-1], syn_ack, answer, later[0]], cuts=[cut])
+    assert next(each.message for each in out.frames if not each.is_request) == response(1)[4:]
+    assert [(each.kind, each.offset) for each in out.problems] == [("cut_message", 8)]
+
+
 def test_a_size_in_a_segment_of_its_own():
     dialogue = Dialogue()
     connection = dialogue.connect()
