@@ -333,7 +333,7 @@ class Pipeline:
         ended = streams.expired(now, wait)
         ended = ended[~np.isin(ended, builder.correlator.pending_connections)]
         if len(ended):
-            if "problems" in wanted and (problems := streams.named_port_problems(ended)):
+            if "problems" in wanted and (problems := streams.last_problems(ended)):
                 yield TableRows("problems", problem_rows(problems))
             if streams.round_trips is not None:  # the table is wanted
                 yield TableRows("connections", self._connections.rows(self._trips, ended))

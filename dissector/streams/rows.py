@@ -19,6 +19,7 @@ from dissector.streams.segments import Segments
 from dissector.streams.table import streams_at
 
 if TYPE_CHECKING:
+    from dissector.problems import Problem
     from dissector.tls import TlsFacts
     from dissector.tls.session import TlsSession
 
@@ -57,6 +58,7 @@ class StreamStates:
     requests: tuple[Int64, Int64, Int32]
     tls: dict[int, TlsState]
     first_bytes: dict[int, bytes]
+    gaps: dict[int, list[Problem]]
     round_trips: tuple[Columns, Int64, Int64, Int64] | None
 
     def select(self, index: Int64) -> StreamStates:
@@ -73,6 +75,7 @@ class StreamStates:
             _of_streams(self.requests, streams),
             chosen(self.tls, index),
             chosen(self.first_bytes, index),
+            chosen(self.gaps, index),
             trips
             and (
                 {name: column[index] for name, column in trips[0].items()},

@@ -51,6 +51,7 @@ from dissector.streams.table import (
     streams_at,
 )
 from dissector.streams.tls_streams import TlsStreams
+from dissector.streams.undecided_gaps import UndecidedGaps
 from dissector.tls import KeyLog, TlsFacts
 
 DEFAULT_MEMORY = 512 << 20
@@ -109,6 +110,7 @@ class Streams:
             decrypted, self.states, keys or KeyLog(), memory // STREAM_SHARE // 2
         )
         self._named_ports = NamedPorts(self.connections, named, refusal)
+        self._gaps = UndecidedGaps(self.connections)
         self.decrypted: list[FrameBlock] = []
         """The frames of TLS connections that the last block completed."""
         self.round_trips: RoundTrips | None = None
@@ -171,6 +173,7 @@ class Streams:
         self.flows.forget(rows)
         self._tls_streams.forget(rows)
         self._named_ports.forget(rows)
+        self._gaps.forget(rows)
         if self.round_trips is not None:
             self.round_trips.forget(rows)
 
@@ -206,6 +209,7 @@ class Streams:
             self._set.bodies.log.take(of_history),
             self._tls_streams.take(rows),
             self._named_ports.take(rows),
+            self._gaps.take(rows),
             None
             if self.round_trips is None
             else self.round_trips.take(rows, with_samples=with_history),
@@ -223,6 +227,7 @@ class Streams:
         self._set.bodies.log.put(rows, states.requests)
         self._tls_streams.put(rows, states.tls)
         self._named_ports.put(rows, states.first_bytes)
+        self._gaps.put(rows, states.gaps)
         if self.round_trips is not None and states.round_trips is not None:
             self.round_trips.put(rows, states.round_trips)
 
@@ -243,9 +248,11 @@ class Streams:
             tables.append(self.round_trips.table)
         self.parking.park(tables, self._recent)
 
-    def named_port_problems(self, rows: Int64) -> list[Problem]:
-        """A problem for each of these connections that goes to a named port and is not Kafka."""
-        return self._named_ports.problems(rows, self._tls_streams.reported)
+    def last_problems(self, rows: Int64) -> list[Problem]:
+        """The problems of these connections that are reported at their end: a named port that is
+        not Kafka, and gaps without a known protocol."""
+        named = self._named_ports.problems(rows, self._tls_streams.reported)
+        return named + self._gaps.undecided(rows)
 
     def finish(self) -> FrameBlock:
         """End the capture: holes are given up, and incomplete frames returned."""
@@ -270,7 +277,7 @@ class Streams:
         if last:
             ordered = replace(ordered, lost=ordered.lost + self._reassembler.lost_ends(self._now))
         block_problems.set_segments(stream_ids, ordered.ready)
-        self._report_gaps(block_problems, ordered)
+        gaps = self._found_gaps(block_problems, ordered)
         if last:
             self._report_cuts(block_problems)
             block_problems.add_skipped_ends(stream_ids)
@@ -289,8 +296,9 @@ class Streams:
         self._decrypt(block, stream_ids, left[to_decrypt], stream_ids[waiting] >> 1, last)
         # No encrypted byte is carried: retransmissions are recognised by their positions alone.
         streams.boundary[encrypted] = streams.next_position[encrypted]
+        block_problems.problems += self._gaps.decided(gaps)
         if last:
-            block_problems.problems += self.named_port_problems(self.connections.in_use)
+            block_problems.problems += self.last_problems(self.connections.in_use)
         self._framer.hold(block.data, stream_ids, left[~to_decrypt] + ordered.waiting)
         return frames
 
@@ -334,7 +342,9 @@ class Streams:
         block_problems.add_memory(*evicted)
         return evicted[0]
 
-    def _report_gaps(self, block_problems: BlockProblems, ordered: Ordered) -> None:
+    def _found_gaps(self, block_problems: BlockProblems, ordered: Ordered) -> list[Problem]:
+        """A problem for each gap."""
+        problems = []
         for kind, detail, gaps in (
             ("lost_bytes", "bytes are missing in the capture", ordered.lost),
             ("stray", "bytes do not belong to this connection", ordered.stray),
@@ -344,6 +354,8 @@ class Streams:
                 # A position before the stream's first byte comes from a damaged packet.
                 offset = at if at >= 0 else None
                 block_problems.add("streams", kind, detail, stream, offset, length, time=time)
+                problems.append(block_problems.problems.pop())
+        return problems
 
     def _report_cuts(self, block_problems: BlockProblems) -> None:
         """Report each stream with truncated packets once."""

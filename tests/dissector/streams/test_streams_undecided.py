@@ -83,3 +83,24 @@ def test_the_number_of_connections_of_an_endpoint() -> None:
     scanned = [[scorer._connections_of(row, end) for end in (0, 1)] for row in range(table.count)]
     np.testing.assert_array_equal(scanned, [[1, 6], *[[2, 6]] * 2, *[[3, 6]] * 3])
     np.testing.assert_array_equal(scanned, request_evidence._endpoint_counts(table))
+
+
+@pytest.mark.parametrize("cuts", [(), (9,), range(200)])
+@pytest.mark.parametrize(("port", "begin", "gaps"), [
+    (8080, b"GET / HTTP/1.1\r\n\r\n", 0),
+    (8080, b"\x16\x03\x01\0\x05\2\0\0\1\0", 0),
+    (9092, request(3, 1, 0), 2),
+    (9092, b"", 2),
+])  # fmt: skip
+def test_gaps_are_reported_unless_another_protocol_is_recognised(
+    port: int, begin: bytes, gaps: int, cuts
+) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(9, port), handshake=bool(begin))
+    connection.client(begin or bytes(100))
+    for number in range(40):
+        connection.broker(response(number, bytes(100)), sent=number not in (20, 30))
+        dialogue.wait(100)
+        connection.packet(0)
+    out = dissect(dialogue.packets, cuts=cuts)
+    assert [each.kind for each in out.problems].count("lost_bytes") == gaps
