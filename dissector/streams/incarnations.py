@@ -214,7 +214,8 @@ def incarnations_of(
         syn = np.where(acknowledges, peer, own)
         distance = sequence.ahead(number, (syn + 1).astype(np.uint32))
         known = syn != NEVER
-        return known, distance, known & (distance >= 0) & (distance <= REORDER_BYTES)
+        # A keep-alive has the number before the next one (RFC 9293, section 3.8.4).
+        return known, distance, known & (distance >= -1) & (distance <= REORDER_BYTES)
 
     no_syn = flags & SYN == 0
     known, distance, fits = distance_from_syn(current)

@@ -249,6 +249,17 @@ def test_reuse_with_the_same_initial_sequence_numbers(cuts, flags, ends):
         assert [len(out.messages(row)[end]) for row in range(3)] == [3, 3, 3]
 
 
+def test_a_keep_alive_before_any_data_is_of_the_new_connection():
+    dialogue = reused(1, lambda number: (1000, 5000))
+    connection = dialogue.connect(port=41000, isn=(20_000_000, 30_000_000))
+    connection.retransmit(0, b"", back=1)
+    connection.client(ONE)
+    connection.packet(1)
+    out = dissect(dialogue.packets)
+    assert out.streams.connections.packets[:2].tolist() == [[5, 3], [4, 2]]
+    assert out.problems == []
+
+
 def test_a_copy_of_a_connection_is_not_reuse():
     """A second capture point has all packets, 0.3 s later."""
     dialogue = reused(1, lambda number: (1000, 5000))
