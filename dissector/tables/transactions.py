@@ -87,14 +87,13 @@ _NO_ROWS = pa.table(
 
 
 def _anchors(block: CorrelatedBlock) -> Iterator[tuple[LayoutGroup, FieldColumn]]:
-    """The field that identifies each transaction; in the oldest InitProducerId its name."""
+    """The first field of each transaction, which most truncated requests have: its transactional
+    id, or the producer id in WriteTxnMarkers."""
     fields = block.request.fields
     for group in fields.groups:
         if len(group.messages) and fields.messages.api_key[group.messages[0]] in _KEYS:
-            anchors = [*group.walked.by_role("producer_id")]
-            yield from (
-                (group, each) for each in anchors or group.walked.by_role("transactional_id")
-            )
+            anchors = [*group.walked.by_role("transactional_id")]
+            yield from ((group, each) for each in anchors or group.walked.by_role("producer_id"))
 
 
 def _partitions(group: LayoutGroup, column: FieldColumn) -> Int64:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
 
 import dissector
+from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 from tests.captures import recorded
 
 RECORDINGS = (
@@ -75,3 +78,15 @@ def test_an_error_at_the_top_of_a_cut_message_is_reported(tmp_path: Path):
     codes = {key: row["error_code"] for key, row in cut.items() if row["error_count"] is None}
     assert {codes[key] for key in codes} > {None}
     assert all(code in (None, whole[key]["error_code"]) for key, code in codes.items())
+
+
+def test_a_transaction_needs_no_more_than_its_name(tmp_path: Path):
+    """This size cuts the producer ids of some requests."""
+    packets = recorded.read("kafka-4-transactions.pcap.zst")
+    path = recorded.write(tmp_path / "cut.pcap", packets, 98)
+    whole = dissector.open_capture(path).tables(["transactions"])["transactions"]
+    blocks = Pipeline(open_packets([path], block_bytes=600), []).tables(["transactions"])
+    rows = whole.to_pylist()
+    assert sum(row["producer_id"] is None and row["api"] == "EndTxn" for row in rows) == 3
+    key = itemgetter("connection_id", "correlation_id", "time")
+    assert sorted(blocks["transactions"].to_pylist(), key=key) == sorted(rows, key=key)
