@@ -28,6 +28,8 @@ from dissector.streams.incarnations import (
     Numbers,
     Pairs,
     RecentIncarnations,
+    assign_closes,
+    closes_of,
     incarnations_of,
     is_late,
 )
@@ -35,7 +37,6 @@ from dissector.streams.limits import (
     GRACE,
     PATIENCE,
     REORDER_BYTES,
-    REORDER_PACKETS,
     SYN_BYTES,
     WINDOW_AHEAD,
 )
@@ -225,18 +226,23 @@ class FlowTracker:
             _or_never(block.flags[event] & ACK != 0, block.ack[event]),
         )  # fmt: skip
         syns: list[tuple[int, Incarnation]] = []
+        closes = closes_of(block, pairs, pairs.code(jump))
         for index, code, end, syn, is_first, isn, acknowledged in zip(
             *(each.tolist() for each in columns), strict=True
         ):
             incarnations = pairs.incarnations[code]
+            assign_closes(closes.get(code, []), index, incarnations[-1 - _LOOK_BACK :])
             numbers = (acknowledged, isn) if end else (isn, acknowledged)
             for owner in incarnations[: -1 - _LOOK_BACK : -1]:
                 if syn:
                     is_owner = not is_first and owner.owns(end, isn, acknowledged)
                 else:
+                    is_only = len(incarnations) == 1
                     is_owner = owner.begin > behind[index] or (
                         owner.distance(numbers) < WINDOW_AHEAD
-                        and self._goes_on(block, pairs, owner, code, index, behind[index], numbers)
+                        and self._goes_on(
+                            block, owner, numbers, index, behind[index], is_only=is_only
+                        )
                     )
                 if is_owner:
                     break
@@ -291,50 +297,20 @@ class FlowTracker:
         return followed, event[followed]
 
     def _goes_on(
-        self, block: PacketBlock, pairs: Pairs, owner: Incarnation, code: int, index: int,
-        behind: int, numbers: Numbers,
+        self, block: PacketBlock, owner: Incarnation, numbers: Numbers, index: int, behind: int,
+        *, is_only: bool,
     ) -> bool:  # fmt: skip
         """Whether a connection goes on with this packet, whose numbers are near its own, but jump
         behind a close or silence of the pair at index `behind`: the connection is neither closed
-        nor long silent, or the packet is late."""
-        last = self._last_numbers(block, pairs, owner, code, index)
-        if last:
+        nor long silent, or the packet is late. `is_only`: the pair has no other connection."""
+        if owner.closes:
             since = int(block.time[index]) - GRACE
-            return any(is_late(numbers, each) and time > since for each, time in last)
-        if len(pairs.incarnations[code]) == 1:
-            return False
+            return any(is_late(numbers, each) and time > since for each, time in owner.closes)
         if behind < 0:
-            return bool(block.time[index] - PATIENCE <= self._table.last_time[owner.row])
-        return bool(block.flags[behind] & (FIN | RST))
-
-    def _last_numbers(
-        self, block: PacketBlock, pairs: Pairs, owner: Incarnation, code: int, index: int
-    ) -> list[tuple[Numbers, int]]:
-        """Numbers and times of the packets before `index` that closed a connection; empty if none
-        did. A close belongs to the connection whose first numbers are the nearest ones.
-
-        The latest closes of the pair count, so that crafted ones do not take long.
-        """
-        closes = (pairs.sender[:index] >> 1 == code) & (block.flags[:index] & (FIN | RST) != 0)
-        packet = np.flatnonzero(closes)[-REORDER_PACKETS:]
-        recent = pairs.incarnations[code][-1 - _LOOK_BACK :]
-        seq, ack = block.seq[packet], _or_never(block.flags[packet] & ACK != 0, block.ack[packet])
-        last = []
-        for at, end, *numbers, time in zip(
-            *(each.tolist() for each in (packet, pairs.end(packet), seq, ack, block.time[packet])),
-            strict=True,
-        ):
-            close = (numbers[end], numbers[1 - end])
-            begun = [each for each in recent if each.begin <= at]
-            if begun and owner is min(begun, key=lambda each: each.distance(close)):
-                last.append((close, time))
-        table, streams = self._table, self._streams
-        if owner.begin < 0 and table.closed[owner.row] != OPEN:
-            stream = streams_at(np.array([owner.row]))
-            is_known = streams.has_origin[stream]
-            first, second = _or_never(is_known, streams.next_sequence(stream)).tolist()
-            last.append(((first, second), int(table.last_time[owner.row])))
-        return last
+            is_silent = block.time[index] - PATIENCE > self._table.last_time[owner.row]
+        else:
+            is_silent = block.flags[behind] & (FIN | RST) == 0
+        return not (is_silent or is_only)
 
     def _load_incarnations(self, pairs: Pairs, codes: Int64) -> None:
         """Create the incarnations of these pairs from the rows of their connections."""
@@ -349,6 +325,26 @@ class FlowTracker:
         states = zip(self._table.isn[rows].tolist(), anchor.tolist(), strict=True)
         for code, begins in known.items():
             pairs.incarnations[code] = [Incarnation(*begin, *next(states)) for begin in begins]
+        self._load_closes(pairs, rows)
+
+    def _load_closes(self, pairs: Pairs, rows: Int64) -> None:
+        """Record the last numbers of the incarnations of these rows that are closed."""
+        table, streams = self._table, self._streams
+        closed = rows[table.closed[rows] != OPEN]
+        if not len(closed):
+            return
+        stream = streams_at(closed)
+        last = _or_never(streams.has_origin[stream], streams.next_sequence(stream))
+        numbers = {
+            row: ((first, second), time)
+            for row, (first, second), time in zip(
+                closed.tolist(), last.reshape(-1, 2).tolist(), table.last_time[closed].tolist(),
+                strict=True,
+            )
+        }  # fmt: skip
+        for incarnations in pairs.incarnations.values():
+            for each in incarnations:
+                each.closes += [numbers[each.row]] if each.row in numbers else []
 
     def _add_incarnations(
         self, block: PacketBlock, pairs: Pairs, added: list[tuple[int, Incarnation]]

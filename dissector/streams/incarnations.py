@@ -9,7 +9,7 @@ section 3.10.7.3).
 from __future__ import annotations
 
 from dataclasses import field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,6 +33,9 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+
+_LATEST: Final = 4
+"""Closes of a connection that are kept: FIN and RST of both ends."""
 
 Numbers: TypeAlias = tuple[int, int]
 """Sequence number and acknowledgement number of a packet, in the order of the ends; -1 if
@@ -61,6 +64,8 @@ class Incarnation:
     """-1 if unknown; likewise `anchor`."""
     anchor: list[int]
     """A sequence number near its first one; see `StreamTable.anchor`."""
+    closes: list[tuple[Numbers, int]] = field(default_factory=list)
+    """Numbers and times of the latest packets that closed it."""
 
     def owns(self, end: int, isn: int, acknowledged: int) -> bool:
         """Whether a SYN belongs to this connection. `acknowledged`: -1 if it has no ACK."""
@@ -118,6 +123,40 @@ class Pairs:
     def end(self, packet: Int64) -> Int64:
         """Sender of each of these packets: 0 or 1."""
         return self.sender[packet] & 1
+
+
+_Close: TypeAlias = tuple[int, Numbers, int]
+"""Index in the block, numbers and time of a packet that closes a connection."""
+
+
+def closes_of(block: PacketBlock, pairs: Pairs, codes: Int64) -> dict[int, list[_Close]]:
+    """The packets that close connections of these pairs, by pair, the last one first."""
+    if not len(codes):
+        return {}
+    packet = np.flatnonzero(block.flags & (FIN | RST))[::-1]
+    packet = packet[np.isin(pairs.code(packet), codes)]
+    seq = block.seq[packet].astype(np.int64)
+    ack = np.where(block.flags[packet] & ACK != 0, block.ack[packet], NEVER)
+    end = pairs.end(packet)
+    numbers = np.where(end == 0, [seq, ack], [ack, seq]).T
+    closes: dict[int, list[_Close]] = {}
+    for code, at, (first, second), time in zip(
+        *(each.tolist() for each in (pairs.code(packet), packet, numbers, block.time[packet])),
+        strict=True,
+    ):
+        closes.setdefault(code, []).append((at, (first, second), time))
+    return closes
+
+
+def assign_closes(closes: list[_Close], until: int, incarnations: list[Incarnation]) -> None:
+    """Move the closes before index `until` to those of these connections that had begun and whose
+    first numbers are the nearest ones."""
+    while closes and closes[-1][0] < until:
+        at, numbers, time = closes.pop()
+        begun = [each for each in incarnations if each.begin <= at]
+        if begun:
+            owner = min(begun, key=lambda each: each.distance(numbers))
+            owner.closes = [*owner.closes[1 - _LATEST :], (numbers, time)]
 
 
 class RecentIncarnations:

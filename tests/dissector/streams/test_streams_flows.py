@@ -10,6 +10,7 @@ import pytest
 
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.streams import Streams
+from dissector.streams.incarnations import Incarnation
 from dissector.streams.table import FIN_SEEN, NEVER, OPEN, RST_SEEN
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
@@ -309,6 +310,29 @@ def test_reuse_without_a_syn_behind_a_close_or_silence(
         [5, 5],
         [5, 5],
     ]
+
+
+def test_closes_and_jumps_take_linear_time(monkeypatch: pytest.MonkeyPatch):
+    """Each packet with data jumps behind the close before it."""
+    calls = 0
+    measure = Incarnation.distance
+
+    def counted(self: Incarnation, numbers: tuple[int, int]) -> int:
+        nonlocal calls
+        calls += 1
+        return measure(self, numbers)
+
+    monkeypatch.setattr(Incarnation, "distance", counted)
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    start = list(connection.seq)
+    for number in range(2000):
+        connection.seq = [each + (number % 2 << 29) for each in start]
+        connection.packet(0, flags=FIN | ACK)
+        connection.seq[0] += 5 << 22
+        connection.client(ONE)
+    dissect(dialogue.packets)
+    assert calls < 10 * len(dialogue.packets)
 
 
 @pytest.mark.parametrize("block", [1, 7, 1000])
