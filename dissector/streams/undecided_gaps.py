@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
+
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.streams.rows import chosen
@@ -34,10 +36,11 @@ class UndecidedGaps:
             assert gap.connection_id is not None
             waiting = self._gaps.setdefault(gap.connection_id, [])
             (waiting if len(waiting) < MOST_GAPS else reported).append(gap)
-        for row in list(self._gaps):
-            if (protocol := self._table.protocol[row]) in (KAFKA, OTHER):
-                waiting = self._gaps.pop(row)
-                reported += waiting if protocol == KAFKA else []
+        rows = np.fromiter(self._gaps, np.int64, len(self._gaps))
+        protocol = self._table.protocol[rows]
+        for row in rows[protocol == KAFKA].tolist():
+            reported += self._gaps.pop(row)
+        self.forget(rows[protocol == OTHER])
         return reported
 
     def undecided(self, rows: Int64) -> list[Problem]:
