@@ -130,9 +130,14 @@ class PacketRing:
         self._at = 0  # the block that is handed over next
         self._taken = 0
         if self.name != ANY:
-            opened.bind((self.name, _ETH_P_ALL))
-            wish = struct.pack("iHH8s", self._index, _MR_PROMISC, 0, b"")
-            opened.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
+            self._bind(self._index)
+
+    def _bind(self, index: int) -> None:
+        """Capture from the interface that has the name now, in promiscuous mode."""
+        self._socket.bind((self.name, _ETH_P_ALL))
+        self._index = index
+        wish = struct.pack("iHH8s", index, _MR_PROMISC, 0, b"")
+        self._socket.setsockopt(_SOL_PACKET, _ADD_MEMBERSHIP, wish)
 
     def close(self) -> None:
         """Close the socket. The ring is freed with the last array that refers to it."""
@@ -197,8 +202,7 @@ class PacketRing:
         try:
             (index,) = struct.unpack_from("i", fcntl.ioctl(self._socket, _GET_INDEX, request), 16)
             if index != self._index:
-                self._socket.bind((self.name, _ETH_P_ALL))
-                self._index = index
+                self._bind(index)
             answer = fcntl.ioctl(self._socket, _GET_FLAGS, request)
         except OSError as error:
             if error.errno in (errno.ENODEV, errno.ENXIO, errno.ENETDOWN):

@@ -59,6 +59,12 @@ def ip(line: str) -> None:
     subprocess.run(["ip", *line.split()], check=True)
 
 
+def is_promiscuous(interface: str) -> bool:
+    words = ["ip", "-details", "link", "show", interface]
+    shown = subprocess.run(words, check=True, capture_output=True, text=True).stdout
+    return "promiscuity 1 " in shown
+
+
 def pair(first: str, second: str) -> None:
     """Two interfaces without addresses, connected to each other."""
     ip(f"link add {first} type veth peer name {second}")
@@ -193,6 +199,7 @@ def test_an_interface_goes_and_comes_back() -> None:
             pair("kafka0", "kafka1")
         ip("link set kafka0 up")
         assert [each.kind for each in ring.watch()] == ["interface_up"]
+        assert is_promiscuous("kafka0")
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
             raw.bind(("kafka0", 0))
             raw.send(bytes(60))
