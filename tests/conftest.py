@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 FOLDERS: Final = ("tests/analysis/spark/", "tests/analysis/report/")
 """Folders that are one group."""
 LONG: Final = (
-    "tests/analysis/spark/test_spark_output.py::test_a_full_disk",  # archives the classes of Spark
     *FOLDERS,
     "tests/notebooks/",
     "tests/docs/",

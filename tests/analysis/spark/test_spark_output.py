@@ -50,8 +50,6 @@ from tests.dissector.runs.cutting import may_mount
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 RUN_BYTES = 22_739
 """A run for each file that `split_capture` makes of `QUOTAS`, by time."""
-ARCHIVE = ("ArchiveClassesAtExit", "SharedArchiveFile")
-"""Options of Java that write and read an archive of classes."""
 REQUEST = Request([str(QUOTAS)], ("exchanges", "errors"))
 
 
@@ -348,25 +346,15 @@ def test_a_killed_job_is_continued(jobs: Jobs, tmp_path: Path, task: tuple[str, 
     assert suffixes == {"json", "result", "topics"}
 
 
-def test_a_full_disk(java: None, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The job ends with an error. With more space, it goes on with the parts that are missing.
-
-    At its end, Java archives the classes that it has loaded (JEP 350). Processes of Java that other
-    tests start later read the archive: they take half of the processor time.
-    """
+def test_a_full_disk(java: None, tmp_path: Path) -> None:
+    """The job ends with an error. With more space, it goes on with the parts that are missing."""
     if not may_mount():
         pytest.skip("needs root, to mount a small file system")
     paths = split_capture(QUOTAS, tmp_path, 4)[:3]
     output = tmp_path / "tables"
     output.mkdir()
     line = ["unshare", "--mount", *interrupted(output, "full", "140k", "64m", *paths)]
-    archive = tmp_path_factory.mktemp("java") / "spark.jsa"
-    write, read = (f"-Xlog:disable -XX:{name}={archive}" for name in ARCHIVE)
-    environment = ENVIRONMENT | {"SPARK_SUBMIT_OPTS": write}
-    job = subprocess.run(line, env=environment, check=True, capture_output=True, text=True)
-    for variables in (os.environ, ENVIRONMENT):
-        variables["SPARK_SUBMIT_OPTS"] = read
-    ENVIRONMENT["SPARK_DAEMON_JAVA_OPTS"] += f" {read}"
+    job = subprocess.run(line, env=ENVIRONMENT, check=True, capture_output=True, text=True)
     error, *repeated, last = job.stdout.splitlines()
     assert "No space left on device" in error
     assert 0 < len(repeated) < 6
