@@ -29,6 +29,7 @@ from analysis.spark.dissection import Blocks, Completion, Task, packed
 from analysis.spark.options import Request
 from analysis.spark.output import Output
 from analysis.spark.plan import JobPlan, planned
+from analysis.spark.schemas import arrow_schema
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import FrameReader
@@ -65,7 +66,7 @@ def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple
             _write(spark, plan, output)
     except (PySparkException, Py4JError) as error:
         raise DissectorError(cause(error)) from error
-    for name, count in output.finish(plan.names, plan.inputs).items():
+    for name, count in output.finish(plan.names, plan.inputs, arrow_schema).items():
         yield name, count, output.place(name)
 
 

@@ -13,7 +13,7 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -21,15 +21,21 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 import dissector
+from analysis.input.exported import NO_VALUE
 from analysis.spark.manifests import OWNER, RUNS, SHARED, JobFolder, Manifest
 from analysis.spark.options import Request
-from analysis.spark.writing import PARTIAL, RUN_FILE
+from analysis.spark.writing import PARTIAL, RUN_FILE, whole_file
 from dissector.errors import DissectorError
 from dissector.packets.remote import is_url, located
 
 SUCCESS: Final = "_SUCCESS"
 JOB: Final = "job.json"
+NO_ROWS: Final = "date=1970-01-01"
+"""Folder of a file without rows."""
 _KEPT: Final = (".json", ".result", ".topics")
 """Suffixes of files of a complete run that later runs need."""
 _UNIMPORTANT: Final = ("paths", "columns", "result_dir", "state", "watermark", "plan_id")
@@ -150,10 +156,13 @@ class Output:
             for file in self._sizes().keys() - kept:
                 self._system.rm_file(self._at(file))
 
-    def finish(self, names: Sequence[str], inputs: set[str]) -> dict[str, int]:
+    def finish(
+        self, names: Sequence[str], inputs: set[str], schema: Callable[[str], pa.Schema]
+    ) -> dict[str, int]:
         """Check that all runs are complete, and remove what no later job needs.
 
-        Returns the number of rows by table. Raises DissectorError.
+        `schema`: of a table in its files. Returns the number of rows by table. Raises
+        DissectorError.
         """
         manifests = self.complete(names, inputs)
         if missing := [name for name in names if name not in manifests]:
@@ -166,8 +175,11 @@ class Output:
             waiting = tuple(name for name, each in manifests.items() if each.waiting)
             unused = self.job.names() - kept
             self.job.remove(each for each in unused if not (waiting and each.startswith(waiting)))
+            written = [file.file for manifest in manifests.values() for file in _files(manifest)]
+            dated = {file.partition("/")[0] for file in written if NO_VALUE not in file}
             for table in self.tables:
-                self._system.makedirs(self._at(table), exist_ok=True)  # a table without rows
+                if table not in dated:
+                    self._add_types(schema(table), f"{table}/{NO_ROWS}/{names[-1]}.parquet")
                 self._system.pipe_file(self._at(table, SUCCESS), b"")
             self._system.pipe_file(self._at(SUCCESS), b"")
         rows = dict.fromkeys(self.tables, 0)
@@ -175,6 +187,16 @@ class Output:
             for table, files in manifest.files.items():
                 rows[table] += sum(file.rows for file in files)
         return rows
+
+    def _add_types(self, schema: pa.Schema, file: str) -> None:
+        """Write a file without rows, unless it exists.
+
+        A table that has no rows, or only rows without a date, needs it: from its folder, Spark,
+        pandas and DuckDB could not infer the types of the columns, or that of `date`.
+        """
+        if not self._system.exists(self._at(file)):
+            with whole_file(f"{self.path}/{file}") as sink:
+                pq.write_table(schema.empty_table(), sink)
 
     def _remove_other_jobs(self) -> None:
         """Remove the folders of jobs with other options that wrote one of these tables."""

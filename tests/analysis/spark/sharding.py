@@ -113,8 +113,8 @@ def assert_same_rows(actual: Path, expected: Path, *, without: str = "") -> int:
     `without`: a column that is not compared.
     """
     files = [[*map(str, folder.rglob("*.parquet"))] for folder in (actual, expected)]
-    if not files[0] or not files[1]:
-        assert files[0] == files[1]
+    if not files[1]:
+        assert duckdb.read_parquet(files[0]).count("*").fetchall() == [(0,)]
         return 0
     tables = [duckdb.read_parquet(paths) for paths in files]
     if without:

@@ -18,6 +18,7 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
 
@@ -28,7 +29,7 @@ from analysis.spark.dissection import Part, Task, packed, result_of
 from analysis.spark.manifests import OWNER, RUNS, JobFolder, Manifest
 from analysis.spark.options import Request
 from analysis.spark.output import JOB, SUCCESS, Output
-from analysis.spark.schemas import spark_schema, to_spark
+from analysis.spark.schemas import arrow_schema, spark_schema, to_spark
 from analysis.spark.stream import StreamReader
 from analysis.spark.writing import PARTIAL, RunFiles
 from bench.cluster import ENVIRONMENT
@@ -388,6 +389,29 @@ def test_readers_see_whole_runs(jobs: Jobs, tmp_path: Path) -> None:
     assert len(ExportedTables([jobs.output]).tables(["exchanges"])["exchanges"]) > seen[5]
 
 
+@pytest.mark.parametrize("damaged", [0, 1])
+def test_a_table_without_dates_can_be_read(
+    spark: SparkSession, tmp_path: Path, damaged: int
+) -> None:
+    """It has no rows, or only rows without a time."""
+    paths = [str(QUOTAS), *(str(tmp_path / "damaged.pcap") for _ in range(damaged))]
+    (tmp_path / "damaged.pcap").write_bytes(b"x" * 99)
+    write_with_spark(spark, Request(paths, ("problems",)), tmp_path)
+    folder = str(tmp_path / "problems")
+    by_reader = [
+        pq.read_table(folder),
+        spark.read.parquet(folder).toArrow(),
+        duckdb.read_parquet(f"{folder}/**/*.parquet", hive_partitioning=True).to_arrow_table(),
+    ]
+    for rows in by_reader:
+        assert len(rows) == damaged
+        assert rows.column_names == [*arrow_schema("problems").names, "date"]
+    assert by_reader[1].schema.field("date").type == pa.date32()
+    before = files_of(tmp_path)
+    write_with_spark(spark, Request(paths, ("problems",)), tmp_path)
+    assert files_of(tmp_path) == before
+
+
 def test_overwrite_and_a_job_with_other_options(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -409,7 +433,7 @@ def test_overwrite_and_a_job_with_other_options(
 def test_files_that_the_driver_does_not_see_are_an_error(tmp_path: Path) -> None:
     output = Output(str(tmp_path), REQUEST)
     with pytest.raises(DissectorError, match=r"1 of 1 parts that tasks wrote to .* are missing"):
-        output.finish(["run-000000-0"], set())
+        output.finish(["run-000000-0"], set(), arrow_schema)
 
 
 def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
