@@ -92,15 +92,20 @@ class _TableFiles:
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._file is None:
-            file = self._files.next()
-            self.name = Path(str(file.name))
-            self._file = BufferedWriter(file)
-            options = parquet_options(self._schema)
-            self._writer = pa.parquet.ParquetWriter(self._file, self._schema, **options)
+            self._open()
         if self._pending.add(rows):
             self._flush()
 
+    def _open(self) -> None:
+        file = self._files.next()
+        self.name = Path(str(file.name))
+        self._file = BufferedWriter(file)
+        options = parquet_options(self._schema)
+        self._writer = pa.parquet.ParquetWriter(self._file, self._schema, **options)
+
     def rotate(self) -> None:
+        if self._writer is None:
+            self._open()  # also without rows: readers cannot read a folder without files
         if self._file is not None and self._files.is_complete(self._file.tell()):
             self.close()
 

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -25,12 +26,13 @@ from analysis.cli import main
 from analysis.export import formats
 from analysis.live import lines as live_lines
 from analysis.live import rotation
-from analysis.live.parquet_writer import TableWriter
+from analysis.live.parquet_writer import DEFAULT, TableWriter
 from analysis.live.recorder import Recorder
 from analysis.live.rotation import Rotation
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
+from dissector.tables import TABLES
 from tests.analysis.live.sniffing import ROOT, Sniff, limited, sniffing
 
 PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
@@ -296,6 +298,16 @@ def test_two_processes_write_to_one_folder(tmp_path: Path) -> None:
     assert identities(kept) == twice
     lines = [line for file in tmp_path.glob("rows-*.jsonl") for line in file.open()]
     assert identities([json.loads(line) for line in lines]) == twice
+
+
+def test_a_table_without_rows_can_be_read(tmp_path: Path, sniff: Sniff) -> None:
+    """For DuckDB, a pattern without files is an error."""
+    words = ["--view", "none", "--export", str(tmp_path)]
+    assert sniff("-", *words, stdin=PLAIN).returncode == 0
+    for name in DEFAULT:
+        rows = duckdb.read_parquet(f"{tmp_path / name}/*.parquet")
+        assert rows.columns == TABLES[name].schema.names
+        assert rows.count("*").fetchall() == [(len(rows_of(PLAIN, name)),)]
 
 
 @pytest.mark.parametrize(
