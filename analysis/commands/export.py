@@ -24,7 +24,7 @@ from analysis.commands.common import (
     on_output,
 )
 from analysis.commands.coverage import COVERAGE, Coverage
-from analysis.commands.output import check, check_columns, check_folder, to_terminal, write
+from analysis.commands.output import check, check_columns, check_file, to_terminal, write
 from analysis.commands.sections import named_command
 from dissector.arguments import name_text
 
@@ -148,7 +148,7 @@ def _explained(
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
     """Write several tables to a folder, as Parquet, in one pass."""
-    path = _folder(names, output)
+    path = _folder(names, output, source.captures)
     with source.opened(show_secrets=output.show_secrets) as capture:
         from contextlib import ExitStack
 
@@ -183,10 +183,8 @@ def _in_a_folder(output: Output) -> Output:
     return output
 
 
-def _folder(names: Sequence[str], output: Output) -> Path:
+def _folder(names: Sequence[str], output: Output, captures: Sequence[str]) -> Path:
     """The folder to write to. Raises click.UsageError if the options cannot be combined."""
-    from analysis.export.files import taken
-
     if output.file is None:
         raise click.UsageError("several tables need a folder: -o DIR")
     if output.form != "parquet":
@@ -200,9 +198,6 @@ def _folder(names: Sequence[str], output: Output) -> Path:
         raise click.UsageError(f"the name {output.file} is not UTF-8: choose another folder")
     if output.file.exists() and not output.file.is_dir():
         raise click.UsageError(f"{output.file} is a file; several tables need a folder")
-    check_folder(output.file)
     for name in names:
-        file = taken(output.file / f"{name}.parquet")
-        if file is not None and not output.overwrite:
-            raise click.UsageError(f"{file} exists: pass --overwrite to replace it")
+        check_file(output.file / f"{name}.parquet", overwrite=output.overwrite, captures=captures)
     return output.file

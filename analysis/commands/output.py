@@ -34,12 +34,12 @@ def check(output: Output, source: Input) -> None:
 
 
 def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> None:
-    """Raises click.UsageError if the file cannot be written, or is one of the captures."""
+    """Raises click.UsageError if the file cannot be written, or is one of the input files."""
     if file == Path("-"):
         raise click.UsageError("standard output is not a file: choose a file, not -")
     if file.is_dir():
         raise click.UsageError(f"{file} is a folder: choose a file")
-    if file.exists() and _is_among(file, captures):
+    if file.exists() and _is_input(file, captures):
         raise click.UsageError(f"{file} is an input file: choose another output file")
     from analysis.export.files import partial, taken
 
@@ -134,11 +134,26 @@ def _write_listing(
         sink.write(terminal.plain(parts).encode())
 
 
-def _is_among(output: Path, captures: Sequence[str]) -> bool:
-    """Whether the output, which exists, is one of the captures, perhaps by another name."""
-    status = output.stat()
-    for capture in captures:
-        with suppress(OSError):
-            if os.path.samestat(os.stat(capture), status):  # noqa: PTH116 - faster
-                return True
-    return False
+def _is_input(file: Path, captures: Sequence[str]) -> bool:
+    """Whether a file that exists is one of the input files, perhaps by another name."""
+    from analysis.input.exported import is_exported
+    from dissector.capture import captures_and_segments
+    from dissector.packets.paths import matches
+
+    def is_among(paths: Sequence[str]) -> bool:
+        status = file.stat()
+        for path in paths:
+            with suppress(OSError):
+                if os.path.samestat(os.stat(path), status):  # noqa: PTH116 - faster
+                    return True
+        return False
+
+    named = [match for capture in captures for match in matches(capture)]
+    if is_among(named):
+        return True
+    folders = [os.path.realpath(path) for path in named if Path(path).is_dir()]
+    if not any(file.resolve().is_relative_to(folder) for folder in folders):
+        return False
+    if is_exported(captures):
+        return file.suffix == ".parquet"
+    return any(map(is_among, captures_and_segments(folders)))

@@ -281,11 +281,36 @@ def test_the_folder_of_an_output_must_be_writable(
     assert expected in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_output_is_no_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "x.pcap"
-    path.write_bytes(b"precious")
-    assert main(["export", str(path), "-o", str(path)]) == 2
-    assert path.read_bytes() == b"precious"
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("export x.pcap -o x.pcap", "export link.pcap -o x.pcap", "cut . -o x.pcap"),
+        *("cut *.pcap -o x.pcap", "export . -o ./x.pcap --format csv"),
+        *("export tables --table all -o tables", "export tables -o tables/exchanges.parquet"),
+    ],
+)
+def test_the_output_is_no_input(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """Also if a folder, a pattern or another name of the file is the input."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(PLAIN, "x.pcap")
+    Path("link.pcap").symlink_to("x.pcap")
+    assert main(["export", "x.pcap", "--table", "all", "-o", "tables"]) == 0
+    assert main([*command.split(), "--overwrite"]) == 2
+    assert "is an input file: choose another output file" in capsys.readouterr().err
+    assert Path("x.pcap").read_bytes() == Path(PLAIN).read_bytes()
+
+
+def test_an_output_may_be_next_to_its_input(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(PLAIN, "x.pcap")
+    for words in (["export", "-o", "x.csv"], ["export", "-o", "x.parquet"], ["export", "-o", "x"]):
+        for _ in range(2):
+            assert main([*words, ".", "--overwrite"]) == 0
 
 
 def test_more_of_it_is_about_the_same_capture(

@@ -253,7 +253,7 @@ def test_the_unfinished_tables_of_another_process_stay(
     assert main(command) == 2
     assert f"{unfinished} exists: pass --overwrite" in " ".join(capsys.readouterr().err.split("\n"))
     # The other process starts after the check.
-    monkeypatch.setattr(export, "_folder", lambda names, output: output.file)
+    monkeypatch.setattr(export, "_folder", lambda names, output, captures: output.file)
     assert main(command) == 1
     assert capsys.readouterr().err == f"Error: {unfinished}: File exists\n"
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"rows"]
