@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from analysis.export.files import writer
 from analysis.export.formats import RowGroup, parquet_options
 from analysis.input.exported import NO_VALUE
 from dissector.packets.remote import located
@@ -65,7 +66,7 @@ def whole_file(path: str) -> Iterator[Any]:
     system.makedirs(folder, exist_ok=True)
     try:
         if is_local:
-            with Path(growing).open("wb") as file:
+            with writer(growing, path) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())  # or it may be empty after the machine has failed

@@ -358,6 +358,7 @@ def test_a_full_disk(java: None, tmp_path: Path) -> None:
     job = subprocess.run(line, env=ENVIRONMENT, check=True, capture_output=True, text=True)
     error, *repeated, last = job.stdout.splitlines()
     assert "No space left on device" in error
+    assert str(output) in error
     assert 0 < len(repeated) < 6
     assert last == "same rows"
 
