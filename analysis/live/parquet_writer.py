@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from analysis.export.formats import RowGroup, parquet_options
+from analysis.live.privileges import reason
 from analysis.live.rotation import RotatedFiles, Rotation
 from analysis.live.session import Watcher
 from analysis.summary.counts import Summary
@@ -51,7 +52,7 @@ class TableWriter(Watcher):
                 if (folder / name).is_symlink():
                     raise DissectorError(f"{folder / name} is a symbolic link, not a folder")
         except OSError as error:
-            raise DissectorError(f"cannot write {folder}: {error.strerror}") from error
+            raise DissectorError(f"cannot write {folder}: {reason(error)}") from error
         started = datetime.now(UTC)  # one time in all names shows that they belong together
         self._files = {name: _TableFiles(name, folder, rotation, started) for name in self.tables}
 

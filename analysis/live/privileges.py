@@ -23,3 +23,11 @@ def drop() -> None:
         os.setgroups([int(group)])
     os.setgid(int(group))
     os.setuid(int(user))
+
+
+def reason(error: OSError) -> str:
+    """The text of an error. If the user that called sudo lacks a permission, it names this user."""
+    text = error.strerror or str(error)
+    if isinstance(error, PermissionError) and os.environ.get("SUDO_UID") == str(os.geteuid()):
+        text += f" for {os.environ.get('SUDO_USER')}: under sudo, the calling user writes files"
+    return text

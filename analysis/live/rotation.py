@@ -20,6 +20,7 @@ from io import FileIO
 from pathlib import Path
 
 from analysis.display.terminal import counted
+from analysis.live.privileges import reason
 from analysis.live.session import Watcher
 from dissector.arrays import value
 from dissector.errors import DissectorError
@@ -138,7 +139,7 @@ class AppendedFile(Watcher):
                 f"{error.filename} already exists: remove it, or choose another name"
             ) from error
         except OSError as error:
-            raise DissectorError(f"cannot write {path}: {error.strerror}") from error
+            raise DissectorError(f"cannot write {path}: {reason(error)}") from error
 
     def rotate(self) -> bool:
         """Start the next file if a limit is reached; returns whether it did. Raises OSError."""

@@ -27,7 +27,7 @@ NEEDS_SPARK = ("spark", "kd.decode_")
 def commands(path: Path) -> set[str]:
     """The command lines in the code blocks of a page."""
     text = path.read_text().replace("\\\n", " ")
-    lines = re.findall(r"^ {4}.*?\bkafka-dissector (.+)$", text, re.MULTILINE)
+    lines = re.findall(r"^ {4}.*?\bkafka-dissector\)? (.+)$", text, re.MULTILINE)
     return {re.split(r" +# |[|<>]|\.\.\.", line)[0].strip() for line in lines}
 
 

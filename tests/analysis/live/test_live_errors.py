@@ -234,10 +234,25 @@ def test_unanswered_requests_are_shown_while_it_runs() -> None:
         assert "no response" in line_with(process.stdout, "no response")
 
 
+CALLER = ("env", "SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody")
+"""Words before a command, which it then takes as called by sudo."""
+
+
+@needs_privilege
+@pytest.mark.parametrize("option", ["--export", "--write"])
+def test_under_sudo_an_error_names_the_caller(tmp_path: Path, option: str) -> None:
+    tmp_path.chmod(0o755)
+    words = ["-", "--view", "none", option, str(tmp_path / "x")]
+    with sniffing(*words, before=CALLER) as process:
+        _, errors = process.communicate(PLAIN.read_bytes(), timeout=180)
+    assert process.returncode == 1
+    expected = "Permission denied for nobody: under sudo, the calling user writes files"
+    assert errors.decode() == f"Error: cannot write {tmp_path / 'x'}: {expected}\n"
+
+
 @needs_privilege
 def test_under_sudo_it_switches_to_the_caller() -> None:
-    caller = ["env", "SUDO_UID=65534", "SUDO_GID=65534", "SUDO_USER=nobody"]
-    with sniffing("-i", "lo", before=["unshare", "--net", *caller]) as process:
+    with sniffing("-i", "lo", before=["unshare", "--net", *CALLER]) as process:
         line_with(process.stderr, "capturing")
         status = Path(f"/proc/{process.pid}/status").read_text()
         fields = dict(line.split(":", 1) for line in status.splitlines())
