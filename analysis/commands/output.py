@@ -136,7 +136,7 @@ def _write_listing(
 
 def _is_input(file: Path, captures: Sequence[str]) -> bool:
     """Whether a file that exists is one of the input files, perhaps by another name."""
-    from analysis.input.exported import is_exported
+    from analysis.input.exported import has_suffix, is_exported
     from dissector.capture import captures_and_segments
     from dissector.packets.paths import matches
 
@@ -155,5 +155,5 @@ def _is_input(file: Path, captures: Sequence[str]) -> bool:
     if not any(file.resolve().is_relative_to(folder) for folder in folders):
         return False
     if is_exported(captures):
-        return file.suffix == ".parquet"
+        return has_suffix(file.name)
     return any(map(is_among, captures_and_segments(folders)))

@@ -156,12 +156,17 @@ def _files(path: str) -> Iterator[Path]:
     if path == STANDARD_INPUT:
         return
     if Path(path).is_file():
-        yield from [Path(path)] if path.endswith(_SUFFIX) else []
+        yield from [Path(path)] if has_suffix(path) else []
     for parent, folders, files in os.walk(path):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         for name in files:
-            if name.endswith(_SUFFIX) and not name.startswith((".", "_")):
+            if has_suffix(name) and not name.startswith((".", "_")):
                 yield Path(parent, name)
+
+
+def has_suffix(name: str) -> bool:
+    """Whether the name is that of a Parquet file; `export` accepts its suffix in any case."""
+    return name.lower().endswith(_SUFFIX)
 
 
 def _table_of(file: Path) -> str:

@@ -216,6 +216,14 @@ def test_a_column_name_that_is_not_text_is_an_error(tmp_path: Path) -> None:
         ExportedTables([file])
 
 
+def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:
+    """`export` writes it as Parquet."""
+    file = tmp_path / "X.PARQUET"
+    assert main(["export", QUOTAS, "-o", str(file)]) == 0
+    assert is_exported([file])
+    assert len(ExportedTables([tmp_path]).tables()["exchanges"]) == 137
+
+
 def test_captures_next_to_tables_are_read(tmp_path: Path) -> None:
     exported("kafka-4-quotas", tmp_path)
     assert is_exported([tmp_path])
