@@ -165,8 +165,8 @@ def _files(path: str) -> Iterator[Path]:
 
 
 def has_suffix(name: str) -> bool:
-    """Whether the name is that of a Parquet file; `export` accepts its suffix in any case."""
-    return name.lower().endswith(_SUFFIX)
+    """Whether the name is that of a Parquet file, as for `export`."""
+    return name.lower().endswith((_SUFFIX, ".pq"))
 
 
 def _table_of(file: Path) -> str:

@@ -26,7 +26,7 @@ from analysis.input.clusters import ClusterConnections
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition, database
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
-from analysis.sql.expressions import SOFTWARE
+from analysis.sql.expressions import SOFTWARE, literal
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from analysis.sql.stored import TableFiles, connect
@@ -184,7 +184,8 @@ def _following(
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a table that belong to the exchanges of `keys`, in their order."""
     query = _numbers(name).format(
-        rows=f"read_parquet('{file}', file_row_number=true)", keys=f"read_parquet('{keys}')"
+        rows=f"read_parquet({literal(str(file))}, file_row_number=true)",
+        keys=f"read_parquet({literal(str(keys))})",
     )
     numbers = np.asarray(connection.execute(query).fetchnumpy()["nth"])
     start = 0

@@ -216,9 +216,10 @@ def test_a_column_name_that_is_not_text_is_an_error(tmp_path: Path) -> None:
         ExportedTables([file])
 
 
-def test_a_suffix_in_capitals_is_read(tmp_path: Path) -> None:
-    """`export` writes it as Parquet."""
-    file = tmp_path / "X.PARQUET"
+@pytest.mark.parametrize("name", ["X.PARQUET", "x.pq"])
+def test_every_suffix_of_parquet_is_read(tmp_path: Path, name: str) -> None:
+    """`export` writes files with these names as Parquet."""
+    file = tmp_path / name
     assert main(["export", QUOTAS, "-o", str(file)]) == 0
     assert is_exported([file])
     assert len(ExportedTables([tmp_path]).tables()["exchanges"]) == 137

@@ -60,6 +60,13 @@ def test_every_row_belongs_to_an_exchange(name: str) -> None:
         assert rows[table].equals(whole[table]), table
 
 
+def test_temporary_files_may_have_any_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder := tmp_path / "it's [1] *").mkdir()
+    expected = read(path_of(NAMES[0]), FILTERS[0])
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    assert read(path_of(NAMES[0]), FILTERS[0]) == expected
+
+
 def parts(capture: Capture | FilteredCapture) -> pd.DataFrame:
     """Waits and net latencies of exchanges, as a command computes them."""
     names = with_context(capture, ("exchanges", "batches"))
