@@ -22,6 +22,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
@@ -120,7 +121,7 @@ class JobFolder:
     def read_all(self, names: Iterable[str]) -> dict[str, bytes]:
         """The content of files by name."""
         system, root = located(self.path)
-        paths = [f"{root}/{name}" for name in names]
+        paths = [escape(f"{root}/{name}") for name in names]  # `cat` expands patterns
         contents = system.cat(paths) if paths else {}
         contents = contents if isinstance(contents, dict) else {paths[0]: contents}
         return {path.rpartition("/")[2]: content for path, content in contents.items()}
@@ -159,7 +160,7 @@ class JobFolder:
         """Remove the rows of a run."""
         system, root = located(self.path)
         for suffix in UNFINISHED:
-            for path in system.glob(f"{root}/{run}*{suffix}"):
+            for path in system.glob(f"{escape(root)}/{run}*{suffix}"):
                 system.rm_file(path)
 
     def remove(self, names: Iterable[str]) -> None:

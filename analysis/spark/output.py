@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from glob import escape
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
@@ -200,7 +201,7 @@ class Output:
 
     def _remove_other_jobs(self) -> None:
         """Remove the folders of jobs with other options that wrote one of these tables."""
-        for file in self._system.glob(self._at(RUNS, "*", JOB)):
+        for file in self._system.glob(f"{escape(self._at(RUNS))}/*/{JOB}"):
             folder = file.rpartition("/")[0]
             tables = {*self.tables}
             with suppress(FileNotFoundError, ValueError):
@@ -240,7 +241,7 @@ class Output:
 
     def _refuse_running(self) -> None:
         """Raises DissectorError if a job that writes these tables runs on this machine."""
-        for owner_file in self._system.glob(self._at(RUNS, "*", OWNER)):
+        for owner_file in self._system.glob(f"{escape(self._at(RUNS))}/*/{OWNER}"):
             owner: dict[str, Any] = {}
             with suppress(FileNotFoundError, ValueError):
                 owner = json.loads(self._system.cat_file(owner_file))

@@ -181,6 +181,25 @@ def test_damaged_settings_are_an_error(tmp_path: Path) -> None:
         assert replaced.job.names() == {OWNER}
 
 
+def test_the_name_of_the_folder_may_be_a_pattern(tmp_path: Path) -> None:
+    """fsspec expands patterns in `glob` and `cat`."""
+    output = Output(str(tmp_path / "out [1]"), REQUEST)
+    run = "run-000000-0123456789abcdef"
+    with output.opened():
+        output.settings(1)
+        output.job.write(f"{run}.json", Manifest((), {}).encoded())
+        output.job.write(f"{run}.0.rows", b"")
+        assert {*output.complete([run], set())} == {run}
+        output.job.remove_unfinished(run)
+        assert output.job.names() == {JOB, OWNER, f"{run}.json"}
+    output.job.write(OWNER, output.job.owner.replace(str(os.getpid()).encode(), b"1"))
+    with pytest.raises(DissectorError, match="process 1 on this machine"), output.opened():
+        pass
+    other = Output(output.path, Request([str(QUOTAS)], ("errors",)))
+    other.prune({})
+    assert output.job.names() == set()
+
+
 def test_a_damaged_result_is_an_error(tmp_path: Path) -> None:
     output = Output(str(tmp_path), REQUEST)
     task = Task(REQUEST, Plan([], 0, 1, 1, (1, 1)), [Part("run-000000-0")], output.job)
