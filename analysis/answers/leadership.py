@@ -2,13 +2,18 @@
 
     $ kafka-dissector leadership captures/kafka-4-errors.pcap.zst
 
+    $ kafka-dissector leadership captures/kafka-4-unbalanced.pcap.zst --show brokers
+
 **How to read it.** A row is a new leader, or a new epoch of the same leader. `errors` are requests
 that were refused because of it, and `errors_ms` is the time from the first to the last of them.
-`--show clients` lists reconnects and Metadata requests of each client.
+`--show clients` lists reconnects and Metadata requests of each client. `--show brokers` compares
+the partitions that each broker leads with those that it should lead: `preferred` counts partitions
+whose first replica it is.
 
 **What to do.** A few errors for a second are normal when a broker restarts. Moves without a restart
 indicate lost sessions or a full disk: see the log of the controller. Clients that get errors for a
-long time do not refresh their metadata: see their version in `versions`.
+long time do not refresh their metadata: see their version in `versions`. If a broker leads more
+partitions than it should, elect the preferred leaders (`kafka-leader-election.sh`).
 
 **How it is computed.** Metadata contains the leader of a partition. Since KIP-951, a broker also
 names the leader when it refuses a request because it is no longer the leader. Every election raises
@@ -45,6 +50,15 @@ CLIENT_COLUMNS: Final = (
     Column("resets", "int64", "connections that ended with a reset"),
 )
 
+BROKER_COLUMNS: Final = (
+    Column("broker_id", "int32", "id of the broker"),
+    Column("leads", "int64", "partitions that the broker leads, by the last response about each"),
+    Column("ratio", "double", "leads, divided by the mean of all brokers with replicas"),
+    Column("share_percent", "double", "share of the partitions with a leader", "%"),
+    Column("preferred", "int64", "partitions whose preferred leader it is: their first replica"),
+    Column("replicas", "int64", "partitions of which it has a replica"),
+)
+
 LEADER_ERRORS: Final = (
     "NOT_LEADER_OR_FOLLOWER", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
     "LEADER_NOT_AVAILABLE", "REPLICA_NOT_AVAILABLE", "KAFKA_STORAGE_ERROR",
@@ -65,7 +79,13 @@ _CLIENT: Final = "client_id, client_ip"
     question="Which partitions changed their leader, and how did this affect clients?",
     place=12,
     tables=("topics", "errors", "partitions", "exchanges", "connections"),
-    options=(Option("show", "Show moves of leaders, or clients", choices=("moves", "clients")),),
+    options=(
+        Option(
+            "show",
+            "Show moves of leaders, clients, or brokers with their partitions",
+            choices=("moves", "clients", "brokers"),
+        ),
+    ),
     rows="changes of a leader",
     columns=(
         Column("topic", "string", "name of the topic"),
@@ -85,19 +105,23 @@ _CLIENT: Final = "client_id, client_ip"
         Column("last_error_time", "time", "time of the last error"),
         Column("errors_ms", "double", "time during which requests were refused", "ms"),
     ),
-    variants=(Variant("show", "clients", CLIENT_COLUMNS, rows="clients"),),
+    variants=(
+        Variant("show", "clients", CLIENT_COLUMNS, rows="clients"),
+        Variant("show", "brokers", BROKER_COLUMNS, rows="brokers with replicas"),
+    ),
     essential=(
         "topic partition time previous_leader leader errors client_id client_ip leader_errors "
-        "reconnects metadata_requests"
+        "reconnects metadata_requests broker_id leads ratio preferred"
     ),
     useful="errors_ms error clients coordinator_errors metadata_busiest",
 )
 def leadership(tables: Tables, *, show: str = "moves") -> ArrowTable:
     """Partitions whose leader or leader epoch changed, in order of time.
 
-    With ``show="clients"``, a row for each client; the most errors and reconnects first.
+    With ``show="clients"``, a row for each client; the most errors and reconnects first. With
+    ``show="brokers"``, a row for each broker; the most partitions first.
     """
-    return select(tables, _MOVES if show == "moves" else _CLIENTS)
+    return select(tables, {"moves": _MOVES, "clients": _CLIENTS, "brokers": _BROKERS}[show])
 
 
 _IN_TIME: Final = f"partition by {_KEY} order by time, reported_by desc, nth"
@@ -212,3 +236,18 @@ _CLIENTS: Final = f"""
     select {_CLIENT}, coalesce(sum(columns(* exclude ({_CLIENT}))), 0) from counts group by all)
   from clients
   order by leader_errors + coordinator_errors + reconnects desc, metadata_busiest desc, {_CLIENT}"""
+
+_BROKERS: Final = """
+  with newest as (
+    select arg_max(leader, (time, nth)) as leader, arg_max(replicas, (time, nth)) as replicas
+    from topics where leader >= 0 group by topic, partition),
+  named as (
+    select leader as broker_id, 1 as leads, 0 as replicas, 0 as preferred from newest
+    union all by name
+    select unnest(replicas) as broker_id, 0 as leads, 1 as replicas,
+      (broker_id = replicas[1])::int as preferred
+    from newest)
+  select broker_id, sum(leads) as leads, sum(preferred) as preferred, sum(replicas) as replicas,
+    sum(leads) * count(*) over () / sum(sum(leads)) over () as ratio,
+    100 * sum(leads) / sum(sum(leads)) over () as share_percent
+  from named group by broker_id order by leads desc, broker_id"""

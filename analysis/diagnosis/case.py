@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.answers import ANSWERS, select
+from analysis.answers.network import LINKS
 from analysis.diagnosis.time import time_of_clients
+from analysis.sql.expressions import endpoint
 from analysis.sql.query import Row, row_dicts
 
 if TYPE_CHECKING:
@@ -61,6 +64,24 @@ class Case:
         if query not in self._rows:
             self._rows[query] = row_dicts(select(self._tables, query))
         return self._rows[query]
+
+    def span_of_connections(self, rows: Sequence[Row], condition: str) -> dict[str, Any]:
+        """The times of the first and of the last packet of connections, as fields of a finding.
+
+        `rows`: their client ids and brokers. `condition`: SQL on the columns of `LINKS`.
+        """
+        ends = {(row["client_id"], row["broker"]) for row in rows}
+        links = [
+            link for link in self.rows(f"""
+              select client_id, {endpoint("broker")} as broker,
+                min(first_time) as first_time, max(last_time) as last_time
+              from {LINKS} where {condition} group by all""")
+            if (link["client_id"], link["broker"]) in ends
+        ]  # fmt: skip
+        return {
+            "first_time": min((link["first_time"] for link in links), default=None),
+            "last_time": max((link["last_time"] for link in links), default=None),
+        }
 
     def time_of_clients(self) -> list[Row]:
         """Where the time of each client went: `analysis.diagnosis.time`."""

@@ -19,6 +19,13 @@ from analysis.diagnosis.words import capital, client, of_client
 from analysis.sql.expressions import CLIENT_IDS
 from analysis.sql.failures import CLOSED, FAILURES
 
+OPENED: Final = f"""
+  select coalesce(client_id, '') as client_id, client_ip,
+    min(first_time) as first_time, max(first_time) as last_time
+  from connections left join {CLIENT_IDS} using (connection_id)
+  where opened and protocol = 'kafka' group by all"""
+"""SQL: the times at which each client opened its first and its last connection."""
+
 CLOSED_AT_ONCE: Final = f"""
   select client_id, client_ip, count(*) as connections
   from {FAILURES} join {CLIENT_IDS} using (connection_id)
@@ -53,6 +60,10 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         )  # fmt: skip
         if 2 * explained >= row["reconnects"]:
             continue
+        (opened,) = (
+            each for each in case.rows(OPENED)
+            if (each["client_id"], each["client_ip"]) == (row["client_id"], row["client_ip"])
+        )  # fmt: skip
         yield Finding(
             severity=WARNING,
             **of_client(row, "client_id client_ip connections reconnects resets"),
@@ -69,4 +80,6 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
             command="leadership --show clients",
             requests=requests,
+            first_time=opened["first_time"],
+            last_time=opened["last_time"],
         )

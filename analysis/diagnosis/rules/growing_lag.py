@@ -36,7 +36,7 @@ QUARTERS: Final = f"""
   spans as (
     select group_id, topic, min(moment) as first, max(moment) as last from states group by all),
   quarters as (
-    select group_id, topic, partition, quarter,
+    select group_id, topic, partition, quarter, first,
       first + ((quarter + 1) * (last - first)::hugeint // 4)::bigint as moment
     from (select distinct group_id, topic, partition from states) join spans using (group_id, topic)
       cross join range(4) as each (quarter)),
@@ -46,6 +46,7 @@ QUARTERS: Final = f"""
         and quarters.partition = states.partition and quarters.moment >= states.moment)
   select group_id, reached.topic, reached.partition,
     list(lag + coalesce(ends.end_offset - reached.end_offset, 0) order by quarter) as lags,
+    any_value(reached.first) as first_time,
     max(reached.moment) filter (quarter = 2) as last_quarter
   from reached asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
     on reached.topic = ends.topic and reached.partition = ends.partition
@@ -187,6 +188,7 @@ def _finding(case: Case, row: Row, growing: int, fetch_ms: float | None) -> Find
         numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
         command="lag",
         requests=case.requests_of(row["client_id"]),
+        first_time=row["first_time"],
         last_time=row["time"],
         **_advice(row, part)._asdict(),
     )

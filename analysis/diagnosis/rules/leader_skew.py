@@ -8,27 +8,16 @@ leaders of the topics that clients use, regardless of the broker at which the ca
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, percent, share, sql
-
-QUERY: Final = """
-  select leader as broker, count(*) as leads
-  from (select arg_max(leader, time) as leader from topics where leader >= 0
-    group by topic, partition)
-  group by all order by leads desc, broker"""
-
-BROKERS: Final = """
-  select count(distinct broker) as brokers
-  from (select unnest(replicas) as broker from topics where leader >= 0)"""
+from analysis.diagnosis.words import cells, percent
 
 
 @rule(
     question="Does one broker lead most partitions?",
     place=18,
-    rests_on="topics",
+    rests_on="leadership",
     thresholds=(
         Threshold("times_mean", 2, "times", "Partitions that the busiest broker leads, as a "
                   "multiple of the mean of all brokers. Assignments by Kafka's tools differ by a "
@@ -39,32 +28,32 @@ BROKERS: Final = """
 )  # fmt: skip
 def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     """The broker that leads most partitions, by the last Metadata of each."""
-    rows = case.rows(QUERY)
+    rows = case.answer("leadership --show brokers")
     partitions = sum(row["leads"] for row in rows)
-    (replicated,) = case.rows(BROKERS)
-    brokers = replicated["brokers"]
-    for row in rows[:1]:
-        times = row["leads"] * brokers / partitions
-        if (
-            partitions < limits["partitions"]
-            or brokers < limits["brokers"]
-            or times < limits["times_mean"]
-        ):
-            return
-        part = share(row["leads"], partitions)
-        yield Finding(
-            severity=WARNING,
-            subject=f"broker {row['broker']}",
-            sentence=f"Broker {row['broker']} leads {percent(part)} of the partitions",
-            evidence=f"It leads {row['leads']:,} of {partitions:,} partitions in Metadata, "
-            f"{times:,.1f} times the mean of {brokers:,} brokers.",
-            numbers=cells(row, "broker leads"),
-            cause="brokers restarted and did not become leaders again, or replicas are assigned "
-            "unevenly",
-            side=BROKER,
-            setting="auto.leader.rebalance.enable=true",
-            change="Run kafka-leader-election.sh --election-type preferred. If the preferred "
-            "leaders are uneven themselves, reassign replicas with kafka-reassign-partitions.sh.",
-            reference="Kafka documentation: Basic Kafka Operations, Balancing leadership",
-            command=sql(QUERY),
-        )
+    if partitions < limits["partitions"] or len(rows) < limits["brokers"]:
+        return
+    row = rows[0]
+    if row["ratio"] < limits["times_mean"]:
+        return
+    is_assigned = row["preferred"] >= limits["times_mean"] * partitions / len(rows)
+    yield Finding(
+        severity=WARNING,
+        subject=f"broker {row['broker_id']}",
+        sentence=f"Broker {row['broker_id']} leads {percent(row['share_percent'])} of the "
+        "partitions",
+        evidence=f"It leads {row['leads']:,} of {partitions:,} partitions in Metadata, "
+        f"{row['ratio']:,.1f} times the mean of {len(rows):,} brokers. It is the preferred leader "
+        f"of {row['preferred']:,}.",
+        numbers=cells(row, "broker_id leads ratio share_percent preferred"),
+        cause="replicas are assigned unevenly"
+        if is_assigned
+        else "other brokers restarted, and were not elected as leaders again",
+        side=BROKER,
+        setting=None if is_assigned else "auto.leader.rebalance.enable=true",
+        change="Reassign replicas with kafka-reassign-partitions.sh, so that each broker is the "
+        "first replica of about the same number of partitions."
+        if is_assigned
+        else "Run kafka-leader-election.sh --election-type preferred.",
+        reference="Kafka documentation: Basic Kafka Operations, Balancing leadership",
+        command="leadership --show brokers",
+    )

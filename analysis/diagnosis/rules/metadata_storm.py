@@ -8,11 +8,25 @@ due to reconnects, `connection_churn` reports the client.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
+from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, of_client, verb
 from analysis.display.terminal import counted
+
+STORMS: Final = f"""
+  select client_id, client_ip, min(first_time) as first_time, max(request_time) as last_time
+  from (
+    select client_id, client_ip, request_time, count(*) over recent as together,
+      min(request_time) over recent as first_time
+    from (select coalesce(client_id, '') as client_id, client_ip, request_time
+      from exchanges where api = 'Metadata' and request_time is not null)
+    window recent as (partition by client_id, client_ip order by epoch_ns(request_time)
+      range between {TOGETHER - 1} preceding and current row))
+  where together >= {{requests}} group by client_id, client_ip"""
+"""SQL: the time in which each client sends so many Metadata requests within ten seconds."""
 
 
 @rule(
@@ -28,6 +42,7 @@ from analysis.display.terminal import counted
 )  # fmt: skip
 def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with many Metadata requests, by the answer `leadership`."""
+    query = STORMS.format(requests=limits["in_ten_seconds"])
     for row in case.answer("leadership --show clients"):
         if (
             row["metadata_busiest"] < limits["in_ten_seconds"]
@@ -35,6 +50,10 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         name = row["client_id"] or None
+        storm = next(
+            each for each in case.rows(query)
+            if (each["client_id"], each["client_ip"]) == (row["client_id"], row["client_ip"])
+        )  # fmt: skip
         refused = row["leader_errors"] + row["coordinator_errors"]
         yield Finding(
             severity=WARNING,
@@ -60,4 +79,6 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             reference="KIP-580; Kafka documentation: Producer Configs, metadata.max.age.ms",
             command="leadership --show clients",
             requests=row["metadata_requests"],
+            first_time=storm["first_time"],
+            last_time=storm["last_time"],
         )

@@ -9,6 +9,7 @@ two handshakes is not evaluated, because one end was too busy to acknowledge at 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
@@ -39,10 +40,11 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
         and (row["rtt_ms"] or 0) >= limits["rtt_ms"]
         and not _is_delayed(row)
     ]  # fmt: skip
-    yield from map(_finding, by_end(rows, "rtt_ms"))
+    for group in by_end(rows, "rtt_ms"):
+        yield _finding(group, case.span_of_connections(group, f"rtt_ms >= {limits['rtt_ms']}"))
 
 
-def _finding(rows: list[Row]) -> Finding:
+def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
     """A finding for the connections of one client, or of one broker."""
     row, (name, broker), (farthest, its_broker) = rows[0], ends(rows), ends(rows[:1])
     return Finding(
@@ -66,6 +68,7 @@ def _finding(rows: list[Row]) -> Finding:
         reference="KIP-392",
         command="network --by client_id,broker",
         requests=sum(row["requests"] for row in rows),
+        **span,
     )
 
 

@@ -18,6 +18,7 @@ from analysis.sql.query import Row
 
 PRODUCERS: Final = """
   select topic, partition, count(*) as requests,
+    min(time) as first_time, max(time) as last_time,
     string_agg(distinct client_id, ', ' order by client_id) as clients
   from partitions where api = 'Produce' group by all"""
 
@@ -79,4 +80,6 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         reference="KIP-794",
         command="skew",
         requests=producer["requests"],
+        first_time=producer["first_time"],
+        last_time=producer["last_time"],
     )

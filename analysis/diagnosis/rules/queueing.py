@@ -12,22 +12,31 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share, sql
+from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
+from analysis.sql.query import Row
 
-QUERY: Final = f"""
-  select client_id, string_agg(distinct api, ', ' order by api) as apis, count(*) as requests,
-    {sum_of_ms("queue_ms")} as queue_ms, {sum_of_ms("latency_ms")} as latency_ms
-  from {{exchanges}} where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
-  group by client_id order by queue_ms desc"""
+COMMAND: Final = "latency --by client_id,api"
+
+
+def waits() -> str:
+    """SQL: the waits of each client in each API, the longest sum first."""
+    return f"""
+      select client_id, api, count(*) as requests,
+        {sum_of_ms("queue_ms")} as queue_ms, {sum_of_ms("latency_ms")} as latency_ms,
+        min(request_time) filter (queue_ms > 0) as first_time,
+        max(response_time) filter (queue_ms > 0) as last_time
+      from {exchanges_with_parts()}
+      where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
+      group by client_id, api order by queue_ms desc, api"""
 
 
 @rule(
     question="Do requests wait for earlier requests of their connection?",
     place=6,
-    rests_on="exchanges",
+    rests_on="latency exchanges",
     thresholds=(
         Threshold("percent", 50, "%", "Most of the latency is the wait in the queue."),
         Threshold("queue_ms", 2000, "ms", "Smallest total wait of a client in the capture that "
@@ -38,29 +47,47 @@ QUERY: Final = f"""
 )  # fmt: skip
 def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients whose requests queue."""
-    for row in case.rows(QUERY.format(exchanges=exchanges_with_parts())):
-        part = share(row["queue_ms"], row["latency_ms"])
-        if (
-            row["requests"] < limits["requests"]
-            or row["queue_ms"] < limits["queue_ms"]
-            or part < limits["percent"]
-        ):
-            continue
-        name = row["client_id"]
-        yield Finding(
-            severity=WARNING,
-            **of_client(row, "client_id requests queue_ms latency_ms"),
-            sentence=f"{capital(client(name))} delays its own requests: "
-            f"{percent(part)} of their latency is waiting for earlier ones",
-            evidence=f"{counted(row['requests'], 'request')} ({listed(row['apis'].split(', '))}) "
-            f"waited {ms(row['queue_ms'])} of {ms(row['latency_ms'])} behind other requests of "
-            "their connections.",
-            cause="the client sends requests on a connection that is occupied by a long poll or a "
-            "slow request",
-            side=CLIENT,
-            change="Use another client instance, and so another connection, for requests that must "
-            "not wait. Send larger batches, so that fewer requests are in flight.",
-            reference="Kafka documentation: Protocol Guide, Network",
-            command=sql(QUERY.format(exchanges="exchanges")),
-            requests=row["requests"],
+    by_client: dict[str | None, list[Row]] = {}
+    for row in case.rows(waits()):
+        by_client.setdefault(row["client_id"], []).append(row)
+    for name, rows in by_client.items():
+        requests, queue_ms, latency_ms = (
+            sum(row[column] for row in rows) for column in ("requests", "queue_ms", "latency_ms")
         )
+        if (
+            requests >= limits["requests"]
+            and queue_ms >= limits["queue_ms"]
+            and share(queue_ms, latency_ms) >= limits["percent"]
+        ):
+            (most,) = (
+                row for row in case.answer(COMMAND)
+                if (row["client_id"], row["api"]) == (name, rows[0]["api"])
+            )  # fmt: skip
+            yield _finding(rows, most, requests, queue_ms, latency_ms)
+
+
+def _finding(
+    rows: list[Row], most: Row, requests: int, queue_ms: float, latency_ms: float
+) -> Finding:
+    """`rows`: the APIs of a client, that with the longest wait first; `most`: its latency."""
+    waiting = [row for row in rows if row["queue_ms"] > 0]
+    return Finding(
+        severity=WARNING,
+        **of_client(most, "client_id api count p99_ms net_p99_ms"),
+        sentence=f"{capital(client(most['client_id']))} delays its own requests: "
+        f"{percent(share(queue_ms, latency_ms))} of their latency is waiting for earlier ones",
+        evidence=f"{counted(requests, 'request')} ({listed(sorted(row['api'] for row in rows))}) "
+        f"waited {ms(queue_ms)} of {ms(latency_ms)} behind other requests of their connections. "
+        f"Most: {counted(most['count'], most['api'] + ' request')}, with a 0.99 quantile of "
+        f"{ms(most['p99_ms'])}, and of {ms(most['net_p99_ms'])} excluding waits.",
+        cause="the client sends requests on a connection that is occupied by a long poll or a slow "
+        "request",
+        side=CLIENT,
+        change="Use another client instance, and so another connection, for requests that must not "
+        "wait. Send larger batches, so that fewer requests are in flight.",
+        reference="Kafka documentation: Protocol Guide, Network",
+        command=COMMAND,
+        requests=requests,
+        first_time=min(row["first_time"] for row in waiting),
+        last_time=max(row["last_time"] for row in waiting),
+    )

@@ -3,12 +3,14 @@
 A packet is retransmitted if it was lost behind the capture point, if its acknowledgement was lost,
 or if the receiver acknowledges late. It delays all data behind it by at least a round trip, and by
 200 ms or more if the sender has to wait for a timeout.
+
+The tables count these packets by connection, so the time of a finding is that of the connections.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
@@ -35,10 +37,11 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["retransmitted"] >= limits["retransmitted"]
         and (row["retransmitted_percent"] or 0) >= limits["percent"]
     ]  # fmt: skip
-    yield from map(_finding, by_end(rows, "retransmitted"))
+    for group in by_end(rows, "retransmitted"):
+        yield _finding(group, case.span_of_connections(group, "retransmitted > 0"))
 
 
-def _finding(rows: list[Row]) -> Finding:
+def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
     """A finding for the connections of one client, or of one broker."""
     worst, (name, broker), (most, its_broker) = rows[0], ends(rows), ends(rows[:1])
     count, packets = (sum(row[name] for row in rows) for name in ("retransmitted", "packets"))
@@ -63,4 +66,5 @@ def _finding(rows: list[Row]) -> Finding:
         command=COMMAND,
         # At most so many had to wait.
         requests=sum(min(row["retransmitted"], row["requests"]) for row in rows),
+        **span,
     )

@@ -5,7 +5,7 @@ finding. With acks=all, one slow follower delays all leaders.
 
 Latencies exclude long polls and the queue of the connection, and the round trip to the broker if it
 is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
-are one broker.
+are one broker. The time of a finding is that of the requests above the threshold.
 
 The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
 quorum, and producers and consumers send none (KIP-595, KIP-631).
@@ -42,13 +42,29 @@ _IDS: Final = f"""
 """SQL: the id of each endpoint."""
 
 
+def _requests() -> str:
+    """SQL: requests with the time of their broker."""
+    return f"""(
+      select {endpoint("parts.broker")} as broker, api, request_time, response_time, request_packet,
+        {not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
+      from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
+      where net_ms is not null)"""
+
+
 def _tails() -> str:
     """SQL: the 0.95 quantile of the broker's time, by broker and API."""
-    time = not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")
     return f"""
-      select {endpoint("parts.broker")} as broker, api, quantile_cont({time}, 0.95) as tail_ms
-      from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
-      where net_ms is not null group by all"""
+      select broker, api, quantile_cont(broker_ms, 0.95) as tail_ms
+      from {_requests()} group by all"""
+
+
+def _slow_requests(row: Row) -> str:
+    """SQL: the first and the last request of an API for which the broker took too much time."""
+    return f"""
+      select arg_min(request_packet, request_time) as first_packet,
+        min(request_time) as first_time, max(response_time) as last_time
+      from {_requests()} where broker_ms >= {row["slow_ms"]}
+        and (broker, api) = ({literal(row["broker"])}, {literal(row["api"])})"""
 
 
 @rule(
@@ -89,12 +105,13 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in rows:
             peers = [peer for peer in rows if peer["id"] != row["id"]]
             peer = min(peers, key=lambda peer: peer["tail_ms"], default=None)
-            worst = slow.get(row["id"], {"total_ms": 0})
-            if _is_slow(row, peer, limits) and row["total_ms"] > worst["total_ms"]:
-                slow[row["id"]] = row | {"peer": peer}
+            worst, slow_ms = slow.get(row["id"], {"total_ms": 0}), _slow_ms(peer, limits)
+            if row["tail_ms"] >= slow_ms and row["total_ms"] > worst["total_ms"]:
+                slow[row["id"]] = row | {"peer": peer, "slow_ms": slow_ms}
     alike: dict[str, list[Row]] = defaultdict(list)
     for row in sorted(slow.values(), key=lambda row: -row["tail_ms"]):
-        alike[row["api"]].append(row)
+        (cases,) = case.rows(_slow_requests(row))
+        alike[row["api"]].append(row | cases)
     for rows in alike.values():
         least = rows[0]["tail_ms"] / limits["times_peer"]
         equal = [row for row in rows if row["tail_ms"] > least]
@@ -102,15 +119,12 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         yield from map(_finding, rows[len(equal) :])
 
 
-def _is_slow(row: Row, peer: Row | None, limits: Limits) -> bool:
-    tail = row["tail_ms"]
-    if tail >= limits["net_p95_ms"]:
-        return True
-    return (
-        peer is not None
-        and tail >= limits["least_ms"]
-        and tail >= limits["times_peer"] * peer["tail_ms"]
-    )
+def _slow_ms(peer: Row | None, limits: Limits) -> float:
+    """The time of the broker from which a request is slow."""
+    if peer is None:
+        return limits["net_p95_ms"]
+    compared: float = max(limits["least_ms"], limits["times_peer"] * peer["tail_ms"])
+    return min(limits["net_p95_ms"], compared)
 
 
 _METRICS: Final = (
@@ -141,13 +155,16 @@ def _finding(row: Row) -> Finding:
         reference="Kafka documentation: Monitoring",
         command="latency --by broker,api",
         requests=row["count"],
-        first_packet=row["slowest_packet"],
+        first_packet=row["first_packet"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
     )
 
 
 def _shared(rows: list[Row]) -> Finding:
     """A finding for brokers that are about equally slow; the slowest is the first."""
     api, is_produce = rows[0]["api"], rows[0]["api"] == "Produce"
+    first = min(rows, key=lambda row: row["first_time"])
     return replace(
         _finding(rows[0]),
         subject=f"brokers {listed(row['broker'] for row in rows)}",
@@ -162,4 +179,7 @@ def _shared(rows: list[Row]) -> Finding:
         change=f"Compare {_METRICS} at these brokers."
         + " The answer replication shows which follower is late." * is_produce,
         requests=sum(row["count"] for row in rows),
+        first_packet=first["first_packet"],
+        first_time=first["first_time"],
+        last_time=max(row["last_time"] for row in rows),
     )

@@ -19,11 +19,12 @@ from analysis.sql.query import Row
 
 FOLLOWING: Final = """
   with batches as (
-    select client_id, coalesce(topic, '') as topic, epoch_ns(time) - lag(epoch_ns(time)) over (
-      partition by connection_id, topic, partition order by time, nth) as gap
+    select client_id, coalesce(topic, '') as topic, time,
+      epoch_ns(time) - lag(epoch_ns(time)) over (
+        partition by connection_id, topic, partition order by time, nth) as gap
     from batches where api = 'Produce' and bytes <= {bytes})
-  select client_id, topic, count(*) filter (gap <= {gap} * 1e6) as joinable
-  from batches group by all"""
+  select client_id, topic, count(*) as joinable, min(time) as first_time, max(time) as last_time
+  from batches where gap <= {gap} * 1e6 group by all"""
 """Small batches that follow another one for their partition within a gap."""
 
 IN_FLIGHT: Final = """
@@ -54,16 +55,18 @@ def small_batches(case: Case, limits: Limits) -> Iterator[Finding]:
     if not small:
         return
     query = FOLLOWING.format(bytes=limits["bytes"], gap=limits["gap_ms"])
-    joinable = {(row["client_id"], row["topic"]): row["joinable"] for row in case.rows(query)}
+    joinable = {(row["client_id"], row["topic"]): row for row in case.rows(query)}
     in_flight = {row["client_id"]: row["in_flight"] for row in case.rows(IN_FLIGHT)}
     throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
     for row in small:
-        near = joinable.get((row["client_id"], row["topic"] or ""), 0)
-        if row["client_id"] not in throttled and share(near, row["batches"]) >= limits["percent"]:
+        near = joinable.get((row["client_id"], row["topic"] or ""))
+        if near is None or row["client_id"] in throttled:
+            continue
+        if share(near["joinable"], row["batches"]) >= limits["percent"]:
             yield _finding(row, near, limits["gap_ms"], in_flight.get(row["client_id"]))
 
 
-def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
+def _finding(row: Row, near: Row, gap: float, in_flight: int | None) -> Finding:
     name, topic = row["client_id"], row["topic"]
     cause = "linger.ms is 0 or small, so each batch is sent before the next record arrives"
     change = "Set linger.ms to a value from 5 to 20."
@@ -77,8 +80,8 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         f"topic `{topic}` in quick succession",
         evidence=f"{counted(row['batches'], 'batch')} in {counted(row['requests'], 'request')}; "
         f"the median batch has {_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. "
-        f"{percent(share(near, row['batches']))} of the batches come within {gap:g} ms after "
-        "another one of their partition."
+        f"{percent(share(near['joinable'], row['batches']))} of the batches come within {gap:g} "
+        "ms after another one of their partition."
         + (" The client has at most one request in flight." if in_flight == 1 else ""),
         cause=cause,
         side=CLIENT,
@@ -87,6 +90,8 @@ def _finding(row: Row, near: int, gap: float, in_flight: int | None) -> Finding:
         reference="KIP-1030; Kafka documentation: Producer Configs",
         command="batching --by client_id,topic",
         requests=row["requests"],
+        first_time=near["first_time"],
+        last_time=near["last_time"],
     )
 
 

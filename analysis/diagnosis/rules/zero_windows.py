@@ -4,6 +4,8 @@ A host with a zero window has a full receive buffer: its program reads more slow
 arrives. This program is the bottleneck, not the network or the sender. A broker does not read from
 a client that it throttles, which the rule `throttling` reports. Nor does it read a request above
 `socket.request.max.bytes`, which `no_response` reports.
+
+The tables count these packets by connection, so the time of a finding is that of the connections.
 """
 
 from __future__ import annotations
@@ -81,6 +83,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 f"{row['packets']:,} packets between this client and {row['broker']}.",
                 command="network --by client_id,broker",
                 requests=row["requests"],
+                **case.span_of_connections([row], f"{column} > 0"),
                 **(_FOLLOWER if is_follower else advice)._asdict(),
             )
 

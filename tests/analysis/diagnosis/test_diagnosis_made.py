@@ -18,7 +18,6 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.diagnosis.words import ms
 from analysis.input.filters import Filter
 from analysis.sql import query as sql_query
-from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import connected, fetch, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
@@ -135,6 +134,35 @@ def leaders(*counts: int) -> list[dict[str, Any]]:
 def test_leaders_of_partitions(counts: tuple[int, ...], fires: bool) -> None:
     findings = rules("leader_skew", exchanges=[exchange()], topics=leaders(*counts))
     assert findings == ["leader_skew"] * fires
+
+
+@pytest.mark.parametrize(("first", "tool"), [(0, "reassign"), (1, "leader-election")])
+def test_the_advice_on_leaders_depends_on_the_preferred_ones(first: int, tool: str) -> None:
+    """The first replica is the preferred leader."""
+    replicas = [[first, 1 - first, 2]] * 12
+    topics = [row | {"replicas": r} for row, r in zip(leaders(12, 0, 0), replicas, strict=True)]
+    (finding,) = findings_of("leader_skew", made(exchanges=[exchange()], topics=topics))
+    assert f"kafka-{tool}" in finding.change
+
+
+def test_a_storm_lasts_from_its_first_request_to_its_last() -> None:
+    """A client whose requests were rare before."""
+    times = [0, 60 * SECOND, *(100 * SECOND + n * SECOND // 10 for n in range(60)), 200 * SECOND]
+    exchanges = [exchange(api="Metadata", request_time=START + time) for time in times]
+    (finding,) = findings_of("metadata_storm", made(exchanges=exchanges))
+    assert finding.first_time == START + 100 * SECOND
+    assert finding.last_time == START + 100 * SECOND + 59 * SECOND // 10
+
+
+def test_the_time_of_retransmissions_is_that_of_their_connections() -> None:
+    links = [
+        connection(connection_id=n, protocol="kafka", client_packets=200, client_retransmitted=lost)
+        | {"first_time": START + n * SECOND, "last_time": START + (n + 5) * SECOND}
+        for n, lost in enumerate([0, 6, 8, 0])
+    ]
+    exchanges = [exchange(connection_id=n) for n in range(4)]
+    (finding,) = findings_of("retransmissions", made(connections=links, exchanges=exchanges))
+    assert (finding.first_time, finding.last_time) == (START + SECOND, START + 7 * SECOND)
 
 
 def timed(count: int, broker: str, latency_ms: float) -> list[dict[str, Any]]:
@@ -292,7 +320,7 @@ def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
     """The sum of ten floats 0.1 is not 1."""
     for query, api, column in (
         (FETCHING, "Fetch", "fetch_ms"),
-        (queueing.QUERY.format(exchanges=exchanges_with_parts()), "Metadata", "latency_ms"),
+        (queueing.waits(), "Metadata", "latency_ms"),
     ):
         rows = [exchange(api=api, latency_ms=0.1, correlation_id=n) for n in range(10)]
         with connected(made(exchanges=rows), DIAGNOSIS_TABLES) as tables:

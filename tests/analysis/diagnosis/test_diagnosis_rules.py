@@ -5,6 +5,7 @@ The numbers are those of the broker's request log, of the recorder, or of the fi
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pandas as pd
@@ -138,7 +139,7 @@ def test_the_leader_of_all_partitions_is_that_of_an_admin_client() -> None:
     rows = read("kafka-4-unbalanced")
     leaders = Counter(row["leader"] for row in rows if row.get("event") == "described")
     numbers = finding_of("kafka-4-unbalanced", "leader_skew")["numbers"]
-    assert leaders == {numbers["broker"]: numbers["leads"]} == {1: 12}
+    assert leaders == {numbers["broker_id"]: numbers["leads"]} == {1: 12}
 
 
 def test_the_round_trip_is_that_of_the_network() -> None:
@@ -162,6 +163,36 @@ def test_a_slow_disk_is_in_the_log_of_the_broker() -> None:
     assert (numbers["api"], numbers["count"]) == ("Produce", len(logged))
     assert numbers["net_p50_ms"] == pytest.approx(logged["total_ms"].median(), rel=0.01)
     assert numbers["net_p95_ms"] == pytest.approx(logged["total_ms"].quantile(0.95), rel=0.01)
+
+
+def test_the_time_of_a_slow_broker_is_that_of_its_slow_requests() -> None:
+    log = broker_log("kafka-4-disk-slow").query("api == 'PRODUCE' and total_ms >= 100")
+    finding = finding_of("kafka-4-disk-slow", "slow_broker")
+    ended, last_took = log["time"] / 1e6, log["total_ms"].iloc[0]
+    assert finding["first_time"].value / 1e6 == pytest.approx(ended.iloc[0] - last_took, abs=20)
+    assert finding["last_time"].value / 1e6 == pytest.approx(ended.iloc[-1], abs=20)
+
+
+@pytest.mark.parametrize("name", sorted({*FIRES.values()}))
+def test_findings_have_a_time(name: str) -> None:
+    """Except for those about the whole capture."""
+    spans = {
+        row["rule"]: (row["first_time"], row["last_time"])
+        for row in findings(name)
+        if row["rule"] not in ("coverage", "compression", "leader_skew")
+    }
+    packets = arrow_tables(name)["connections"].to_pandas()
+    first, last = packets["first_time"].min(), packets["last_time"].max()
+    for rule, (begin, end) in spans.items():
+        assert first <= begin <= last, rule
+        assert pd.isna(end) or begin <= end <= last, rule
+
+
+def test_connections_of_a_client_that_reconnects_open_one_after_the_other() -> None:
+    finding = finding_of("kafka-4-misused", "connection_churn")
+    log = broker_log("kafka-4-misused").query("client_id == 'reconnecting'")
+    assert (log["time"].min() - finding["first_time"].value) / 1e9 == pytest.approx(0, abs=0.1)
+    assert (log["time"].max() - finding["last_time"].value) / 1e9 == pytest.approx(0, abs=0.1)
 
 
 def test_the_controllers_of_a_cluster_are_not_compared_with_its_brokers() -> None:
@@ -191,10 +222,10 @@ def test_the_queue_is_what_the_broker_does_not_log() -> None:
     log = broker_log("kafka-4-queued")
     asked = log[(log["client_id"] == "querying") & (log["api"] != "FETCH")]
     finding = finding_of("kafka-4-queued", "queueing", "querying")
-    numbers = finding["numbers"]
-    assert numbers["requests"] == len(asked)
-    waits = numbers["latency_ms"] - asked["total_ms"].sum()
-    assert numbers["queue_ms"] == pytest.approx(waits, rel=0.02)
+    assert finding["requests"] == len(asked)
+    assert finding["numbers"]["count"] == (asked["api"] == "LIST_OFFSETS").sum()
+    waited, latency = map(float, re.findall(r"([\d.]+) s\b", finding["evidence"]))
+    assert waited == pytest.approx(latency - asked["total_ms"].sum() / 1000, rel=0.02)
 
 
 def test_connections_are_those_that_the_broker_logged() -> None:
