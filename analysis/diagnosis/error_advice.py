@@ -240,6 +240,16 @@ ADVICE: Final[Mapping[str, Advice]] = {
     ),
 }  # fmt: skip
 
+AFTER_END: Final = Advice(
+    "the consumer reads after the end of the log: the application seeks there, the topic was "
+    "created again, or an unclean leader election truncated the log",
+    CLIENT, "auto.offset.reset",
+    "Compare the offset with the committed one (lag) and with the end of the log. "
+    "auto.offset.reset determines where the consumer continues.",
+    "KIP-320",
+)  # fmt: skip
+"""For OFFSET_OUT_OF_RANGE, if the offset is after the end."""
+
 RETRIABLE: Final = Advice(
     "a temporary condition of the broker persists; clients retry without reporting it",
     BROKER, "retries",

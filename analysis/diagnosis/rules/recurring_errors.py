@@ -19,7 +19,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, TypeAlias
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.error_advice import DELETED, advice, cause
+from analysis.diagnosis.error_advice import AFTER_END, DELETED, advice, cause
+from analysis.diagnosis.resets import OFFSET_OUT_OF_RANGE, is_after_end, reset_evidence, resets
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
@@ -57,7 +58,7 @@ Ends: TypeAlias = "Mapping[str | None, tuple[int, int]]"
 """By client id: the time of the last request, and the latest time of an error at which the client
 can have stopped."""
 
-RESET: Final = ("OFFSET_OUT_OF_RANGE", "Fetch")
+RESET: Final = (OFFSET_OUT_OF_RANGE, "Fetch")
 """An error after which a consumer continues elsewhere, by auto.offset.reset."""
 
 PASSING: Final = ("CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT", "STALE_MEMBER_EPOCH")
@@ -115,7 +116,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         if key in reported:
             sent = {(row["client_id"], row["api"]) for row in rows}
             part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
-            yield _finding(rows, part, limits, ends)
+            yield _finding(rows, part, limits, ends, resets(case, rows))
 
 
 def _is_reset(row: Row) -> bool:
@@ -168,8 +169,10 @@ def _responses(rows: list[Row]) -> int:
     return sum(row["responses"] for row in rows)
 
 
-def _finding(rows: list[Row], part: float, limits: Limits, ends: Ends) -> Finding:
-    """A finding for errors with one cause."""
+def _finding(
+    rows: list[Row], part: float, limits: Limits, ends: Ends, continued: list[Row]
+) -> Finding:
+    """A finding for errors with one cause; `continued`: their `resets`."""
     rows = sorted(rows, key=lambda row: (row["error"] not in DELETED, -row["responses"]))
     row, responses = rows[0], _responses(rows)
     names, apis, topics = (
@@ -193,6 +196,7 @@ def _finding(rows: list[Row], part: float, limits: Limits, ends: Ends) -> Findin
         f"requests of {the_clients}{lasts and ','}{lasts}; "
         f"the first is packet {first['first_packet']}."
         + (f" {kinds}." if ", " in (kinds := _kinds(rows)) else "")
+        + reset_evidence(continued)
         + ("" if stopped != {*names} else " The client sent no request after it."
            if len(names) == 1 else " Each client sent no request after it.")
         + (f' Message of the broker: "{message}"' if message else ""),
@@ -201,7 +205,10 @@ def _finding(rows: list[Row], part: float, limits: Limits, ends: Ends) -> Findin
         requests=responses,
         first_packet=first["first_packet"],
         **span,
-        **advice(row["error"], bool(row["retriable"]), row["topic"])._asdict(),
+        **(
+            AFTER_END if continued and is_after_end(continued[0])
+            else advice(row["error"], bool(row["retriable"]), row["topic"])
+        )._asdict(),
     )  # fmt: skip
 
 

@@ -102,6 +102,40 @@ def test_a_consumer_that_skips_records_is_one_response(replica_id: int | None) -
     assert ["retention" in cause for cause in causes] == [True] * (replica_id is None)
 
 
+@pytest.mark.parametrize(
+    ("later", "evidence"),
+    [
+        # auto.offset.reset=latest: the leader returns the end, and the consumer continues there.
+        ([("ListOffsets", 5_003), ("Fetch", 5_003)],
+         "Consumers skipped up to 5,000 records: from offset 3 to 5,003 of partition 0."),
+        # The application asks for the end, and seeks to the start.
+        ([("ListOffsets", 5_003), ("Fetch", 1)],
+         "Consumers went back by up to 2 records: from offset 3 to 1 of partition 0."),
+        # KIP-392: the consumer fetches from the leader what a follower does not have yet.
+        ([("Fetch", 3)], "Consumers continued at the same offset."),
+        ([("ListOffsets", 10)],
+         "Consumers skipped up to 7 records: from offset 3 to 10 of partition 0."),
+        ([], "The consumer requested offset 3 of partition 0. The capture does not contain the "
+         "offset at which it continued."),
+    ],
+    ids=["latest", "seek", "same", "listed", "end of the capture"],
+)  # fmt: skip
+def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidence: str) -> None:
+    partition = {"connection_id": 0, "client_id": "app", "topic": "t", "partition": 0}
+    refused = partition | {"api": "Fetch", "time": START, "offset": 3, "error_code": 1}
+    tables = made(
+        exchanges=[exchange(api="Fetch")], connections=[connection()],
+        errors=[error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True)],
+        partitions=[refused | {"error": "OFFSET_OUT_OF_RANGE"}] + [
+            partition | {"api": api, "time": START + n * SECOND, "offset": offset, "error_code": 0}
+            for n, (api, offset) in enumerate(later, 1)
+        ],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.endswith(evidence)
+    assert ("retention" in finding.cause) == ("back" not in evidence)
+
+
 def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
     settings = [
         advice("NOT_LEADER_OR_FOLLOWER", True, topic).setting

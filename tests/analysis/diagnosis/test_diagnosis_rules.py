@@ -275,6 +275,8 @@ def test_a_consumer_that_skips_records_once() -> None:
     log = broker_log("kafka-4-java").query("client_id == 'out-of-range'")
     finding = finding_of("kafka-4-java", "recurring_errors", "out-of-range")
     assert finding["numbers"]["responses"] == sum(1 in codes for codes in log["errors"].dropna())
+    assert "offset 1,000,000 of partition 0, whose last known end is 45" in finding["evidence"]
+    assert "after the end" in finding["cause"]  # the application seeks there
 
 
 def test_a_group_that_exceeds_max_poll_interval() -> None:

@@ -1,0 +1,86 @@
+"""Resets: the offset at which a consumer continues after OFFSET_OUT_OF_RANGE.
+
+Kafka's brokers do not name the bounds of the log in such a response. The consumer continues at the
+offset that ListOffsets returns, by auto.offset.reset, or where its application seeks to: its next
+Fetch contains this offset. If a follower does not have the offset yet, the consumer fetches it
+again from the leader (KIP-392).
+
+An offset before the log was deleted by retention. An offset after the end of the log is another
+problem, which the positions of other messages show.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.display.terminal import counted
+from analysis.sql.query import Row
+
+OFFSET_OUT_OF_RANGE: Final = "OFFSET_OUT_OF_RANGE"
+
+RESETS: Final = f"""
+  with requests as (
+    select *, api = 'Fetch' and coalesce(error = '{OFFSET_OUT_OF_RANGE}', false) as is_refused
+    from partitions where api in ('Fetch', 'ListOffsets') and replica_id is null),
+  steps as (
+    select *, coalesce(
+      first_value(case when api = 'Fetch' and not is_refused then "offset" end ignore nulls)
+        over later,
+      first_value(case when api = 'ListOffsets' and error_code = 0 then "offset" end ignore nulls)
+        over later) as continued
+    from requests
+    window later as (partition by connection_id, topic, partition order by time, nth
+      rows between 1 following and unbounded following))
+  select client_id, topic, partition, "offset", continued, end_offset
+  from steps left join (
+    select topic, partition, max(greatest(high_watermark, last_offset + 1)) as end_offset
+    from partitions where error_code = 0 group by all) as ends using (topic, partition)
+  where is_refused and "offset" is not null
+  order by abs(continued - "offset") desc nulls last, time, nth"""
+"""SQL: the offset of each refused Fetch, the one at which the consumer continued, and the highest
+known end of the log; the largest difference first. A leader has one connection of the consumer."""
+
+
+def resets(case: Case, errors: Iterable[Row]) -> list[Row]:
+    """The rows of `RESETS` about rows of the answer `errors`; none for other errors."""
+    ends = {(e["client_id"], e["topic"]) for e in errors if e["error"] == OFFSET_OUT_OF_RANGE}
+    return [
+        row for row in (case.rows(RESETS) if ends else ())
+        if (row["client_id"], row["topic"]) in ends
+    ]  # fmt: skip
+
+
+def is_after_end(row: Row) -> bool:
+    """Whether the requested offset of a reset is after the end of the log."""
+    ends = (row["end_offset"], row["continued"])
+    return any(end is not None and row["offset"] > end for end in ends)
+
+
+def reset_evidence(rows: Sequence[Row]) -> str:
+    """How many records consumers skipped, or read again: sentences with a space before each.
+
+    `rows`: of `resets`.
+    """
+    if not rows:
+        return ""
+    row, continued, partition = rows[0], rows[0]["continued"], rows[0]["partition"]
+    if continued is None:
+        end = row["end_offset"]
+        known = "" if end is None else f", whose last known end is {end:,}"
+        return (
+            f" The consumer requested offset {row['offset']:,} of partition {partition}{known}. "
+            "The capture does not contain the offset at which it continued."
+        )
+    steps = [row["continued"] - row["offset"] for row in rows if row["continued"] is not None]
+    skipped, repeated = sum(s for s in steps if s > 0), -sum(s for s in steps if s < 0)
+    does = [f"skipped up to {counted(skipped, 'record')}"] * (skipped > 0)
+    does += [f"went back by up to {counted(repeated, 'record')}"] * (repeated > 0)
+    if not does:
+        return " Consumers continued at the same offset."
+    most = "most " if len(steps) > 1 else ""
+    return (
+        f" Consumers {' and '.join(does)}: {most}from offset {row['offset']:,} to {continued:,} of "
+        f"partition {partition}."
+    )
