@@ -1,14 +1,18 @@
-"""Reading for the functions of Python: files with problems are warnings of Python."""
+"""Reading for the functions of Python: files with problems, and several clusters, are warnings of
+Python."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Collection, Iterator
 from traceback import walk_stack
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from analysis.input.open import Opened, file_warnings
 from dissector.tables.finalizer import NamedBatch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _OWN: Final = ("analysis", "dissector", "kafka_dissector", "contextlib")
 """Packages between the caller and a warning."""
@@ -27,9 +31,23 @@ def streamed(
     if warned is not None:
         warned.update(lines)
     for line in lines:
-        file, number = _caller()
-        # Without a registry, Python shows the warning each time, also when a cell runs again.
-        warnings.warn_explicit(line.removeprefix("Warning: "), UserWarning, file, number)
+        _warn(line)
+
+
+def warn_of_clusters(endpoints: pa.Table) -> None:
+    """Warn that an answer mixes clusters, if there are several. `endpoints`: the rows of
+    `analysis.input.clusters.ENDPOINTS`."""
+    from analysis.input.clusters import warning
+
+    advice = "To select a cluster, pass its tables instead of the paths:"
+    if lines := warning(endpoints, advice, 'load(paths, chosen=Filter(cluster="{}"))'):
+        _warn("\n".join(lines))
+
+
+def _warn(text: str) -> None:
+    file, number = _caller()
+    # Without a registry, Python shows the warning each time, also when a cell runs again.
+    warnings.warn_explicit(text.removeprefix("Warning: "), UserWarning, file, number)
 
 
 def _caller() -> tuple[str, int]:

@@ -20,9 +20,12 @@ from analysis.commands.common import (
     on_output,
     words,
 )
-from analysis.commands.coverage import COVERAGE, coverage_of
+from analysis.commands.coverage import COVERAGE, Coverage, coverage_of
 from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.commands.sections import named_command
+
+QUALITY: Final = "quality"
+"""The answer that lists what could not be read."""
 
 _DEFAULT: Final = ParameterSource.DEFAULT
 
@@ -77,7 +80,10 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         names, show_progress=not to_terminal(output), shows_brokers=shows_brokers, also=(COVERAGE,)
     ) as sql:
         rows = function(sql)
-        if not len(rows):
+        if len(rows):
+            if answer.lists_problems and answer.name != QUALITY and source.filter is None:
+                _warn_of_coverage(source, coverage_of(sql))
+        else:
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
             text = source.no_rows(answer.rows_with(given), coverage_of(sql))
             click.echo(NOTHING if empty and not source.filter else printable(text), err=True)
@@ -88,3 +94,15 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
             rows = dated(rows, by)
         essential = (*by, *answer.essential)
         write(rows.to_batches(), rows.schema, output, essential, answer.useful)
+
+
+def _warn_of_coverage(source: Input, coverage: Coverage) -> None:
+    """Warn that there may be more problems: a client that is not listed may have one."""
+    from analysis.display.terminal import printable
+
+    if not coverage.is_complete:
+        text = (
+            f"Warning: only {coverage.read:,} of {coverage.payload:,} connections could be read; "
+            f"for the others, see {source.again('quality')}"
+        )
+        click.echo(printable(text), err=True)

@@ -175,11 +175,15 @@ class Input:
         partition. `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
         """
         from analysis.display.terminal import printable
-        from analysis.input.clusters import listed, warning
+        from analysis.input.clusters import warning
 
-        if self.filter is None or not self.filter.cluster:
-            for line in warning(listed(endpoints)):
-                click.echo(printable(line), err=True)
+        if self.filter and self.filter.cluster:
+            return
+        advice = "To select a cluster, add its option:"
+        if self.filter and self.filter.broker:
+            advice = f"--broker does not separate them. {advice}"
+        for line in warning(endpoints, advice, "--cluster {}"):
+            click.echo(printable(line), err=True)
 
     @contextmanager
     def options(
@@ -219,13 +223,12 @@ class Input:
             return f"No {rows} in the selected exchanges."
         if coverage.is_without_kafka:
             return NOTHING
-        read, total = coverage.read, coverage.payload
-        if read < total:
-            return (
-                f"No {rows} in the {read:,} of {total:,} connections that could be read; "
-                f"for the others, see {self.again('quality')}"
-            )
-        return f"No {rows} in this capture."
+        if coverage.is_complete:
+            return f"No {rows} in this capture."
+        return (
+            f"No {rows} in the {coverage.read:,} of {coverage.payload:,} connections that could be "
+            f"read; for the others, see {self.again('quality')}"
+        )
 
     @property
     def name(self) -> str:

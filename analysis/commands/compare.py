@@ -197,7 +197,7 @@ def _heading(
             f"{label:<6}  {printable(without_credentials(name))}{start}, "
             f"{duration_text(round(side.seconds * 1e9))}, {counted(side.requests, 'request')}"
         )
-        if coverage.read < coverage.payload:
+        if not coverage.is_complete:
             yield Text(
                 f"        {coverage.read:,} of {counted(coverage.payload, 'connection')} could be "
                 "read"

@@ -41,6 +41,10 @@ class Coverage:
         self.payload += count(pc.or_(pc.invert(is_unknown), pc.greater(size, 0)))
 
     @property
+    def is_complete(self) -> bool:
+        return self.read >= self.payload
+
+    @property
     def is_without_kafka(self) -> bool:
         return self.kafka == 0 < self.payload
 

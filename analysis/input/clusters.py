@@ -131,17 +131,19 @@ def listed(endpoints: pa.Table) -> dict[str, list[str]]:
     }
 
 
-def warning(clusters: Mapping[str, Sequence[str]]) -> list[str]:
-    """Lines that name several clusters, and the option that selects each; empty for one.
+def warning(endpoints: pa.Table, advice: str, option: str) -> list[str]:
+    """Lines that name several clusters, and how to select each; empty for one.
 
-    `clusters`: the result of `listed`.
+    `endpoints`: the rows of `ENDPOINTS`. `advice`: a sentence before the clusters. `option`: what
+    selects a cluster, with ``{}`` for its id.
     """
+    clusters = listed(endpoints)
     if len(clusters) < 2:
         return []
     return [
         f"Warning: this capture has {len(clusters)} clusters. Topics, groups and brokers with the "
-        "same name are mixed. To select a cluster, add its option:",
-        *(f"  --cluster {name}  ({_brief(brokers)})" for name, brokers in clusters.items()),
+        f"same name are mixed. {advice}",
+        *(f"  {option.format(name)}  ({_brief(brokers)})" for name, brokers in clusters.items()),
     ]
 
 

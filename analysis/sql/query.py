@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from analysis.answers import Tables
 from analysis.input.open import open_input
-from analysis.reading import streamed
+from analysis.reading import streamed, warn_of_clusters
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.expressions import By, column_names
@@ -68,10 +68,15 @@ _OPEN: Final[dict[duckdb.DuckDBPyConnection, set[str]]] = {}
 def _opened(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """See `connected`."""
     if isinstance(tables, str | os.PathLike | Sequence | Capture):
+        from analysis.input.clusters import CLUSTERS, ENDPOINTS
         from analysis.sql.stored import stored
 
         opened = tables if isinstance(tables, Capture) else open_input(tables)
+        if has_clusters := opened.has_table(CLUSTERS):
+            names = {*names, CLUSTERS}
         with stored(streamed(opened, names), names) as connection:
+            if has_clusters:
+                warn_of_clusters(connection.sql(ENDPOINTS).to_arrow_table())
             yield connection
         return
     if isinstance(tables, duckdb.DuckDBPyConnection):

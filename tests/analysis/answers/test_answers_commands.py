@@ -189,6 +189,14 @@ def test_no_rows_are_no_verdict_on_what_could_not_be_read(
         "No rows of errors in the 1 of 3 connections that could be read; for the others, see "
         "kafka-dissector quality x.pcap\n"
     )
+    old = exchange(api="Produce", api_version=2)
+    made(exchanges=[old], connections=[connection(), *encrypted])
+    warning = "only 1 of 3 connections could be read; for the others, see kafka-dissector quality"
+    assert main(["versions", "x.pcap"]) == 0
+    assert capsys.readouterr().err == f"Warning: {warning} x.pcap\n"
+    for command in (["quality", "x.pcap"], ["versions", "x.pcap", "--api", "Produce"]):
+        assert main(command) == 0
+        assert "Warning" not in capsys.readouterr().err
     one_sided = connection(broker_packets=0, broker_bytes=0)
     made(exchanges=[exchange(status="unanswered")], connections=[one_sided])
     assert main(["errors", "x.pcap"]) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from ipaddress import ip_network
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import analysis
 from analysis import Filter, load
 from analysis.answers import ANSWERS
 from analysis.input.clusters import TABLES as CLUSTER_TABLES
@@ -68,8 +70,23 @@ def test_a_filter_by_broker_does_not_suffice() -> None:
     """The end of a partition is that of all brokers. No row is lost, and the warning remains."""
     done = run("lag", CAPTURE, "--broker", BROKERS[FIRST], "--format", "jsonl")
     assert b"Warning: this capture has 2 clusters." in done.stderr
+    assert b"--broker does not separate them. To select a cluster, add" in done.stderr
     (row,) = map(json.loads, done.stdout.splitlines())
     assert row["committed_offset"] == 20
+
+
+def test_an_answer_of_python_warns() -> None:
+    with pytest.warns(UserWarning, match="this capture has 2 clusters") as caught:
+        mixed = analysis.lag(ROOT / CAPTURE)
+    (warned,) = caught
+    assert warned.filename == __file__
+    assert f'load(paths, chosen=Filter(cluster="{FIRST}"))' in str(warned.message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = analysis.lag(load(ROOT / CAPTURE, ANSWERS["lag"].tables, Filter(cluster=[FIRST])))
+        analysis.lag(ROOT / "captures/kafka-4-java.pcap.zst")
+    lags = {str(lag) for lag in chosen["lag"]}
+    assert lags == {lag for *_, lag in described("first")} != {str(lag) for lag in mixed["lag"]}
 
 
 def test_a_cluster_has_the_rows_of_its_brokers_in_all_tables() -> None:
