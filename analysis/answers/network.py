@@ -13,7 +13,7 @@ brokers whose connections fail:
 
     refused                   a reset (RST) instead of a handshake: no process listens on the port
     no reply                  no packet from the other side
-    closed before a response  the broker closed the connection at once after the first request
+    closed before a response  the broker closed the connection at once, without sending any data
     TLS: ...                  the handshake failed; with the reason
 
 **What to do.** If the network has the larger share, move the client closer to the broker, or send
@@ -34,7 +34,9 @@ point.
 are missing from the capture look like packets that the network lost: see `quality`. Packets that
 the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted,
 so capture on one interface. Segmentation in the network card hides small retransmissions. If the
-capture does not contain the handshake, delayed acknowledgements look like a long round trip.
+capture does not contain the handshake, delayed acknowledgements look like a long round trip. If
+neither side sends data, a connection is a failure only if the number of packets shows that the
+broker ended it.
 """
 
 from __future__ import annotations

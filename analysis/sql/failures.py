@@ -2,7 +2,10 @@
 
 A host resets a connection attempt if no process listens on the port. If there is no reply at all,
 the host is down or a firewall drops the packets. A broker that closes a connection within a second,
-without sending a byte, did not understand what it received, or has too many connections.
+without sending a byte, did not understand what it received, or has too many connections. If the
+client did not send a byte either, it is not known which side ended the connection. But a client
+that ends it, as health checks do, sends more packets than the broker: SYN, ACK, and FIN or RST. So
+the broker ended it if it sent at least as many.
 
 A health check or a scan may reset the connection after SYN and SYN/ACK. It sends one packet more
 than it receives, although its connection did not fail. The same is true of a client that
@@ -33,8 +36,10 @@ _ATTEMPT: Final = f"""
 `Summary` counts the same connections while it reads."""
 
 _CLOSED: Final = """
-  opened and closed is not null and protocol = 'kafka' and client_bytes > 0
-    and broker_packets > 0 and broker_bytes = 0 and coalesce(broker_lost_bytes, 0) = 0
+  opened and closed is not null and broker_packets > 0 and broker_bytes = 0
+    and coalesce(broker_lost_bytes, 0) = 0
+    and case when client_bytes > 0 then protocol = 'kafka'
+      else handshake_rtt_ms is not null and client_packets <= broker_packets end
     and epoch_ns(last_time) - epoch_ns(first_time) < 1e9"""
 """SQL: whether a row of `connections` ended before the broker sent any byte."""
 
@@ -68,7 +73,7 @@ FAILED_ENDPOINTS: Final = f"""(
       case when failure in ('{REFUSED}', '{NO_REPLY}') then accepted_time else served_time end
         as worked_time
     from attempts join working using (broker_ip, broker_port)
-    where failure is not null and (failure not in ('{REFUSED}', '{NO_REPLY}')
+    where failure is not null and (client_bytes + broker_bytes > 0
       or broker_port in (select broker_port from known) or not exists (from known)
       or (broker_ip, broker_port) in (select (trim(host, '[]'), port) from brokers))
     and (failure != '{NO_REPLY}'

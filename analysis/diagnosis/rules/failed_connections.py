@@ -138,8 +138,8 @@ def _closed(row: Row, *, is_down: bool) -> Finding:
         clients=known(ids),
         sentence=f"{broker} closes new connections without a response",
         evidence=f"{counted(row['connections'], 'connection')} from "
-        f"{counted(row['hosts'], 'host')}{within(row)} ended at once after the first request. "
-        f"{served:,} other connections to this broker had data in both directions."
+        f"{counted(row['hosts'], 'host')}{within(row)} ended at once, without any data from the "
+        f"broker. {served:,} other connections to this broker had data in both directions."
         + (f" Clients: {listed(f'`{id}`' for id in ids)}." if any(ids) else ""),
         numbers=cells(row, "broker failure connections hosts"),
         # A listener that expects TLS serves no other client, either.

@@ -103,6 +103,8 @@ def test_failed_connections_are_those_of_the_clients() -> None:
 
 
 ATTEMPT = {"client_bytes": 0, "protocol": "unknown"}
+SILENT = ATTEMPT | {"handshake_rtt_ms": 0.1}
+"""A connection that ends without data."""
 
 
 @pytest.mark.parametrize(
@@ -111,8 +113,11 @@ ATTEMPT = {"client_bytes": 0, "protocol": "unknown"}
         (ATTEMPT | {"client_packets": 1, "broker_packets": 1}, "refused"),
         (ATTEMPT | {"broker_packets": 0, "client_packets": 3, "closed": None}, "no reply"),
         ({"handshake_rtt_ms": 0.1}, "closed before a response"),
+        (SILENT | {"client_packets": 2, "broker_packets": 2}, "closed before a response"),
+        (SILENT | {"client_packets": 3, "broker_packets": 3, "closed": "fin"},
+         "closed before a response"),
     ],
-)
+)  # fmt: skip
 def test_failures_and_the_connection_before_them(columns: dict[str, Any], failure: str) -> None:
     lost = {"broker_bytes": 0, "closed": "rst", "last_time": START + SECOND // 9}
     failed = made_rows.connection(handshake_rtt_ms=None, connection_id=2) | lost | columns
@@ -129,3 +134,17 @@ def test_failures_and_the_connection_before_them(columns: dict[str, Any], failur
     assert (row["broker"], row["failure"], row["connections"]) == ("10.0.0.9:9092", failure, 1)
     assert (row["client_ids"], row["served"], row["after"]) == ("app", 2, 0)
     assert row["worked_time"].value == START + SECOND
+
+
+@pytest.mark.parametrize(
+    ("client_packets", "broker_packets", "closed"), [(4, 2, "fin"), (4, 3, "fin"), (3, 1, "rst")]
+)
+def test_a_client_that_sends_nothing_may_be_a_health_check(
+    client_packets: int, broker_packets: int, closed: str
+) -> None:
+    """The packets of Linux if the client ends the connection: 4 and 3 also if the broker does."""
+    check = made_rows.connection(connection_id=1, broker_bytes=0, closed=closed) | SILENT
+    check |= {"client_packets": client_packets, "broker_packets": broker_packets}
+    check |= {"last_time": START + SECOND // 9}
+    tables = made(connections=[made_rows.connection(), check])
+    assert not len(analysis.network(tables, show="failures"))
