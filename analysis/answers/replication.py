@@ -11,9 +11,9 @@ so a slow follower slows producers down until the leader removes it from the in-
 **How to read it.** In the first table, a row is a follower of a partition. The delay is the time
 from a Produce request until the follower confirmed its records. `pause_max_ms` is the longest time
 between two of its Fetches. `without` counts Produce requests with acks=all that were acknowledged
-before this follower had their records: it was out of sync from `first_without` on. In the second
-table, `follower_percent` is the share of the latency of Produce requests that was spent waiting for
-followers.
+before this follower had their records: it was out of sync from `first_without` to `last_without`.
+In the second table, `follower_percent` is the share of the latency of Produce requests that was
+spent waiting for followers.
 
 **What to do.** If one follower is slow, its broker or its network is slow. If all followers are
 slow, raise num.replica.fetchers, and see the `latency` of Fetch. A large share of waiting with
@@ -75,6 +75,7 @@ PRODUCER_COLUMNS: Final = (
         Column("pause_max_ms", "double", "longest time between two Fetches of the follower", "ms"),
         Column("without", "int64", "Produces acknowledged before this follower had the records"),
         Column("first_without", "time", "time of the first of these responses"),
+        Column("last_without", "time", "time of the last of these responses"),
         *first_and_last("Fetch"),
     ),
     variants=(Variant("show", "producers", PRODUCER_COLUMNS, rows="waits for followers"),),
@@ -170,7 +171,8 @@ _FOLLOWERS: Final = f"""
       {_quantiles("delay")},
       max(delay_ms) as delay_max_ms, max(behind) as lag_max,
       count(*) filter (is_without) as without,
-      min(response_time) filter (is_without) as first_without
+      min(response_time) filter (is_without) as first_without,
+      max(response_time) filter (is_without) as last_without
     from {_CONFIRMED} group by all)
   select fetches.*, delays.* exclude (topic, partition, replica_id)
       replace (coalesce(confirmed, 0) as confirmed, coalesce(without, 0) as without), pause_max_ms

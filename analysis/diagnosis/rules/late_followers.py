@@ -65,6 +65,7 @@ def _several(late: dict[int, list[Row]], findings: list[Finding]) -> Finding:
         if is_rolling
         else findings[0].change,
         first_time=in_time[0].first_time,
+        last_time=max(finding.last_time or 0 for finding in findings),
     )
 
 
@@ -97,4 +98,5 @@ def _finding(rows: list[Row], end: int) -> Finding:
         command="replication",
         requests=row["without"],
         first_time=min(each["first_without"] for each in rows),
+        last_time=max(each["last_without"] for each in rows),
     )

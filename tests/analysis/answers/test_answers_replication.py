@@ -44,6 +44,9 @@ def test_the_follower_is_out_of_sync_when_the_leader_logs_it() -> None:
     assert "from 2,1 to 1" in shrink["message"]
     assert row["without"] > 0
     assert row["first_without"].value == pytest.approx(shrink["time"], abs=200 * MS)
+    resumed = [fact["time"] for fact in read(NAME) if fact.get("event") == "resumed"]
+    (end,) = [time for time in resumed if 0 < time - shrink["time"] < 5000 * MS]
+    assert row["last_without"].value == pytest.approx(end, abs=200 * MS)
 
 
 def test_the_longest_pause_is_that_of_the_process() -> None:
