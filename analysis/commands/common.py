@@ -8,10 +8,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -78,6 +78,23 @@ DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
 
 
+class StoredOptions(TypedDict, total=False):
+    """Options of `Input.stored`."""
+
+    show_progress: bool
+    shows_brokers: bool
+    """Brokers are shown to people, so learn their ids and hosts."""
+    also: Collection[str]
+    """Tables that exported tables may lack."""
+
+
+class _OneCluster(Exception):
+    """All selected brokers belong to one of the clusters of a capture."""
+
+    def __init__(self, cluster: str) -> None:
+        self.cluster = cluster
+
+
 @value
 class Input:
     """The input options of a command."""
@@ -139,6 +156,24 @@ class Input:
 
     @contextmanager
     def stored(
+        self, tables: Collection[str], **options: Unpack[StoredOptions]
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
+
+        If the filter selects brokers of one of several clusters, it selects this cluster: no other
+        filter selects the rows of `topics` and the ends of partitions. Warns of several clusters
+        otherwise.
+        """
+        try:
+            with self._stored(tables, **options) as connection:
+                yield connection
+        except _OneCluster as selected:  # before the context began
+            chosen = replace(cast("Filter", self.filter), cluster=(selected.cluster,))
+            with replace(self, filter=chosen)._stored(tables, **options) as connection:
+                yield connection
+
+    @contextmanager
+    def _stored(
         self,
         tables: Collection[str],
         *,
@@ -146,11 +181,7 @@ class Input:
         shows_brokers: bool = False,
         also: Collection[str] = (),
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
-
-        `shows_brokers`: brokers are shown to people, so learn their ids and hosts. `also`: tables
-        that exported tables may lack. Warns of several clusters unless the filter selects one.
-        """
+        """See `stored`. Raises _OneCluster if the filter needs a cluster."""
         from analysis.display.presentation import names
         from analysis.input.clusters import CLUSTERS, ENDPOINTS
         from analysis.input.open import with_context
@@ -165,14 +196,28 @@ class Input:
                 if learns:
                     names().learn_brokers(connection.sql(_BROKERS).fetchall())
                 if CLUSTERS in tables:
-                    self.warn_of_clusters(connection.sql(ENDPOINTS).to_arrow_table())
+                    endpoints = connection.sql(ENDPOINTS).to_arrow_table()
+                    if "exchanges" in tables and (cluster := self._cluster(connection, endpoints)):
+                        raise _OneCluster(cluster)
+                    self.warn_of_clusters(endpoints)
                 yield connection
+
+    def _cluster(self, tables: duckdb.DuckDBPyConnection, endpoints: pa.Table) -> str | None:
+        """The cluster of the brokers that the filter selects, if the capture has others, too."""
+        from analysis.input.clusters import cluster_of
+        from dissector.packets.byte_input import is_stream
+
+        if not self.filter or not self.filter.broker or self.filter.cluster:
+            return None
+        if any(map(is_stream, self.captures)):
+            return None
+        brokers = tables.sql("select distinct broker_ip, broker_port from exchanges").fetchall()
+        return cluster_of(endpoints, brokers)
 
     def warn_of_clusters(self, endpoints: pa.Table) -> None:
         """Print a warning if there are several clusters, unless the filter selects one.
 
-        A filter by broker does not suffice: it selects no rows of `topics`, nor the end of a
-        partition. `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
+        `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
         """
         from analysis.display.terminal import printable
         from analysis.input.clusters import warning

@@ -131,6 +131,17 @@ def listed(endpoints: pa.Table) -> dict[str, list[str]]:
     }
 
 
+def cluster_of(endpoints: pa.Table, brokers: Iterable[tuple[str, int]]) -> str | None:
+    """The only cluster that has all these brokers, if there are several clusters.
+
+    `endpoints`: the rows of `ENDPOINTS`.
+    """
+    known, chosen = listed(endpoints), {endpoint(*broker) for broker in brokers}
+    having = [name for name, each in known.items() if not chosen.isdisjoint(each)]
+    is_one = len(having) == 1 < len(known) and chosen.issubset(known[having[0]])
+    return having[0] if is_one else None
+
+
 def warning(endpoints: pa.Table, advice: str, option: str) -> list[str]:
     """Lines that name several clusters, and how to select each; empty for one.
 

@@ -66,13 +66,23 @@ def test_a_warning_names_the_clusters(command: str) -> None:
     assert b"Warning" not in run(command, CAPTURE, "--cluster", FIRST).stderr
 
 
-def test_a_filter_by_broker_does_not_suffice() -> None:
-    """The end of a partition is that of all brokers. No row is lost, and the warning remains."""
-    done = run("lag", CAPTURE, "--broker", BROKERS[FIRST], "--format", "jsonl")
-    assert b"Warning: this capture has 2 clusters." in done.stderr
-    assert b"--broker does not separate them. To select a cluster, add" in done.stderr
-    (row,) = map(json.loads, done.stdout.splitlines())
-    assert row["committed_offset"] == 20
+@pytest.mark.parametrize(("cluster", "command"), [(FIRST, "first"), (SECOND, "second")])
+def test_a_filter_by_the_brokers_of_a_cluster_selects_it(cluster: str, command: str) -> None:
+    """No other filter selects the end of a partition."""
+    done = run("lag", CAPTURE, "--broker", BROKERS[cluster], "--format", "jsonl")
+    assert {str(json.loads(line)["lag"]) for line in done.stdout.splitlines()} == {
+        lag for *_, lag in described(command)
+    }
+    assert done.stderr.startswith(f"Filter: cluster {cluster}, broker = ".encode())
+    assert b"Warning" not in done.stderr
+
+
+def test_brokers_of_several_clusters_are_mixed() -> None:
+    both = [word for ip in BROKERS.values() for word in ("--broker", ip)]
+    warning = b"--broker does not separate them. To select a cluster, add"
+    assert warning in run("lag", CAPTURE, *both).stderr
+    piped = run("lag", "-", "--broker", BROKERS[FIRST], stdin=(ROOT / CAPTURE).read_bytes())
+    assert warning in piped.stderr  # it can be read only once
 
 
 def test_an_answer_of_python_warns() -> None:
