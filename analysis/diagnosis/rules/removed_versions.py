@@ -1,20 +1,35 @@
 """Kafka 4: a client uses versions that Kafka 4.0 removed.
 
 Kafka 4.0 removed the oldest versions of many APIs (KIP-896). A client that uses such a version with
-a broker of 2.1 or newer supports no newer one, so it stops working after the upgrade.
+a broker of 2.1 or newer supports no newer one, so it stops working after the upgrade. It removed
+the APIs of brokers with ZooKeeper completely (KIP-500).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, rule
-from analysis.diagnosis.words import cells, clients, listed, of_clients
+from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, rule
+from analysis.diagnosis.words import Advice, cells, clients, listed, of_clients
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
+
+_OLD: Final = Advice(
+    "the client library is older than Kafka 2.1, or is configured for an old broker",
+    CLIENT, "api.version.request",
+    "Upgrade the client library before the brokers. Remove settings that select an old version "
+    "(broker.version.fallback, api_version).",
+    "KIP-896",
+)  # fmt: skip
+_ZOOKEEPER: Final = Advice(
+    "these clients are brokers, whose cluster uses ZooKeeper",
+    BROKER, "zookeeper.metadata.migration.enable",
+    "Migrate the cluster to KRaft before the upgrade: Kafka 3.9 is the last release that can.",
+    "KIP-500, KIP-866",
+)  # fmt: skip
 
 
 @rule(
@@ -43,6 +58,8 @@ def _finding(rows: list[Row]) -> Finding:
     used = dict.fromkeys(
         f"{row['api']} {row['api_version']} ({_kept(row['kept_since'])})" for row in rows
     )
+    # No other client sends requests of the APIs that were removed completely.
+    is_broker = any(row["kept_since"] is None for row in rows)
     return Finding(
         severity=WARNING,
         **of_clients(names),
@@ -51,16 +68,11 @@ def _finding(rows: list[Row]) -> Finding:
         + (f" Software: {software}." if software else "")
         + f" Addresses: {listed(dict.fromkeys(row['client'] for row in rows))}.",
         numbers=cells(worst, "client_id api api_version kept_since breaks requests"),
-        cause="the client library is older than Kafka 2.1, or is configured for an old broker",
-        side=CLIENT,
-        setting="api.version.request",
-        change="Upgrade the client library before the brokers. Remove settings that select an old "
-        "version (broker.version.fallback, api_version).",
-        reference="KIP-896",
         command="versions",
         requests=count,
         first_time=min(row["first_time"] for row in rows),
         last_time=max(row["last_time"] for row in rows),
+        **(_ZOOKEEPER if is_broker else _OLD)._asdict(),
     )
 
 

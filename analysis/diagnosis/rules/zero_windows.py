@@ -80,7 +80,8 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 **of_client(row, f"client_id broker {column} packets"),
                 sentence=f"{capital(client(name))} {does}",
                 evidence=f"The {advice.side} advertises a window of 0 in {row[column]:,} of "
-                f"{row['packets']:,} packets between this client and {row['broker']}.",
+                f"{row['packets']:,} packets between this client and {row['broker']}. "
+                "The time is that of these connections.",
                 command="network --by client_id,broker",
                 requests=row["requests"],
                 **case.span_of_connections([row], f"{column} > 0"),

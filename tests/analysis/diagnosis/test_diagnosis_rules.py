@@ -328,6 +328,13 @@ def test_versions_are_those_that_the_broker_logged() -> None:
     assert set(finding["clients"]) == set(old["client_id"])
 
 
+def test_brokers_with_zookeeper_are_no_old_clients() -> None:
+    finding = finding_of("kafka-3-zookeeper", "removed_versions")
+    assert finding["clients"] == ("1", "2")  # the ids of the brokers
+    assert "ZooKeeper" in finding["cause"]
+    assert finding["side"] == "broker"
+
+
 def test_credentials_in_clear_text() -> None:
     sasl = [row for row in findings("kafka-4-sasl") if row["rule"] == "plain_credentials"]
     assert {row["severity"] for row in sasl} == {"critical"}
