@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, cells, client, listed, of_clients
+from analysis.diagnosis.words import Advice, capital, cells, client, listed, of_clients
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -26,6 +26,23 @@ INSTANCES: Final = """
   where api = 'InitProducerId' and error_code = 0 group by all
   order by min((time, transactions.nth))"""
 """SQL: processes that started producers, by transactional id."""
+
+_REPLACED: Final = Advice(
+    "two instances share the id, an instance was replaced while it still ran, or the broker ended "
+    "a transaction that took too long",
+    CLIENT, "transactional.id",
+    "Give each instance a transactional.id of its own that survives restarts. Stop an instance "
+    "before its successor starts.",
+    "KIP-98, KIP-360",
+)  # fmt: skip
+_RIVALS: Final = _REPLACED._replace(cause="both instances run, and each start fences the other one")
+_OVERDUE: Final = Advice(
+    "the broker ended a transaction that took too long, and raised the epoch",
+    CLIENT, "transaction.timeout.ms",
+    "Make transactions shorter, or raise transaction.timeout.ms (1 minute by default, "
+    "transaction.max.timeout.ms of the broker at most).",
+    "KIP-98, KIP-360",
+)  # fmt: skip
 
 
 @rule(
@@ -52,6 +69,11 @@ def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Find
         if each["error"] in FENCED and each["client_id"] in names
     ] or [row]  # fmt: skip
     are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
+    has_successor = row["first_epoch"] != row["last_epoch"] or len(instances) > 1
+    if are_rivals:
+        advice = _RIVALS
+    else:
+        advice = _REPLACED if has_successor or not row["ended_by_broker"] else _OVERDUE
     lost = counted(row["ended_by_broker"], "transaction")
     labels = (
         f"{client(each['client_id'])} on {each['client_ip']} ({each['starts']:,})"
@@ -66,21 +88,15 @@ def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Find
         else f"{capital(client(row['client_id']))} was fenced: its epoch of "
         + (f"transactional id `{id}`" if id else f"producer id {row['producer_id']}")
         + " is outdated",
-        evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch; the epoch rose "
-        f"from {row['first_epoch']:,} to {row['last_epoch']:,}."
+        evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
+        + f"; the epoch rose from {row['first_epoch']:,} to {row['last_epoch']:,}"
+        * (row["first_epoch"] != row["last_epoch"])
+        + "."
         + f" Brokers aborted {lost}." * bool(row["ended_by_broker"])
         + f" Successful InitProducerId requests: {listed(labels)}." * (len(instances) > 1),
-        cause="both instances run, and each start fences the other one"
-        if are_rivals
-        else "two instances share the id, an instance was replaced while it still ran, or the "
-        "broker ended a transaction that took too long",
-        side=CLIENT,
-        setting="transactional.id",
-        change="Give each instance a transactional.id of its own that survives restarts. Stop an "
-        "instance before its successor starts.",
-        reference="KIP-98, KIP-360",
         command="producers",
         requests=row["fenced"],
         first_time=min(each["first_time"] for each in errors),
         last_time=max(each["last_time"] for each in errors),
+        **advice._asdict(),
     )

@@ -328,6 +328,16 @@ def test_versions_are_those_that_the_broker_logged() -> None:
     assert set(finding["clients"]) == set(old["client_id"])
 
 
+@pytest.mark.parametrize(
+    ("client", "setting"), [("slow", "transaction.timeout.ms"), ("same", "transactional.id")]
+)
+def test_the_broker_or_a_successor_fences_a_producer(client: str, setting: str) -> None:
+    """The recorder lets the transaction of `slow` time out, and starts two producers as `same`."""
+    finding = finding_of("kafka-4-transactions-old", "fenced_producers", client)
+    assert finding["setting"] == setting
+    assert ("the epoch rose" in finding["evidence"]) == (client == "same")
+
+
 def test_brokers_with_zookeeper_are_no_old_clients() -> None:
     finding = finding_of("kafka-3-zookeeper", "removed_versions")
     assert finding["clients"] == ("1", "2")  # the ids of the brokers
