@@ -1,6 +1,6 @@
 """The parts of a latency: waiting in the queue, waiting by design (a poll), and the net latency.
 
-Three kinds of waiting are independent of the speed of the broker:
+Four kinds of waiting are independent of the speed of the broker:
 
 - Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
   waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
@@ -9,6 +9,9 @@ Three kinds of waiting are independent of the speed of the broker:
   timestamp of the batch, which another clock took, and which is earlier by the time that the
   producer kept the batch. A batch of a transaction whose marker is in the same response became
   readable when the marker was written.
+- Followers. A consumer with a rack may fetch from a follower (KIP-392). It gets records when the
+  follower knows that they are replicated, which is later than the response to the Produce by a
+  Fetch of the follower or two. How much of such a latency was work is unknown.
 - Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
   How much of their latency was work is unknown.
 - The queue. A broker processes the requests of a connection one after the other: a request behind a
@@ -43,8 +46,8 @@ def exchanges_with_parts() -> str:
     Waits depend on all exchanges and batches of the capture: see `analysis.sql.context`.
 
     queue_ms  the broker still processed earlier requests of the connection
-    poll_ms   then it waited by design; the rest of the latency for group barriers
-    net_ms    the rest; null for group barriers
+    poll_ms   then it waited by design; the rest of the latency for group barriers and followers
+    net_ms    the rest; null for group barriers and followers
 
     All are DOUBLE, in ms, and null without a latency, or without a time to compute the first.
     """
@@ -58,10 +61,12 @@ def _parts() -> str:
     barriers = literals(group_barriers())
     return f"""
     with responses as (
-      select connection_id, correlation_id, request_time as time, response_time from all_exchanges
-      where api = 'Produce' and response_time is not null),
+      select connection_id, correlation_id, request_time as time, response_time,
+        row(broker_ip, broker_port) as broker
+      from all_exchanges where api = 'Produce' and response_time is not null),
     produced as (
-      select topic, partition, base_offset, min(epoch_ns(response_time)) as written
+      select topic, partition, base_offset, min(epoch_ns(response_time)) as written,
+        arg_min(broker, response_time) as leader
       from all_batches join responses using (connection_id, correlation_id, time)
       where api = 'Produce' and base_offset is not null group by all),
     -- Without Metadata, a Fetch may have the id of a topic that a Produce before version 13 names
@@ -73,7 +78,7 @@ def _parts() -> str:
         and sent.api = 'Produce' and sent.topic_id is null
       group by all having count(distinct sent.topic) = 1),
     readable as (
-      select connection_id, correlation_id, time, topic, partition, base_offset,
+      select connection_id, correlation_id, time, topic, partition, base_offset, leader,
         coalesce(written, epoch_ns(max_timestamp)) as written,
         -- In a transaction: when the marker after the batch was written.
         case when is_transactional and not is_control then
@@ -87,14 +92,16 @@ def _parts() -> str:
     firsts as (
       select connection_id, correlation_id, time as response_time,
         arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
-          as written
+          as written,
+        arg_min(leader, (coalesce(base_offset, -1), written)) as leader
       from readable group by connection_id, correlation_id, time, topic, partition),
     fetched as (
-      select connection_id, correlation_id, response_time, min(written) as written
+      select connection_id, correlation_id, response_time, min(written) as written,
+        arg_min(leader, written) as leader
       from firsts group by all),
     queued as (
       select nth, connection_id, correlation_id, response_time, api, topics, latency_ms,
-        max_wait_ms, min_bytes, record_bytes,
+        max_wait_ms, min_bytes, record_bytes, client_rack, row(broker_ip, broker_port) as broker,
         epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
         -- The last response to requests that were sent earlier.
         max(epoch_ns(response_time)) over (
@@ -110,21 +117,22 @@ def _parts() -> str:
         coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms,
         -- KRaft ignores min_bytes.
         min_bytes <= 0 and not coalesce(list_contains(topics, '__cluster_metadata'), false)
-          as returns_at_once
+          as returns_at_once,
+        coalesce(client_rack != '' and leader != broker, false)
+          or coalesce(api in {barriers}, false) as is_unknown
       from queued left join fetched on queued.connection_id = fetched.connection_id
         and queued.correlation_id = fetched.correlation_id
         and coalesce(queued.response_time = fetched.response_time, true)),
     polled as (
       select *,
-        case when own_ms is null or api in {barriers} then own_ms
+        case when own_ms is null or is_unknown then own_ms
           when max_wait_ms is null or returns_at_once then 0
           when coalesce(record_bytes, 0) < greatest(coalesce(min_bytes, 1), 1)
           then least(greatest(own_ms, 0), own_ms, max_wait_ms)
           else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
       from queue_times)
     select nth, queue_ms, poll_ms,
-      case when coalesce(api in {barriers}, false) then null
-        else own_ms - poll_ms end as net_ms
+      case when is_unknown then null else own_ms - poll_ms end as net_ms
     from polled"""
 
 

@@ -134,6 +134,35 @@ def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_writte
         assert latency_parts(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
 
 
+@pytest.mark.parametrize(
+    ("columns", "poll"),
+    [({"client_rack": "b"}, 600), ({}, 300), ({"client_rack": "b", "broker_port": 9092}, 300)],
+    ids=["follower", "no rack", "leader"],
+)
+def test_a_follower_returns_records_when_it_knows_that_they_are_replicated(
+    columns: dict[str, Any], poll: float
+) -> None:
+    """How much of its latency a follower works is unknown."""
+    place = {"topic": "t", "partition": 0, "base_offset": 7, "correlation_id": 7}
+    produced = place | {"connection_id": 1, "api": "Produce", "time": START}
+    fetched = place | {"connection_id": 0, "api": "Fetch", "time": START + 600 * MS}
+    produce = at(0, 300, connection_id=1, api="Produce", broker_port=9092)
+    fetch = {"api": "Fetch", "max_wait_ms": 500, "record_bytes": 9, "broker_port": 9093}
+    tables = made(exchanges=[at(0, 600, **fetch | columns), produce], batches=[fetched, produced])
+    parts = latency_parts(tables).iloc[0]
+    assert parts["poll_ms"] == poll
+    assert pd.isna(parts["net_ms"]) == (poll == 600)
+
+
+def test_the_wait_at_a_follower_is_no_time_of_the_broker() -> None:
+    """The broker works for a few ms, and waits for 100 to 300 ms for its leader."""
+    rows = beside_the_log("kafka-4-racks").query("client_id == 'close-reader' and record_bytes > 0")
+    followed = rows[rows["broker_port"] == 9093]
+    assert (followed["total_ms"] - followed["remote_ms"]).max() < 10
+    assert len(followed) == 8
+    assert followed["net_ms"].isna().all()
+
+
 @pytest.mark.parametrize(("crcs", "poll"), [((5,), 300), ((6,), 0), ((5, 5), 0)])
 def test_the_batch_of_a_fetch_with_only_the_id_of_its_topic(
     crcs: tuple[int, ...], poll: float
