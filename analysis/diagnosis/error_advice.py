@@ -13,7 +13,7 @@ from analysis.diagnosis.words import Advice
 
 _ACL: Final = Advice(
     "the principal of the client has no ACL for this operation",
-    BROKER, "authorizer.class.name",
+    BROKER, None,
     "Grant the operation with kafka-acls.sh --add, or correct the name that the client uses.",
     "Kafka documentation: Security, Authorization and ACLs",
 )  # fmt: skip
@@ -81,7 +81,7 @@ _PROTOCOL: Final = Advice(
 )  # fmt: skip
 _TOPIC_ID: Final = Advice(
     "the topic was deleted, or deleted and created again, which gives it another id",
-    BROKER, "delete.topic.enable",
+    BROKER, None,
     "Restart clients that still fail. Stop the clients of a topic before you delete it; to remove "
     "only its records, use kafka-delete-records.sh.",
     "KIP-516",
@@ -147,7 +147,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "DUPLICATE_SEQUENCE_NUMBER": _SEQUENCE,
     "UNKNOWN_TOPIC_OR_PARTITION": Advice(
         "the topic does not exist, was deleted, or its name is wrong",
-        CLIENT, "auto.create.topics.enable",
+        CLIENT, None,
         "Correct the name, or create the topic before clients use it.",
         "Kafka documentation: Broker Configs, auto.create.topics.enable",
     ),
@@ -193,14 +193,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "INVALID_RECORD": Advice(
         "the broker validates records and rejects these, for example records without a key in a "
         "compacted topic",
-        CLIENT, "cleanup.policy",
+        CLIENT, None,
         "Give each record a key, or remove compact from cleanup.policy of the topic.",
         "KIP-467; Kafka documentation: Topic Configs, cleanup.policy",
     ),
     "INVALID_TIMESTAMP": Advice(
         "the timestamps of the records are too far from the clock of the broker: the clock of a "
         "host is wrong, or the application sets timestamps itself",
-        CLIENT, "message.timestamp.after.max.ms",
+        CLIENT, None,
         "Compare the clocks of both hosts, and look for timestamps in seconds or microseconds "
         "instead of milliseconds. Old records, for example of an import, need a larger "
         "message.timestamp.before.max.ms of the topic.",
@@ -208,7 +208,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     ),
     "INVALID_REPLICATION_FACTOR": Advice(
         "the cluster has fewer brokers than the replication factor of a new topic",
-        CLIENT, "default.replication.factor",
+        CLIENT, None,
         "Lower the replication factor of the topic, or bring the missing brokers back. For "
         "__consumer_offsets it is offsets.topic.replication.factor of the brokers.",
         "Kafka documentation: Broker Configs, default.replication.factor",
@@ -222,7 +222,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     ),
     "OFFSET_METADATA_TOO_LARGE": Advice(
         "the client commits offsets with too much metadata",
-        CLIENT, "offset.metadata.max.bytes",
+        CLIENT, None,
         "Commit less metadata, or raise offset.metadata.max.bytes of the broker (4 kB by default).",
         "Kafka documentation: Broker Configs, offset.metadata.max.bytes",
     ),

@@ -110,7 +110,7 @@ def _finding(rows: list[Row]) -> Finding:
         cause=f"the broker {others} hangs or is overloaded" if is_timeout
         else "a process was killed, or a proxy, firewall or load balancer dropped the connection",
         side=BROKER if is_timeout else NETWORK,
-        setting="request.timeout.ms" if is_timeout else "connections.max.idle.ms",
+        setting=None if is_timeout else "connections.max.idle.ms",
         change="Look at the broker's log, garbage collection and disk at these times. "
         "request.timeout.ms is 30 s by default; a shorter one gives up early." if is_timeout
         else "Find out which side sends the RST. Keep connections.max.idle.ms below the idle "

@@ -41,7 +41,7 @@ def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:
         numbers=cells(rows[0], "finding client_id client protocol mechanism count"),
         cause="the listener has the protocol SASL_PLAINTEXT",
         side=BROKER,
-        setting="security.protocol=SASL_SSL",
+        setting="listener.security.protocol.map",
         change=f"Use a SASL_SSL listener on brokers and clients, and replace the {secrets}. "
         "Without TLS, at least use SCRAM.",
         reference="Kafka documentation: Security, Authentication using SASL/PLAIN; RFC 4616",

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from analysis.diagnosis.error_advice import ADVICE, advice
+from analysis.diagnosis.error_advice import ADVICE, AFTER_END, advice
+from analysis.diagnosis.rule import CLIENT
 from dissector.protocol import registry
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
@@ -134,6 +135,17 @@ def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidenc
     (finding,) = findings_of("recurring_errors", tables)
     assert finding.evidence.endswith(evidence)
     assert ("retention" in finding.cause) == ("back" not in evidence)
+
+
+def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
+    """Names in ProducerConfig and ConsumerConfig of Kafka 4.4."""
+    of_clients = {
+        "auto.offset.reset", "compression.type", "enable.idempotence", "group.instance.id",
+        "max.poll.interval.ms", "max.request.size", "partition.assignment.strategy",
+        "sasl.jaas.config", "security.protocol", "session.timeout.ms", "transaction.timeout.ms",
+    }  # fmt: skip
+    settings = {each.setting for each in (*ADVICE.values(), AFTER_END) if each.side == CLIENT}
+    assert settings - {None} <= of_clients
 
 
 def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
