@@ -224,10 +224,7 @@ class Input:
 
         if self.filter and self.filter.cluster:
             return
-        advice = "To select a cluster, add its option:"
-        if self.filter and self.filter.broker:
-            advice = f"--broker does not separate them. {advice}"
-        for line in warning(endpoints, advice, "--cluster {}"):
+        for line in warning(endpoints, "To select a cluster, add its option:", "--cluster {}"):
             click.echo(printable(line), err=True)
 
     @contextmanager

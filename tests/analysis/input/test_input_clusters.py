@@ -79,7 +79,7 @@ def test_a_filter_by_the_brokers_of_a_cluster_selects_it(cluster: str, command: 
 
 def test_brokers_of_several_clusters_are_mixed() -> None:
     both = [word for ip in BROKERS.values() for word in ("--broker", ip)]
-    warning = b"--broker does not separate them. To select a cluster, add"
+    warning = b"brokers with the same name are mixed. To select a cluster, add its option"
     assert warning in run("lag", CAPTURE, *both).stderr
     piped = run("lag", "-", "--broker", BROKERS[FIRST], stdin=(ROOT / CAPTURE).read_bytes())
     assert warning in piped.stderr  # it can be read only once
