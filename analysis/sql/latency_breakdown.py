@@ -101,7 +101,8 @@ def _parts() -> str:
       from firsts group by all),
     queued as (
       select nth, connection_id, correlation_id, response_time, api, topics, latency_ms,
-        max_wait_ms, min_bytes, record_bytes, client_rack, row(broker_ip, broker_port) as broker,
+        max_wait_ms, min_bytes, record_bytes,
+        case when client_rack != '' then row(broker_ip, broker_port) end as nearest,
         epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
         -- The last response to requests that were sent earlier.
         max(epoch_ns(response_time)) over (
@@ -118,8 +119,7 @@ def _parts() -> str:
         -- KRaft ignores min_bytes.
         min_bytes <= 0 and not coalesce(list_contains(topics, '__cluster_metadata'), false)
           as returns_at_once,
-        coalesce(client_rack != '' and leader != broker, false)
-          or coalesce(api in {barriers}, false) as is_unknown
+        coalesce(leader != nearest, false) or coalesce(api in {barriers}, false) as is_unknown
       from queued left join fetched on queued.connection_id = fetched.connection_id
         and queued.correlation_id = fetched.correlation_id
         and coalesce(queued.response_time = fetched.response_time, true)),

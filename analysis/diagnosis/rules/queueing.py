@@ -25,7 +25,8 @@ def waits() -> str:
     """SQL: the waits of each client in each API, the longest sum first."""
     return f"""
       select client_id, api, count(*) as requests,
-        {sum_of_ms("queue_ms")} as queue_ms, {sum_of_ms("latency_ms")} as latency_ms,
+        coalesce({sum_of_ms("queue_ms")}, 0) as queue_ms,
+        coalesce({sum_of_ms("latency_ms")}, 0) as latency_ms,
         min(request_time) filter (queue_ms > 0) as first_time,
         max(response_time) filter (queue_ms > 0) as last_time
       from {exchanges_with_parts()}
