@@ -35,10 +35,10 @@ RESETS: Final = f"""
       rows between 1 following and unbounded following))
   select client_id, topic, partition, "offset", continued, end_offset
   from steps left join (
-    select topic, partition, max(greatest(high_watermark, last_offset + 1)) as end_offset
+    select topic, partition, max(greatest(high_watermark, try(last_offset + 1))) as end_offset
     from partitions where error_code = 0 group by all) as ends using (topic, partition)
   where is_refused and "offset" is not null
-  order by abs(continued - "offset") desc nulls last, time, nth"""
+  order by try(abs(continued - "offset")) desc nulls last, time, nth"""
 """SQL: the offset of each refused Fetch, the one at which the consumer continued, and the highest
 known end of the log; the largest difference first. A leader has one connection of the consumer."""
 
@@ -53,9 +53,12 @@ def resets(case: Case, errors: Iterable[Row]) -> list[Row]:
 
 
 def is_after_end(row: Row) -> bool:
-    """Whether the requested offset of a reset is after the end of the log."""
-    ends = (row["end_offset"], row["continued"])
-    return any(end is not None and row["offset"] > end for end in ends)
+    """Whether the requested offset of a reset is after the end of the log.
+
+    A consumer never continues before the start of the log. The last known end may be an old one.
+    """
+    end = row["end_offset"] if row["continued"] is None else row["continued"]
+    return end is not None and bool(row["offset"] > end)
 
 
 def reset_evidence(rows: Sequence[Row]) -> str:

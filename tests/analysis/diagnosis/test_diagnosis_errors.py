@@ -116,10 +116,12 @@ def test_a_consumer_that_skips_records_is_one_response(replica_id: int | None) -
         ([("Fetch", 3)], "Consumers continued at the same offset."),
         ([("ListOffsets", 10)],
          "Consumers skipped up to 7 records: from offset 3 to 10 of partition 0."),
+        ([("Fetch", 2**63 - 1)], f"Consumers skipped up to {2**63 - 4:,} records: from offset 3 to "
+         f"{2**63 - 1:,} of partition 0."),
         ([], "The consumer requested offset 3 of partition 0. The capture does not contain the "
          "offset at which it continued."),
     ],
-    ids=["latest", "seek", "same", "listed", "end of the capture"],
+    ids=["latest", "seek", "same", "listed", "hostile", "end of the capture"],
 )  # fmt: skip
 def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidence: str) -> None:
     partition = {"connection_id": 0, "client_id": "app", "topic": "t", "partition": 0}
@@ -128,7 +130,8 @@ def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidenc
         exchanges=[exchange(api="Fetch")], connections=[connection()],
         errors=[error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True)],
         partitions=[refused | {"error": "OFFSET_OUT_OF_RANGE"}] + [
-            partition | {"api": api, "time": START + n * SECOND, "offset": offset, "error_code": 0}
+            partition | {"api": api, "time": START + n * SECOND, "offset": offset, "error_code": 0,
+                         "last_offset": 2**63 - 1 if offset > 9999 else None}
             for n, (api, offset) in enumerate(later, 1)
         ],
     )  # fmt: skip
