@@ -88,8 +88,8 @@ class StoredOptions(TypedDict, total=False):
     """Tables that exported tables may lack."""
 
 
-class _OneCluster(Exception):
-    """All selected brokers belong to one of the clusters of a capture."""
+class _ClusterSelected(Exception):
+    """Ends a pass: all selected brokers belong to one cluster, which the next pass selects."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -167,7 +167,7 @@ class Input:
         try:
             with self._stored(tables, **options) as connection:
                 yield connection
-        except _OneCluster as selected:  # before the context began
+        except _ClusterSelected as selected:  # before the context began
             chosen = replace(cast("Filter", self.filter), cluster=(selected.cluster,))
             with replace(self, filter=chosen)._stored(tables, **options) as connection:
                 yield connection
@@ -181,7 +181,7 @@ class Input:
         shows_brokers: bool = False,
         also: Collection[str] = (),
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """See `stored`. Raises _OneCluster if the filter needs a cluster."""
+        """See `stored`. Raises _ClusterSelected if the filter needs a cluster."""
         from analysis.display.presentation import names
         from analysis.input.clusters import CLUSTERS, ENDPOINTS
         from analysis.input.open import with_context
@@ -198,7 +198,7 @@ class Input:
                 if CLUSTERS in tables:
                     endpoints = connection.sql(ENDPOINTS).to_arrow_table()
                     if "exchanges" in tables and (cluster := self._cluster(connection, endpoints)):
-                        raise _OneCluster(cluster)
+                        raise _ClusterSelected(cluster)
                     self.warn_of_clusters(endpoints)
                 yield connection
 
