@@ -152,8 +152,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Kafka documentation: Broker Configs, auto.create.topics.enable",
     ),
     "OFFSET_OUT_OF_RANGE": Advice(
-        "the log no longer has the offsets that the consumer reads, because of retention or an "
-        "unclean leader election, or because the topic was created again",
+        "the log no longer has the offsets that the consumer reads: retention or DeleteRecords "
+        "deleted them, or the topic was created again",
         BROKER, "retention.ms",
         "Raise retention.ms or retention.bytes of the topic above the lag of its consumers; see "
         "lag. auto.offset.reset determines where the consumer continues.",

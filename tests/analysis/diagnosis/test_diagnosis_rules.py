@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import pairwise
 
 import pandas as pd
 import pytest
@@ -250,6 +251,15 @@ def test_commits_are_those_that_the_broker_logged() -> None:
     assert finding["numbers"]["count"] == len(logged) == 100  # as many as records
     assert 0 <= finding["numbers"]["p50_ms"] - logged["total_ms"].median() < 1  # ms in sockets
     assert "after each record" in finding["sentence"]
+
+
+def test_skipped_records_are_those_that_a_consumer_did_not_read() -> None:
+    rows = [row for row in read("kafka-4-expired") if row.get("event") == "received"]
+    offsets = [row["offset"] for row in rows]
+    ((last, first),) = [each for each in pairwise(offsets) if each[1] != each[0] + 1]
+    finding = finding_of("kafka-4-expired", "recurring_errors", "reader")
+    skipped = f"skipped up to {first - last - 1} records: from offset {last + 1} to {first} of"
+    assert skipped in finding["evidence"]
 
 
 def test_timestamps_are_those_that_a_reader_printed() -> None:

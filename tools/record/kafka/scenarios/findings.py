@@ -230,6 +230,20 @@ def kafka_4_dated() -> None:
 
 
 @scenario
+def kafka_4_expired() -> None:
+    """A consumer whose next records are deleted while it is away."""
+    about = (
+        "a consumer continues after the records at its committed offset were deleted; it prints the "
+        "offsets that it reads"
+    )
+    with (
+        Recording("kafka-4-expired", about) as recording,
+        Cluster(recording, KAFKA_4, artifacts.broker(KAFKA_4)) as cluster,
+    ):
+        clients.python(recording, "expired", cluster.bootstrap, "events", "readers")
+
+
+@scenario
 def kafka_4_two_clusters() -> None:
     """Two clusters with the same topics and groups, as a host of MirrorMaker captures them."""
     broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
