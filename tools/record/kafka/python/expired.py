@@ -33,7 +33,8 @@ def read(until: int) -> None:
     offset = -1
     while offset + 1 < until:
         message = consumer.poll(10)
-        assert message and message.error() is None
+        assert message
+        assert message.error() is None
         offset = message.offset()
         row = {
             "source": "client", "time": time.time_ns(), "client_id": "reader", "event": "received",

@@ -233,8 +233,8 @@ def kafka_4_dated() -> None:
 def kafka_4_expired() -> None:
     """A consumer whose next records are deleted while it is away."""
     about = (
-        "a consumer continues after the records at its committed offset were deleted; it prints the "
-        "offsets that it reads"
+        "a consumer continues after the records at its committed offset were deleted; it prints "
+        "the offsets that it reads"
     )
     with (
         Recording("kafka-4-expired", about) as recording,
