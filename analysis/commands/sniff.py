@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Sequence
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -385,7 +386,7 @@ def _again(
 
     name = str(record) if record else origin.pipe
     if record and (rotate_size or rotate_time):
-        name = f"{record.with_suffix('')}-*{record.suffix}"
+        name = f"{escape(str(record.with_suffix('')))}-*{escape(record.suffix)}"
     is_there = record is not None or (origin.is_file and name != "-")
 
     def command(text: str) -> str | None:

@@ -19,6 +19,7 @@ import pytest
 from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
+from dissector.packets.paths import matches
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, sniffing
 from tests.dissector.streams.dialogue import pcap, request, response, spoken
@@ -270,11 +271,13 @@ def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path, sniff:
     result = sniff("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
     assert f"more: kafka-dissector latency '{kept}'\n" in result.stdout
     assert "--write FILE" not in result.stdout
-    rolled = tmp_path / "rolled.pcapng"
+    rolled = tmp_path / "rolled [1].pcapng"
     result = sniff(
         "-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN
     )
-    assert f"more: kafka-dissector latency '{tmp_path}/rolled-*.pcapng'\n" in result.stdout
+    pattern = f"{tmp_path}/rolled [[]1]-*.pcapng"
+    assert f"more: kafka-dissector latency '{pattern}'\n" in result.stdout
+    assert len(matches(pattern)) == 1
     result = sniff(str(PLAIN), "--view", "none")
     assert f"more: kafka-dissector latency {PLAIN}\n" in result.stdout
 
