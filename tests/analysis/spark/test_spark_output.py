@@ -192,8 +192,10 @@ def test_the_name_of_the_folder_may_be_a_pattern(tmp_path: Path) -> None:
         assert {*output.complete([run], set())} == {run}
         output.job.remove_unfinished(run)
         assert output.job.names() == {JOB, OWNER, f"{run}.json"}
-    output.job.write(OWNER, output.job.owner.replace(str(os.getpid()).encode(), b"1"))
-    with pytest.raises(DissectorError, match="process 1 on this machine"), output.opened():
+    owner = json.loads(output.job.owner) | {"process": os.getppid()}
+    output.job.write(OWNER, json.dumps(owner).encode())
+    running = f"process {os.getppid()} on this machine"
+    with pytest.raises(DissectorError, match=running), output.opened():
         pass
     other = Output(output.path, Request([str(QUOTAS)], ("errors",)))
     other.prune({})
