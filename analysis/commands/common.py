@@ -42,6 +42,9 @@ TABLE_NAMES: Final = (
     "exchanges", "errors", "batches", "records", "connections", "topics", "problems", "partitions",
     "memberships", "transactions", "decompressed_batches", "brokers", "clusters",
 )  # fmt: skip
+ALL: Final = "all"
+"""Stands for all tables."""
+TABLES_OR_ALL: Final = f"{', '.join(TABLE_NAMES)}, or all of them ({ALL})"
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"
 """The human-readable format; it needs all rows before it writes the first."""
@@ -76,6 +79,11 @@ INCOMPLETE: Final = 1
 
 DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
+
+
+def chosen_tables(tables: Collection[str]) -> tuple[str, ...]:
+    """The tables that an option names, each once."""
+    return TABLE_NAMES if ALL in tables else tuple(dict.fromkeys(tables))
 
 
 class StoredOptions(TypedDict, total=False):

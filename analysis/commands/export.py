@@ -6,20 +6,23 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import click
 from click.core import ParameterSource
 
 from analysis.commands.choice import Choice, usage_errors
 from analysis.commands.common import (
+    ALL,
     FORMAT_NAMES,
     FORMAT_OF_SUFFIX,
     NOTHING,
     OTLP,
     TABLE_NAMES,
+    TABLES_OR_ALL,
     Input,
     Output,
+    chosen_tables,
     on_capture,
     on_output,
 )
@@ -33,17 +36,14 @@ if TYPE_CHECKING:
 
     from analysis.input.open import Opened
 
-ALL: Final = "all"
-"""Stands for all tables."""
-
 
 @named_command("export")
 @on_capture
 @click.option(
     "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
     default=("exchanges",), show_default=True,
-    help=f"Write this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). May be repeated; "
-    "FILE is then a folder with a file for each table.",
+    help=f"Write this table: {TABLES_OR_ALL}. May be repeated; FILE is then a folder with a file "
+    "for each table.",
 )  # fmt: skip
 @click.option(
     "--endpoint", metavar="URL",
@@ -72,7 +72,7 @@ def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output
             raise click.UsageError("spans are exchanges: omit --table and --columns")
         _export_spans(source, endpoint, output)
         return
-    names = TABLE_NAMES if ALL in tables else tuple(dict.fromkeys(tables))
+    names = chosen_tables(tables)
     if len(names) == 1:
         write_table(source, names[0], output)
         return

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from analysis.commands.choice import Choice, Integer
-from analysis.commands.common import TABLE_NAMES
-from analysis.commands.export import ALL
+from analysis.commands.common import ALL, TABLE_NAMES, TABLES_OR_ALL, chosen_tables
 from analysis.commands.filter_options import with_filter
 from analysis.commands.presentation import on_presentation
 from analysis.commands.schemas import decoder, on_schema_registry
@@ -106,8 +105,8 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
 )  # fmt: skip
 @output_option(
     "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
-    help=f"With --export: write only this table: {', '.join(TABLE_NAMES)}, or all of them ({ALL}). "
-    "May be repeated.  [default: those of summary, batches and topics]",
+    help=f"With --export: write only this table: {TABLES_OR_ALL}. May be repeated.  "
+    "[default: those of summary, batches and topics]",
 )  # fmt: skip
 @output_option(
     "--rotate-size", type=SIZE, metavar="SIZE",
@@ -308,7 +307,7 @@ def _writers(
     rolling = Rotation(rotate_size, rotate_time, keep)
     if folder:
         rolls = Rotation(rotate_size, rotate_time or SECONDS, keep)
-        chosen = TABLE_NAMES if ALL in tables else tables or DEFAULT
+        chosen = chosen_tables(tables or DEFAULT)
         writers.append(TableWriter(folder, rolls, notices.show, chosen))
     lines = JsonLinesFile(output, select, rolling, notices.show) if output else None
     if lines:

@@ -9,7 +9,16 @@ from functools import partial
 import click
 
 from analysis.commands.choice import Choice
-from analysis.commands.common import TABLE_NAMES, Input, on_capture, on_secrets, processors
+from analysis.commands.common import (
+    ALL,
+    TABLE_NAMES,
+    TABLES_OR_ALL,
+    Input,
+    chosen_tables,
+    on_capture,
+    on_secrets,
+    processors,
+)
 from analysis.commands.sections import named_command, output_option
 from analysis.startup import allow_pandas
 
@@ -17,9 +26,9 @@ from analysis.startup import allow_pandas
 @named_command("spark")
 @partial(on_capture, jobs="all processors", presents=False, filters=())
 @click.option(
-    "--table", "tables", type=Choice(TABLE_NAMES), metavar="NAME", multiple=True,
+    "--table", "tables", type=Choice((*TABLE_NAMES, ALL)), metavar="NAME", multiple=True,
     default=("exchanges",), show_default=True,
-    help=f"Write this table: {', '.join(TABLE_NAMES)}. May be repeated.",
+    help=f"Write this table: {TABLES_OR_ALL}. May be repeated.",
 )  # fmt: skip
 @output_option(
     "-o", "--output", "path", metavar="DIR", required=True,
@@ -68,9 +77,9 @@ def command(
             import fsspec  # noqa: F401
             import pyspark  # noqa: F401
         options = request(
-            source.captures, tables, ports=source.ports, apis=apis, since=since or None,
-            until=until or None, keylog=source.keylog, show_secrets=show_secrets,
-            memory=source.memory << 20,
+            source.captures, chosen_tables(tables), ports=source.ports, apis=apis,
+            since=since or None, until=until or None, keylog=source.keylog,
+            show_secrets=show_secrets, memory=source.memory << 20,
         )  # fmt: skip
         with Output(path, options, mode).opened() as output:
             # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.

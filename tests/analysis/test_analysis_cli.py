@@ -14,7 +14,7 @@ import pytest
 
 import dissector
 from analysis.cli import main
-from analysis.commands.common import FORMAT_NAMES, TABLE_NAMES
+from analysis.commands.common import ALL, FORMAT_NAMES, TABLE_NAMES, chosen_tables
 from dissector import tables
 from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT
 from tests.analysis.made_rows import Make, connection, exchange
@@ -23,7 +23,8 @@ from tests.analysis.made_rows import Make, connection, exchange
 def test_names_are_those_of_the_modules_that_know_them() -> None:
     from analysis.export.formats import FORMATS
 
-    assert tuple(tables.TABLES) == TABLE_NAMES
+    assert tuple(tables.TABLES) == TABLE_NAMES == chosen_tables(["errors", ALL])
+    assert chosen_tables(["errors", "topics", "errors"]) == ("errors", "topics")
     assert tuple(FORMATS) == FORMAT_NAMES
 
 
