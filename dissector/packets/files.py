@@ -48,7 +48,7 @@ from dissector.packets.paths import find, first_times, no_capture, open_reader
 from dissector.problems import UNREADABLE, Problem
 
 BLOCK_BYTES = 48 << 20
-PACKETS = 64_000
+PACKETS = 96_000
 """Limits of a block: bytes, and approximate number of packets. Smaller blocks cost time in each
 later stage, larger blocks cost memory."""
 PACKET_BYTES = 160.0
