@@ -48,7 +48,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that reconnect often, by the answer `leadership`."""
     for row in case.answer("leadership --show clients"):
         name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
-        if row["reconnects"] < limits["reconnects"] or host is None:
+        if row["reconnects"] < max(limits["reconnects"], 1) or host is None:
             continue
         span_ms, requests = max(host["span_ms"], 1), host["requests"]
         if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:

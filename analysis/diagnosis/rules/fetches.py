@@ -84,9 +84,8 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _is_load(row: Row, limits: Limits) -> bool:
-    return bool(
-        row["requests"] >= limits["requests"] and (row["per_second"] or 0) >= limits["per_second"]
-    )
+    is_frequent = row["per_second"] is not None and row["per_second"] >= limits["per_second"]
+    return bool(is_frequent and row["requests"] >= limits["requests"])
 
 
 def _is_limited(row: Row, limited: Row | None, limits: Limits) -> bool:

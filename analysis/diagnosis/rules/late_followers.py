@@ -32,7 +32,7 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Followers without which Produce requests were acknowledged, by the answer `replication`."""
     late: dict[int, list[Row]] = defaultdict(list)
     for row in case.answer("replication"):
-        if row["without"] >= limits["requests"]:
+        if row["without"] >= max(limits["requests"], 1):
             late[row["replica_id"]].append(row)
     findings = [_finding(rows, case.span[1] or 0) for rows in late.values()]
     yield from [_several(late, findings)] if len(findings) > 1 else findings

@@ -30,7 +30,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     """The broker that leads most partitions, by the last Metadata of each."""
     rows = case.answer("leadership --show brokers")
     partitions = sum(row["leads"] for row in rows)
-    if partitions < limits["partitions"] or len(rows) < limits["brokers"]:
+    if partitions < max(limits["partitions"], 1) or len(rows) < limits["brokers"]:
         return
     row = rows[0]
     if row["ratio"] < limits["times_mean"]:

@@ -45,7 +45,7 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
     query = STORMS.format(requests=limits["in_ten_seconds"])
     for row in case.answer("leadership --show clients"):
         if (
-            row["metadata_busiest"] < limits["in_ten_seconds"]
+            row["metadata_busiest"] < max(limits["in_ten_seconds"], 1)
             or row["reconnects"] > row["metadata_requests"] / 2
         ):
             continue

@@ -36,8 +36,8 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
     rows = [
         row for row in case.answer("network --by client_id,broker")
         if row["requests"] >= limits["requests"]
-        and (row["network_percent"] or 0) >= limits["percent"]
-        and (row["rtt_ms"] or 0) >= limits["rtt_ms"]
+        and row["network_percent"] is not None and row["network_percent"] >= limits["percent"]
+        and row["rtt_ms"] is not None and row["rtt_ms"] >= limits["rtt_ms"]
         and not _is_delayed(row)
     ]  # fmt: skip
     for group in by_end(rows, "rtt_ms"):

@@ -56,7 +56,8 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             sum(row[column] for row in rows) for column in ("requests", "queue_ms", "latency_ms")
         )
         if (
-            requests >= limits["requests"]
+            queue_ms > 0
+            and requests >= limits["requests"]
             and queue_ms >= limits["queue_ms"]
             and share(queue_ms, latency_ms) >= limits["percent"]
         ):

@@ -113,9 +113,11 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         (cases,) = case.rows(_slow_requests(row))
         alike[row["api"]].append(row | cases)
     for rows in alike.values():
-        least = rows[0]["tail_ms"] / limits["times_peer"]
-        equal = [row for row in rows if row["tail_ms"] > least]
-        yield _finding(rows[0]) if len(equal) == 1 else _shared(equal)
+        slowest, *others = rows
+        times = limits["times_peer"]
+        equal = [slowest]
+        equal += [row for row in others if row["tail_ms"] * times > slowest["tail_ms"]]
+        yield _finding(slowest) if len(equal) == 1 else _shared(equal)
         yield from map(_finding, rows[len(equal) :])
 
 

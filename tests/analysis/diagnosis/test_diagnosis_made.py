@@ -11,7 +11,7 @@ import pytest
 
 import analysis
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.catalog import limits
+from analysis.diagnosis.catalog import RULES, limits
 from analysis.diagnosis.rules import queueing
 from analysis.diagnosis.rules.growing_lag import FETCHING
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
@@ -326,6 +326,19 @@ def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
         with connected(made(exchanges=rows), DIAGNOSIS_TABLES) as tables:
             (row,) = Case(tables).rows(query)
         assert row[column] == 1.0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "kafka-4-cut-list-topics", "kafka-4-errors", "kafka-4-quorum", "kafka-4-racks",
+        "kafka-4-tls", "librdkafka-mock-errors",
+    ],
+)  # fmt: skip
+def test_thresholds_may_be_zero(name: str) -> None:
+    """Then rules also examine what has no requests, times or latencies."""
+    zero = {f"{rule}.{each}": 0 for rule in RULES for each in RULES[rule].limits}
+    assert len(diagnose(capture(name, DIAGNOSIS_TABLES), thresholds=zero))
 
 
 def test_a_threshold_can_be_changed() -> None:
