@@ -138,8 +138,8 @@ def cluster_of(endpoints: pa.Table, brokers: Iterable[tuple[str, int]]) -> str |
     """
     known, chosen = listed(endpoints), {endpoint(*broker) for broker in brokers}
     having = [name for name, each in known.items() if not chosen.isdisjoint(each)]
-    is_one = len(having) == 1 < len(known) and chosen.issubset(known[having[0]])
-    return having[0] if is_one else None
+    is_only = len(having) == 1 < len(known) and chosen.issubset(known[having[0]])
+    return having[0] if is_only else None
 
 
 def warning(endpoints: pa.Table, advice: str, option: str) -> list[str]:
