@@ -93,8 +93,6 @@ def in_order(connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> pa.Array:
     """The values of `NTH` for the rows of a table; times without a zone."""
-    if len(table) < 2:  # as most tables of a small capture are
-        return pa.array(range(len(table)), pa.int64())
     connection.register(_GIVEN, table.append_column("row", pa.array(np.arange(len(table)))))
     rank_rows(connection, name, _GIVEN)
     places = connection.execute(f"select rowid from {RANKS} order by row").fetchnumpy()["rowid"]
@@ -105,10 +103,13 @@ def row_numbers(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Tabl
 
 def register_numbered(connection: duckdb.DuckDBPyConnection, name: str, table: pa.Table) -> None:
     """Give queries a table with the column `NTH`; times without a zone."""
-    numbered = table.append_column(NTH, row_numbers(connection, name, table))
-    if numbered.nbytes >= SMALL:
-        connection.register(name, numbered)
+    if table.nbytes >= SMALL:
+        numbers = row_numbers(connection, name, table)
+        connection.register(name, table.append_column(NTH, numbers))
         return
-    connection.register(_GIVEN, numbered)
-    connection.execute(f"create temp table {name} as from {_GIVEN}")
+    # One statement takes half as long as those of `rank_rows`.
+    order = row_order(name)
+    number = f"row_number() over (order by {order}) - 1" if len(table) > 1 else "0::bigint"
+    connection.register(_GIVEN, table)
+    connection.execute(f"create temp table {name} as select *, {number} as {NTH} from {_GIVEN}")
     connection.unregister(_GIVEN)
