@@ -158,7 +158,7 @@ _FALLEN: Final = f"""(
 """SQL: the time from which on all ends of a partition are smaller than before: it was created again
 or truncated. Ends in responses of several brokers may be out of order for a moment only."""
 
-ENDS: Final = f"""(
+_ENDS: Final = f"""
   select topic, partition, response_time as time, max(known_end) over (
     partition by {_LOG}, epoch order by response_time) as end_offset
   from (
@@ -175,7 +175,8 @@ ENDS: Final = f"""(
         first_value(topic_id ignore nulls) over (partition by topic order by response_time
           rows between current row and unbounded following)) as current_id
       from {_RESPONDED} semi join {_CREATED_AGAIN} using (topic)))
-  where known_end is not null and partition is not null)"""
+  where known_end is not null and partition is not null"""
+ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)
 """SQL: each response with the end of a partition, and the largest end so far. A new leader may have
 a shorter log (KIP-101), so that ends under earlier leaders do not count; nor do those of a deleted
 topic of the same name. The end does not depend on a filter: see `analysis.sql.context`."""
