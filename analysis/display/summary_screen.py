@@ -79,7 +79,7 @@ def screen(
         wrong = [*_failed(failed, totals), *handshakes, *_wrong(summary, totals, command)]
         wrong = wrong or [_good(totals, is_whole=not files)]
         yield from _section("What is wrong", _led([*unread, *wrong], command("diagnose")))
-        yield from _section("Part of normal operation", _normal(summary, totals, command))
+        yield from _section("Normal unless frequent", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     elif not note:
