@@ -21,6 +21,7 @@ from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from analysis.browse.live_app import LiveBrowser
+    from analysis.display.summary_screen import Command
     from analysis.input.filters import Filter
     from analysis.live.lines import JsonLinesFile, RowFilter
     from analysis.live.parquet_writer import TableWriter
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from analysis.live.session import Watcher
     from analysis.live.sources import Origin
     from analysis.live.watchers import Notices
+    from analysis.summary.counts import Summary
     from dissector.packets.live import LiveSource, Tap
     from dissector.pipeline import Pipeline
 
@@ -192,8 +194,8 @@ def _watch(
     """Capture until the end, and show the summary. Returns errors of writers."""
     decode = decoder(registry)
     new_screen = _shower() if view == "screen" else None
-    from analysis.display.summary_screen import screen
-    from analysis.display.terminal import shell_words, write
+    from analysis.display import summary_screen  # noqa: F401 -- imported before privileges.drop
+    from analysis.display.terminal import shell_words
     from analysis.live import (  # noqa: F401 -- imported before privileges.drop
         parquet_writer,
         privileges,
@@ -246,16 +248,23 @@ def _watch(
     if lines and lines.error:
         raise lines.error
     if view != "jsonl":
-        click.echo()
-        again = _again(origin, **kept)
-        write(
-            screen(
-                counted.summary, origin.name, capture.packets, again, has_keylog=keylog is not None
-            )
-        )
-        if again("summary") is None:
-            click.echo("\nTo analyse the packets later, capture with --write FILE.")
+        _show_summary(
+            counted.summary, origin.name, capture.packets, _again(origin, **kept),
+            has_keylog=keylog is not None,
+        )  # fmt: skip
     return [writer.failure for writer in writers if writer.failure is not None]
+
+
+def _show_summary(
+    summary: Summary, name: str, packets: int, again: Command, *, has_keylog: bool
+) -> None:
+    from analysis.display.summary_screen import screen
+    from analysis.display.terminal import write
+
+    click.echo()
+    write(screen(summary, name, packets, again, has_keylog=has_keylog))
+    if again("summary") is None:
+        click.echo("\nTo analyse the packets later, capture with --write FILE.")
 
 
 def _started(chosen: Filter | None, origin: Origin) -> Filter:
@@ -378,7 +387,7 @@ def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
 def _again(
     origin: Origin, *, record: Path | None, rotate_size: int | None, rotate_time: int | None,
     **_: Any,
-) -> Callable[[str], str | None]:  # fmt: skip
+) -> Command:  # fmt: skip
     """A function from a command, for example ``export --table errors``, to the command line that
     runs it on the written or read capture file; None if there is no such file."""
     from analysis.display.terminal import shell_files
