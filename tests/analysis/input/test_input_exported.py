@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -34,6 +35,18 @@ def exported(name: str, folder: Path) -> Path:
     path = path_of(name)
     assert main(["export", str(path), "--table", "all", "-o", str(folder)]) == 0
     return folder
+
+
+@pytest.fixture(scope="module")
+def quotas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of kafka-4-quotas. Tests do not change them."""
+    return exported("kafka-4-quotas", tmp_path_factory.mktemp("quotas"))
+
+
+@pytest.fixture
+def edited(quotas: Path, tmp_path: Path) -> Path:
+    """A copy of `quotas`."""
+    return shutil.copytree(quotas, tmp_path, dirs_exist_ok=True)
 
 
 def divided(name: str, folder: Path) -> Path:
@@ -98,23 +111,21 @@ def test_exported_rows_are_those_of_the_capture(tmp_path: Path) -> None:
     ],
 )
 def test_a_command_reads_exported_tables(
-    arguments: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], quotas: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = exported("kafka-4-quotas", tmp_path)
     name, *options = arguments
     query = ["select api, count(*) from exchanges group by all order by 1"] if name == "sql" else []
     outputs = []
-    for path in (QUOTAS, str(folder)):
+    for path in (QUOTAS, str(quotas)):
         assert main([name, path, *options, *query]) == 0
         outputs.append(capsys.readouterr())
     assert outputs[0] == outputs[1]
     assert outputs[0].out
 
 
-def test_the_summary_of_exported_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    folder = exported("kafka-4-quotas", tmp_path)
+def test_the_summary_of_exported_tables(quotas: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = []
-    for path in (QUOTAS, str(folder)):
+    for path in (QUOTAS, str(quotas)):
         assert main(["summary", path]) == 0
         outputs.append(capsys.readouterr().out.replace(path, "PATH"))
     assert outputs[1] == outputs[0].replace("523 packets, ", "")
@@ -187,24 +198,23 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_columns_with_other_values_are_one_error(
-    name: str, column: pa.Array, command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, column: pa.Array, command: str, edited: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = exported("kafka-4-quotas", tmp_path)
-    file = folder / "exchanges.parquet"
+    file = edited / "exchanges.parquet"
     rows = pq.read_table(file).slice(0, 1)
     pq.write_table(rows.set_column(rows.schema.get_field_index(name), name, column), file)
     query = ["select count(client_id), any_value(columns(*)) from exchanges"]
-    assert main([command, str(folder), *(query if command == "sql" else [])]) == 1
+    assert main([command, str(edited), *(query if command == "sql" else [])]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"Error: {file} cannot be read: ")
     assert error.count("\n") == 1
 
 
-def test_columns_with_the_same_name_are_an_error(tmp_path: Path) -> None:
-    rows = pq.read_table(exported("kafka-4-quotas", tmp_path) / "exchanges.parquet")
-    pq.write_table(rows.append_column("capture", rows["capture"]), tmp_path / "exchanges.parquet")
+def test_columns_with_the_same_name_are_an_error(edited: Path) -> None:
+    rows = pq.read_table(edited / "exchanges.parquet")
+    pq.write_table(rows.append_column("capture", rows["capture"]), edited / "exchanges.parquet")
     with pytest.raises(CaptureError, match="exists 2 times"):
-        ExportedTables([tmp_path]).tables("exchanges")
+        ExportedTables([edited]).tables("exchanges")
 
 
 def test_a_column_name_that_is_not_text_is_an_error(tmp_path: Path) -> None:
@@ -225,17 +235,15 @@ def test_every_suffix_of_parquet_is_read(tmp_path: Path, name: str) -> None:
     assert len(ExportedTables([tmp_path]).tables()["exchanges"]) == 137
 
 
-def test_captures_next_to_tables_are_read(tmp_path: Path) -> None:
-    exported("kafka-4-quotas", tmp_path)
-    assert is_exported([tmp_path])
-    (tmp_path / "x.pcap.zst").write_bytes(Path(QUOTAS).read_bytes())
-    assert not is_exported([tmp_path])
+def test_captures_next_to_tables_are_read(edited: Path) -> None:
+    assert is_exported([edited])
+    (edited / "x.pcap.zst").write_bytes(Path(QUOTAS).read_bytes())
+    assert not is_exported([edited])
 
 
-def test_batches_with_and_without_decompression_are_different_tables(tmp_path: Path) -> None:
-    folder = exported("kafka-4-quotas", tmp_path)
+def test_batches_with_and_without_decompression_are_different_tables(quotas: Path) -> None:
     for name in ("batches", "decompressed_batches"):
-        assert ExportedTables([folder / f"{name}.parquet"]).tables().keys() == {name}
+        assert ExportedTables([quotas / f"{name}.parquet"]).tables().keys() == {name}
 
 
 @pytest.mark.parametrize(
@@ -287,11 +295,10 @@ def test_the_tables_that_another_process_writes_stay(
     assert not unfinished.exists()
 
 
-def test_relative_times_need_a_first_time(tmp_path: Path) -> None:
-    folder = exported("kafka-4-quotas", tmp_path)
+def test_relative_times_need_a_first_time(quotas: Path) -> None:
     chosen = Filter(since="20")
     early = analysis.load(QUOTAS, "exchanges", chosen)["exchanges"]
-    pd.testing.assert_frame_equal(analysis.load(folder, "exchanges", chosen)["exchanges"], early)
+    pd.testing.assert_frame_equal(analysis.load(quotas, "exchanges", chosen)["exchanges"], early)
     with pytest.raises(DissectorError, match="the time of the first packet is not known"):
         chosen.apply({"exchanges": early})
 
@@ -313,10 +320,9 @@ def test_columns_that_an_earlier_export_lacks_are_null(tmp_path: Path) -> None:
     ("column", "value"), [("client_ip", None), ("latency_ms", 1e25), ("client_packets", -(1 << 63))]
 )
 def test_tables_that_were_edited_are_no_traceback(
-    column: str, value: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    column: str, value: object, edited: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = exported("kafka-4-quotas", tmp_path / "tables")
-    for path in folder.glob("*.parquet"):
+    for path in edited.glob("*.parquet"):
         table = pq.read_table(path)
         if column in table.column_names:
             index = table.column_names.index(column)
@@ -324,15 +330,24 @@ def test_tables_that_were_edited_are_no_traceback(
             values = pa.array([value] * len(table), field.type)
             pq.write_table(table.set_column(index, field, values), path)
     for command in ("summary", "latency", "network", "diagnose"):
-        assert main([command, str(folder)]) in (0, 1)
+        assert main([command, str(edited)]) in (0, 1)
     assert "Traceback" not in capsys.readouterr().err
 
 
 DAYS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-replicated")
 
 
+@pytest.fixture(scope="module")
+def days() -> dict[str, pd.DataFrame]:
+    """Answers about these captures, by name."""
+    names = ("clients", "network", "security", "lag", "topology", "batching")
+    return {name: ANSWERS[name].function([path_of(day) for day in DAYS]) for name in names}
+
+
 @pytest.mark.parametrize("form", ["file", "folder", "sniff"])
-def test_exports_of_several_captures_are_as_the_captures(tmp_path: Path, form: str) -> None:
+def test_exports_of_several_captures_are_as_the_captures(
+    days: dict[str, pd.DataFrame], tmp_path: Path, form: str
+) -> None:
     """Each numbers its connections from 0. `file`: of export; `folder`: of the Spark job; `sniff`:
     in the same folder, after a restart."""
     for hour, name in enumerate(DAYS):
@@ -347,10 +362,8 @@ def test_exports_of_several_captures_are_as_the_captures(tmp_path: Path, form: s
             file.rename(target)
         if form == "sniff":
             folder.rmdir()
-    captures = [path_of(name) for name in DAYS]
-    for name in ("clients", "network", "security", "lag", "topology", "batching"):
-        answer = ANSWERS[name].function
-        pd.testing.assert_frame_equal(answer(tmp_path), answer(captures))
+    for name, expected in days.items():
+        pd.testing.assert_frame_equal(ANSWERS[name].function(tmp_path), expected)
 
 
 def test_an_export_that_was_divided_keeps_its_numbers(tmp_path: Path) -> None:
