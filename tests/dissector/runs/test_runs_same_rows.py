@@ -49,6 +49,18 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Workers, "map", in_this_process)
 
 
+@pytest.fixture(scope="module")
+def chatter(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of `CHATTER` that is not compressed."""
+    return plain(CHATTER, tmp_path_factory.mktemp("chatter"))
+
+
+@pytest.fixture(scope="module")
+def whole(chatter: Path) -> dict[str, pa.Table]:
+    """Its tables, of one process."""
+    return tables([chatter])
+
+
 @pytest.mark.sampled(12)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("path", SMALLER, ids=lambda path: path.name)
@@ -78,17 +90,17 @@ def test_states_that_are_learned_in_the_run(
 
 
 @pytest.mark.usefixtures("alone")
-def test_an_idle_connection_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_connection_goes_on(
+    chatter: Path, whole: dict[str, pa.Table], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Only its first packets in the run are dissected by the parent."""
-    capture = plain(CHATTER, tmp_path)
-    parts = cut([capture], 4, random.Random(7))
-    expected = tables([capture])
-    actual, kept = joined([capture], parts, warm_up=0)
-    assert not differences(expected, actual)
+    parts = cut([chatter], 4, random.Random(7))
+    actual, kept = joined([chatter], parts, warm_up=0)
+    assert not differences(whole, actual)
     assert kept.continued == 0
     monkeypatch.setattr(worker, "LEAST_PACKETS", 1)
-    actual, learned = joined([capture], parts, warm_up=0)
-    assert not differences(expected, actual)
+    actual, learned = joined([chatter], parts, warm_up=0)
+    assert not differences(whole, actual)
     assert learned.continued
     assert learned.reread == 0
 
@@ -135,6 +147,7 @@ def test_a_client_that_is_known_behind_the_border(
         assert not differences(expected, actual), seed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("seed", range(3))
 def test_ports_that_are_used_again_before_a_run(tmp_path: Path, seed: int) -> None:
@@ -161,18 +174,17 @@ def test_the_bytes_before_a_run_last_less_than_a_millisecond(tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("alone")
-def test_dictionaries(tmp_path: Path) -> None:
+def test_dictionaries(chatter: Path, whole: dict[str, pa.Table]) -> None:
     """Texts of `exchanges` are dictionaries, as in one process."""
-    capture = plain(CHATTER, tmp_path)
-    source = open_packets([capture])
-    parts = cut([capture], 4, random.Random(7))
+    source = open_packets([chatter])
+    parts = cut([chatter], 4, random.Random(7))
     plan = Plan(parts, 200_000, 2, source.block_bytes, (MEMORY // 4, MEMORY // 8))
     rows = Pipeline(source, [], plan=plan).stream(["exchanges"], dictionaries=True)
     batches = [batch for _, batch in rows if len(batch)]
     (schema,) = {batch.schema for batch in batches}
     assert schema == with_dictionaries(TABLES["exchanges"].schema)
     actual = {"exchanges": pa.Table.from_batches(batches).cast(TABLES["exchanges"].schema)}
-    assert not differences(tables([capture], ["exchanges"]), actual)
+    assert not differences({"exchanges": whole["exchanges"]}, actual)
 
 
 @pytest.mark.slow
@@ -200,6 +212,7 @@ def reordered(packets: list[Packet], generator: random.Random) -> list[Packet]:
     return [packets[index] for index in order]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("change", [lost, repeated, reordered])
 @pytest.mark.parametrize("name", ["kafka-4-kafkajs.pcap.zst", "kafka-4-admin.pcap.zst"])
@@ -249,18 +262,17 @@ def test_a_wrong_time_ends_no_wait(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_border_that_is_no_packet(tmp_path: Path) -> None:
+def test_a_border_that_is_no_packet(chatter: Path, whole: dict[str, pa.Table]) -> None:
     """The parent reads the run behind a wrong border, from the end of the last packet."""
-    path = plain(CHATTER, tmp_path)
-    parts = cut([path], 2, random.Random(3))
+    parts = cut([chatter], 2, random.Random(3))
     border = parts[0].end + 7
     wrong = [
         Run(0, 0, border, False),
         Run(0, border, parts[1].end, True, True),
     ]
-    actual, counts = joined([path], wrong, warm_up=100_000)
+    actual, counts = joined([chatter], wrong, warm_up=100_000)
     assert counts.whole == 1
-    assert not differences(tables([path]), actual)
+    assert not differences(whole, actual)
 
 
 @pytest.mark.usefixtures("alone")
@@ -276,23 +288,21 @@ def test_files_one_after_the_other(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("alone")
-def test_memory_that_is_used_up(tmp_path: Path) -> None:
+def test_memory_that_is_used_up(chatter: Path, whole: dict[str, pa.Table]) -> None:
     """What waits in two processes together may exceed the limit: one process reads the run."""
-    path = plain(CHATTER, tmp_path)
-    parts = cut([path], 4, random.Random(5))
-    actual, counts = joined([path], parts, warm_up=100_000, limits=(-1, -1))
+    parts = cut([chatter], 4, random.Random(5))
+    actual, counts = joined([chatter], parts, warm_up=100_000, limits=(-1, -1))
     assert counts.whole == counts.runs
-    assert not differences(tables([path]), actual)
+    assert not differences(whole, actual)
 
 
 @pytest.mark.parametrize("jobs", [2, 5])
-def test_processes(jobs: int, tmp_path: Path) -> None:
-    path = plain(CHATTER, tmp_path)
+def test_processes(jobs: int, chatter: Path, whole: dict[str, pa.Table]) -> None:
     names = ["exchanges", "connections", "problems"]
-    parts = cut([path], 8, random.Random(6))
-    actual, counts = joined([path], parts, warm_up=100_000, jobs=jobs, names=names)
+    parts = cut([chatter], 8, random.Random(6))
+    actual, counts = joined([chatter], parts, warm_up=100_000, jobs=jobs, names=names)
     assert counts.continued
-    assert not differences(tables([path], names), actual)
+    assert not differences({name: whole[name] for name in names}, actual)
 
 
 @pytest.mark.usefixtures("alone")
