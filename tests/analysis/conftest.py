@@ -25,6 +25,23 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 @pytest.fixture
+def one_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Diagnoses are those of one rule: all rules take a second."""
+    from analysis.diagnosis import run
+
+    monkeypatch.setattr(run, "RULES", {"throttling": run.RULES["throttling"]})
+
+
+@pytest.fixture
+def short_reports(one_rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have few answers, and the findings of one rule."""
+    from analysis.report import sections
+
+    names = ("latency", "errors", "groups", "quality")
+    monkeypatch.setattr(sections, "ANSWERS", {name: sections.ANSWERS[name] for name in names})
+
+
+@pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """On the full screen, jobs begin soon after the cursor moves."""
     from analysis.browse import answers_pane, exchange_screen

@@ -133,7 +133,7 @@ def test_what_cannot_be_read_is_one_sentence_and_status_1(
     ids=lambda command: command[0],
 )
 def test_files_that_cannot_be_read_are_warnings(
-    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_reports: None,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     """Only a file that is missing as a whole is an error."""
@@ -465,8 +465,9 @@ def test_colours_of_a_pipe(
     ],
 )
 def test_names_of_files_may_have_any_bytes(
-    arguments: list[str], output: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+    arguments: list[str], output: str | None, tmp_path: Path, short_reports: None,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
     path = tmp_path / os.fsdecode(b"a\xff.pcap")
     path.write_bytes(Path(PLAIN).read_bytes())
     written = [] if output is None else ["-o", str(tmp_path / output)]

@@ -198,7 +198,9 @@ def test_an_answer_reads_what_it_needs_of_a_capture(
         pd.testing.assert_frame_equal(answer.function(capture), expected)
 
 
-def test_other_functions_read_a_capture_too(tables: dict[str, pd.DataFrame]) -> None:
+def test_other_functions_read_a_capture_too(
+    tables: dict[str, pd.DataFrame], one_rule: None
+) -> None:
     pd.testing.assert_frame_equal(analysis.diagnose(CAPTURE), analysis.diagnose(tables))
     assert not len(analysis.compare(CAPTURE, [CAPTURE]))
     traced = analysis.trace(CAPTURE, topic="bulk", offset=0)

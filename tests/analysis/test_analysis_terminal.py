@@ -197,7 +197,9 @@ def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
     ],
 )
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-def test_a_full_disk_is_an_error_of_standard_output(command: str, unbuffered: str) -> None:
+def test_a_full_disk_is_an_error_of_standard_output(
+    command: str, unbuffered: str, one_rule: None
+) -> None:
     with Path("/dev/full").open("wb") as full:
         words = command.format(PLAIN, PLAIN).split()
         done = run(*words, stdout=full, environment={"PYTHONUNBUFFERED": unbuffered})

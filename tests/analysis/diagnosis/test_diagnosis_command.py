@@ -19,7 +19,7 @@ QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 HEALTHY = str(CAPTURES / "kafka-4-franz-go.pcap.zst")
 
 
-def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_one_object(one_rule: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", QUOTAS, "--format", "json"]) == 0
     whole = json.loads(capsys.readouterr().out)
     assert {each["clients"][0] for each in whole["findings"]} == {
@@ -32,13 +32,15 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     assert times["producer"]["quota_ms"] <= 4588  # all throttle times of the producer
 
 
-def test_jsonl_has_a_line_for_each_finding(capsys: pytest.CaptureFixture[str]) -> None:
+def test_jsonl_has_a_line_for_each_finding(
+    one_rule: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["diagnose", QUOTAS, "--format", "jsonl", "--fail-on", "note"]) == 3
     lines = capsys.readouterr().out.splitlines()
     assert {json.loads(line)["rule"] for line in lines} == {"throttling"}
 
 
-def test_a_client_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_can_be_selected(one_rule: None, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diagnose", QUOTAS, "--client", "producer", "--fail-on", "critical"]) == 3
     text = capsys.readouterr().out
     assert "client `producer`" in text.lower()
@@ -49,7 +51,9 @@ def test_a_client_can_be_selected(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--client producer --by client_id" in text
 
 
-def test_no_findings_are_reported_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_findings_are_reported_as_such(
+    one_rule: None, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["diagnose", HEALTHY, "--fail-on", "note"]) == 0
     assert "No findings: none of the" in capsys.readouterr().out
 

@@ -58,7 +58,7 @@ def test_lag_is_that_of_the_tool(cluster: str, command: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["lag", "summary", "diagnose"])
-def test_a_warning_names_the_clusters(command: str) -> None:
+def test_a_warning_names_the_clusters(command: str, one_rule: None) -> None:
     lines = run(command, CAPTURE).stderr.decode().splitlines()
     assert lines[0].startswith("Warning: this capture has 2 clusters.")
     assert lines[1:] == [

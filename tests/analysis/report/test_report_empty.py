@@ -14,9 +14,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
-from analysis.diagnosis import run
 from analysis.display.terminal import size_text
-from analysis.report import sections
 from tests.analysis.answering import path_of
 from tests.analysis.made_rows import connection
 from tests.analysis.report.browser import chromium, report
@@ -36,14 +34,6 @@ def data(page: str) -> dict[str, Any]:
     return parsed
 
 
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports have few answers and no rules: all of them take seconds."""
-    names = ("latency", "errors", "groups", "quality")
-    monkeypatch.setattr(sections, "ANSWERS", {name: ANSWERS[name] for name in names})
-    monkeypatch.setattr(run, "RULES", {})
-
-
 def empty(tmp_path: Path) -> str:
     path = tmp_path / "empty.pcap"
     path.write_bytes(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 1))
@@ -60,7 +50,7 @@ def test_an_empty_capture(tmp_path: Path) -> None:
     assert chromium().run("return document.querySelectorAll('.chart').length") == 0
 
 
-def test_a_filter_that_selects_nothing(short: None, tmp_path: Path) -> None:
+def test_a_filter_that_selects_nothing(short_reports: None, tmp_path: Path) -> None:
     page = report(tmp_path / "x.html", str(path_of("kafka-4-quotas")), "--topic", "nothing")
     text = html.unescape(page.read_text())
     assert "The filter selects no exchange of this capture." in text
@@ -69,7 +59,7 @@ def test_a_filter_that_selects_nothing(short: None, tmp_path: Path) -> None:
         assert wrong not in text
 
 
-def test_the_head_of_a_part_has_its_time_and_bytes(short: None, tmp_path: Path) -> None:
+def test_the_head_of_a_part_has_its_time_and_bytes(short_reports: None, tmp_path: Path) -> None:
     """Its connections begin before it, and last longer."""
     ends = ("2026-11-21T04:17:50", "2026-11-21T04:17:55")
     capture = str(path_of("kafka-4-quotas"))
@@ -100,7 +90,7 @@ def test_findings_about_a_capture_of_refused_connections(made: Make, tmp_path: P
     ("error", "is_alert"), [("REBALANCE_IN_PROGRESS", False), ("TOPIC_AUTHORIZATION_FAILED", True)]
 )
 def test_errors_of_normal_operation_are_no_alert(
-    error: str, is_alert: bool, made: Make, short: None, tmp_path: Path
+    error: str, is_alert: bool, made: Make, short_reports: None, tmp_path: Path
 ) -> None:
     row = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Heartbeat"}
     made(
@@ -125,7 +115,7 @@ def test_one_exchange(made: Make, tmp_path: Path) -> None:
     assert len(data(page.read_text())["tables"]["latency"]["rows"]) == 1
 
 
-def test_only_undecoded_exchanges(made: Make, short: None, tmp_path: Path) -> None:
+def test_only_undecoded_exchanges(made: Make, short_reports: None, tmp_path: Path) -> None:
     connection = {"connection_id": 0, "protocol": "kafka", "opened": True}
     made(exchanges=[UNDECODED, UNDECODED | {"correlation_id": 8}], connections=[connection])
     text = report(tmp_path / "x.html", "x.pcap").read_text()
@@ -134,7 +124,7 @@ def test_only_undecoded_exchanges(made: Make, short: None, tmp_path: Path) -> No
     assert flaws["exchanges not decoded"] == 2
 
 
-def test_a_response_without_its_request(made: Make, short: None, tmp_path: Path) -> None:
+def test_a_response_without_its_request(made: Make, short_reports: None, tmp_path: Path) -> None:
     row = UNDECODED | {"status": "request_missing", "request_time": None, "response_time": START}
     made(exchanges=[row | {"request_end_time": None, "response_end_time": START}])
     assert (
@@ -143,7 +133,7 @@ def test_a_response_without_its_request(made: Make, short: None, tmp_path: Path)
     )
 
 
-def test_another_protocol(short: None, tmp_path: Path) -> None:
+def test_another_protocol(short_reports: None, tmp_path: Path) -> None:
     capture = path_of("other/mysql*")
     text = report(tmp_path / "x.html", str(capture)).read_text()
     assert "No Kafka exchanges in the " in text
