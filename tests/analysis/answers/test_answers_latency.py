@@ -233,7 +233,7 @@ LATENCIES = st.lists(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(LATENCIES)
 def test_quantiles_are_exact(rows: list[tuple[str | None, float | None]]) -> None:
     """Each on a connection of its own, so that none waits."""

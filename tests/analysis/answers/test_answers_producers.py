@@ -130,7 +130,7 @@ def batch(sequence: int, count: int, at: int) -> dict[str, object]:
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(
     st.integers((1 << 31) - 200, (1 << 31) - 1),
     st.lists(st.tuples(st.integers(1, 50), st.sampled_from(["good", "lost", "twice"]))),

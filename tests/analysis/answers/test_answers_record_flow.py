@@ -109,7 +109,7 @@ def test_unanswered_records_have_no_offsets() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 8)), min_size=1, max_size=20))
 def test_ranges_are_the_offsets_that_moved(rows: list[tuple[int, int]]) -> None:
     ranges = audited(*(produced(offset, count) for offset, count in rows))

@@ -21,6 +21,7 @@ def read_until(terminal: int, text: bytes) -> None:
         shown += os.read(terminal, 1 << 16)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129), (None, 129)]
 )

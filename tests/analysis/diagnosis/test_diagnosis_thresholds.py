@@ -9,6 +9,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.sql.query import no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture
+from tests.analysis.diagnosis.diagnosing import arrow_tables
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from tests.analysis.answering import capture
 def test_thresholds_may_be_zero(name: str) -> None:
     """Then rules also examine what has no requests, times or latencies."""
     zero = {f"{rule}.{each}": 0 for rule in RULES for each in RULES[rule].limits}
-    assert len(diagnose(capture(name, DIAGNOSIS_TABLES), thresholds=zero))
+    assert len(diagnose(arrow_tables(name), thresholds=zero))
 
 
 def test_a_threshold_can_be_changed() -> None:

@@ -70,6 +70,7 @@ def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> No
 
 
 @needs_privilege
+@pytest.mark.sampled(3)  # test_capture_nested has all of them
 @pytest.mark.parametrize("traffic", DIALOGUES)
 def test_no_row_is_made_of_the_content_of_a_message(tmp_path: Path, traffic: str) -> None:
     export, segments = tmp_path / "tables", tmp_path / "segments"

@@ -61,7 +61,7 @@ def test_the_row_order_begins_with_time_and_connection() -> None:
     assert row_order("exchanges", keys_only=True).endswith('"connection_id", "correlation_id"')
 
 
-@settings(max_examples=12)  # each writes a database
+@settings(max_examples=8)  # each writes a database
 @given(
     most=st.sampled_from([0, 3, 100]),
     batch=st.sampled_from([1, 7, 100]),

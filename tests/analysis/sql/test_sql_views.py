@@ -17,11 +17,12 @@ import pytest
 import analysis
 import dissector
 from analysis.answers import ANSWERS
+from analysis.sql.query import connected
 from analysis.sql.session import Session
 from analysis.sql.views import CaptureTables, schema
 from dissector.capture import Capture
 from dissector.tables import TABLES
-from tests.analysis.answering import latency_parts
+from tests.analysis.answering import ANSWER_TABLES, latency_parts
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-transactions.pcap.zst"
 ASKED = list[list[str]]
@@ -80,12 +81,21 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None or pd.isna(value) else round(value, 9)
 
 
+@pytest.fixture(scope="module")
+def views() -> Iterator[tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]]:
+    """A connection with the views, and one with the tables of the same capture."""
+    tables = dissector.open_capture(CAPTURE).tables(ANSWER_TABLES)
+    with connected(tables, ANSWER_TABLES) as connection:
+        yield analysis.connect(CAPTURE), connection
+
+
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", ANSWERS)
-def test_every_answer_is_a_view(name: str) -> None:
-    connection = analysis.connect(CAPTURE)
-    answer = ANSWERS[name]
-    expected = answer.function(analysis.load(CAPTURE, answer.tables))
+def test_every_answer_is_a_view(
+    name: str, views: tuple[duckdb.DuckDBPyConnection, duckdb.DuckDBPyConnection]
+) -> None:
+    connection, tables = views
+    expected = ANSWERS[name].function(tables)
     view = f"answers.{name}"
     assert connection.sql(f"from {view}").columns == list(expected.columns)
     actual = connection.sql(f"from {view}").df()

@@ -317,7 +317,7 @@ CONNECTIONS = st.builds(
 
 
 @example([SILENT | each | {"broker_port": port} for port, each in enumerate(ATTEMPTS)])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(st.lists(CONNECTIONS, max_size=4))
 def test_diagnose_finds_the_same_failed_connections(rows: Rows) -> None:
     failed = row_dicts(ANSWERS["network"].arrow(made(connections=rows), show="failures"))

@@ -377,11 +377,11 @@ def test_requests_of_unknown_apis_before_a_known_one_are_frames(segment):
 def test_many_damaged_places_in_one_block_take_bounded_time():
     dialogue = Dialogue()
     connection = dialogue.connect()
-    for number in range(1200):
+    for number in range(600):
         connection.client(request(3, 1, number) + request(3, 1, number) + b"\xff\xff\xff\xff")
     out = dissect(dialogue.packets)
-    assert len(out.messages()[0]) >= 800
-    assert out.kinds().count("bad_size") >= 400
+    assert len(out.messages()[0]) >= 400
+    assert out.kinds().count("bad_size") >= 200
 
 
 @pytest.mark.slow

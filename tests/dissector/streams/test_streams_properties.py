@@ -146,7 +146,7 @@ def test_blocks_may_end_anywhere(seed):
 
 
 @given(seed=st.integers(0, 10**9))
-@settings(max_examples=60)
+@settings(max_examples=40)
 def test_messages_inside_messages_are_not_parsed(seed):
     """Requests that contain requests, and responses that contain responses with ids near theirs."""
     chance = random.Random(seed)
