@@ -17,7 +17,7 @@ import dissector
 from analysis.answers import ANSWERS, Tables
 from analysis.frames import frame
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
-from analysis.sql.query import arrow_table, connected, select
+from analysis.sql.query import arrow_table, connected, no_tables, select
 from analysis.sql.row_order import row_numbers
 from dissector.tables import TABLES
 from tools.record.kafka.truth import read
@@ -66,18 +66,18 @@ def printed(name: str, client_id: str, event: str, kind: str) -> dict[str, str]:
     return next(r[kind] for r in rows if r.get("event") == event and r["client_id"] == client_id)
 
 
-def made(**tables: Sequence[Mapping[str, Any]]) -> dict[str, pd.DataFrame]:
-    """Tables of made rows; a column that a row has not is null."""
-    return _EMPTY | {name: _frame(name, rows) for name, rows in tables.items()}
+def made(**tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Tables of made rows; a column that a row has not is null.
+
+    Tables without rows are those of Arrow: to convert frames takes longer than most answers.
+    """
+    return {**no_tables(TABLES), **{name: _frame(name, rows) for name, rows in tables.items()}}
 
 
 def _frame(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     schema = TABLES[name].schema
     whole = [dict.fromkeys(schema.names) | dict(row) for row in rows]
     return frame(pa.Table.from_pylist(whole, schema))
-
-
-_EMPTY = {name: _frame(name, []) for name in TABLES}
 
 
 def latency_parts(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from analysis.live.metrics import Metrics, serve
@@ -42,7 +43,14 @@ def exchange(**columns: Any) -> dict[str, Any]:
 
 
 def page(metrics: Metrics) -> str:
-    """The text of the served page."""
+    """The text of the page."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(metrics)
+    return generate_latest(registry).decode()
+
+
+def served(metrics: Metrics) -> str:
+    """The text of the served page. The end of the server takes half a second."""
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         port = unused.getsockname()[1]
@@ -65,6 +73,12 @@ def scraped(metrics: Metrics) -> dict[Sample, float]:
 
 def value(samples: dict[Sample, float], name: str, **labels: str) -> float:
     return samples[name, frozenset(labels.items())]
+
+
+def test_the_page_is_served() -> None:
+    metrics = Metrics(SOURCE, PIPELINE, 100)
+    metrics.read("exchanges", rows("exchanges", exchange()))
+    assert f"{PREFIX}requests_total{{" in served(metrics) == page(metrics)
 
 
 def test_the_page_has_the_totals() -> None:

@@ -59,7 +59,7 @@ class Ranges(SimpleHTTPRequestHandler):
 def server(tmp_path: Path) -> Iterator[str]:
     handler = partial(Ranges, directory=str(tmp_path))
     with ThreadingHTTPServer((LOOPBACK, 0), handler) as running:
-        Thread(target=running.serve_forever, daemon=True).start()
+        Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         yield f"http://{LOOPBACK}:{running.server_address[1]}"
         running.shutdown()
 
