@@ -208,6 +208,8 @@ class FlowTracker:
 
     def _find_incarnations(self, block: PacketBlock, pairs: Pairs) -> None:
         """Add the connections that begin in this block on pairs with an earlier connection."""
+        senders = np.arange(2 * len(pairs.row))
+        self._correct_syns(block, pairs, streams_at(pairs.row), senders)
         is_syn = block.flags & SYN != 0
         jump, before_jump = packets_after_reuse(block, pairs, self._table, self._streams)
         behind = dict(zip(jump.tolist(), before_jump.tolist(), strict=True))
@@ -375,13 +377,11 @@ class FlowTracker:
         table.isn[row, end] = block.seq[packet]
         is_syn_ack = block.flags[packet] & ACK != 0
         self._record_clients(row, end ^ is_syn_ack)
-        isn = (block.ack[packet] - np.uint32(1)).astype(np.int64)
-        known = table.isn[row, 1 - end]
-        differs = np.flatnonzero(is_syn_ack & (known != isn))
-        if len(differs):
-            is_shown = self._shows_syn(block, pairs, packet[differs], known[differs], isn[differs])
-            differs = differs[is_shown]
-            table.isn[row[differs], 1 - end[differs]] = isn[differs]
+        packet, stream = packet[is_syn_ack], (2 * row + 1 - end)[is_syn_ack]
+        differs = table.isn.reshape(-1)[stream] != block.ack[packet] - np.uint32(1)
+        packet, stream = packet[differs], stream[differs]
+        self._streams.syn_ack[stream] = block.ack[packet]
+        self._correct_syns(block, pairs, stream, pairs.sender[packet] ^ 1)
 
     def _record_clients(self, row: Int64, client: Int64) -> None:
         """Record the clients that SYNs show. If both ends open the connection (RFC 9293, section
@@ -394,23 +394,36 @@ class FlowTracker:
         is_undecided = self._streams.protocol[by_both] == UNDECIDED
         table.client[by_both[is_undecided]] = -1
 
-    def _shows_syn(
-        self, block: PacketBlock, pairs: Pairs, syn_ack: Int64, syn: Int64, acknowledged: Int64
-    ) -> Bools:
-        """Whether a SYN-ACK shows the number of a lost or damaged SYN: a packet of the client has
-        the number after `acknowledged`, and none has the number after `syn`."""
-        is_wanted = np.zeros(len(pairs.row), np.bool_)
-        is_wanted[pairs.code(syn_ack)] = True
+    def _correct_syns(self, block: PacketBlock, pairs: Pairs, stream: Int64, sender: Int64) -> None:
+        """Correct the numbers of SYNs that are lost or damaged, if the next packet of their sender
+        has the number that the SYN-ACK acknowledged, and not the one behind the SYN.
+
+        `sender`: each of these streams, as in `Pairs`.
+        """
+        streams, isn = self._streams, self._table.isn.reshape(-1)
+        is_open = streams.syn_ack[stream] != NEVER
+        if not is_open.any():
+            return
+        stream, sender = stream[is_open], sender[is_open]
         is_syn = block.flags & SYN != 0
-        sent = np.flatnonzero(is_wanted[pairs.sender >> 1] & (~is_syn | (block.length > 0)))
-        stream = pairs.sender
-        numbers = _stream_and_number(stream[sent], block.seq[sent] + is_syn[sent])
-        after_syn, after_acknowledged = (
-            np.isin(_stream_and_number(stream[syn_ack] ^ 1, (number + 1) % MODULO), numbers)
-            for number in (syn, acknowledged)
-        )
-        shows: Bools = after_acknowledged & ~(after_syn & (syn != NEVER))
-        return shows
+        sent = np.flatnonzero(np.isin(pairs.sender, sender) & (~is_syn | (block.length > 0)))
+        numbers = _stream_and_number(pairs.sender[sent], block.seq[sent] + is_syn[sent])
+        numbers, place = np.unique(numbers, return_index=True)
+        unseen = len(block)
+        numbers, place = np.append(numbers, NEVER), np.append(place, unseen)
+        has_anchor = streams.anchor[stream ^ 1] != NEVER  # from an ACK of the client
+        first = []
+        for number in (streams.syn_ack[stream], (isn[stream] + 1) % MODULO):
+            wanted = _stream_and_number(sender, number)
+            index = np.searchsorted(numbers[:-1], wanted)
+            seen = np.where(numbers[index] == wanted, place[index], unseen)
+            is_first = streams.has_origin[stream] & (streams.origin[stream] == number)
+            is_first |= has_anchor & (streams.anchor[stream] == number)
+            first.append(np.where(is_first, -1, seen))
+        after_ack, after_syn = first[0], np.where(isn[stream] == NEVER, unseen, first[1])
+        is_shown = after_ack < after_syn
+        isn[stream[is_shown]] = (streams.syn_ack[stream[is_shown]] - 1) % MODULO
+        streams.syn_ack[stream[is_shown | (after_syn < unseen)]] = NEVER
 
     def _number(self, pairs: Pairs) -> None:
         """Number this block's new connections by their first packets.

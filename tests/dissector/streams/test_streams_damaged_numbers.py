@@ -42,6 +42,17 @@ def test_a_damaged_initial_sequence_number_in_a_one_way_capture(
     assert out.problems == []
 
 
+@pytest.mark.parametrize("cuts", [(), *((cut,) for cut in range(1, 6)), range(12)])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_lost_syn_in_blocks_of_any_size(is_late: bool, cuts: Iterable[int]) -> None:
+    """The SYN and the first request are lost; with `is_late`, the SYN-ACK comes behind the ACK."""
+    _, syn_ack, ack, _, *later = dialogue_of(RESPONSES).packets
+    start = [ack, syn_ack] if is_late else [syn_ack, ack]
+    out = dissect([*start, *later], cuts=cuts)
+    assert out.messages() == (MESSAGES[0][1:], MESSAGES[1])
+    assert int(out.streams.connections.lost.sum()) == len(REQUESTS[0])
+
+
 @pytest.mark.parametrize("wrong", [1 << 31, 1 << 16, 1])
 def test_a_syn_ack_with_a_damaged_acknowledgement(wrong: int) -> None:
     packets = dialogue_of(RESPONSES).packets
