@@ -207,7 +207,9 @@ class Correlator:
         )
         left = np.delete(np.arange(len(table)), answered)
         is_silent = np.isin(int_column(table, "key")[left], self._tokens.without_response)
-        answers = np.stack([matched.connection, ordinal[answered], matched.time])
+        # Even if the clock of the capture was set back, a response follows its request.
+        answer_time = np.maximum(matched.time, int_column(table, "sent_time")[answered])
+        answers = np.stack([matched.connection, ordinal[answered], answer_time])
         # A last token, which has no response, is not in flight.
         silent = left[is_silent]
         tokens = np.stack(

@@ -373,6 +373,20 @@ def test_a_clock_that_is_set_back_does_not_count_requests_in_flight(back: int) -
     assert actual == {(1, 1, 1, 1, 2) if back == 3 else (1, 1, 1, 1, 1)}
 
 
+def test_requests_in_flight_before_a_clock_is_set_back() -> None:
+    """The clock is set back before the last response; wherever a block ends."""
+    sent = [
+        sent_request(heartbeat(0), 2001), sent_request(heartbeat(1), 2002),
+        sent_response(response(0, b"\0\0"), 2003), sent_response(response(1, b"\0\0"), 2004),
+        sent_request(heartbeat(2), 2005), sent_response(response(2, b"\0\0"), 1000),
+    ]  # fmt: skip
+    for border in range(len(sent) + 1):
+        correlator = CorrelatorTest()
+        rows = [*correlator.feed(*sent[:border]), *correlator.feed(*sent[border:], last=True)]
+        rows.sort(key=lambda row: row["correlation_id"])
+        assert [row["in_flight"] for row in rows] == [1, 2, 1]
+
+
 def test_correlation_ids_that_wrap() -> None:
     rows = CorrelatorTest().feed(
         sent_request(heartbeat(2**31 - 1), 1), sent_request(heartbeat(-(2**31)), 2),
