@@ -30,7 +30,8 @@ Produce responses and fetched batches.
 they are in equal batches that also look like a retry. A copy that has no response, and that no
 consumer fetched in the capture, may be in the log without being counted. librdkafka may put the
 records of a failed batch into another batch; such copies are not found. Timestamps that the
-application sets itself, or several threads, look like batches out of order.
+application sets itself, or several threads, look like batches out of order. So do batches that
+the log lost in a truncation (see the rule lost_records of diagnose).
 """
 
 from __future__ import annotations

@@ -42,6 +42,7 @@ PROBLEMS = {
     "kafka-4-quorum.pcap.zst": {"cut_message"},
     "kafka-4-steady-quota.pcap.zst": {"cut_message"},
     "kafka-4-unbalanced.pcap.zst": {"cut_message"},
+    "kafka-4-unclean.pcap.zst": {"cut_message"},
 }
 
 ENVELOPE, API_VERSIONS, SASL = 58, 18, (17, 36, None)

@@ -4,7 +4,9 @@ A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs TCP, TLS and SASL
 handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
 a client id count as separate clients. If a client reconnects to repeat a request that is too large,
-`no_response` reports it; if the broker closes its connections at once, `failed_connections` does.
+or because it does not authenticate, `no_response` reports it; if the broker closes its connections
+at once, `failed_connections` does. If it starts anew after each error that it cannot retry,
+`recurring_errors` or `fenced_producers` reports the error.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
+from analysis.diagnosis.unauthenticated import unauthenticated_clients
 from analysis.diagnosis.words import capital, client, of_client
-from analysis.sql.expressions import CLIENT_IDS
+from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL
 from analysis.sql.failures import CLOSED, FAILURES
 
 OPENED: Final = f"""
@@ -30,6 +33,19 @@ CLOSED_AT_ONCE: Final = f"""
   select client_id, client_ip, count(*) as connections
   from {FAILURES} join {CLIENT_IDS} using (connection_id)
   where failure = '{CLOSED}' group by all"""
+
+AFTER_ERROR: Final = f"""
+  with ends as (
+    select client_id, client_ip, connection_id, last_time
+    from connections join {CLIENT_IDS} using (connection_id) where closed is not null),
+  failures as (
+    select client_id, client_ip, time from errors where not retriable and not {IS_NORMAL})
+  select ends.client_id, ends.client_ip, count(*) as connections
+  from ends asof join failures
+    on ends.client_id is not distinct from failures.client_id
+      and ends.client_ip = failures.client_ip and ends.last_time >= failures.time
+  where epoch_ns(last_time) - epoch_ns(time) < 1e9 group by all"""
+"""SQL: connections that the client closed because of an error, on this or another connection."""
 
 
 @rule(
@@ -54,7 +70,11 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:
             continue
         explained = sum(
-            each["connections"] for each in (*oversized_requests(case), *case.rows(CLOSED_AT_ONCE))
+            each["connections"]
+            for each in (
+                *oversized_requests(case), *unauthenticated_clients(case),
+                *case.rows(CLOSED_AT_ONCE), *case.rows(AFTER_ERROR),
+            )
             if (each["client_id"] or "") == (name or "")
             and each.get("client_ip", row["client_ip"]) == row["client_ip"]
         )  # fmt: skip

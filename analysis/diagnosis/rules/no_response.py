@@ -6,7 +6,8 @@ polls, because a client that stops leaves one behind, and ApiVersions requests o
 are closed at once, and resets of a broker that then refuses connections, both of which
 `failed_connections` reports.
 
-A broker first reads the length of a request, and closes the connection if it is above
+A broker whose listener requires SASL closes a connection at the first request without it. A broker
+also first reads the length of a request, and closes the connection if it is above
 `socket.request.max.bytes`. Only the broker's log has the reason, and the client sends the request
 again.
 """
@@ -28,6 +29,11 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
+from analysis.diagnosis.unauthenticated import (
+    COMMAND,
+    unauthenticated_clients,
+    unauthenticated_finding,
+)
 from analysis.diagnosis.words import by_end, client, ends, listed, ms, of_client, of_ends, sql
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
@@ -35,7 +41,6 @@ from analysis.sql.expressions import endpoint
 from analysis.sql.failures import REFUSED
 from analysis.sql.query import Row
 
-COMMAND: Final = "unanswered --by client_id,broker,api,reason"
 REASONS: Final = ("timeout", "reset")
 
 OVERSIZED_BYTES: Final = 100_000
@@ -71,6 +76,10 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     oversized = [row for row in rows if row["connections"] >= limits["requests"]]
     yield from map(_oversized_finding, oversized)
     explained = {(row["client_id"], row["broker"], row["api"], "reset") for row in oversized}
+    for row in unauthenticated_clients(case):
+        if row["connections"] >= limits["requests"]:
+            yield unauthenticated_finding(row)
+            explained |= {(row["client_id"], row["broker"], api, "reset") for api in row["apis"]}
     refusing = {
         row["broker"] for row in case.answer("network --show failures")
         if row["failure"] == REFUSED and row["after"] >= limits["requests"]

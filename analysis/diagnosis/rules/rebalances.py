@@ -10,6 +10,10 @@ such reason is a finding.
 Members of a cooperative group, of Kafka Streams and of Kafka Connect rejoin by design: to hand over
 partitions or tasks (KIP-429, KIP-441), and when a connector changes (KIP-415). Such rebalances
 count only if they take most of the group's time.
+
+A single rebalance is a finding if it takes long. The coordinator waits until every member has
+joined, and a member joins when its application polls: the others wait for the slowest one, for
+`max.poll.interval.ms` at most.
 """
 
 from __future__ import annotations
@@ -20,7 +24,17 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, capital, cells, known, listed, ms, percent, share
+from analysis.diagnosis.words import (
+    Advice,
+    capital,
+    cells,
+    client,
+    known,
+    listed,
+    ms,
+    percent,
+    share,
+)
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -49,6 +63,11 @@ OVERDUE: Final = """
   select group_id, client_id, reason from memberships
   where api = 'LeaveGroup' and error_code = 0 and contains(reason, 'poll timeout') order by time"""
 """Members that report that they left because they did not poll (KIP-800)."""
+
+LAST_JOINS: Final = """
+  select group_id, generation, max(time) as time from memberships
+  where api = 'JoinGroup' and error_code = 0 group by all"""
+"""When the last member of each generation of a classic group joined."""
 
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
@@ -87,6 +106,20 @@ RESUBSCRIBED: Final = Advice(
     "match topics that come and go.",
     "KIP-800",
 )
+BUSY: Final = Advice(
+    "the group waited for a member that processed records, and joined when it polled again",
+    CLIENT,
+    "max.poll.records",
+    "Lower max.poll.records or process records on other threads, so that poll() is called often. "
+    "With group.protocol=consumer, the other members continue to read during a rebalance.",
+    "KIP-62, KIP-848",
+)
+ABSENT: Final = BUSY._replace(
+    cause="the group waited for a member that did not join: it was busy, paused or killed",
+    setting="max.poll.interval.ms",
+    change="Look for a member that is busy or was killed. The coordinator removes it after "
+    "session.timeout.ms without heartbeats, or max.poll.interval.ms.",
+)
 CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBED}
 
 
@@ -100,6 +133,8 @@ CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBE
         Threshold("critical_percent", 50, "%", "Critical if the group spends this share of its "
                   "time in rebalances, from the first request of a member to the last response: it "
                   "waits more than it works."),
+        Threshold("longest_ms", 10_000, "ms", "The longest rebalance. Members learn of it from a "
+                  "heartbeat, every 3 s by default, and join within ms."),
     ),
 )  # fmt: skip
 def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -116,15 +151,58 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         overdue[row["group_id"]].append(row)
     for group, rows in by_group.items():
         returned, late = returns.get(group, 0), overdue[group]
-        spent = sum(row["duration_ms"] or 0 for row in rows)
+        spent = sum(_duration_ms(case, row) for row in rows)
         part = min(share(spent, groups[group]["span_ms"]), 100)
         is_critical = part >= limits["critical_percent"]
         by_design = ("rejoined",) if groups[group]["is_cooperative"] and not is_critical else ()
         causes = [row for row in rows if row["trigger"] in {*DISRUPTIONS} - {*by_design}]
+        severity = CRITICAL if is_critical else WARNING
+        time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
         if max(len(causes), returned) >= limits["disruptions"] or late:
-            severity = CRITICAL if is_critical else WARNING
-            time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
             yield _finding(case, group, rows, causes or rows, late, returned, severity, time)
+        elif long := [row for row in rows if _duration_ms(case, row) >= limits["longest_ms"]]:
+            yield _long_finding(case, group, long, severity, time)
+
+
+def _duration_ms(case: Case, row: Row) -> float:
+    """The duration of a rebalance; of one that has not ended, until the end of the capture."""
+    start = row["start_time"]
+    if start is not None and row["end_time"] is None:
+        return float(((case.span[1] or start) - start) / 1e6)
+    return row["duration_ms"] or 0.0
+
+
+def _long_finding(case: Case, group: str, rows: list[Row], severity: str, time: str) -> Finding:
+    row = max(rows, key=lambda row: _duration_ms(case, row))
+    lasts_ms, name = _duration_ms(case, row), row["last_client_id"]
+    joined = next(
+        (each["time"] for each in case.rows(LAST_JOINS)
+         if (each["group_id"], each["generation"]) == (group, row["generation"])), None,
+    )  # fmt: skip
+    waited_ms = (joined - row["start_time"]) / 1e6 if joined else 0.0
+    is_busy = waited_ms >= lasts_ms / 2
+    advice = BUSY if is_busy else ABSENT
+    began = ""
+    if row["trigger"] in ("joined", *DISRUPTIONS):
+        began = f"It began because {client(row['trigger_client_id'])} {row['trigger']}. "
+    return Finding(
+        severity=severity,
+        subject=f"group `{group}`",
+        clients=known([name if is_busy else row["trigger_client_id"]]),
+        sentence=f"A rebalance of group `{group}` took {ms(lasts_ms)}"
+        if row["end_time"]
+        else f"Group `{group}` has waited for the end of a rebalance for {ms(lasts_ms)}",
+        evidence=began
+        + f"{capital(client(name))} joined {ms(waited_ms)} later, as the last member. " * is_busy
+        + time
+        + ("." if len(rows) == 1 else f"; {len(rows):,} rebalances took long."),
+        numbers=cells(row, "group_id trigger trigger_client_id generation duration_ms"),
+        command="groups",
+        requests=case.requests_of(name),
+        first_time=row["start_time"],
+        last_time=row["end_time"] or case.span[1],
+        **advice._asdict(),
+    )
 
 
 def _finding(

@@ -88,7 +88,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 48), ("kafka-4-misused", 61)):
+    for name, most in (("kafka-4-franz-go", 48), ("kafka-4-misused", 64)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most
@@ -386,6 +386,32 @@ def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() ->
     assert finding.setting == "max.poll.interval.ms"
     assert "Reasons: consumer poll timeout has expired" in finding.evidence
     assert "the longest takes 1 ms" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("lasts", "last_join", "clients", "setting"),
+    [
+        (9, 8, [], []),
+        (10, 8, [("late",)], ["max.poll.records"]),
+        (60, 2, [("early",)], ["max.poll.interval.ms"]),  # a third member did not come
+        (None, 2, [("early",)], ["max.poll.interval.ms"]),  # at the end of the capture
+    ],
+)
+def test_a_rebalance_that_takes_long(
+    lasts: int | None, last_join: int, clients: list[tuple[str]], setting: list[str]
+) -> None:
+    member = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "protocol": "range"}
+    ended = {"error_code": 0, "error": "NONE", "generation": 2} if lasts else {}
+    if lasts:
+        ended["response_time"] = START + lasts * SECOND
+    joins = [
+        member | ended | {"client_id": name, "member_id": name, "time": START + second * SECOND}
+        for name, second in (("early", 0), ("late", last_join))
+    ]
+    requests = [exchange(), exchange_at(START + 30 * SECOND)]
+    findings = findings_of("rebalances", made(exchanges=requests, memberships=joins))
+    assert [each.clients for each in findings] == clients
+    assert [each.setting for each in findings] == setting
 
 
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:

@@ -56,6 +56,7 @@ FIRES = {
     "zero_windows": "kafka-4-slow-reader",
     "leader_skew": "kafka-4-unbalanced",
     "late_followers": "kafka-4-replicated",
+    "lost_records": "kafka-4-unclean",
 }
 """A recording for each rule."""
 
@@ -276,6 +277,21 @@ def test_timestamps_are_those_that_a_reader_printed() -> None:
     assert f"that are dated {local_date(created['seconds'])}" in shown["seconds"]["sentence"]
 
 
+def test_lost_records_are_those_that_the_broker_truncated() -> None:
+    rows = read("kafka-4-unclean")
+    messages = [row["message"] for row in rows if row["source"] == "truncation"]
+    offset = int(re.findall(r"Truncating partition orders-0 .*offset=(\d+)", messages[-1])[0])
+    ends = [int(re.findall(r"topic=orders, .*logEndOffset=(\d+)", each)[0]) for each in
+            messages if "topic=orders" in each]  # fmt: skip
+    finding = finding_of("kafka-4-unclean", "lost_records", "writer")
+    assert finding["sentence"].startswith(f"{ends[-1] - offset} acknowledged records of topic")
+    assert f"offsets {offset} to {ends[-1] - 1} until" in finding["evidence"]
+    received = [row for row in rows if row.get("event") == "received"]
+    assert 300 - len(received) == ends[-1] - offset  # of 300 records that the writer sent
+    batches = rows_of("kafka-4-unclean", finding["command"])
+    assert {row["base_offset"] for row in batches} == {*range(offset, ends[-1])}
+
+
 def test_errors_are_those_that_the_broker_logged() -> None:
     log = broker_log("kafka-4-errors")
     logged = Counter(code for codes in log["errors"].dropna() for code in set(codes))
@@ -300,6 +316,19 @@ def test_a_group_that_exceeds_max_poll_interval() -> None:
     messages = [row["message"] for row in rows if row["source"] == "coordinator"]
     logged = [text for text in messages if "Stabilized group workers generation" in text]
     assert f"rebalanced {len(logged):,} times" in finding["sentence"]
+
+
+def test_a_group_that_waits_for_a_busy_member() -> None:
+    rows = [row for row in read("kafka-4-group-busy") if row["source"] == "coordinator"]
+    began, ended = (
+        next(row["time"] for row in rows if text in row["message"])
+        for text in ("workers in state PreparingRebalance with old generation 1",
+                     "for group workers for generation 2")
+    )  # fmt: skip
+    finding = finding_of("kafka-4-group-busy", "rebalances", "busy")
+    assert finding["numbers"]["duration_ms"] == pytest.approx((ended - began) / 1e6, abs=10)
+    assert "because client `waiting` joined. Client `busy` joined 12.6 s" in finding["evidence"]
+    assert finding["setting"] == "max.poll.records"
 
 
 def test_the_lag_grows_because_of_the_consumer() -> None:
@@ -356,6 +385,15 @@ def test_brokers_with_zookeeper_are_no_old_clients() -> None:
     assert finding["clients"] == ("1", "2")  # the ids of the brokers
     assert "ZooKeeper" in finding["cause"]
     assert finding["side"] == "broker"
+
+
+def test_a_client_without_sasl_is_that_of_the_broker_log() -> None:
+    rows = [row for row in read("kafka-4-no-sasl") if row["source"] == "security"]
+    closed = [row for row in rows if "Unexpected error from" in row["message"]]
+    finding = finding_of("kafka-4-no-sasl", "no_response", "reader")
+    assert finding["evidence"].startswith(f"{len(closed)} connections without SASL ended")
+    assert finding["setting"] == "security.protocol"
+    assert "connection_churn" not in {row["rule"] for row in findings("kafka-4-no-sasl")}
 
 
 def test_credentials_in_clear_text() -> None:

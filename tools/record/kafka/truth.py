@@ -25,7 +25,9 @@ client     Events of a client that logs its own work (python/followed.py): time,
 share-groups One line of output of kafka-share-groups.sh --describe: time (when it was done),
            group_id, topic, partition, start_offset, lag.
 isr        One line of a broker's log about a change of in-sync replicas: time, broker, message.
-security   The same about a failed login or a denied request; the first recordings lack the broker.
+truncation The same about a follower that truncates its log, and the end of the log before.
+security   The same about a failed login, a denied request, or a request without a login; the first
+           recordings lack the broker.
 tool       One line of output of an administration tool (tool-NAME.log): time (when it was done),
            command (NAME), line.
 recorder   An event of a node, with its time.
@@ -59,9 +61,14 @@ NODE_LINES = {
         r"\((?:org\.apache\.kafka|kafka)\.coordinator\.(?:group|transaction)\..*\)"
     ),
     "security": re.compile(
-        rf"{WHEN} \w+ (?P<message>.*(?:Failed authentication| is Denied ).*) \(\S+\)"
+        rf"{WHEN} \w+ (?P<message>.*(?:Failed authentication|Unexpected error from| is Denied ).*) "
+        r"\(\S+\)"
     ),
     "isr": re.compile(rf"{WHEN} \w+ (?P<message>.*(?:Shrinking|Expanding) ISR.*) \(\S+\)"),
+    "truncation": re.compile(
+        rf"{WHEN} \w+ (?:Completed load of Log\(dir=\S+ )?"
+        r"(?P<message>topicId=.* logEndOffset=\d+|.*Truncating partition .*(?= \(\S+\)$))"
+    ),
 }
 """Lines of a node's log, by their source."""
 SHARED = re.compile(

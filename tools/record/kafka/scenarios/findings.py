@@ -244,6 +244,39 @@ def kafka_4_expired() -> None:
 
 
 @scenario
+def kafka_4_unclean() -> None:
+    """A replica that is not in sync becomes leader, and the log of the other one is truncated."""
+    broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
+    about = (
+        "an unclean leader election: the follower stops, the leader continues and is killed, and "
+        "the follower leads; the broker's log of the truncation; a reader prints all records"
+    )
+    produce, _ = clients.in_java(java, "Produce")
+    settings = {"broker.session.timeout.ms": "3000", "broker.heartbeat.interval.ms": "500"}
+    nodes = (Node(3, "controller"), Node(1, "broker"), Node(2, "broker"))
+    with (
+        Recording("kafka-4-unclean", about) as recording,
+        Cluster(recording, KAFKA_4, broker, nodes, settings) as cluster,
+    ):
+        given = (cluster.bootstrap, "orders")
+        clients.java(recording, java, "Topics", cluster.bootstrap, "orders:1:1/2")
+        paced = ("300", "40", "pause=60", "acks=1", "client.id=writer")
+        writer = recording.start("writer", [*produce, *given, *paced])
+        time.sleep(6)
+        cluster.stop(2)
+        time.sleep(4)
+        cluster.kill(1)
+        cluster.start(2)
+        elect = ("LeaderElectionCommand", "--bootstrap-server", cluster.bootstrap)
+        unclean = ("--election-type", "unclean", "--topic", "orders", "--partition", "0")
+        recording.run("tool-elect", tool(tools, *elect, *unclean))
+        writer.wait(90)
+        cluster.start(1)
+        wait_for(lambda: "Truncating partition" in recording.log("node-1"), "a truncation", 30)
+        clients.python(recording, "listed", *given)
+
+
+@scenario
 def kafka_4_two_clusters() -> None:
     """Two clusters with the same topics and groups, as a host of MirrorMaker captures them."""
     broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()

@@ -165,3 +165,20 @@ def kafka_4_group_streams() -> None:
         time.sleep(5)
         recording.kill(second)
         time.sleep(9)
+
+
+@scenario
+def kafka_4_group_busy() -> None:
+    """A member that processes records for longer than others want to wait."""
+    about = "a classic group: a member joins while the other one processes records for 16 s"
+    java = artifacts.client(KAFKA_4)
+    artifacts.broker(KAFKA_4)
+    command, _ = clients.in_java(java, "Member")
+    with Recording("kafka-4-group-busy", about) as recording, orders(recording, java) as cluster:
+        started = []
+        for name, *given in (("busy", "22", "work=16000"), ("waiting", "20")):
+            ends = [cluster.bootstrap, "orders", "workers", *given, f"client.id={name}"]
+            started.append(recording.start(name, [*command, *ends]))
+            time.sleep(4)
+        for process in started:
+            process.wait(60)

@@ -90,6 +90,27 @@ def kafka_4_sasl() -> None:
 
 
 @scenario
+def kafka_4_no_sasl() -> None:
+    """A client without a login at a listener that requires one."""
+    java, about = artifacts.client(KAFKA_4), "clients with and without SASL; the broker's log of it"
+    settings = {name: value for name, value in SASL.items() if "token" not in name} | {
+        "sasl.enabled.mechanisms": "PLAIN"
+    }
+    command, _ = clients.in_java(java, "Member")
+    plain = secured("PLAIN", JAAS["PLAIN"])
+    with (
+        Recording("kafka-4-no-sasl", about) as recording,
+        Cluster(
+            recording, KAFKA_4, artifacts.broker(KAFKA_4),
+            settings=settings | {"auto.create.topics.enable": "true"}, protocol="SASL_PLAINTEXT",
+        ) as cluster,
+    ):  # fmt: skip
+        clients.java(recording, java, "Produce", cluster.bootstrap, "safe", "5", "40", *plain)
+        given = [cluster.bootstrap, "safe", "readers", "8", "client.id=reader"]
+        recording.run("reader", [*command, *given])
+
+
+@scenario
 def kafka_3_logins() -> None:
     """SASL tokens of old clients; secrets that a broker forwards, and fetches in a snapshot."""
     broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)

@@ -1,0 +1,135 @@
+"""Lost records: a broker acknowledged records, and later gave their offsets to other records.
+
+An offset of a log is assigned once. If a Produce response has an offset that an earlier response
+assigned to another batch, the log was truncated in between: the new leader did not have the records
+that the previous leader acknowledged. Neither the producer nor the consumers get an error.
+
+Only a topic whose id is known (Metadata 10, Produce 13) is examined, because a topic that was
+deleted and created again, and a topic of the same name in another cluster, have these offsets, too.
+The number of lost records is a lower bound: the capture may lack the first batch after the
+truncation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import BROKER, CLIENT, CRITICAL, Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import Advice, cells, known, listed, sql, verb
+from analysis.display.terminal import counted, time_text, zone_name
+from analysis.sql.expressions import literal
+from analysis.sql.query import Row
+
+LOST: Final = """
+  with ids as (
+    select topic, count(distinct topic_id) as ids, min(topic_id) as id from (
+      select topic, topic_id from batches union all select topic, topic_id from topics)
+    group by topic),
+  acknowledged as (
+    -- A batch that is sent again gets its first offset again (KIP-98).
+    select topic, partition, coalesce(batches.topic_id, case ids when 1 then id end) as log,
+      base_offset, last_offset, min(time) as time,
+      arg_min(client_id, time) as client_id, arg_min(connection_id, time) as connection_id,
+      arg_min(correlation_id, time) as correlation_id
+    from batches join ids using (topic)
+    where api = 'Produce' and error_code = 0 and base_offset >= 0 and log is not null
+    group by topic, partition, log, base_offset, last_offset, crc, base_timestamp, bytes),
+  pairs as (
+    -- In order of offsets, a batch overlaps with the one before it that ends last.
+    select *, max(last_offset) over before as end_before,
+      arg_max(time, last_offset) over before as time_before,
+      arg_max(base_offset, last_offset) over before as base_before
+    from acknowledged
+    window before as (partition by topic, partition, log order by base_offset, time
+      rows between unbounded preceding and 1 preceding)),
+  truncated as (
+    select topic, partition, log, min(greatest(time, time_before)) as end_time,
+      min(case when time > time_before then base_offset else base_before end) as first_offset
+    from pairs where base_offset <= end_before group by all)
+  select topic, partition, count(*) as batches, min(base_offset) as base_offset,
+    sum(last_offset - greatest(base_offset, first_offset) + 1)::bigint as records,
+    any_value(first_offset) as first_offset, max(last_offset) as last_offset,
+    min(acknowledged.time) as first_time, max(acknowledged.time) as last_time,
+    any_value(end_time) as end_time, list(distinct acknowledged.client_id) as clients,
+    list(distinct acks) as acks, min(request_packet) as first_packet
+  from acknowledged join truncated using (topic, partition, log)
+    left join exchanges using (connection_id, correlation_id)
+  where time < end_time and acknowledged.last_offset >= first_offset
+  group by topic, partition, log order by records desc, topic, partition"""
+"""SQL: by partition, the acknowledged batches whose offsets were assigned again."""
+
+_FEW: Final = Advice(
+    "the leader failed before its followers had the records: a producer with acks=1 does not wait "
+    "for them, or the new leader was not in sync (an unclean leader election)",
+    CLIENT, "acks=all",
+    "Set acks=all in the producers, and min.insync.replicas=2 and unclean.leader.election.enable="
+    "false (the default) for the topic. Send the lost records again.",
+    "KIP-101, KIP-966; Kafka documentation: Topic Configs, unclean.leader.election.enable",
+)  # fmt: skip
+_ALL: Final = _FEW._replace(
+    cause="a replica that was not in sync became leader (an unclean leader election), or a leader "
+    "lost its disk",
+    side=BROKER, setting="min.insync.replicas=2",
+    change="Set min.insync.replicas=2 and unclean.leader.election.enable=false (the default) for "
+    "the topic. Send the lost records again.",
+)  # fmt: skip
+
+
+@rule(
+    question="Were acknowledged records lost?",
+    place=27,
+    rests_on="batches topics exchanges",
+    thresholds=(
+        Threshold("records", 1, "records", "One is enough: its producer regards it as written."),
+    ),
+)
+def lost_records(case: Case, limits: Limits) -> Iterator[Finding]:
+    """Partitions whose log was truncated, in one finding: a broker leads many of them."""
+    rows = [row for row in case.rows(LOST) if row["records"] >= limits["records"]]
+    if rows:
+        yield _finding(rows)
+
+
+def _finding(rows: list[Row]) -> Finding:
+    row, lost = rows[0], sum(row["records"] for row in rows)
+    topics = list(dict.fromkeys(row["topic"] for row in rows))
+    names = known(name for each in rows for name in each["clients"])
+    acks = sorted({each for row in rows for each in row["acks"] if each is not None})
+    of = f"topic `{topics[0]}`"
+    if len(topics) > 1:
+        of = f"{len(topics):,} topics ({listed(f'`{topic}`' for topic in topics)})"
+    where = f"partition {row['partition']} of topic `{row['topic']}`"
+    first, last = row["first_offset"], row["last_offset"]
+    return Finding(
+        severity=CRITICAL,
+        subject=of,
+        clients=names,
+        sentence=f"{counted(lost, 'acknowledged record')} of {of} {verb(lost, 'were')} lost",
+        evidence=(f"In {len(rows):,} partitions, most in {where}:" if len(rows) > 1
+                  else f"In {where}:")
+        + f" a leader acknowledged offsets {first:,} to {last:,} until "
+        f"{time_text(row['last_time'], 3)}, but at {time_text(row['end_time'], 3)} {zone_name()}, "
+        f"offset {first:,} was given to another record."
+        + (f" Producers: {listed(f'`{name}`' for name in names)}" if names else "")
+        + (f", acks: {', '.join('all' if each < 0 else str(each) for each in acks)}." if acks
+           else "." * bool(names)),
+        numbers=cells(row, "topic partition base_offset"),
+        command=_batches(row),
+        requests=sum(row["batches"] for row in rows),
+        first_packet=min((each for row in rows if (each := row["first_packet"])), default=None),
+        first_time=min(row["first_time"] for row in rows),
+        last_time=max(row["end_time"] for row in rows),
+        **(_ALL if acks == [-1] else _FEW)._asdict(),
+    )  # fmt: skip
+
+
+def _batches(row: Row) -> str:
+    """The command that lists the batches with the offsets that were assigned twice."""
+    return sql(f"""
+      select time, client_id, topic, partition, base_offset, last_offset from batches
+      where api = 'Produce' and error_code = 0 and topic = {literal(row["topic"])}
+        and partition = {row["partition"]}
+        and last_offset >= {row["first_offset"]} and base_offset <= {row["last_offset"]}
+      order by time""")
