@@ -23,6 +23,13 @@ _LEADER: Final = Advice(
     "Look for brokers that restart or lose their session (leadership shows the moves).",
     "KIP-951",
 )  # fmt: skip
+_NO_LEADER: Final = Advice(
+    "a partition has no leader: all replicas that may lead are on brokers that are down",
+    BROKER, "default.replication.factor",
+    "Start the brokers of its replicas. With three replicas, another one would lead. Elect an "
+    "unclean leader only if records may be lost.",
+    "KIP-966; Kafka documentation: Replication",
+)  # fmt: skip
 _QUORUM: Final = Advice(
     "the controllers keep electing leaders, or a node tries each controller to find the leader",
     BROKER, "controller.quorum.fetch.timeout.ms",
@@ -109,7 +116,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "ILLEGAL_SASL_STATE": _SASL,
     "UNSUPPORTED_SASL_MECHANISM": _SASL,
     "NOT_LEADER_OR_FOLLOWER": _LEADER,
-    "LEADER_NOT_AVAILABLE": _LEADER,
+    "LEADER_NOT_AVAILABLE": _NO_LEADER,
     "FENCED_LEADER_EPOCH": _LEADER,
     "UNKNOWN_LEADER_EPOCH": _LEADER,
     "REPLICA_NOT_AVAILABLE": _LEADER,
@@ -132,6 +139,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Set session.timeout.ms between group.min.session.timeout.ms (6 s by default) and "
         "group.max.session.timeout.ms (30 min) of the broker.",
         "Kafka documentation: Broker Configs, group.min.session.timeout.ms",
+    ),
+    "DUPLICATE_BROKER_REGISTRATION": Advice(
+        "a broker with this node.id is registered: it was killed and started again before its "
+        "session ended, or two brokers have the same id",
+        BROKER, "node.id",
+        "Wait for broker.session.timeout.ms (9 s by default): the broker tries again. If the error "
+        "persists, compare node.id of the brokers.",
+        "KIP-631",
     ),
     "GROUP_MAX_SIZE_REACHED": Advice(
         "the group has as many members as the broker permits",
@@ -264,7 +279,7 @@ FINAL: Final = Advice(
 )  # fmt: skip
 
 
-_OF_BROKERS: Final = (_LEADER, _QUORUM, _COORDINATOR, _REPLICAS, _MEMBER)
+_OF_BROKERS: Final = (_LEADER, _NO_LEADER, _QUORUM, _COORDINATOR, _REPLICAS, _MEMBER)
 """Advice on errors that do not depend on the topic of the request."""
 DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
 _UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -287,6 +302,6 @@ def cause(api: str, error: str, topic: str | None) -> tuple[str, str | None]:
 
 def advice(error: str, retriable: bool, topic: str | None) -> Advice:
     """The cause and the remedy of an error code, for a topic. KRaft has elections of its own."""
-    if topic == "__cluster_metadata" and ADVICE.get(error) is _LEADER:
+    if topic == "__cluster_metadata" and ADVICE.get(error) in (_LEADER, _NO_LEADER):
         return _QUORUM
     return ADVICE.get(error, RETRIABLE if retriable else FINAL)

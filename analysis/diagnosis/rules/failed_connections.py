@@ -44,6 +44,8 @@ COMMAND: Final = "network --show failures"
                   "last accepted one. One or two occur when a process stops."),
         Threshold("recovered_ms", 10_000, "ms", "For an endpoint that accepts connections again: "
                   "the time from the first failure to the last. A broker starts in a few seconds."),
+        Threshold("closed", 10, "connections", "For an endpoint that closes connections at once, "
+                  "but serves others: a broker that stops closes a few."),
         Threshold("lookups", 10, "requests", "Responses with broker addresses to a client "
                   "that sends no other requests: a client needs two or three."),
         Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests: clients "
@@ -66,7 +68,12 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         was_down = row["connections"] >= limits["connections"] and not (
             row["after"] and row["failure"] != CLOSED
         )
-        if not is_down and not (was_down and lasts_ms >= limits["recovered_ms"]):
+        closes_many = row["failure"] == CLOSED and row["connections"] >= max(limits["closed"], 1)
+        if (
+            not is_down
+            and not closes_many
+            and not (was_down and lasts_ms >= limits["recovered_ms"])
+        ):
             continue
         if row["failure"] == CLOSED:
             yield _closed(row, is_down=is_down)

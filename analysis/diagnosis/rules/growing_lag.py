@@ -4,8 +4,8 @@ The time of a group in a topic is divided into quarters. The lag of a partition 
 larger at the end of each quarter than at the end of the previous one. The cause is derived from the
 reader: whether it has fetched the records that it has not committed, and how much of the time it
 has a Fetch pending at the broker. A consumer that seldom has one is busy processing records: it is
-the bottleneck. A group whose members send nothing in the last quarter no longer has members: they
-left or crashed.
+the bottleneck, unless it gets errors all the time because it has no coordinator or leader. A group
+whose members send nothing in the last quarter no longer has members: they left or crashed.
 
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek.
@@ -22,7 +22,7 @@ from typing import Final
 from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, cells, known, percent, share, verb
+from analysis.diagnosis.words import Advice, cells, known, listed, percent, share, verb
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
@@ -60,6 +60,15 @@ FETCHING: Final = f"""
   select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
   where api = 'Fetch' and latency_ms is not null group by client_id"""
 
+NOT_AVAILABLE: Final = """
+  select client_id, list(distinct error order by error) as errors, count(*) as responses
+  from errors where error in ('COORDINATOR_NOT_AVAILABLE', 'NOT_COORDINATOR',
+    'COORDINATOR_LOAD_IN_PROGRESS', 'LEADER_NOT_AVAILABLE', 'NOT_LEADER_OR_FOLLOWER')
+  group by client_id
+  having count(*) >= 20 and epoch_ns(max(time)) - epoch_ns(min(time)) >= 10e9"""
+"""SQL: clients that had no coordinator or leader for longer than an election takes, as in the rule
+`recurring_errors`."""
+
 LAST_REQUESTS: Final = f"""
   with readers as (
     select distinct group_id, client_id, client_ip
@@ -87,7 +96,7 @@ REPEATED: Final = f"""
 @rule(
     question="Does a group fall behind?",
     place=12,
-    rests_on="lag",
+    rests_on="lag errors",
     thresholds=(
         Threshold("lag", 100, "records", "Lag of a partition at the end of the capture. A smaller "
                   "lag is processed in a moment, and changes with each batch."),
@@ -124,6 +133,9 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         finding = _finding(case, row, len(partitions), fetch_ms)
         if is_abandoned:
             finding = _abandoned(finding, last_time)
+        for blocked in case.rows(NOT_AVAILABLE):
+            if blocked["client_id"] == row["client_id"]:
+                finding = _blocked(finding, blocked)
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
@@ -144,6 +156,19 @@ def _abandoned(finding: Finding, last_time: int) -> Finding:
         setting=None,
         change="Look at the log of the application at that time, and start it again. If nobody "
         "needs the group, delete it with kafka-consumer-groups.sh --delete.",
+    )
+
+
+def _blocked(finding: Finding, row: Row) -> Finding:
+    """The finding for a reader without a coordinator or leader."""
+    return replace(
+        finding,
+        evidence=f"{finding.evidence} The reader got {counted(row['responses'], 'response')} with "
+        f"{listed(row['errors'])}.",
+        cause="the consumer cannot read all the time: it has no coordinator, or a partition has no "
+        "leader",
+        side=BROKER,
+        change="Look at the findings about these errors, and about brokers that are down.",
     )
 
 

@@ -10,12 +10,17 @@ a group, or produce. A single response with such an error counts if the client t
 connections without another request, or keeps them but stays silent. A single OFFSET_OUT_OF_RANGE
 also counts, because the consumer skips records or reads them again. A new follower gets it too, and
 then starts at the beginning of the log.
+
+If a batch of an idempotent producer fails, for example because a leader moves, the batches behind
+it get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This error counts only for
+batches that no broker then acknowledged.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from analysis.diagnosis.case import Case
@@ -50,9 +55,12 @@ LAST_REQUESTS: Final = """
   select client_id, epoch_ns(max(request_time)) as last_time,
     bool_and(closed is not null) as has_closed
   from exchanges join connections using (connection_id)
-  where api not in ('LeaveGroup', 'PushTelemetry') group by client_id"""
+  where api not in ('LeaveGroup', 'PushTelemetry') and not (api in ('Fetch', 'OffsetCommit')
+    and closed is not null and epoch_ns(last_time) - epoch_ns(request_time) < 1e9)
+  group by client_id"""
 """SQL: the last request of each client, and whether it closed all connections. Some requests are
-part of the close of a client: it leaves its group, and sends its last metrics (KIP-714)."""
+part of the close of a client: it commits offsets, ends its fetch sessions (KIP-227), leaves its
+group, and sends its last metrics (KIP-714)."""
 
 Ends: TypeAlias = "Mapping[str | None, tuple[int, int]]"
 """By client id: the time of the last request, and the latest time of an error at which the client
@@ -64,6 +72,25 @@ RESET: Final = (OFFSET_OUT_OF_RANGE, "Fetch")
 PASSING: Final = ("CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT", "STALE_MEMBER_EPOCH")
 """Errors of requests that come before an earlier one has been completed, so that a busy client gets
 them again and again. They persist only if most of its requests fail."""
+
+OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+REFUSED_ONCE: Final = """
+  with produced as (
+    from batches where api = 'Produce' and producer_id is not null),
+  stored as (from produced where error_code = 0)
+  select produced.client_id, produced.topic
+  from produced left join (
+    select distinct topic, partition, producer_id, base_timestamp, record_count from stored)
+    as stored using (topic, partition, producer_id, base_timestamp, record_count)
+  where produced.error_code = 45
+  group by all having bool_and(stored.record_count is not null)"""
+"""SQL: clients and topics whose batches were out of order, and all acknowledged later. A new epoch
+of the producer (KIP-360) changes their sequence numbers."""
+
+LEADERLESS: Final = """
+  select topic, partition, any_value(replicas) as replicas from topics where leader < 0
+  group by all order by topic, partition"""
 
 REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges group by all"
 
@@ -101,6 +128,12 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     if not errors:
         return
+    if any(row["error"] == OUT_OF_ORDER for row in errors):
+        once = {(row["client_id"], row["topic"]) for row in case.rows(REFUSED_ONCE)}
+        errors = [
+            row for row in errors
+            if row["error"] != OUT_OF_ORDER or (row["client_id"], row["topic"]) not in once
+        ]  # fmt: skip
     ends = _ends(case, limits)
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
@@ -116,7 +149,20 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         if key in reported:
             sent = {(row["client_id"], row["api"]) for row in rows}
             part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
-            yield _finding(rows, part, limits, ends, resets(case, rows))
+            finding = _finding(rows, part, limits, ends, resets(case, rows))
+            if rows[0]["error"] == "LEADER_NOT_AVAILABLE":
+                finding = replace(finding, evidence=finding.evidence + _leaderless(case, rows))
+            yield finding
+
+
+def _leaderless(case: Case, errors: list[Row]) -> str:
+    """A sentence about partitions without a leader in Metadata."""
+    topics = {row["topic"] for row in errors}
+    partitions = listed(
+        f"{row['topic']}-{row['partition']} (replicas: {', '.join(map(str, row['replicas']))})"
+        for row in case.rows(LEADERLESS) if row["topic"] in topics
+    )  # fmt: skip
+    return f" Without a leader: {partitions}." if partitions else ""
 
 
 def _is_reset(row: Row) -> bool:
@@ -197,8 +243,8 @@ def _finding(
         f"the first is packet {first['first_packet']}."
         + (f" {kinds}." if ", " in (kinds := _kinds(rows)) else "")
         + reset_evidence(continued)
-        + ("" if stopped != {*names} else " The client sent no request after it."
-           if len(names) == 1 else " Each client sent no request after it.")
+        + ("" if stopped != {*names} else " The client stopped after it."
+           if len(names) == 1 else " Each client stopped after it.")
         + (f' Message of the broker: "{message}"' if message else ""),
         numbers=cells(row, "client_id api error topic count responses first_packet"),
         command=ERRORS,

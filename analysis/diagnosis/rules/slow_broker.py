@@ -7,6 +7,10 @@ Latencies exclude long polls and the queue of the connection, and the round trip
 is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
 are one broker. The time of a finding is that of the requests above the threshold.
 
+A broker delays the response to a failed login on purpose, so it does not count
+(connection.failed.authentication.delay.ms, KIP-306). If only ApiVersions is slow, which is the
+first request of a connection, the broker accepts connections late.
+
 The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
 quorum, and producers and consumers send none (KIP-595, KIP-631).
 """
@@ -48,7 +52,8 @@ def _requests() -> str:
       select {endpoint("parts.broker")} as broker, api, request_time, response_time, request_packet,
         {not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
       from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
-      where net_ms is not null)"""
+      where net_ms is not null
+        and not (api in ('SaslHandshake', 'SaslAuthenticate') and coalesce(error_code, 0) != 0))"""
 
 
 def _tails() -> str:
@@ -80,15 +85,25 @@ def _slow_requests(row: Row) -> str:
                   "rarely differ by more than a factor of two."),
         Threshold("least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: "
                   "below it, even a large factor costs a client little."),
+        Threshold("connections", 10, "requests", "ApiVersions requests of a broker that accepts "
+                  "connections late: half of them take net_p95_ms, and times_connection the time "
+                  "of Metadata. After its start, a broker is slow for a few connections."),
+        Threshold("times_connection", 10, "times", "The median of ApiVersions, as a multiple of "
+                  "that of Metadata, the next request of most clients. A broker responds to both "
+                  "from memory."),
         Threshold("requests", 100, "requests", "Smallest sample of an API at a broker: five "
                   "requests are above the quantile."),
     ),
 )  # fmt: skip
 def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     """The slowest API of each slow broker, by the answer `latency`; equal brokers together."""
+    late = {row["broker"]: row for row in _late_accepts(case, limits)}
+    yield from map(_accepting, late.values())
     samples = [
-        row for row in case.answer("latency --by broker,api") if row["count"] >= limits["requests"]
-    ]
+        row for row in case.answer("latency --by broker,api")
+        if row["count"] >= limits["requests"]
+        and not (row["api"] == "ApiVersions" and row["broker"] in late)
+    ]  # fmt: skip
     if not samples:
         return
     controllers = {row["broker"] for row in case.rows(_CONTROLLERS)}
@@ -119,6 +134,37 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         equal += [row for row in others if row["tail_ms"] * times > slowest["tail_ms"]]
         yield _finding(slowest) if len(equal) == 1 else _shared(equal)
         yield from map(_finding, rows[len(equal) :])
+
+
+def _late_accepts(case: Case, limits: Limits) -> Iterator[Row]:
+    """The row of ApiVersions of each broker that takes long only for the first request."""
+    rows = {(row["broker"], row["api"]): row for row in case.answer("latency --by broker,api")}
+    for (broker, api), row in rows.items():
+        peer = rows.get((broker, "Metadata"))
+        if api == "ApiVersions" and peer and row["count"] >= limits["connections"]:
+            first_ms, next_ms = row["net_p50_ms"] or 0, peer["net_p50_ms"] or 0
+            if first_ms >= max(limits["net_p95_ms"], limits["times_connection"] * next_ms):
+                added = {"next_ms": next_ms, "peer": None, "slow_ms": limits["net_p95_ms"]}
+                (times,) = case.rows(_slow_requests(row | added))
+                yield row | added | times
+
+
+def _accepting(row: Row) -> Finding:
+    return replace(
+        _finding(row),
+        sentence=f"Broker {row['broker']} accepts connections late: half of the first requests "
+        f"take {ms(row['net_p50_ms'])} or more",
+        evidence=f"{counted(row['count'], 'ApiVersions request')}: median {ms(row['net_p50_ms'])}, "
+        f"longest {ms(row['net_max_ms'])}. The median of Metadata, the next request of most "
+        f"clients, is {ms(row['next_ms'])}.",
+        cause="a limit of the rate of new connections is reached, or the acceptor or network "
+        "threads of the broker are busy",
+        setting="max.connection.creation.rate",
+        change="Compare the rate of new connections with max.connection.creation.rate of the "
+        "broker and its listener, and look for clients that reconnect all the time (leadership "
+        "--show clients). Metrics: connection-accept-rate, connection-accept-throttle-time.",
+        reference="KIP-612",
+    )
 
 
 def _slow_ms(peer: Row | None, limits: Limits) -> float:

@@ -11,7 +11,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, connection, exchange
+from tests.analysis.made_rows import SECOND, START, connection, error, exchange
 
 
 @pytest.mark.parametrize("side", ["client", "broker"])
@@ -219,6 +219,28 @@ def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
     assert "Requests: 30, 1.0 for each connection" in churn.evidence
 
 
+@pytest.mark.parametrize(
+    ("retriable", "after_ms", "count"),
+    [(False, 0, 0), (False, 999, 0), (False, 1000, 1), (True, 0, 1)],
+)
+def test_a_client_that_starts_anew_after_each_error(
+    retriable: bool, after_ms: int, count: int
+) -> None:
+    """The rule recurring_errors reports the error."""
+    times = [START + n * SECOND * 2 for n in range(30)]
+    links = [
+        connection(connection_id=n, first_time=time, last_time=time + after_ms * 10**6)
+        for n, time in enumerate(times)
+    ]
+    requests = [exchange(connection_id=n, request_time=time) for n, time in enumerate(times)]
+    errors = [
+        error(connection_id=n, time=time, error="GROUP_AUTHORIZATION_FAILED", retriable=retriable)
+        for n, time in enumerate(times)
+    ]
+    tables = made(exchanges=requests, connections=links, errors=errors)
+    assert len(findings_of("connection_churn", tables)) == count
+
+
 def closed(seconds: float, **columns: Any) -> dict[str, Any]:
     """A connection that the broker closes before it sends a byte."""
     start = START + int(seconds * SECOND)
@@ -234,11 +256,13 @@ def closed(seconds: float, **columns: Any) -> dict[str, Any]:
         ([connection(), *map(closed, (1, 2, 3))], "critical"),
         ([*map(closed, (1, 2, 13)), at(14, connection())], "warning"),
         ([*map(closed, (1, 2, 3)), at(14, connection())], None),
+        ([*map(closed, range(1, 10)), at(14, connection())], None),
+        ([*map(closed, range(1, 11)), at(14, connection())], "warning"),
         ([closed(n, protocol="tls") for n in (1, 2, 3)], None),
         ([closed(n, last_time=START + 40 * SECOND) for n in (1, 2, 3)], None),
         ([closed(n, closed=None) for n in (1, 2, 3)], None),
     ],
-    ids=["limit", "limit at times", "start", "TLS", "timeout", "open"],
+    ids=["limit", "limit at times", "start", "few", "many", "TLS", "timeout", "open"],
 )  # fmt: skip
 def test_connections_that_the_broker_closes(
     connections: list[dict[str, Any]], severity: str | None

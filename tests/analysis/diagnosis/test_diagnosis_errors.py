@@ -41,14 +41,16 @@ def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
         ({}, {}, "fin", True),
         ({}, {"api": "PushTelemetry"}, "fin", True),
         ({}, {"api": "Metadata"}, "fin", False),
+        ({}, {"api": "Fetch"}, "fin", False),
+        ({}, {"api": "Fetch", "request_time": START + 5 * SECOND}, "fin", True),
         ({}, {}, None, False),
         ({"retriable": True}, {}, "fin", False),
         ({"error": "NOT_COORDINATOR"}, {}, "fin", False),
         ({"api": "JoinGroup", "error": "UNKNOWN_MEMBER_ID"}, {}, "fin", False),
         ({"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}, {}, "fin", False),
     ],
-    ids=["fatal", "last metrics", "it goes on", "open", "retriable", "normal", "joins again",
-         "admin client"],
+    ids=["fatal", "last metrics", "it goes on", "it reads on", "end of the fetch session", "open",
+         "retriable", "normal", "joins again", "admin client"],
 )  # fmt: skip
 def test_a_client_that_stops_at_an_error(
     changed: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
@@ -59,11 +61,11 @@ def test_a_client_that_stops_at_an_error(
     ) | changed  # fmt: skip
     rows = [exchange(api=row["api"], response_time=row["time"])]
     if later:
-        rows.append(exchange(request_time=START + 2 * SECOND, correlation_id=8, **later))
+        rows.append(exchange(**{"request_time": START + 2 * SECOND, "correlation_id": 8} | later))
     tables = made(exchanges=rows, errors=[row], connections=[connection(closed=end)])
     findings = findings_of("recurring_errors", tables)
     assert len(findings) == fires
-    ending = "the first is packet 5. The client sent no request after it."
+    ending = "the first is packet 5. The client stopped after it."
     assert all(each.evidence.endswith(ending) for each in findings)
 
 
@@ -151,12 +153,55 @@ def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
     assert settings - {None} <= of_clients
 
 
+@pytest.mark.parametrize(
+    ("resent", "fires"),
+    [
+        ({}, False),
+        ({"base_sequence": 0, "producer_epoch": 1}, False),  # with a new epoch (KIP-360)
+        ({"error_code": 45}, True),
+        ({"base_timestamp": START + 1}, True),  # another batch
+        ({"partition": 1}, True),
+    ],
+)
+def test_batches_behind_a_failed_one_are_sent_again(resent: dict[str, Any], fires: bool) -> None:
+    batch = {
+        "api": "Produce", "client_id": "app", "topic": "t", "partition": 0, "producer_id": 7,
+        "producer_epoch": 0, "base_sequence": 5, "base_timestamp": START, "record_count": 1,
+    }  # fmt: skip
+    batches = [batch | {"time": START, "error_code": 45} for _ in range(3)]
+    batches.append(batch | {"time": START + SECOND, "error_code": 0} | resent)
+    errors = [
+        error(error_code=45, error="OUT_OF_ORDER_SEQUENCE_NUMBER", api="Produce", correlation_id=n)
+        for n in range(3)
+    ]
+    tables = {"exchanges": [exchange(api="Produce")], "errors": errors, "batches": batches}
+    assert rules("recurring_errors", **tables) == ["recurring_errors"] * fires
+
+
+def test_a_partition_without_a_leader_is_named() -> None:
+    errors = [
+        error(time=START + n * SECOND, error_code=5, error="LEADER_NOT_AVAILABLE", topic="t",
+              api="Metadata", correlation_id=n, retriable=True)
+        for n in range(30)
+    ]  # fmt: skip
+    row = {"topic": "t", "partition": 2, "time": START, "replicas": [7, 8], "isr": []}
+    topics = [row | {"leader": leader, "partition": n} for n, leader in enumerate((8, -1))]
+    topics.append(row | {"leader": -1, "topic": "other"})
+    tables = made(exchanges=[exchange()], errors=errors, topics=topics)
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.endswith(" Without a leader: t-1 (replicas: 7, 8).")
+    assert finding.cause.startswith("a partition has no leader")
+
+
 def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
     settings = [
-        advice("NOT_LEADER_OR_FOLLOWER", True, topic).setting
+        advice(error, True, topic).setting
+        for error in ("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE")
         for topic in ("__cluster_metadata", "orders")
     ]
-    assert settings == ["controller.quorum.fetch.timeout.ms", "auto.leader.rebalance.enable"]
+    quorum = "controller.quorum.fetch.timeout.ms"
+    expected = [quorum, "auto.leader.rebalance.enable", quorum, "default.replication.factor"]
+    assert settings == expected
 
 
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:

@@ -193,6 +193,33 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
     assert [each.subject for each in findings] == ["broker 10.0.0.1:9092"] * fires
 
 
+@pytest.mark.parametrize(("error_code", "fires"), [(58, False), (0, True)])
+def test_failed_logins_are_late_on_purpose(error_code: int, fires: bool) -> None:
+    login = {"api": "SaslAuthenticate", "api_key": 36, "error_code": error_code}
+    rows = [row | login for row in timed(100, "10.0.0.1", 150.0)]
+    assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "second", "setting"),
+    [
+        (10, 900.0, 2.0, ["max.connection.creation.rate"]),
+        (100, 900.0, 2.0, ["max.connection.creation.rate"]),
+        (9, 900.0, 2.0, []),
+        (10, 900.0, 91.0, []),  # the round trip, or a slow broker
+        (10, 99.0, 2.0, []),
+    ],
+)
+def test_a_broker_that_accepts_connections_late(
+    count: int, first: float, second: float, setting: list[str]
+) -> None:
+    rows = [row | {"api": "ApiVersions"} for row in timed(count, "10.0.0.1", first)]
+    rows += [row | {"api": "Metadata"} for row in timed(count, "10.0.0.1", second)]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.setting for each in findings] == setting
+    assert [each.first_time for each in findings] == [START] * len(setting)
+
+
 @pytest.mark.parametrize(
     ("latencies", "subjects"),
     [
@@ -527,10 +554,17 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
         )
         for n, api in ((0, "Fetch"), (1, "OffsetCommit"), (9, "OffsetCommit"), (12, "OffsetCommit"))
     ]  # fmt: skip
-    tables = made(exchanges=exchanges, partitions=[*produced, *commits, fetch])
-    (finding,) = findings_of("growing_lag", tables)
+    tables = {"exchanges": exchanges, "partitions": [*produced, *commits, fetch]}
+    (finding,) = findings_of("growing_lag", made(**tables))
     assert "quarter of its time: 199, 349, 491, 638; at the end 688 records" in finding.evidence
     assert finding.cause.startswith("the consumer is the bottleneck")
+    errors = [
+        error(time=START + n * SECOND, error="COORDINATOR_NOT_AVAILABLE", client_id="reader")
+        for n in range(20)
+    ]
+    (finding,) = findings_of("growing_lag", made(**tables, errors=errors))
+    assert "20 responses with COORDINATOR_NOT_AVAILABLE" in finding.evidence
+    assert finding.side == "broker"
 
 
 @pytest.mark.parametrize("seconds", [5, 13])
