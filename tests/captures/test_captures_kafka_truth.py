@@ -40,6 +40,7 @@ PROBLEMS = {
     "kafka-4-errors.pcap.zst": {"unknown_version", "malformed", "surplus_bytes", "cut_message"},
     "kafka-4-followed.pcap.zst": {"cut_message"},
     "kafka-4-quorum.pcap.zst": {"cut_message"},
+    "kafka-4-slow-link.pcap.zst": {"cut_message"},
     "kafka-4-steady-quota.pcap.zst": {"cut_message"},
     "kafka-4-unbalanced.pcap.zst": {"cut_message"},
     "kafka-4-unclean.pcap.zst": {"cut_message"},

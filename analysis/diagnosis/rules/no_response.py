@@ -10,6 +10,9 @@ A broker whose listener requires SASL closes a connection at the first request w
 also first reads the length of a request, and closes the connection if it is above
 `socket.request.max.bytes`. Only the broker's log has the reason, and the client sends the request
 again.
+
+A response that the client did not wait for counts, too: its transfer takes longer than
+`request.timeout.ms`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.rule import (
     BROKER,
     CRITICAL,
@@ -84,6 +88,9 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         row["broker"] for row in case.answer("network --show failures")
         if row["failure"] == REFUSED and row["after"] >= limits["requests"]
     }  # fmt: skip
+    for row in incomplete_responses(case):
+        if row["responses"] >= limits["requests"]:
+            yield incomplete_finding(row)
     waiting = waiting_apis()
     unanswered = [
         row for row in case.answer(COMMAND)

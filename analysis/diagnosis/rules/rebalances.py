@@ -99,12 +99,13 @@ RESTARTED: Final = Advice(
     "KIP-345, KIP-848",
 )
 RESUBSCRIBED: Final = Advice(
-    "members rejoin without leaving: their subscription, or the partitions of their topics, change",
+    "members rejoin without leaving: their subscription, or the metadata of their topics, changed",
     CLIENT,
     "",
     "Look at the reasons in `groups`. A consumer should subscribe once, and a pattern should not "
-    "match topics that come and go.",
-    "KIP-800",
+    "match topics that come and go. A Java client that loses its connections also forgets its "
+    "metadata: look at the findings about them.",
+    "KIP-800, KIP-899",
 )
 BUSY: Final = Advice(
     "the group waited for a member that processed records, and joined when it polled again",

@@ -92,7 +92,11 @@ LEADERLESS: Final = """
   select topic, partition, any_value(replicas) as replicas from topics where leader < 0
   group by all order by topic, partition"""
 
-REQUESTS: Final = "select client_id, api, count(*) as requests from exchanges group by all"
+REQUESTS: Final = """
+  select client_id, api, case api when 'SaslAuthenticate' then count(distinct connection_id)
+    else count(*) end as requests
+  from exchanges group by client_id, api"""
+"""SQL: requests by client and API. A login with SCRAM has two, of which the second one fails."""
 
 
 @rule(
@@ -231,6 +235,7 @@ def _finding(
     span = {"first_time": first["first_time"], "last_time": max(row["last_time"] for row in rows)}
     lasts = within(span) if responses > 1 else ""
     stopped = {row["client_id"] for row in rows if _is_fatal(row, ends)}
+    sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"
     the_clients = "the client" if len(names) == 1 else "these clients"
     return Finding(
         severity=CRITICAL if is_critical else WARNING,
@@ -238,8 +243,8 @@ def _finding(
         sentence=(f"{apis[0]} of {clients(names)} fails" if len(apis) == 1
                   else f"Requests of {clients(names)} fail")
         + f" with {errors}{_for_topics([topic for topic in topics if topic])}",
-        evidence=f"{counted(responses, 'response')}, {percent(part)} of the {listed(apis)} "
-        f"requests of {the_clients}{lasts and ','}{lasts}; "
+        evidence=f"{counted(responses, 'response')}, {percent(min(part, 100))} of the {sent} of "
+        f"{the_clients}{lasts and ','}{lasts}; "
         f"the first is packet {first['first_packet']}."
         + (f" {kinds}." if ", " in (kinds := _kinds(rows)) else "")
         + reset_evidence(continued)

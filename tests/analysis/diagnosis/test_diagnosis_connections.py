@@ -241,6 +241,35 @@ def test_a_client_that_starts_anew_after_each_error(
     assert len(findings_of("connection_churn", tables)) == count
 
 
+@pytest.mark.parametrize(
+    ("changed", "link", "count"),
+    [
+        ({}, {}, 1),
+        ({}, {"closed": None}, 0),  # the capture ended
+        ({}, {"broker_lost_bytes": 9}, 0),
+        ({"kind": "skipped_bytes"}, {}, 0),
+        ({"time": START}, {}, 0),  # a request
+    ],
+)
+@pytest.mark.parametrize("responses", [2, 3])
+def test_responses_that_never_arrive(
+    responses: int, changed: dict[str, Any], link: dict[str, Any], count: int
+) -> None:
+    row = {"stage": "frames", "kind": "cut_message", "detail": "x", "bytes": 900, "count": 1}
+    requests, problems, links = [], [], []
+    for n in range(responses):
+        time = {"request_time": START, "response_time": START + SECOND}
+        requests.append(exchange(connection_id=n, api="Fetch", response_bytes=1000, **time))
+        problems.append(row | {"connection_id": n, "time": START + SECOND} | changed)
+        links.append(connection(connection_id=n) | link)
+    tables = made(exchanges=requests, problems=problems, connections=links)
+    findings = findings_of("no_response", tables)
+    assert len(findings) == (count if responses == 3 else 0)
+    for finding in findings:
+        assert "received 10 % of a response with 1.0 kB" in finding.evidence
+        assert finding.numbers["missing_bytes"] == 900
+
+
 def closed(seconds: float, **columns: Any) -> dict[str, Any]:
     """A connection that the broker closes before it sends a byte."""
     start = START + int(seconds * SECOND)

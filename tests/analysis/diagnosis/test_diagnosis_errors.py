@@ -193,6 +193,23 @@ def test_a_partition_without_a_leader_is_named() -> None:
     assert finding.cause.startswith("a partition has no leader")
 
 
+def test_a_login_with_scram_has_two_requests() -> None:
+    """RFC 5802: the server rejects a wrong password in its second message."""
+    login = {"api": "SaslAuthenticate", "api_key": 36}
+    rows = [
+        exchange(connection_id=n, correlation_id=step, **login)
+        for n in range(10) for step in range(2)
+    ]  # fmt: skip
+    errors = [
+        error(connection_id=n, correlation_id=1, api="SaslAuthenticate", error_code=58,
+              error="SASL_AUTHENTICATION_FAILED", retriable=False)
+        for n in range(10)
+    ]  # fmt: skip
+    (finding,) = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
+    assert finding.severity == "critical"
+    assert "10 responses, 100 % of the logins of the client" in finding.evidence
+
+
 def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
     settings = [
         advice(error, True, topic).setting

@@ -88,7 +88,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 48), ("kafka-4-misused", 64)):
+    for name, most in (("kafka-4-franz-go", 49), ("kafka-4-misused", 65)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most

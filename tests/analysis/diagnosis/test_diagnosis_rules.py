@@ -396,6 +396,16 @@ def test_a_client_without_sasl_is_that_of_the_broker_log() -> None:
     assert "connection_churn" not in {row["rule"] for row in findings("kafka-4-no-sasl")}
 
 
+def test_a_response_that_takes_longer_than_the_client_waits() -> None:
+    """The broker logs a response when it has passed it to the kernel."""
+    log = broker_log("kafka-4-slow-link").query("api == 'FETCH' and record_bytes > 0")
+    finding = finding_of("kafka-4-slow-link", "no_response", "reader")
+    assert 3 <= finding["requests"] <= len(log)
+    assert 0 < finding["numbers"]["response_bytes"] - log["record_bytes"].max() < 200
+    assert log["send_ms"].max() < 100  # the broker is not slow
+    assert finding["severity"] == "critical"
+
+
 def test_credentials_in_clear_text() -> None:
     sasl = findings_by("kafka-4-sasl", "plain_credentials")
     assert {row["severity"] for row in sasl} == {"critical"}

@@ -1,4 +1,4 @@
-"""A consumer that reads too slowly, and a broker that leads all partitions."""
+"""A consumer that reads too slowly, a slow link, and a broker that leads all partitions."""
 
 from __future__ import annotations
 
@@ -31,6 +31,28 @@ def kafka_4_slow_reader() -> None:
             given = ("40", "500", "receive.buffer.bytes=16384")
             clients.java(recording, java, "SlowReader", cluster.bootstrap, "images", *given)
             recording.note("counted", **{ZERO_WINDOWS: closed_windows()})
+
+
+@scenario
+def kafka_4_slow_link() -> None:
+    """A response that takes longer than the client waits."""
+    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    about = (
+        "a link of 100 kbit/s (tc tbf) and a consumer with a timeout of 3 s, which is too short "
+        "for its responses of 100 kB"
+    )
+    batch = ("batch.size=200000", "linger.ms=1000", "client.id=writer")
+    limits = ("request.timeout.ms=3000", "default.api.timeout.ms=6000", "client.id=reader")
+    command, _ = clients.in_java(java, "Member")
+    with Recording("kafka-4-slow-link", about) as recording:
+        ip("link", "set", "lo", "mtu", "1500")
+        with Cluster(recording, KAFKA_4, broker) as cluster:
+            clients.java(recording, java, "Topics", cluster.bootstrap, "images:1:1")
+            given = [cluster.bootstrap, "images"]
+            clients.java(recording, java, "Produce", *given, "10", "10000", *batch)
+            link = ["tc", "qdisc", "add", "dev", "lo", "root", "tbf", "rate", "100kbit"]
+            artifacts.run([*link, "burst", "3kb", "latency", "20s"])
+            recording.run("reader", [*command, *given, "readers", "25", *limits])
 
 
 @scenario

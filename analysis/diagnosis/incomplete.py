@@ -1,0 +1,73 @@
+"""Clients that close a connection before they have a whole response, for the rule `no_response`.
+
+A response that takes longer than `request.timeout.ms` to transfer never arrives: the client closes
+the connection, connects again, and requests the same records.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import CRITICAL, NETWORK, Finding
+from analysis.diagnosis.words import capital, client, ms, of_client, percent, share, sql
+from analysis.display.terminal import counted, size_text
+from analysis.sql.expressions import endpoint, ms_between
+from analysis.sql.query import Row
+
+_INCOMPLETE: Final = """
+  from exchanges join connections using (connection_id)
+    join (select connection_id, time as response_time, bytes from problems
+      where kind = 'cut_message') as cut using (connection_id, response_time)"""
+"""SQL: exchanges whose response has no more bytes."""
+
+COMMAND: Final = sql(f"""
+  select client_id, api, response_bytes, bytes as missing_bytes, response_packet {_INCOMPLETE}
+    order by response_time""")
+
+
+def incomplete_responses(case: Case) -> list[Row]:
+    """Responses of which bytes are missing at the end of their connection, by client and broker.
+
+    The largest is that of which the most bytes are missing.
+    """
+    return case.rows(f"""
+      with incomplete as (
+        select exchanges.*, bytes as missing_bytes,
+          {ms_between("request_time", "last_time")} as wait_ms
+        {_INCOMPLETE} where closed is not null and coalesce(broker_lost_bytes, 0) = 0)
+      select client_id, {endpoint("broker")} as broker, api, count(*) as responses,
+        arg_max(response_bytes, missing_bytes) as response_bytes,
+        max(missing_bytes) as missing_bytes,
+        arg_max(response_packet, missing_bytes) as response_packet,
+        min(wait_ms) as shortest_ms, max(wait_ms) as longest_ms,
+        min(request_packet) as first_packet, min(request_time) as first_time,
+        max(request_time) as last_time
+      from incomplete group by client_id, broker, api
+      order by responses desc, client_id, broker, api""")
+
+
+def incomplete_finding(row: Row) -> Finding:
+    """The finding for a row of `incomplete_responses`."""
+    size, missing = row["response_bytes"], row["missing_bytes"]
+    arrived = percent(100 - share(missing, size))
+    return Finding(
+        severity=CRITICAL,
+        **of_client(row, "client_id api response_bytes missing_bytes response_packet"),
+        sentence=f"{capital(client(row['client_id']))} closes connections before it has the whole "
+        f"response to {row['api']}",
+        evidence=f"{counted(row['responses'], 'response')} from {row['broker']} did not arrive "
+        f"completely. The client waited {ms(row['shortest_ms'])} to {ms(row['longest_ms'])}, and "
+        f"received {arrived} of a response with {size_text(size)}.",
+        cause="the network is too slow to transfer responses of this size within "
+        "request.timeout.ms, so the client requests them again and again",
+        side=NETWORK,
+        change="Compare the throughput of the path with the size of the responses. On the client, "
+        "lower max.partition.fetch.bytes and fetch.max.bytes, or raise request.timeout.ms.",
+        reference="Kafka documentation: Consumer Configs, request.timeout.ms",
+        command=COMMAND,
+        requests=row["responses"],
+        first_packet=row["first_packet"],
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )
