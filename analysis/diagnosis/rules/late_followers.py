@@ -1,7 +1,8 @@
-"""Late followers: producers with acks=all got responses before a follower had their records.
+"""Late followers: producers with acks=all got responses before a follower had their records, or
+waited long for it.
 
-The leader no longer waits for a follower that has left the in-sync replicas
-(replica.lag.time.max.ms). Until the follower returns, new records have one copy fewer.
+The leader waits for a follower until it leaves the in-sync replicas (replica.lag.time.max.ms).
+Then, until the follower returns, new records have one copy fewer.
 """
 
 from __future__ import annotations
@@ -10,12 +11,23 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, cells, ms
+from analysis.diagnosis.words import Advice, capital, cells, ms
 from analysis.display.terminal import counted, time_text
+from analysis.sql.expressions import literal
 from analysis.sql.query import Row
+
+_THROTTLED: Final = Advice(
+    "the leader withheld records from a follower that kept fetching: a replication throttle, as in "
+    "a reassignment",
+    BROKER, "leader.replication.throttled.rate",
+    "Raise the throttle above the rate of new records (kafka-reassign-partitions.sh --execute "
+    "--additional --throttle). --verify removes it at the end of the reassignment.",
+    "KIP-73",
+)  # fmt: skip
 
 
 @rule(
@@ -26,16 +38,64 @@ from analysis.sql.query import Row
         Threshold("requests", 10, "requests", "Produce requests with acks=all that were "
                   "acknowledged without the follower. A single one may be due to a Fetch that is "
                   "missing from the capture."),
+        Threshold("delay_ms", 5_000, "ms", "Longest time that a Produce request with acks=all "
+                  "waited for a follower that stayed in sync. An idle follower asks for records "
+                  "twice a second, and gets new ones at once."),
     ),
 )  # fmt: skip
 def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Followers without which Produce requests were acknowledged, by the answer `replication`."""
     late: dict[int, list[Row]] = defaultdict(list)
+    slow: dict[int, list[Row]] = defaultdict(list)
     for row in case.answer("replication"):
         if row["without"] >= max(limits["requests"], 1):
             late[row["replica_id"]].append(row)
+        elif not row["without"] and (row["delay_max_ms"] or 0) >= limits["delay_ms"]:
+            slow[row["replica_id"]].append(row)
+    yield from _delays(case, slow, limits)
     findings = [_finding(rows, case.span[1] or 0) for rows in late.values()]
     yield from [_several(late, findings)] if len(findings) > 1 else findings
+
+
+def _waits(topic: str) -> str:
+    """SQL: the Produce request to a topic with acks=all that took longest, and the longest response
+    to a Fetch of its leader meanwhile: a leader that pauses delays both."""
+    return f"""
+      with longest as (
+        select * from exchanges
+        where api = 'Produce' and acks = -1 and list_contains(topics, {literal(topic)})
+        order by latency_ms desc nulls last limit 1)
+      select any_value(longest.latency_ms) as latency_ms,
+        any_value(longest.request_packet) as first_packet,
+        any_value(longest.request_time) as first_time,
+        any_value(longest.response_time) as last_time, max(fetches.latency_ms) as fetch_ms
+      from longest left join exchanges as fetches
+        on fetches.broker_ip = longest.broker_ip and fetches.broker_port = longest.broker_port
+          and fetches.api = 'Fetch' and fetches.request_time < longest.response_time
+          and fetches.response_time > longest.request_time"""
+
+
+def _delays(case: Case, slow: dict[int, list[Row]], limits: Limits) -> Iterator[Finding]:
+    """Findings for followers that stayed in sync, and for which producers waited long."""
+    for rows in slow.values():
+        row = max(rows, key=lambda row: row["delay_max_ms"])
+        (longest,) = case.rows(_waits(row["topic"]))
+        leader_paused = 2 * (longest["fetch_ms"] or 0) > row["delay_max_ms"]
+        if (longest["latency_ms"] or 0) >= limits["delay_ms"] and not leader_paused:
+            finding = replace(
+                _finding([row], case.span[1] or 0),
+                sentence=f"Broker {row['replica_id']}, a follower, delayed Produce requests to "
+                f"topic `{row['topic']}` by up to {ms(row['delay_max_ms'])}",
+                evidence=f"It was in sync, so requests with acks=all to partition "
+                f"{row['partition']} waited until it had their records. It sent no Fetch for "
+                f"{ms(row['pause_max_ms'])} at most.",
+                numbers=cells(row, "topic partition replica_id delay_max_ms pause_max_ms"),
+                first_packet=longest["first_packet"],
+                first_time=longest["first_time"],
+                last_time=longest["last_time"],
+            )
+            keeps_fetching = 2 * (row["pause_max_ms"] or 0) < row["delay_max_ms"]
+            yield replace(finding, **_THROTTLED._asdict()) if keeps_fetching else finding
 
 
 def _several(late: dict[int, list[Row]], findings: list[Finding]) -> Finding:

@@ -25,6 +25,7 @@ def waits() -> str:
     """SQL: the waits of each client in each API, the longest sum first."""
     return f"""
       select client_id, api, count(*) as requests,
+        count(*) filter (queue_ms > 0) as waiting,
         coalesce({sum_of_ms("queue_ms")}, 0) as queue_ms,
         coalesce({sum_of_ms("latency_ms")}, 0) as latency_ms,
         min(request_time) filter (queue_ms > 0) as first_time,
@@ -42,6 +43,8 @@ def waits() -> str:
         Threshold("percent", 50, "%", "Most of the latency is the wait in the queue."),
         Threshold("queue_ms", 2000, "ms", "Smallest total wait of a client in the capture that "
                   "matters."),
+        Threshold("waiting_percent", 10, "%", "Share of requests that wait: a broker that pauses "
+                  "once delays a few, and is the cause."),
         Threshold("requests", 50, "requests", "Smallest sample. At start-up, clients send several "
                   "requests at once to a broker that has just started."),
     ),
@@ -52,14 +55,16 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in case.rows(waits()):
         by_client.setdefault(row["client_id"], []).append(row)
     for name, rows in by_client.items():
-        requests, queue_ms, latency_ms = (
-            sum(row[column] for row in rows) for column in ("requests", "queue_ms", "latency_ms")
+        requests, waiting, queue_ms, latency_ms = (
+            sum(row[column] for row in rows)
+            for column in ("requests", "waiting", "queue_ms", "latency_ms")
         )
         if (
             queue_ms > 0
             and requests >= limits["requests"]
             and queue_ms >= limits["queue_ms"]
             and share(queue_ms, latency_ms) >= limits["percent"]
+            and share(waiting, requests) >= limits["waiting_percent"]
         ):
             (most,) = (
                 row for row in case.answer(COMMAND)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import duckdb
@@ -151,6 +152,21 @@ def test_a_storm_lasts_from_its_first_request_to_its_last() -> None:
     (finding,) = findings_of("metadata_storm", made(exchanges=exchanges))
     assert finding.first_time == START + 100 * SECOND
     assert finding.last_time == START + 100 * SECOND + 59 * SECOND // 10
+
+
+@pytest.mark.parametrize(("quick", "fires"), [(40, True), (100, False)])
+def test_requests_behind_the_pauses_of_a_broker(quick: int, fires: bool) -> None:
+    """In each of four pauses of a second, two requests wait behind a third one."""
+    times = [(10 * n * SECOND + k * MS, 10 * n * SECOND + SECOND + k * MS)
+             for n in range(4) for k in range(3)]  # fmt: skip
+    times += [(time, time + MS // 10) for n in range(quick) for time in [100 * SECOND + n * 2 * MS]]
+    rows = [
+        exchange_at(START + start, START + end, correlation_id=n, in_flight=1 + (n < 12))
+        | {"latency_ms": (end - start) / 1e6}
+        for n, (start, end) in enumerate(times)
+    ]
+    tables = made(exchanges=rows, connections=[connection()])
+    assert bool(findings_of("queueing", tables)) == fires
 
 
 def test_the_time_of_retransmissions_is_that_of_their_connections() -> None:
@@ -675,6 +691,45 @@ def test_a_follower_that_is_gone() -> None:
     )  # fmt: skip
     (finding,) = findings_of("late_followers", tables)
     assert finding.evidence.endswith("Its last Fetch was 11.0 s before the end of the capture.")
+
+
+@pytest.mark.parametrize(
+    ("wait", "fetches", "acks", "setting"),
+    [
+        (6, range(12), -1, ["leader.replication.throttled.rate"]),
+        (6, (0,), -1, ["num.replica.fetchers"]),
+        (4, range(12), -1, []),
+        (6, range(12), 1, []),
+    ],
+    ids=["throttled", "paused", "soon", "acks=1"],
+)
+def test_producers_wait_for_a_follower_in_sync(
+    wait: int, fetches: Iterable[int], acks: int, setting: list[str]
+) -> None:
+    """Two fetch from offset 0 every half second, and get the record after `wait` seconds."""
+    row = {"connection_id": 0, "topic": "t", "error_code": 0}
+    end = START + wait * SECOND
+    moves = [(START - SECOND + n * SECOND // 2, 0) for n in fetches if n < 2 * wait + 2]
+    partitions = [
+        row | {"api": "Fetch", "time": time, "offset": offset, "replica_id": replica}
+        | {"correlation_id": 100 * replica + n, "partition": partition}
+        for n, (time, offset) in enumerate([*moves, (end, 1)])
+        for replica in (2, 3) for partition in (0, 1)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(api="Fetch", request_time=each["time"], correlation_id=each["correlation_id"])
+        for each in partitions
+    ]
+    produced = {"api": "Produce", "time": START, "last_offset": 0, "response_time": end + 1}
+    partitions += [row | produced | {"correlation_id": 1, "partition": n} for n in (0, 1)]
+    exchanges.append(
+        exchange_at(START, end + 1, api="Produce", acks=acks, topics=["t"], correlation_id=1)
+        | {"latency_ms": wait * 1000.0}
+    )
+    tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
+    findings = findings_of("late_followers", tables)
+    assert [each.setting for each in findings] == setting * 2
+    assert all(f"by up to {wait}.0 s" in each.sentence for each in findings)
 
 
 @pytest.mark.parametrize(("starts", "is_rolling"), [((0, 30), True), ((0, 5), False)])
