@@ -50,7 +50,7 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in case.answer("replication"):
         if row["without"] >= max(limits["requests"], 1):
             late[row["replica_id"]].append(row)
-        elif not row["without"] and (row["delay_max_ms"] or 0) >= limits["delay_ms"]:
+        elif not row["without"] and (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1):
             slow[row["replica_id"]].append(row)
     yield from _delays(case, slow, limits)
     findings = [_finding(rows, case.span[1] or 0) for rows in late.values()]

@@ -69,6 +69,9 @@ LAST_JOINS: Final = """
   where api = 'JoinGroup' and error_code = 0 group by all"""
 """When the last member of each generation of a classic group joined."""
 
+WITH_MEMBER_ID: Final = "need to re-join with the given member-id"
+"""The reason of a member that joins with its new id (KIP-394)."""
+
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
 
@@ -212,7 +215,10 @@ def _finding(
 ) -> Finding:  # fmt: skip
     triggers = Counter(row["trigger"] for row in rows)
     clients = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])
-    given = [row["reason"].rstrip(".") for row in (*late, *causes) if row["reason"]]
+    given = [
+        row["reason"].rstrip(".") for row in (*late, *causes)
+        if row["reason"] and not row["reason"].startswith(WITH_MEMBER_ID)
+    ]  # fmt: skip
     reasons = list(dict.fromkeys(given))
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())

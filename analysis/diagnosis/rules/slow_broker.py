@@ -11,6 +11,8 @@ A broker delays the response to a failed login on purpose, so it does not count
 (connection.failed.authentication.delay.ms, KIP-306). If only ApiVersions is slow, which is the
 first request of a connection, the broker accepts connections late.
 
+A broker that sends nothing for seconds while requests wait was paused.
+
 The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
 quorum, and producers and consumers send none (KIP-595, KIP-631).
 """
@@ -18,12 +20,13 @@ quorum, and producers and consumers send none (KIP-595, KIP-631).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.pauses import pauses, with_pause
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, listed, ms
 from analysis.display.terminal import counted
@@ -85,6 +88,8 @@ def _slow_requests(row: Row) -> str:
                   "rarely differ by more than a factor of two."),
         Threshold("least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: "
                   "below it, even a large factor costs a client little."),
+        Threshold("pause_ms", 5_000, "ms", "Time without any response of a broker, while requests "
+                  "of several connections wait. Elections take a second or two."),
         Threshold("connections", 10, "requests", "ApiVersions requests of a broker that accepts "
                   "connections late: half of them take net_p95_ms, and times_connection the time "
                   "of Metadata. After its start, a broker is slow for a few connections."),
@@ -99,6 +104,18 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     """The slowest API of each slow broker, by the answer `latency`; equal brokers together."""
     late = {row["broker"]: row for row in _late_accepts(case, limits)}
     yield from map(_accepting, late.values())
+    paused = pauses(case, limits["pause_ms"])
+    for finding in _slow_brokers(case, limits, late):
+        pause = paused.pop(finding.subject.removeprefix("broker "), None)
+        yield with_pause(finding, pause, f" {finding.evidence}") if pause else finding
+    for broker, pause in paused.items():
+        rows = [row for row in case.answer("latency --by broker,api") if row["broker"] == broker]
+        slowest = max(rows, key=lambda row: row["net_max_ms"] or 0)
+        times = {"peer": None, "first_packet": None, "first_time": None, "last_time": None}
+        yield with_pause(_finding(slowest | times), pause)
+
+
+def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator[Finding]:
     samples = [
         row for row in case.answer("latency --by broker,api")
         if row["count"] >= limits["requests"]

@@ -209,6 +209,37 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
     assert [each.subject for each in findings] == ["broker 10.0.0.1:9092"] * fires
 
 
+@pytest.mark.parametrize(
+    ("requests", "fires"),
+    [
+        ([(0, 0, 6), (1, 0, 6)], True),
+        ([(0, 0, 6), (0, 0, 6)], False),  # of one connection
+        ([(0, 0, 6), (1, 4, 6)], False),  # sent at the end of the pause
+        ([(0, 0, 6), (1, 0, 6), (2, 3, 3)], False),  # a response meanwhile
+        ([(0, 0, 4), (1, 0, 4)], False),
+    ],
+)
+@pytest.mark.parametrize(
+    "changed", [{}, {"api": "Fetch", "max_wait_ms": 6000}, {"api": "JoinGroup"}]
+)
+def test_a_broker_that_pauses(
+    requests: list[tuple[int, int, int]], changed: dict[str, Any], fires: bool
+) -> None:
+    """Requests of connections, with the seconds at which they are sent and answered."""
+    rows = [exchange(correlation_id=n, connection_id=n) for n in range(3)]
+    rows += [
+        exchange_at(
+            START + start * SECOND + 3 * MS, START + end * SECOND + 3 * MS, connection_id=link,
+            correlation_id=10 + n, latency_ms=(end - start) * 1000.0,
+        )
+        | changed
+        for n, (link, start, end) in enumerate(requests)
+    ]  # fmt: skip
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    expected = ["Broker 10.0.0.9:9092 sent no response for 6.0 s"] * (fires and not changed)
+    assert [each.sentence for each in findings] == expected
+
+
 @pytest.mark.parametrize(("error_code", "fires"), [(58, False), (0, True)])
 def test_failed_logins_are_late_on_purpose(error_code: int, fires: bool) -> None:
     login = {"api": "SaslAuthenticate", "api_key": 36, "error_code": error_code}

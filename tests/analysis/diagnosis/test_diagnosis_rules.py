@@ -24,6 +24,7 @@ from tests.analysis.diagnosis.diagnosing import (
     finding_of,
     findings,
     findings_by,
+    findings_of,
     rows_of,
 )
 from tools.record.kafka.truth import read
@@ -162,6 +163,16 @@ def test_the_slow_broker_is_the_stopped_one() -> None:
     finding = finding_of("kafka-4-paused", "no_response")
     assert finding["numbers"]["broker"] == "127.0.0.1:9093"
     assert finding["clients"] == ("hasty",)
+
+
+def test_a_pause_of_a_broker_is_that_of_the_recorder() -> None:
+    events = {row.get("event"): row["time"] for row in read("kafka-4-resent")}
+    tables = arrow_tables("kafka-4-resent")
+    (finding,) = findings_of("slow_broker", tables, pause_ms=1000)
+    assert finding.sentence.startswith("Broker 127.0.0.1:9092 sent no response for 1.5 s")
+    assert finding.first_time == pytest.approx(events["paused"], abs=10**8)
+    assert finding.last_time == pytest.approx(events["resumed"], abs=10**8)
+    assert findings_of("slow_broker", tables, pause_ms=2000) == []
 
 
 def test_a_slow_disk_is_in_the_log_of_the_broker() -> None:

@@ -1,0 +1,69 @@
+"""Brokers that send nothing for seconds while requests wait, for the rule `slow_broker`.
+
+All requests that are pending during a pause are late, but they are few, because clients wait for
+them: a quantile of the latency does not show a pause.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.rule import BROKER, Finding
+from analysis.diagnosis.words import Advice, ms
+from analysis.display.terminal import counted, time_text, zone_name
+from analysis.kafka.normal import group_barriers
+from analysis.sql.expressions import endpoint, literals
+from analysis.sql.query import Row
+
+_PAUSED: Final = Advice(
+    "the broker or its host was paused (garbage collection, swapping, a frozen virtual machine), "
+    "or its network was interrupted",
+    BROKER, None,
+    "Look at the log of garbage collection, the disk and the host at this time. After "
+    "broker.session.timeout.ms (9 s by default), the controller moves the leaders of the broker.",
+    "Kafka documentation: Monitoring; KIP-500",
+)  # fmt: skip
+
+
+def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
+    """The longest pause of each broker, by address.
+
+    A request is pending if it waited for at least half of the pause, without its long poll.
+    """
+    rows = case.rows(f"""
+      with sent as (
+        select *, {endpoint("broker")} as broker from exchanges where request_time is not null),
+      gaps as (
+        select broker, response_time as since,
+          lead(response_time) over (partition by broker order by response_time) as until
+        from sent where response_time is not null),
+      long as (
+        select *, (epoch_ns(until) - epoch_ns(since)) / 1e6 as lasts_ms from gaps
+        where epoch_ns(until) - epoch_ns(since) >= {pause_ms * 1e6})
+      select long.broker, since, until, any_value(lasts_ms) as lasts_ms,
+        count(*) as requests, count(distinct connection_id) as connections,
+        count(distinct client_id) as clients, min(request_packet) as first_packet
+      from long join sent on sent.broker = long.broker and request_time < until
+        and response_time >= until
+        and latency_ms - coalesce(max_wait_ms, 0) >= lasts_ms / 2
+        and api not in {literals(group_barriers())}
+      group by long.broker, since, until having count(distinct connection_id) >= 2
+      order by lasts_ms, long.broker""")
+    return {row["broker"]: row for row in rows}
+
+
+def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
+    """The finding for a broker with a pause; `evidence`: of the rest of the time."""
+    return replace(
+        finding,
+        sentence=f"Broker {pause['broker']} sent no response for {ms(pause['lasts_ms'])}",
+        evidence=f"{counted(pause['requests'], 'request')} of "
+        f"{counted(pause['clients'], 'client')} waited until {time_text(pause['until'], 3)} "
+        f"{zone_name()}.{evidence}",
+        first_packet=pause["first_packet"],
+        first_time=pause["since"],
+        last_time=pause["until"],
+        **_PAUSED._asdict(),
+    )
