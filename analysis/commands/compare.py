@@ -144,12 +144,16 @@ def _write(
 
 def _no_change(comparison: Comparison) -> str:
     from analysis.comparison.run import LEAST_REQUESTS
+    from analysis.display.terminal import counted
 
     if not (comparison.before.requests and comparison.after.requests):
         return "There is no request to compare."
     if not comparison.measured:
         return f"Nothing to compare: no group has {LEAST_REQUESTS} requests."
-    return "No change."
+    return (
+        f"No change beyond random variation in {counted(comparison.measured, 'measure')} of groups "
+        f"with {LEAST_REQUESTS} requests or more. To list them, pass --all."
+    )
 
 
 def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: Output) -> None:
