@@ -14,6 +14,9 @@ from typing import Any, Final, NamedTuple, TypeAlias
 _LEAVES: Final = (-1, -2)
 """Member epochs of members that leave; -2: a static member that will return."""
 
+_LONGEST_RESPONSE: Final = 10**9
+"""In ns: a response that takes longer waited for other members."""
+
 Span: TypeAlias = dict[str, Any]
 """A row of the answer, without the columns of the group."""
 
@@ -140,18 +143,27 @@ def _cause(step: Step, trigger: str) -> Span:
 
 
 def _unfinished(steps: list[Step], since: int) -> Iterator[Span]:
-    """Joins without a response when the capture ends."""
+    """Joins without a response when the capture ends, or until the coordinator stops."""
     waiting = [
         step
         for step in steps
-        if step.api == "JoinGroup" and step.response_time is None and step.time > since
-    ]
+        if step.api == "JoinGroup" and step.time > since
+        and (step.response_time is None or _waited_in_vain(step))
+    ]  # fmt: skip
     if waiting:
+        ends = [step.response_time for step in waiting]
         yield {
             **_cause(waiting[0], "unknown"),
+            "end_time": None if None in ends else max(step.end for step in waiting),
             "member_count": len({step.member_id for step in waiting}),
             "completed": False,
         }
+
+
+def _waited_in_vain(step: Step) -> bool:
+    """Whether a coordinator that stops ended a wait; one that does not know the group responds at
+    once."""
+    return step.error == "NOT_COORDINATOR" and step.end - step.time >= _LONGEST_RESPONSE
 
 
 def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Iterator[Span]:

@@ -186,16 +186,20 @@ def _long_finding(case: Case, group: str, rows: list[Row], severity: str, time: 
     waited_ms = (joined - row["start_time"]) / 1e6 if joined else 0.0
     is_busy = waited_ms >= lasts_ms / 2
     advice = BUSY if is_busy else ABSENT
-    began = ""
+    trigger, group_name = client(row["trigger_client_id"]), f"group `{group}`"
+    began = f"{capital(trigger)} sent the first JoinGroup. "
     if row["trigger"] in ("joined", *DISRUPTIONS):
-        began = f"It began because {client(row['trigger_client_id'])} {row['trigger']}. "
+        began = f"It began because {trigger} {row['trigger']}. "
+    sentence = f"A rebalance of {group_name} took {ms(lasts_ms)}"
+    if row["end_time"] is None:
+        sentence = f"{capital(group_name)} has waited for the end of a rebalance for {ms(lasts_ms)}"
+    elif not row["completed"]:
+        sentence = f"A rebalance of {group_name} ended after {ms(lasts_ms)} without an assignment"
     return Finding(
         severity=severity,
         subject=f"group `{group}`",
         clients=known([name if is_busy else row["trigger_client_id"]]),
-        sentence=f"A rebalance of group `{group}` took {ms(lasts_ms)}"
-        if row["end_time"]
-        else f"Group `{group}` has waited for the end of a rebalance for {ms(lasts_ms)}",
+        sentence=sentence,
         evidence=began
         + f"{capital(client(name))} joined {ms(waited_ms)} later, as the last member. " * is_busy
         + time

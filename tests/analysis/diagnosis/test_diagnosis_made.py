@@ -488,6 +488,26 @@ def test_a_rebalance_that_takes_long(
     assert [each.setting for each in findings] == setting
 
 
+@pytest.mark.parametrize(
+    ("error", "lasts", "fires"),
+    [
+        ("NOT_COORDINATOR", 30, True),
+        ("NOT_COORDINATOR", 0, False),
+        ("UNKNOWN_MEMBER_ID", 30, False),
+    ],
+)
+def test_a_rebalance_that_ends_when_the_coordinator_stops(
+    error: str, lasts: int, fires: bool
+) -> None:
+    join = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "client_id": "c"}
+    ended = {"member_id": "m", "error_code": 16, "error": error, "time": START}
+    rows = [join | ended | {"response_time": START + lasts * SECOND}]
+    findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    sentence = "A rebalance of group `g` ended after 30.0 s without an assignment"
+    assert [each.sentence for each in findings] == [sentence] * fires
+    assert all("Client `c` sent the first JoinGroup." in each.evidence for each in findings)
+
+
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
     """The second request is sent before the response that begins the wait of 500 ms (KIP-219)."""
     start, end = START + MS, START + SECOND // 2 + 7 * MS
