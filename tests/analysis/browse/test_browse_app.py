@@ -150,6 +150,7 @@ def test_another_tab_may_be_opened_before_the_list_is_read() -> None:
     """The fields of the first exchange are then in a tab without a size."""
 
     async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        await pilot.press("3", "4")
         await press(app, pilot, "2")
         await press(app, pilot, "1")
         assert app.query_one("#list", RowView).count

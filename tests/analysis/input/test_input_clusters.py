@@ -65,6 +65,7 @@ def test_a_warning_names_the_clusters(command: str, one_rule: None) -> None:
         f"  --cluster {FIRST}  (127.0.0.1:9092, 127.0.0.1:19092)",
         f"  --cluster {SECOND}  (127.0.0.2:9093, 127.0.0.2:19093)",
     ]
+    assert b"Warning" not in run(command, CAPTURE, "--cluster", FIRST).stderr
 
 
 @pytest.mark.parametrize(("cluster", "command"), [(FIRST, "first"), (SECOND, "second")])
