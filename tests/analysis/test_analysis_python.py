@@ -340,9 +340,11 @@ def test_a_script_of_a_user_is_typed(tmp_path: Path) -> None:
     script, wrong = tmp_path / "script.py", tmp_path / "wrong.py"
     script.write_text(SCRIPT)
     wrong.write_text(WRONG)
-    # The settings of `make static`, which is strict, and its cache.
-    words = ("-m", "mypy", "--hide-error-context", str(script), str(wrong))
-    lines = _python(*words, check=False).splitlines()
+    lines = _python(
+        "-m", "mypy", "--strict", "--config-file", os.devnull, "--follow-imports", "silent",
+        "--hide-error-context", "--cache-dir", str(tmp_path / "cache"), str(script), str(wrong),
+        check=False, MYPYPATH=str(ROOT),
+    ).splitlines()  # fmt: skip
     (revealed,) = (line for line in lines if "Revealed type" in line)
     assert revealed.startswith(f"{script}:")
     assert "tables:" in revealed
