@@ -36,7 +36,7 @@ def findings(name: str) -> list[Row]:
 
 
 @cache
-def findings_by(name: str, rule: str) -> list[Row]:
+def rule_findings(name: str, rule: str) -> list[Row]:
     """The findings of one rule about a committed capture; to run all takes a second."""
     with (
         patch.object(run, "RULES", {rule: RULES[rule]}),
@@ -47,7 +47,7 @@ def findings_by(name: str, rule: str) -> list[Row]:
 
 def finding_of(name: str, rule: str, client: str | None = None) -> Row:
     """The only finding of a rule, or the only one about a client."""
-    rows = findings_by(name, rule)
+    rows = rule_findings(name, rule)
     if client is not None:
         rows = [row for row in rows if client in row["clients"]]
     assert len(rows) == 1, [row["sentence"] for row in rows]

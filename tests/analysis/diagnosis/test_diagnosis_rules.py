@@ -23,9 +23,9 @@ from tests.analysis.diagnosis.diagnosing import (
     arrow_tables,
     finding_of,
     findings,
-    findings_by,
     findings_of,
     rows_of,
+    rule_findings,
 )
 from tools.record.kafka.truth import read
 
@@ -74,7 +74,7 @@ def test_each_rule_has_a_recording() -> None:
 
 @pytest.mark.parametrize("rule", FIRES)
 def test_a_rule_reports_what_happens(rule: str) -> None:
-    assert {row["rule"] for row in findings_by(FIRES[rule], rule)} == {rule}
+    assert {row["rule"] for row in rule_findings(FIRES[rule], rule)} == {rule}
 
 
 @pytest.mark.sampled(2)
@@ -87,7 +87,7 @@ def test_healthy_captures_have_notes_only(name: str) -> None:
 def test_numbers_are_in_a_row_of_the_command(rule: str) -> None:
     name = FIRES[rule]
     with connected(arrow_tables(name), DIAGNOSIS_TABLES) as tables:
-        for finding in findings_by(name, rule):
+        for finding in rule_findings(name, rule):
             rows = rows_of(name, finding["command"], tables)
             numbers = finding["numbers"]
             assert any(
@@ -117,7 +117,7 @@ def test_throttle_times_are_those_of_the_broker(client: str) -> None:
 def test_brokers_that_refuse_connections_are_those_that_were_stopped() -> None:
     events = [row for row in read("kafka-4-unbalanced") if row["source"] == "recorder"]
     stopped = {row["node"]: row["time"] for row in events if row["event"] == "stopped"}
-    rows = findings_by("kafka-4-unbalanced", "failed_connections")
+    rows = rule_findings("kafka-4-unbalanced", "failed_connections")
     ports = {int(row["numbers"]["broker"].rpartition(":")[2]): row for row in rows}
     assert ports.keys() == {9091 + 2, 19091 + 1}  # clients of node 2, and the controller, node 1
     assert {row["severity"] for row in rows} == {"critical"}
@@ -198,7 +198,7 @@ def test_findings_have_a_time(rule: str) -> None:
     """Except for those about the whole capture."""
     packets = arrow_tables(FIRES[rule])["connections"].to_pandas()
     first, last = packets["first_time"].min(), packets["last_time"].max()
-    for row in findings_by(FIRES[rule], rule):
+    for row in rule_findings(FIRES[rule], rule):
         begin, end = row["first_time"], row["last_time"]
         assert first <= begin <= last
         assert pd.isna(end) or begin <= end <= last
@@ -280,7 +280,7 @@ def test_skipped_records_are_those_that_a_consumer_did_not_read() -> None:
 def test_timestamps_are_those_that_a_reader_printed() -> None:
     rows = [row for row in read("kafka-4-dated") if row.get("event") == "received"]
     created = {row["value"].split()[0]: row["created"] * 1_000_000 for row in rows}
-    shown = {row["clients"][0]: row for row in findings_by("kafka-4-dated", "wrong_timestamps")}
+    shown = {row["clients"][0]: row for row in rule_findings("kafka-4-dated", "wrong_timestamps")}
     assert shown.keys() == {"seconds", "ahead"} < created.keys()
     last = time_text(created["ahead"], 3)
     assert f"The latest timestamp is {last} UTC" in shown["ahead"]["evidence"]
@@ -418,12 +418,12 @@ def test_a_response_that_takes_longer_than_the_client_waits() -> None:
 
 
 def test_credentials_in_clear_text() -> None:
-    sasl = findings_by("kafka-4-sasl", "plain_credentials")
+    sasl = rule_findings("kafka-4-sasl", "plain_credentials")
     assert {row["severity"] for row in sasl} == {"critical"}
     named = {client for row in sasl for client in row["clients"]}
     assert {"java-PLAIN", "rdkafka-PLAIN", "java-OAUTHBEARER"} <= named
     assert not any("SCRAM" in client for client in named)
-    assert findings_by("kafka-4-tls", "plain_credentials") == []
+    assert rule_findings("kafka-4-tls", "plain_credentials") == []
 
 
 def test_each_rule_is_documented() -> None:
@@ -437,7 +437,7 @@ def test_each_rule_is_documented() -> None:
 
 @pytest.mark.parametrize("rule", FIRES)
 def test_a_finding_is_complete(rule: str) -> None:
-    for row in findings_by(FIRES[rule], rule):
+    for row in rule_findings(FIRES[rule], rule):
         for column in ("sentence", "evidence", "cause", "change", "reference", "command"):
             assert row[column], column
         assert row["evidence"].endswith((".", '"')), row["evidence"]
