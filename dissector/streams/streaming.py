@@ -27,7 +27,7 @@ from dissector.streams.declared import DeclaredConnections
 from dissector.streams.flows import Assignment, FlowTracker
 from dissector.streams.frames import FrameBlock
 from dissector.streams.framing import Framer
-from dissector.streams.limits import GRACE
+from dissector.streams.limits import CLOCK_SKEW
 from dissector.streams.named_ports import NamedPorts, Refusal
 from dissector.streams.parking import Parking
 from dissector.streams.reassembly import Ordered, Reassembler
@@ -316,8 +316,8 @@ class Streams:
         # Bytes behind a FIN show that it was damaged (RFC 9293, section 3.6).
         ended: Bools = streams.next_position[stream_ids] == streams.fin[stream_ids]
         if ended.any():
-            # The client's first request may arrive after the broker's FIN.
-            recent = self.connections.last_time[row] > self._now - GRACE
+            # The first request may arrive after the FIN of a broker whose clock is behind.
+            recent = self.connections.last_time[row] > self._now - CLOCK_SKEW
             ended &= ~(recent & (streams.state[stream_ids] == HEAD))
             # Requests that cannot be read yet may decide the protocol of the broker's stream.
             opposite = np.arange(len(stream_ids)) ^ 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -33,6 +34,29 @@ from tests.dissector.streams.dialogue import (
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
 TLS = 2
+
+
+@pytest.mark.parametrize("cuts", [[], range(1, 140), range(8, 140, 8)])
+def test_a_broker_whose_clock_is_behind_closes_before_the_first_request(cuts):
+    """Another connection shows the time. Ids around 2^31 are weak evidence of responses."""
+    ids = (2**31 - 3, 2**31 - 2, 2**31 - 1, -(2**31), 1 - 2**31)
+    dialogue, other = Dialogue(), Dialogue()
+    connection = dialogue.connect()
+    for number in ids:
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, NO_ERROR))
+    connection.fin()
+    behind = [replace(each, time=each.time - 2000 * MS * (each.source[1] == 9092))
+              for each in dialogue.packets]  # fmt: skip
+    later = other.connect(client="10.0.0.2")
+    for number in range(60):
+        later.client(request(3, 1, number))
+        later.broker(response(number, NO_ERROR))
+    spread = [replace(each, time=other.packets[0].time + (20 * index - 1900) * MS)
+              for index, each in enumerate(other.packets)]  # fmt: skip
+    out = dissect(sorted(behind + spread, key=lambda each: each.time), cuts=cuts)
+    assert [len(each) for each in out.messages()] == [65, 65]
+    assert out.problems == []
 
 
 def test_requests_are_found_at_any_offset():
