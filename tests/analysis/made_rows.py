@@ -11,6 +11,7 @@ from dissector.exchanges.exchange import Exchange, as_exchanges
 from dissector.problems import Problem
 from dissector.tables import EXCHANGES, TABLES
 
+MS = 10**6
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
 
@@ -89,3 +90,13 @@ class MadeCapture:
 
 Make = Callable[..., None]
 """The type of the fixture `made`."""
+
+
+def fetched(seconds: int, stable: int) -> dict[str, Any]:
+    """A partition in a Fetch response."""
+    return {
+        "connection_id": 0, "correlation_id": seconds, "time": START + seconds * SECOND,
+        "response_time": START + seconds * SECOND, "api": "Fetch", "api_version": 13,
+        "client_id": "reader", "topic": "t", "partition": 0, "error_code": 0, "error": "NONE",
+        "high_watermark": 10, "last_stable_offset": stable, "log_start_offset": 0,
+    }  # fmt: skip

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
 import duckdb
@@ -22,10 +21,18 @@ from analysis.sql.query import connected, fetch, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules, times_of_clients
-from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
+from tests.analysis.made_rows import (
+    MS,
+    SECOND,
+    START,
+    connection,
+    error,
+    exchange,
+    exchange_at,
+    fetched,
+)
 
 YEAR = pd.Timedelta(days=365)
-MS = 1_000_000
 
 
 @pytest.mark.parametrize(
@@ -180,120 +187,6 @@ def test_the_time_of_retransmissions_is_that_of_their_connections() -> None:
     assert (finding.first_time, finding.last_time) == (START + SECOND, START + 7 * SECOND)
 
 
-def timed(count: int, broker: str, latency_ms: float) -> list[dict[str, Any]]:
-    """Produce requests one after the other."""
-    return [
-        exchange_at(
-            time, time + int(latency_ms * 1e6), api="Produce", api_key=0, broker_ip=broker,
-            correlation_id=n, latency_ms=latency_ms, connection_id=int(broker[-1]),
-        )
-        for n in range(count) for time in [START + n * SECOND]
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("count", "first", "second", "fires"),
-    [
-        (100, 100.0, None, True),
-        (99, 100.0, None, False),
-        (100, 99.0, None, False),
-        (100, 30.0, 3.0, True),
-        (100, 30.0, 20.0, False),
-        (100, 15.0, 1.0, False),
-    ],
-)
-def test_slow_brokers(count: int, first: float, second: float | None, fires: bool) -> None:
-    rows = timed(count, "10.0.0.1", first)
-    rows += timed(count, "10.0.0.2", second) if second else []
-    findings = findings_of("slow_broker", made(exchanges=rows))
-    assert [each.subject for each in findings] == ["broker 10.0.0.1:9092"] * fires
-
-
-@pytest.mark.parametrize(
-    ("requests", "fires"),
-    [
-        ([(0, 0, 6), (1, 0, 6)], True),
-        ([(0, 0, 6), (0, 0, 6)], False),  # of one connection
-        ([(0, 0, 6), (1, 4, 6)], False),  # sent at the end of the pause
-        ([(0, 0, 6), (1, 0, 6), (2, 3, 3)], False),  # a response meanwhile
-        ([(0, 0, 4), (1, 0, 4)], False),
-    ],
-)
-@pytest.mark.parametrize(
-    "changed", [{}, {"api": "Fetch", "max_wait_ms": 6000}, {"api": "JoinGroup"}]
-)
-def test_a_broker_that_pauses(
-    requests: list[tuple[int, int, int]], changed: dict[str, Any], fires: bool
-) -> None:
-    """Requests of connections, with the seconds at which they are sent and answered."""
-    rows = [exchange(correlation_id=n, connection_id=n) for n in range(3)]
-    rows += [
-        exchange_at(
-            START + start * SECOND + 3 * MS, START + end * SECOND + 3 * MS, connection_id=link,
-            correlation_id=10 + n, latency_ms=(end - start) * 1000.0,
-        )
-        | changed
-        for n, (link, start, end) in enumerate(requests)
-    ]  # fmt: skip
-    findings = findings_of("slow_broker", made(exchanges=rows))
-    expected = ["Broker 10.0.0.9:9092 sent no response for 6.0 s"] * (fires and not changed)
-    assert [each.sentence for each in findings] == expected
-
-
-@pytest.mark.parametrize(("error_code", "fires"), [(58, False), (0, True)])
-def test_failed_logins_are_late_on_purpose(error_code: int, fires: bool) -> None:
-    login = {"api": "SaslAuthenticate", "api_key": 36, "error_code": error_code}
-    rows = [row | login for row in timed(100, "10.0.0.1", 150.0)]
-    assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
-
-
-@pytest.mark.parametrize(
-    ("count", "first", "second", "setting"),
-    [
-        (10, 900.0, 2.0, ["max.connection.creation.rate"]),
-        (100, 900.0, 2.0, ["max.connection.creation.rate"]),
-        (9, 900.0, 2.0, []),
-        (10, 900.0, 91.0, []),  # the round trip, or a slow broker
-        (10, 99.0, 2.0, []),
-    ],
-)
-def test_a_broker_that_accepts_connections_late(
-    count: int, first: float, second: float, setting: list[str]
-) -> None:
-    rows = [row | {"api": "ApiVersions"} for row in timed(count, "10.0.0.1", first)]
-    rows += [row | {"api": "Metadata"} for row in timed(count, "10.0.0.1", second)]
-    findings = findings_of("slow_broker", made(exchanges=rows))
-    assert [each.setting for each in findings] == setting
-    assert [each.first_time for each in findings] == [START] * len(setting)
-
-
-@pytest.mark.parametrize(
-    ("latencies", "subjects"),
-    [
-        ((150.0, 120.0), ["brokers 10.0.0.1:9092, 10.0.0.2:9092"]),
-        ((150.0, 120.0, 2.0), ["brokers 10.0.0.1:9092, 10.0.0.2:9092"]),
-        ((900.0, 120.0), ["broker 10.0.0.1:9092", "broker 10.0.0.2:9092"]),
-    ],
-)
-def test_brokers_that_are_equally_slow_have_a_cause_in_common(
-    latencies: tuple[float, ...], subjects: list[str]
-) -> None:
-    rows = [row for n, ms in enumerate(latencies, 1) for row in timed(100, f"10.0.0.{n}", ms)]
-    findings = findings_of("slow_broker", made(exchanges=rows))
-    assert [each.subject for each in findings] == subjects
-    assert [each.requests for each in findings] == [200 // len(subjects)] * len(subjects)
-
-
-@pytest.mark.parametrize(("latencies", "fires"), [((150.0,), False), ((20.2, 300.0), True)])
-def test_the_round_trip_is_no_time_of_the_broker(latencies: tuple[float, ...], fires: bool) -> None:
-    """The round trip of 20 or 149 ms is most of the median latency, not of the slow tail."""
-    rtt = 149.0 if len(latencies) == 1 else 20.0
-    rows = [timed(100, "10.0.0.1", latencies[n % 8 // 7 % len(latencies)])[n] for n in range(100)]
-    link = connection(connection_id=1, broker_ip="10.0.0.1", handshake_rtt_ms=rtt)
-    link |= {"client_rtt_ms": 0.0, "broker_rtt_ms": rtt}
-    assert bool(findings_of("slow_broker", made(exchanges=rows, connections=[link]))) == fires
-
-
 def test_a_transaction_that_began_before_the_capture_and_is_read() -> None:
     """A reader's batches have the producer id, but nothing else is known of the producer."""
     tables: Any = dict(capture("kafka-4-stuck", DIAGNOSIS_TABLES))
@@ -355,32 +248,6 @@ def test_fetches_that_a_limit_makes_small(
     assert [each.setting for each in findings] == ([setting] if setting else [])
 
 
-@pytest.mark.parametrize(("ids", "fires"), [((1, 2), True), ((1, 1), False)])
-def test_endpoints_with_one_id_are_one_broker(ids: tuple[int, int], fires: bool) -> None:
-    rows = timed(100, "10.0.0.1", 30.0) + timed(100, "10.0.0.2", 3.0)
-    brokers = [
-        {"broker_id": number, "host": host, "port": 9092, "time": START}
-        for number, host in zip(ids, ("10.0.0.1", "10.0.0.2"), strict=True)
-    ]
-    assert rules("slow_broker", exchanges=rows, brokers=brokers) == ["slow_broker"] * fires
-
-
-def test_the_listener_of_a_controller_is_not_judged() -> None:
-    rows = timed(100, "10.0.0.1", 150.0)
-    rows += [exchange(api="BrokerHeartbeat", api_key=63, broker_ip="10.0.0.1", connection_id=2)]
-    assert rules(exchanges=rows) == []
-
-
-def fetched(seconds: int, stable: int) -> dict[str, Any]:
-    """A partition in a Fetch response."""
-    return {
-        "connection_id": 0, "correlation_id": seconds, "time": START + seconds * SECOND,
-        "response_time": START + seconds * SECOND, "api": "Fetch", "api_version": 13,
-        "client_id": "reader", "topic": "t", "partition": 0, "error_code": 0, "error": "NONE",
-        "high_watermark": 10, "last_stable_offset": stable, "log_start_offset": 0,
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize(("seconds", "fires"), [(9, False), (10, True)])
 def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) -> None:
     rows = [fetched(0, 5), fetched(seconds, 5)]
@@ -404,108 +271,6 @@ def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
 def test_a_missing_table_is_named() -> None:
     with pytest.raises(DissectorError, match="the table partitions is missing"):
         analysis.diagnose(capture("kafka-4-quotas"))
-
-
-@pytest.mark.parametrize("reason", ["consumer poll timeout has expired.", "the consumer is closed"])
-def test_one_member_that_did_not_poll_in_time(reason: str) -> None:
-    """The reason is that of Kafka's class ConsumerCoordinator (KIP-800)."""
-    group = {"group_id": "g", "group_type": "classic", "client_id": "c"}
-    done = group | {"error_code": 0, "error": "NONE", "response_time": START + SECOND}
-    left = done | {"api": "LeaveGroup", "time": START, "member_id": "m", "reason": reason}
-    joined = done | {"api": "JoinGroup", "time": START + 1, "member_id": "n", "generation": 2}
-    later = done | {"api": "Heartbeat", "time": START, "response_time": START + 9 * SECOND}
-    for rows, severity in (([left, joined], "critical"), ([left, joined, later], "warning")):
-        findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
-        assert [each.setting for each in findings] == ["max.poll.interval.ms"] * ("poll" in reason)
-        assert [each.severity for each in findings] == [severity] * ("poll" in reason)
-
-
-@pytest.mark.parametrize(
-    ("protocol", "span", "setting"),
-    [("sessioned", 60, []), ("cooperative-sticky", 60, []), ("range", 60, [""]),
-     ("sessioned", 6, [""])],
-    ids=["Connect", "cooperative", "eager", "most of the time"],
-)  # fmt: skip
-def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> None:
-    """A member of Connect rejoins when a connector changes (KIP-415)."""
-    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "member_id": "m"}
-    done = member | {"error_code": 0, "error": "NONE", "protocol": protocol}
-    joins = [
-        done | {"api": "JoinGroup", "time": START + n * SECOND, "generation": n + 1}
-        | {"response_time": START + (n + 1) * SECOND}
-        for n in range(5)
-    ]  # fmt: skip
-    last = START + span * SECOND
-    alive = done | {"api": "Heartbeat", "time": last, "response_time": last}
-    rows = made(exchanges=[exchange()], memberships=[*joins, alive])
-    findings = findings_of("rebalances", rows)
-    assert [each.setting for each in findings] == setting
-    assert all("subscription" in each.cause for each in findings)
-
-
-def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
-    """Its return is no reaction to its leave."""
-    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "error": "NONE"}
-    steps = [
-        ("JoinGroup", "m", 1, "need to re-join with the given member-id"),
-        ("LeaveGroup", "m", None, "consumer poll timeout has expired."),
-        ("JoinGroup", "n", 3, "need to re-join with the given member-id"),
-    ]
-    rows = [
-        member | {"api": api, "member_id": name, "generation": generation, "reason": reason}
-        | {"time": START + n * SECOND, "response_time": START + n * SECOND + MS, "error_code": 0}
-        for n, (api, name, generation, reason) in enumerate(steps)
-    ]  # fmt: skip
-    (finding,) = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
-    assert finding.setting == "max.poll.interval.ms"
-    assert "Reasons: consumer poll timeout has expired" in finding.evidence
-    assert "the longest takes 1 ms" in finding.evidence
-
-
-@pytest.mark.parametrize(
-    ("lasts", "last_join", "clients", "setting"),
-    [
-        (9, 8, [], []),
-        (10, 8, [("late",)], ["max.poll.records"]),
-        (60, 2, [("early",)], ["max.poll.interval.ms"]),  # a third member did not come
-        (None, 2, [("early",)], ["max.poll.interval.ms"]),  # at the end of the capture
-    ],
-)
-def test_a_rebalance_that_takes_long(
-    lasts: int | None, last_join: int, clients: list[tuple[str]], setting: list[str]
-) -> None:
-    member = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "protocol": "range"}
-    ended = {"error_code": 0, "error": "NONE", "generation": 2} if lasts else {}
-    if lasts:
-        ended["response_time"] = START + lasts * SECOND
-    joins = [
-        member | ended | {"client_id": name, "member_id": name, "time": START + second * SECOND}
-        for name, second in (("early", 0), ("late", last_join))
-    ]
-    requests = [exchange(), exchange_at(START + 30 * SECOND)]
-    findings = findings_of("rebalances", made(exchanges=requests, memberships=joins))
-    assert [each.clients for each in findings] == clients
-    assert [each.setting for each in findings] == setting
-
-
-@pytest.mark.parametrize(
-    ("error", "lasts", "fires"),
-    [
-        ("NOT_COORDINATOR", 30, True),
-        ("NOT_COORDINATOR", 0, False),
-        ("UNKNOWN_MEMBER_ID", 30, False),
-    ],
-)
-def test_a_rebalance_that_ends_when_the_coordinator_stops(
-    error: str, lasts: int, fires: bool
-) -> None:
-    join = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "client_id": "c"}
-    ended = {"member_id": "m", "error_code": 16, "error": error, "time": START}
-    rows = [join | ended | {"response_time": START + lasts * SECOND}]
-    findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
-    sentence = "A rebalance of group `g` ended after 30.0 s without an assignment"
-    assert [each.sentence for each in findings] == [sentence] * fires
-    assert all("Client `c` sent the first JoinGroup." in each.evidence for each in findings)
 
 
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
@@ -575,97 +340,6 @@ def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
     assert quota.sentence == "Client `app` spends 4 % of its time throttled by a quota"
 
 
-@pytest.mark.parametrize("again", [2, 3])
-def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
-    """A record is produced each second; the group fetches from its committed offset `again` times,
-    and then from the next ones."""
-    starts = [20] * again + [400 + n for n in range(20)]
-    rows = [
-        fetched(n, 0) | {"offset": start, "last_offset": start + 100, "high_watermark": 600 + n}
-        for n, start in enumerate(starts, 1)
-    ]
-    commit = fetched(0, 0) | {"api": "OffsetCommit", "group_id": "g", "offset": 20}
-    exchanges = [
-        exchange(
-            api="OffsetCommit", client_id="reader", group_id="g", topics=["t"],
-            request_time=START, response_time=START,
-        )
-    ]  # fmt: skip
-    tables = made(exchanges=exchanges, partitions=[commit, *rows])
-    (finding,) = findings_of("growing_lag", tables)
-    if again == 3:
-        assert (
-            finding.sentence == "Group `g` does not get past offset 20 of partition 0 of topic `t`"
-        )
-    else:
-        assert finding.sentence == "Group `g` falls behind in topic `t`"
-
-
-def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
-    """It fetches once, works, and commits after 1, 9 and 12 s; 50 records a second are produced."""
-    produced = [
-        fetched(n, 0)
-        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
-        for n in range(14)
-    ]
-    commits = [
-        fetched(n, 0)
-        | {"api": "OffsetCommit", "group_id": "g", "offset": n, "high_watermark": None}
-        for n in (1, 9, 12)
-    ]
-    fetch = fetched(0, 0) | {"offset": 0, "last_offset": 20, "high_watermark": 50}
-    exchanges = [
-        exchange_at(
-            START + n * SECOND, api=api, client_id="reader", topics=["t"],
-            group_id="g" if api == "OffsetCommit" else None,
-        )
-        for n, api in ((0, "Fetch"), (1, "OffsetCommit"), (9, "OffsetCommit"), (12, "OffsetCommit"))
-    ]  # fmt: skip
-    tables = {"exchanges": exchanges, "partitions": [*produced, *commits, fetch]}
-    (finding,) = findings_of("growing_lag", made(**tables))
-    assert "quarter of its time: 199, 349, 491, 638; at the end 688 records" in finding.evidence
-    assert finding.cause.startswith("the consumer is the bottleneck")
-    errors = [
-        error(time=START + n * SECOND, error="COORDINATOR_NOT_AVAILABLE", client_id="reader")
-        for n in range(20)
-    ]
-    (finding,) = findings_of("growing_lag", made(**tables, errors=errors))
-    assert "20 responses with COORDINATOR_NOT_AVAILABLE" in finding.evidence
-    assert finding.side == "broker"
-
-
-@pytest.mark.parametrize("seconds", [5, 13])
-def test_a_group_without_members_falls_behind(seconds: int) -> None:
-    """Its member fetches and commits for some seconds; an administrator reads its offset at the
-    end, after 16 s. 50 records are produced each second."""
-    produced = [
-        fetched(n, 0)
-        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
-        for n in range(17)
-    ]
-    offset = {"group_id": "g", "offset": 20, "high_watermark": None}
-    commit = fetched(1, 0) | {"api": "OffsetCommit"} | offset
-    read = fetched(16, 0) | {"api": "OffsetFetch", "connection_id": 1} | offset
-    reads = [
-        fetched(n, 0) | {"offset": 20, "last_offset": None, "high_watermark": 50 * n}
-        for n in range(seconds)
-    ]
-    exchanges = [
-        exchange(
-            api=api, client_id=name, group_id="g", topics=["t"], connection_id=link,
-            request_time=START + n * SECOND, response_time=START + n * SECOND,
-        )
-        for n, api, name, link in (
-            (1, "OffsetCommit", "reader", 0), (seconds, "Fetch", "reader", 0),
-            (16, "OffsetFetch", "admin", 1),
-        )
-    ]  # fmt: skip
-    tables = made(exchanges=exchanges, partitions=[*produced, commit, *reads, read])
-    (finding,) = findings_of("growing_lag", tables)
-    is_gone = finding.cause == "the group has no members any more: they left, or crashed"
-    assert is_gone == (seconds == 5)
-
-
 @pytest.mark.parametrize(("records", "fires"), [(99, False), (100, True)])
 def test_a_few_records_in_one_of_many_partitions_are_chance(records: int, fires: bool) -> None:
     counts = [records, *[10] * 99]
@@ -721,116 +395,3 @@ def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> Non
     each = len(starts) // 2
     assert f"`app-1` on 10.0.0.1 ({each}), client `app-2` on 10.0.0.2 ({each})" in finding.evidence
     assert findings_of("stuck_transactions", tables) == []
-
-
-def test_a_follower_that_is_gone() -> None:
-    """Its last Fetch was long before the end, and no record was confirmed late."""
-    row = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
-    fetch = row | {"api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
-    produced = [
-        row | {"api": "Produce", "time": START + n * SECOND, "last_offset": n, "correlation_id": n}
-        | {"response_time": START + n * SECOND + 1}
-        for n in range(1, 12)
-    ]  # fmt: skip
-    exchanges = [
-        exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
-        for n in range(1, 12)
-    ]
-    tables = made(
-        exchanges=exchanges, partitions=[fetch | {"correlation_id": 99}, *produced],
-        connections=[connection()],
-    )  # fmt: skip
-    (finding,) = findings_of("late_followers", tables)
-    assert finding.evidence.endswith("Its last Fetch was 11.0 s before the end of the capture.")
-
-
-@pytest.mark.parametrize(
-    ("wait", "fetches", "acks", "setting"),
-    [
-        (6, range(12), -1, ["leader.replication.throttled.rate"]),
-        (6, (0,), -1, ["num.replica.fetchers"]),
-        (4, range(12), -1, []),
-        (6, range(12), 1, []),
-    ],
-    ids=["throttled", "paused", "soon", "acks=1"],
-)
-def test_producers_wait_for_a_follower_in_sync(
-    wait: int, fetches: Iterable[int], acks: int, setting: list[str]
-) -> None:
-    """Two fetch from offset 0 every half second, and get the record after `wait` seconds."""
-    row = {"connection_id": 0, "topic": "t", "error_code": 0}
-    end = START + wait * SECOND
-    moves = [(START - SECOND + n * SECOND // 2, 0) for n in fetches if n < 2 * wait + 2]
-    partitions = [
-        row | {"api": "Fetch", "time": time, "offset": offset, "replica_id": replica}
-        | {"correlation_id": 100 * replica + n, "partition": partition}
-        for n, (time, offset) in enumerate([*moves, (end, 1)])
-        for replica in (2, 3) for partition in (0, 1)
-    ]  # fmt: skip
-    exchanges = [
-        exchange(api="Fetch", request_time=each["time"], correlation_id=each["correlation_id"])
-        for each in partitions
-    ]
-    produced = {"api": "Produce", "time": START, "last_offset": 0, "response_time": end + 1}
-    partitions += [row | produced | {"correlation_id": 1, "partition": n} for n in (0, 1)]
-    exchanges.append(
-        exchange_at(START, end + 1, api="Produce", acks=acks, topics=["t"], correlation_id=1)
-        | {"latency_ms": wait * 1000.0}
-    )
-    tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
-    findings = findings_of("late_followers", tables)
-    assert [each.setting for each in findings] == setting * 2
-    assert all(f"by up to {wait}.0 s" in each.sentence for each in findings)
-
-
-@pytest.mark.parametrize(("starts", "is_rolling"), [((0, 30), True), ((0, 5), False)])
-def test_followers_that_are_out_of_sync_one_after_the_other(
-    starts: tuple[int, ...], is_rolling: bool
-) -> None:
-    """Each sends no Fetch for 20 s; meanwhile eleven records to its partition are acknowledged."""
-    partitions, exchanges = [], []
-    for broker, start in enumerate(starts):
-        row = {"connection_id": broker, "topic": "t", "partition": broker, "error_code": 0}
-        for seconds, offset in ((start, 0), (start + 20, 12)):
-            ids = {"correlation_id": 100 + seconds, "connection_id": broker}
-            time = START + seconds * SECOND
-            fetch = {"api": "Fetch", "time": time, "offset": offset, "replica_id": broker}
-            partitions.append(row | fetch | ids)
-            exchanges.append(exchange(api="Fetch", request_time=time, **ids))
-        for n in range(1, 12):
-            time = START + (start + n) * SECOND
-            ids = {"correlation_id": start + n, "connection_id": broker}
-            produced = {"api": "Produce", "time": time, "last_offset": n, "response_time": time + 1}
-            partitions.append(row | produced | ids)
-            exchanges.append(exchange(api="Produce", acks=-1, request_time=time, **ids))
-    links = [connection(connection_id=n) for n in range(len(starts))]
-    tables = made(exchanges=exchanges, partitions=partitions, connections=links)
-    (finding,) = findings_of("late_followers", tables)
-    assert finding.subject == "broker 0, broker 1"
-    assert finding.sentence == (
-        "2 followers were out of sync" + ", one after the other" * is_rolling
-    )
-    assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
-
-
-def test_a_follower_of_several_partitions_is_one_finding() -> None:
-    """Of each partition, eleven records were acknowledged before broker 2 had them."""
-    row = {"connection_id": 0, "topic": "t", "error_code": 0}
-    partitions = [
-        row | {"partition": p, "api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
-        | {"correlation_id": 99}
-        for p in range(3)
-    ] + [
-        row | {"partition": p, "api": "Produce", "time": START + n * SECOND, "last_offset": n}
-        | {"correlation_id": n, "response_time": START + n * SECOND + 1}
-        for p in range(3)
-        for n in range(1, 12)
-    ]  # fmt: skip
-    exchanges = [
-        exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
-        for n in range(1, 12)
-    ]
-    tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
-    (finding,) = findings_of("late_followers", tables)
-    assert finding.sentence == "Broker 2 is a follower of 3 partitions and was out of sync"
-    assert finding.evidence.startswith("Most: 11 Produce requests to t-0 with acks=all")

@@ -1,0 +1,124 @@
+"""The rule `late_followers` about made rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from tests.analysis.answering import made
+from tests.analysis.diagnosis.diagnosing import findings_of
+from tests.analysis.made_rows import SECOND, START, connection, exchange, exchange_at
+
+
+def test_a_follower_that_is_gone() -> None:
+    """Its last Fetch was long before the end, and no record was confirmed late."""
+    row = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
+    fetch = row | {"api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
+    produced = [
+        row | {"api": "Produce", "time": START + n * SECOND, "last_offset": n, "correlation_id": n}
+        | {"response_time": START + n * SECOND + 1}
+        for n in range(1, 12)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
+        for n in range(1, 12)
+    ]
+    tables = made(
+        exchanges=exchanges, partitions=[fetch | {"correlation_id": 99}, *produced],
+        connections=[connection()],
+    )  # fmt: skip
+    (finding,) = findings_of("late_followers", tables)
+    assert finding.evidence.endswith("Its last Fetch was 11.0 s before the end of the capture.")
+
+
+@pytest.mark.parametrize(
+    ("wait", "fetches", "acks", "setting"),
+    [
+        (6, range(12), -1, ["leader.replication.throttled.rate"]),
+        (6, (0,), -1, ["num.replica.fetchers"]),
+        (4, range(12), -1, []),
+        (6, range(12), 1, []),
+    ],
+    ids=["throttled", "paused", "soon", "acks=1"],
+)
+def test_producers_wait_for_a_follower_in_sync(
+    wait: int, fetches: Iterable[int], acks: int, setting: list[str]
+) -> None:
+    """Two fetch from offset 0 every half second, and get the record after `wait` seconds."""
+    row = {"connection_id": 0, "topic": "t", "error_code": 0}
+    end = START + wait * SECOND
+    moves = [(START - SECOND + n * SECOND // 2, 0) for n in fetches if n < 2 * wait + 2]
+    partitions = [
+        row | {"api": "Fetch", "time": time, "offset": offset, "replica_id": replica}
+        | {"correlation_id": 100 * replica + n, "partition": partition}
+        for n, (time, offset) in enumerate([*moves, (end, 1)])
+        for replica in (2, 3) for partition in (0, 1)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(api="Fetch", request_time=each["time"], correlation_id=each["correlation_id"])
+        for each in partitions
+    ]
+    produced = {"api": "Produce", "time": START, "last_offset": 0, "response_time": end + 1}
+    partitions += [row | produced | {"correlation_id": 1, "partition": n} for n in (0, 1)]
+    exchanges.append(
+        exchange_at(START, end + 1, api="Produce", acks=acks, topics=["t"], correlation_id=1)
+        | {"latency_ms": wait * 1000.0}
+    )
+    tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
+    findings = findings_of("late_followers", tables)
+    assert [each.setting for each in findings] == setting * 2
+    assert all(f"by up to {wait}.0 s" in each.sentence for each in findings)
+
+
+@pytest.mark.parametrize(("starts", "is_rolling"), [((0, 30), True), ((0, 5), False)])
+def test_followers_that_are_out_of_sync_one_after_the_other(
+    starts: tuple[int, ...], is_rolling: bool
+) -> None:
+    """Each sends no Fetch for 20 s; meanwhile eleven records to its partition are acknowledged."""
+    partitions, exchanges = [], []
+    for broker, start in enumerate(starts):
+        row = {"connection_id": broker, "topic": "t", "partition": broker, "error_code": 0}
+        for seconds, offset in ((start, 0), (start + 20, 12)):
+            ids = {"correlation_id": 100 + seconds, "connection_id": broker}
+            time = START + seconds * SECOND
+            fetch = {"api": "Fetch", "time": time, "offset": offset, "replica_id": broker}
+            partitions.append(row | fetch | ids)
+            exchanges.append(exchange(api="Fetch", request_time=time, **ids))
+        for n in range(1, 12):
+            time = START + (start + n) * SECOND
+            ids = {"correlation_id": start + n, "connection_id": broker}
+            produced = {"api": "Produce", "time": time, "last_offset": n, "response_time": time + 1}
+            partitions.append(row | produced | ids)
+            exchanges.append(exchange(api="Produce", acks=-1, request_time=time, **ids))
+    links = [connection(connection_id=n) for n in range(len(starts))]
+    tables = made(exchanges=exchanges, partitions=partitions, connections=links)
+    (finding,) = findings_of("late_followers", tables)
+    assert finding.subject == "broker 0, broker 1"
+    assert finding.sentence == (
+        "2 followers were out of sync" + ", one after the other" * is_rolling
+    )
+    assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
+
+
+def test_a_follower_of_several_partitions_is_one_finding() -> None:
+    """Of each partition, eleven records were acknowledged before broker 2 had them."""
+    row = {"connection_id": 0, "topic": "t", "error_code": 0}
+    partitions = [
+        row | {"partition": p, "api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
+        | {"correlation_id": 99}
+        for p in range(3)
+    ] + [
+        row | {"partition": p, "api": "Produce", "time": START + n * SECOND, "last_offset": n}
+        | {"correlation_id": n, "response_time": START + n * SECOND + 1}
+        for p in range(3)
+        for n in range(1, 12)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
+        for n in range(1, 12)
+    ]
+    tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
+    (finding,) = findings_of("late_followers", tables)
+    assert finding.sentence == "Broker 2 is a follower of 3 partitions and was out of sync"
+    assert finding.evidence.startswith("Most: 11 Produce requests to t-0 with acks=all")

@@ -1,0 +1,202 @@
+"""Rules about groups, `rebalances` and `growing_lag`, and made rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.analysis.answering import made
+from tests.analysis.diagnosis.diagnosing import findings_of
+from tests.analysis.made_rows import MS, SECOND, START, error, exchange, exchange_at, fetched
+
+
+@pytest.mark.parametrize("reason", ["consumer poll timeout has expired.", "the consumer is closed"])
+def test_one_member_that_did_not_poll_in_time(reason: str) -> None:
+    """The reason is that of Kafka's class ConsumerCoordinator (KIP-800)."""
+    group = {"group_id": "g", "group_type": "classic", "client_id": "c"}
+    done = group | {"error_code": 0, "error": "NONE", "response_time": START + SECOND}
+    left = done | {"api": "LeaveGroup", "time": START, "member_id": "m", "reason": reason}
+    joined = done | {"api": "JoinGroup", "time": START + 1, "member_id": "n", "generation": 2}
+    later = done | {"api": "Heartbeat", "time": START, "response_time": START + 9 * SECOND}
+    for rows, severity in (([left, joined], "critical"), ([left, joined, later], "warning")):
+        findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+        assert [each.setting for each in findings] == ["max.poll.interval.ms"] * ("poll" in reason)
+        assert [each.severity for each in findings] == [severity] * ("poll" in reason)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "span", "setting"),
+    [("sessioned", 60, []), ("cooperative-sticky", 60, []), ("range", 60, [""]),
+     ("sessioned", 6, [""])],
+    ids=["Connect", "cooperative", "eager", "most of the time"],
+)  # fmt: skip
+def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> None:
+    """A member of Connect rejoins when a connector changes (KIP-415)."""
+    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "member_id": "m"}
+    done = member | {"error_code": 0, "error": "NONE", "protocol": protocol}
+    joins = [
+        done | {"api": "JoinGroup", "time": START + n * SECOND, "generation": n + 1}
+        | {"response_time": START + (n + 1) * SECOND}
+        for n in range(5)
+    ]  # fmt: skip
+    last = START + span * SECOND
+    alive = done | {"api": "Heartbeat", "time": last, "response_time": last}
+    rows = made(exchanges=[exchange()], memberships=[*joins, alive])
+    findings = findings_of("rebalances", rows)
+    assert [each.setting for each in findings] == setting
+    assert all("subscription" in each.cause for each in findings)
+
+
+def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
+    """Its return is no reaction to its leave."""
+    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "error": "NONE"}
+    steps = [
+        ("JoinGroup", "m", 1, "need to re-join with the given member-id"),
+        ("LeaveGroup", "m", None, "consumer poll timeout has expired."),
+        ("JoinGroup", "n", 3, "need to re-join with the given member-id"),
+    ]
+    rows = [
+        member | {"api": api, "member_id": name, "generation": generation, "reason": reason}
+        | {"time": START + n * SECOND, "response_time": START + n * SECOND + MS, "error_code": 0}
+        for n, (api, name, generation, reason) in enumerate(steps)
+    ]  # fmt: skip
+    (finding,) = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    assert finding.setting == "max.poll.interval.ms"
+    assert "Reasons: consumer poll timeout has expired" in finding.evidence
+    assert "the longest takes 1 ms" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("lasts", "last_join", "clients", "setting"),
+    [
+        (9, 8, [], []),
+        (10, 8, [("late",)], ["max.poll.records"]),
+        (60, 2, [("early",)], ["max.poll.interval.ms"]),  # a third member did not come
+        (None, 2, [("early",)], ["max.poll.interval.ms"]),  # at the end of the capture
+    ],
+)
+def test_a_rebalance_that_takes_long(
+    lasts: int | None, last_join: int, clients: list[tuple[str]], setting: list[str]
+) -> None:
+    member = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "protocol": "range"}
+    ended = {"error_code": 0, "error": "NONE", "generation": 2} if lasts else {}
+    if lasts:
+        ended["response_time"] = START + lasts * SECOND
+    joins = [
+        member | ended | {"client_id": name, "member_id": name, "time": START + second * SECOND}
+        for name, second in (("early", 0), ("late", last_join))
+    ]
+    requests = [exchange(), exchange_at(START + 30 * SECOND)]
+    findings = findings_of("rebalances", made(exchanges=requests, memberships=joins))
+    assert [each.clients for each in findings] == clients
+    assert [each.setting for each in findings] == setting
+
+
+@pytest.mark.parametrize(
+    ("error", "lasts", "fires"),
+    [
+        ("NOT_COORDINATOR", 30, True),
+        ("NOT_COORDINATOR", 0, False),
+        ("UNKNOWN_MEMBER_ID", 30, False),
+    ],
+)
+def test_a_rebalance_that_ends_when_the_coordinator_stops(
+    error: str, lasts: int, fires: bool
+) -> None:
+    join = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "client_id": "c"}
+    ended = {"member_id": "m", "error_code": 16, "error": error, "time": START}
+    rows = [join | ended | {"response_time": START + lasts * SECOND}]
+    findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    sentence = "A rebalance of group `g` ended after 30.0 s without an assignment"
+    assert [each.sentence for each in findings] == [sentence] * fires
+    assert all("Client `c` sent the first JoinGroup." in each.evidence for each in findings)
+
+
+@pytest.mark.parametrize("again", [2, 3])
+def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
+    """A record is produced each second; the group fetches from its committed offset `again` times,
+    and then from the next ones."""
+    starts = [20] * again + [400 + n for n in range(20)]
+    rows = [
+        fetched(n, 0) | {"offset": start, "last_offset": start + 100, "high_watermark": 600 + n}
+        for n, start in enumerate(starts, 1)
+    ]
+    commit = fetched(0, 0) | {"api": "OffsetCommit", "group_id": "g", "offset": 20}
+    exchanges = [
+        exchange(
+            api="OffsetCommit", client_id="reader", group_id="g", topics=["t"],
+            request_time=START, response_time=START,
+        )
+    ]  # fmt: skip
+    tables = made(exchanges=exchanges, partitions=[commit, *rows])
+    (finding,) = findings_of("growing_lag", tables)
+    if again == 3:
+        assert (
+            finding.sentence == "Group `g` does not get past offset 20 of partition 0 of topic `t`"
+        )
+    else:
+        assert finding.sentence == "Group `g` falls behind in topic `t`"
+
+
+def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
+    """It fetches once, works, and commits after 1, 9 and 12 s; 50 records a second are produced."""
+    produced = [
+        fetched(n, 0)
+        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
+        for n in range(14)
+    ]
+    commits = [
+        fetched(n, 0)
+        | {"api": "OffsetCommit", "group_id": "g", "offset": n, "high_watermark": None}
+        for n in (1, 9, 12)
+    ]
+    fetch = fetched(0, 0) | {"offset": 0, "last_offset": 20, "high_watermark": 50}
+    exchanges = [
+        exchange_at(
+            START + n * SECOND, api=api, client_id="reader", topics=["t"],
+            group_id="g" if api == "OffsetCommit" else None,
+        )
+        for n, api in ((0, "Fetch"), (1, "OffsetCommit"), (9, "OffsetCommit"), (12, "OffsetCommit"))
+    ]  # fmt: skip
+    tables = {"exchanges": exchanges, "partitions": [*produced, *commits, fetch]}
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert "quarter of its time: 199, 349, 491, 638; at the end 688 records" in finding.evidence
+    assert finding.cause.startswith("the consumer is the bottleneck")
+    errors = [
+        error(time=START + n * SECOND, error="COORDINATOR_NOT_AVAILABLE", client_id="reader")
+        for n in range(20)
+    ]
+    (finding,) = findings_of("growing_lag", made(**tables, errors=errors))
+    assert "20 responses with COORDINATOR_NOT_AVAILABLE" in finding.evidence
+    assert finding.side == "broker"
+
+
+@pytest.mark.parametrize("seconds", [5, 13])
+def test_a_group_without_members_falls_behind(seconds: int) -> None:
+    """Its member fetches and commits for some seconds; an administrator reads its offset at the
+    end, after 16 s. 50 records are produced each second."""
+    produced = [
+        fetched(n, 0)
+        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
+        for n in range(17)
+    ]
+    offset = {"group_id": "g", "offset": 20, "high_watermark": None}
+    commit = fetched(1, 0) | {"api": "OffsetCommit"} | offset
+    read = fetched(16, 0) | {"api": "OffsetFetch", "connection_id": 1} | offset
+    reads = [
+        fetched(n, 0) | {"offset": 20, "last_offset": None, "high_watermark": 50 * n}
+        for n in range(seconds)
+    ]
+    exchanges = [
+        exchange(
+            api=api, client_id=name, group_id="g", topics=["t"], connection_id=link,
+            request_time=START + n * SECOND, response_time=START + n * SECOND,
+        )
+        for n, api, name, link in (
+            (1, "OffsetCommit", "reader", 0), (seconds, "Fetch", "reader", 0),
+            (16, "OffsetFetch", "admin", 1),
+        )
+    ]  # fmt: skip
+    tables = made(exchanges=exchanges, partitions=[*produced, commit, *reads, read])
+    (finding,) = findings_of("growing_lag", tables)
+    is_gone = finding.cause == "the group has no members any more: they left, or crashed"
+    assert is_gone == (seconds == 5)

@@ -1,0 +1,141 @@
+"""The rule `slow_broker` about made rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.analysis.answering import made
+from tests.analysis.diagnosis.diagnosing import findings_of, rules
+from tests.analysis.made_rows import MS, SECOND, START, connection, exchange, exchange_at
+
+
+def timed(count: int, broker: str, latency_ms: float) -> list[dict[str, Any]]:
+    """Produce requests one after the other."""
+    return [
+        exchange_at(
+            time, time + int(latency_ms * 1e6), api="Produce", api_key=0, broker_ip=broker,
+            correlation_id=n, latency_ms=latency_ms, connection_id=int(broker[-1]),
+        )
+        for n in range(count) for time in [START + n * SECOND]
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "second", "fires"),
+    [
+        (100, 100.0, None, True),
+        (99, 100.0, None, False),
+        (100, 99.0, None, False),
+        (100, 30.0, 3.0, True),
+        (100, 30.0, 20.0, False),
+        (100, 15.0, 1.0, False),
+    ],
+)
+def test_slow_brokers(count: int, first: float, second: float | None, fires: bool) -> None:
+    rows = timed(count, "10.0.0.1", first)
+    rows += timed(count, "10.0.0.2", second) if second else []
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.subject for each in findings] == ["broker 10.0.0.1:9092"] * fires
+
+
+@pytest.mark.parametrize(
+    ("requests", "fires"),
+    [
+        ([(0, 0, 6), (1, 0, 6)], True),
+        ([(0, 0, 6), (0, 0, 6)], False),  # of one connection
+        ([(0, 0, 6), (1, 4, 6)], False),  # sent at the end of the pause
+        ([(0, 0, 6), (1, 0, 6), (2, 3, 3)], False),  # a response meanwhile
+        ([(0, 0, 4), (1, 0, 4)], False),
+    ],
+)
+@pytest.mark.parametrize(
+    "changed", [{}, {"api": "Fetch", "max_wait_ms": 6000}, {"api": "JoinGroup"}]
+)
+def test_a_broker_that_pauses(
+    requests: list[tuple[int, int, int]], changed: dict[str, Any], fires: bool
+) -> None:
+    """Requests of connections, with the seconds at which they are sent and answered."""
+    rows = [exchange(correlation_id=n, connection_id=n) for n in range(3)]
+    rows += [
+        exchange_at(
+            START + start * SECOND + 3 * MS, START + end * SECOND + 3 * MS, connection_id=link,
+            correlation_id=10 + n, latency_ms=(end - start) * 1000.0,
+        )
+        | changed
+        for n, (link, start, end) in enumerate(requests)
+    ]  # fmt: skip
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    expected = ["Broker 10.0.0.9:9092 sent no response for 6.0 s"] * (fires and not changed)
+    assert [each.sentence for each in findings] == expected
+
+
+@pytest.mark.parametrize(("error_code", "fires"), [(58, False), (0, True)])
+def test_failed_logins_are_late_on_purpose(error_code: int, fires: bool) -> None:
+    login = {"api": "SaslAuthenticate", "api_key": 36, "error_code": error_code}
+    rows = [row | login for row in timed(100, "10.0.0.1", 150.0)]
+    assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "second", "setting"),
+    [
+        (10, 900.0, 2.0, ["max.connection.creation.rate"]),
+        (100, 900.0, 2.0, ["max.connection.creation.rate"]),
+        (9, 900.0, 2.0, []),
+        (10, 900.0, 91.0, []),  # the round trip, or a slow broker
+        (10, 99.0, 2.0, []),
+    ],
+)
+def test_a_broker_that_accepts_connections_late(
+    count: int, first: float, second: float, setting: list[str]
+) -> None:
+    rows = [row | {"api": "ApiVersions"} for row in timed(count, "10.0.0.1", first)]
+    rows += [row | {"api": "Metadata"} for row in timed(count, "10.0.0.1", second)]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.setting for each in findings] == setting
+    assert [each.first_time for each in findings] == [START] * len(setting)
+
+
+@pytest.mark.parametrize(
+    ("latencies", "subjects"),
+    [
+        ((150.0, 120.0), ["brokers 10.0.0.1:9092, 10.0.0.2:9092"]),
+        ((150.0, 120.0, 2.0), ["brokers 10.0.0.1:9092, 10.0.0.2:9092"]),
+        ((900.0, 120.0), ["broker 10.0.0.1:9092", "broker 10.0.0.2:9092"]),
+    ],
+)
+def test_brokers_that_are_equally_slow_have_a_cause_in_common(
+    latencies: tuple[float, ...], subjects: list[str]
+) -> None:
+    rows = [row for n, ms in enumerate(latencies, 1) for row in timed(100, f"10.0.0.{n}", ms)]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.subject for each in findings] == subjects
+    assert [each.requests for each in findings] == [200 // len(subjects)] * len(subjects)
+
+
+@pytest.mark.parametrize(("latencies", "fires"), [((150.0,), False), ((20.2, 300.0), True)])
+def test_the_round_trip_is_no_time_of_the_broker(latencies: tuple[float, ...], fires: bool) -> None:
+    """The round trip of 20 or 149 ms is most of the median latency, not of the slow tail."""
+    rtt = 149.0 if len(latencies) == 1 else 20.0
+    rows = [timed(100, "10.0.0.1", latencies[n % 8 // 7 % len(latencies)])[n] for n in range(100)]
+    link = connection(connection_id=1, broker_ip="10.0.0.1", handshake_rtt_ms=rtt)
+    link |= {"client_rtt_ms": 0.0, "broker_rtt_ms": rtt}
+    assert bool(findings_of("slow_broker", made(exchanges=rows, connections=[link]))) == fires
+
+
+@pytest.mark.parametrize(("ids", "fires"), [((1, 2), True), ((1, 1), False)])
+def test_endpoints_with_one_id_are_one_broker(ids: tuple[int, int], fires: bool) -> None:
+    rows = timed(100, "10.0.0.1", 30.0) + timed(100, "10.0.0.2", 3.0)
+    brokers = [
+        {"broker_id": number, "host": host, "port": 9092, "time": START}
+        for number, host in zip(ids, ("10.0.0.1", "10.0.0.2"), strict=True)
+    ]
+    assert rules("slow_broker", exchanges=rows, brokers=brokers) == ["slow_broker"] * fires
+
+
+def test_the_listener_of_a_controller_is_not_judged() -> None:
+    rows = timed(100, "10.0.0.1", 150.0)
+    rows += [exchange(api="BrokerHeartbeat", api_key=63, broker_ip="10.0.0.1", connection_id=2)]
+    assert rules(exchanges=rows) == []
