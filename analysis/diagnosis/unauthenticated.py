@@ -62,7 +62,7 @@ def unauthenticated_finding(row: Row) -> Finding:
         evidence=f"{counted(row['connections'], 'connection')} without SASL ended at the first "
         f"other request ({listed(row['apis'])}). "
         + (f"{counted(logins, 'connection')} to this port {verb(logins, 'have')} SASL."
-           if logins else "The broker responds to such requests of no client."),
+           if logins else "The broker does not respond to such requests of any client."),
         cause="the listener requires SASL, and the client does not authenticate",
         side=CLIENT,
         setting="security.protocol",

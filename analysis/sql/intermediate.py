@@ -7,9 +7,10 @@ connection; the first query that names an intermediate table creates it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import duckdb
+if TYPE_CHECKING:
+    import duckdb
 
 _QUERIES: Final[dict[str, Callable[[], str]]] = {}
 """A function that gives the SQL of the rows, by the name of the table."""
@@ -36,6 +37,8 @@ def create_intermediate_tables(connection: duckdb.DuckDBPyConnection, query: str
 
 
 def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
+    import duckdb
+
     try:
         connection.table(name)
     except duckdb.CatalogException:

@@ -58,7 +58,9 @@ COUNTS: Final = (
 """Columns of the connection table that count."""
 _EARLIEST: Final = ("number", "capture", "packet", "syn_time", "handshake", "isn", "first_time")
 """Columns of the connection that its first packets determine."""
-_EARLIEST_STREAM: Final = ("anchor", "origin", "origin_time", "syn_ack", "was_undecided")
+_EARLIEST_STREAM: Final = (
+    "anchor", "origin", "origin_time", "has_syn_ack", "syn_ack", "was_undecided",
+)  # fmt: skip
 _REQUEST: Final = (
     "packet", "capture", "correlation_id", "time", "end_time", "sent_time", "bytes", "api_key",
     "version", "acknowledged", "end",

@@ -208,8 +208,8 @@ class FlowTracker:
 
     def _find_incarnations(self, block: PacketBlock, pairs: Pairs) -> None:
         """Add the connections that begin in this block on pairs with an earlier connection."""
-        senders = np.arange(2 * len(pairs.row))
-        self._correct_syns(block, pairs, streams_at(pairs.row), senders)
+        if self._streams.has_syn_ack.any():  # hardly ever; packed rows are zero here
+            self._correct_syns(block, pairs, streams_at(pairs.row), np.arange(2 * len(pairs.row)))
         is_syn = block.flags & SYN != 0
         jump, before_jump = packets_after_reuse(block, pairs, self._table, self._streams)
         behind = dict(zip(jump.tolist(), before_jump.tolist(), strict=True))
@@ -380,6 +380,7 @@ class FlowTracker:
         packet, stream = packet[is_syn_ack], (2 * row + 1 - end)[is_syn_ack]
         differs = table.isn.reshape(-1)[stream] != block.ack[packet] - np.uint32(1)
         packet, stream = packet[differs], stream[differs]
+        self._streams.has_syn_ack[stream] = True
         self._streams.syn_ack[stream] = block.ack[packet]
         self._correct_syns(block, pairs, stream, pairs.sender[packet] ^ 1)
 
@@ -401,7 +402,7 @@ class FlowTracker:
         `sender`: each of these streams, as in `Pairs`.
         """
         streams, isn = self._streams, self._table.isn.reshape(-1)
-        is_open = streams.syn_ack[stream] != NEVER
+        is_open = streams.has_syn_ack[stream]
         if not is_open.any():
             return
         stream, sender = stream[is_open], sender[is_open]
@@ -413,7 +414,7 @@ class FlowTracker:
         numbers, place = np.append(numbers, NEVER), np.append(place, unseen)
         has_anchor = streams.anchor[stream ^ 1] != NEVER  # from an ACK of the client
         first = []
-        for number in (streams.syn_ack[stream], (isn[stream] + 1) % MODULO):
+        for number in (streams.syn_ack[stream].astype(np.int64), (isn[stream] + 1) % MODULO):
             wanted = _stream_and_number(sender, number)
             index = np.searchsorted(numbers[:-1], wanted)
             seen = np.where(numbers[index] == wanted, place[index], unseen)
@@ -422,8 +423,8 @@ class FlowTracker:
             first.append(np.where(is_first, -1, seen))
         after_ack, after_syn = first[0], np.where(isn[stream] == NEVER, unseen, first[1])
         is_shown = after_ack < after_syn
-        isn[stream[is_shown]] = (streams.syn_ack[stream[is_shown]] - 1) % MODULO
-        streams.syn_ack[stream[is_shown | (after_syn < unseen)]] = NEVER
+        isn[stream[is_shown]] = streams.syn_ack[stream[is_shown]] - np.uint32(1)
+        streams.has_syn_ack[stream[is_shown | (after_syn < unseen)]] = False
 
     def _number(self, pairs: Pairs) -> None:
         """Number this block's new connections by their first packets.

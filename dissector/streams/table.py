@@ -267,9 +267,11 @@ class StreamTable(Rows):
     anchor: Int64 = _by_stream(np.int64, NEVER)
     """Sequence or acknowledgement number of the first packet. Of a stream with a SYN: the number of
     an ACK before the first payload, see `origins`. -1 if there is none."""
-    syn_ack: Int64 = _by_stream(np.int64, NEVER)
+    has_syn_ack: Bools = _by_stream(np.bool_)
+    """`syn_ack` is set. Both are zero in most rows, and then take no memory."""
+    syn_ack: UInt32 = _by_stream(np.uint32)
     """Number that the receiver's SYN-ACK acknowledged, if it is not the one behind the SYN, until a
-    packet shows which of both is right. -1 if there is none."""
+    packet shows which of both is right."""
     # Reassembly.
     has_origin: Bools = _by_stream(np.bool_)
     """`origin` is set."""
