@@ -22,6 +22,7 @@ from typing import Final
 from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
 from analysis.diagnosis.words import Advice, cells, known, listed, percent, share, verb
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import sum_of_ms
@@ -60,14 +61,14 @@ FETCHING: Final = f"""
   select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
   where api = 'Fetch' and latency_ms is not null group by client_id"""
 
-NOT_AVAILABLE: Final = """
+NOT_AVAILABLE: Final = f"""
   select client_id, list(distinct error order by error) as errors, count(*) as responses
   from errors where error in ('COORDINATOR_NOT_AVAILABLE', 'NOT_COORDINATOR',
     'COORDINATOR_LOAD_IN_PROGRESS', 'LEADER_NOT_AVAILABLE', 'NOT_LEADER_OR_FOLLOWER')
   group by client_id
-  having count(*) >= 20 and epoch_ns(max(time)) - epoch_ns(min(time)) >= 10e9"""
-"""SQL: clients that had no coordinator or leader for longer than an election takes, as in the rule
-`recurring_errors`."""
+  having count(*) >= {NORMAL_RESPONSES}
+    and epoch_ns(max(time)) - epoch_ns(min(time)) >= {NORMAL_MS * 10**6}"""
+"""SQL: clients that had no coordinator or leader for longer than an election takes."""
 
 LAST_REQUESTS: Final = f"""
   with readers as (

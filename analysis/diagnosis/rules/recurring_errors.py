@@ -73,6 +73,10 @@ PASSING: Final = ("CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT", "STALE_ME
 """Errors of requests that come before an earlier one has been completed, so that a busy client gets
 them again and again. They persist only if most of its requests fail."""
 
+NORMAL_RESPONSES: Final = 20
+NORMAL_MS: Final = 10_000
+"""Errors of normal operation persist beyond these; see the thresholds."""
+
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 REFUSED_ONCE: Final = """
@@ -110,11 +114,12 @@ REQUESTS: Final = """
         Threshold("metadata_responses", 10, "responses", "The same for retriable errors of "
                   "Metadata: while a topic is created, clients ask for it ten times a second for "
                   "up to a second."),
-        Threshold("normal_responses", 20, "responses", "The same for errors of normal operation: a "
-                  "client retries ten times a second while a leader moves, which takes a second or "
-                  "two."),
-        Threshold("normal_ms", 10_000, "ms", "Errors of normal operation must also last this long: "
-                  "an election, or the loading of a coordinator, takes seconds."),
+        Threshold("normal_responses", NORMAL_RESPONSES, "responses",
+                  "The same for errors of normal operation: a client retries ten times a second "
+                  "while a leader moves, which takes a second or two."),
+        Threshold("normal_ms", NORMAL_MS, "ms",
+                  "Errors of normal operation must also last this long: an election, or the "
+                  "loading of a coordinator, takes seconds."),
         Threshold("critical_percent", 50, "%", "Critical if an error that is not retriable is in "
                   "this share of the client's responses of the API, and in ten or more of them."),
         Threshold("silent_ms", 10_000, "ms", "A client that keeps its connections has stopped if "
