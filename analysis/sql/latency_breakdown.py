@@ -1,6 +1,6 @@
 """The parts of a latency: waiting in the queue, waiting by design (a poll), and the net latency.
 
-Four kinds of waiting are independent of the speed of the broker:
+Five kinds of waiting are independent of the speed of the broker:
 
 - Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
   waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
@@ -12,6 +12,9 @@ Four kinds of waiting are independent of the speed of the broker:
 - Followers. A consumer with a rack may fetch from a follower (KIP-392). It gets records when the
   follower knows that they are replicated, which is later than the response to the Produce by a
   Fetch of the follower or two. How much of such a latency was work is unknown.
+- Controllers. The active controller of a KRaft quorum gathers records for up to
+  controller.quorum.append.linger.ms (25 ms), and returns them to brokers when a majority has them
+  (KIP-595). How much of the latency of a Fetch with such records was work is unknown.
 - Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
   How much of their latency was work is unknown.
 - The queue. A broker processes the requests of a connection one after the other: a request behind a
@@ -46,8 +49,8 @@ def exchanges_with_parts() -> str:
     Waits depend on all exchanges and batches of the capture: see `analysis.sql.context`.
 
     queue_ms  the broker still processed earlier requests of the connection
-    poll_ms   then it waited by design; the rest of the latency for group barriers and followers
-    net_ms    the rest; null for group barriers and followers
+    poll_ms   then it waited by design; the rest of the latency if it is unknown how much was work
+    net_ms    the rest; null if it is unknown how much was work
 
     All are DOUBLE, in ms, and null without a latency, or without a time to compute the first.
     """
@@ -116,10 +119,11 @@ def _parts() -> str:
           else greatest(least(earlier, replied) - sent, 0) / 1e6 end as queue_ms,
         latency_ms - queue_ms as own_ms,
         coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms,
+        coalesce(list_contains(topics, '__cluster_metadata'), false) as is_kraft,
         -- KRaft ignores min_bytes.
-        min_bytes <= 0 and not coalesce(list_contains(topics, '__cluster_metadata'), false)
-          as returns_at_once,
-        coalesce(leader != nearest, false) or coalesce(api in {barriers}, false) as is_unknown
+        min_bytes <= 0 and not is_kraft as returns_at_once,
+        coalesce(leader != nearest, false) or coalesce(api in {barriers}, false)
+          or is_kraft and coalesce(api = 'Fetch' and record_bytes > 0, false) as is_unknown
       from queued left join fetched on queued.connection_id = fetched.connection_id
         and queued.correlation_id = fetched.correlation_id
         and coalesce(queued.response_time = fetched.response_time, true)),
