@@ -21,7 +21,6 @@ import pyarrow as pa
 from dissector.arguments import texts
 from dissector.arrays import mutable
 from dissector.errors import DissectorError, did_you_mean
-from dissector.exchanges.correlator import REQUEST_WAIT
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import PacketSource
@@ -86,7 +85,7 @@ class Pipeline:
         hold: bool = True,
         show_secrets: bool = False,
         brokers: Collection[tuple[int, int, int]] = (),
-        request_wait: int = REQUEST_WAIT,
+        request_wait: int | None = None,
         forget_after: int | None = None,
         keylog: str | os.PathLike[str] | None = None,
         plan: Divided | None = None,
@@ -96,7 +95,7 @@ class Pipeline:
     ) -> None:
         """`brokers`: known addresses of brokers: high, low and port as in `PacketBlock`.
 
-        `request_wait`: ns after which a request is unanswered; see `exchanges.correlator`.
+        `request_wait`: see `Correlator`.
         `forget_after`: ns after which an ended connection is forgotten and its row returned; see
         `Streams.expired`. None: at the end, so that memory grows with the number of connections.
         `plan`: the runs of `source`, which several processes read. Then no connection is forgotten.

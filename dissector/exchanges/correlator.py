@@ -5,10 +5,11 @@ correlation id. Therefore the headers of requests and responses are joined befor
 response is decoded. The fields of requests are decoded at once, all requests of a block together.
 They are kept in columns until the response arrives, which may be in a later block, or never.
 
-All waits are limited. A request is unanswered if its connection has ended, or after `REQUEST_WAIT`.
-A response is unmatched if its request does not arrive within `RESPONSE_WAIT`. A request may arrive
-after its response if reassembly waited for a lost packet. While older bytes of the client wait for
-reassembly, a response waits too: its request may be among them.
+A request is unanswered if its connection has ended, or after `REQUEST_WAIT` if its response can
+hardly come: brokers respond in order. A response is unmatched if its request does not arrive within
+`RESPONSE_WAIT`. A request may arrive after its response if reassembly waited for a lost packet.
+While older bytes of the client wait for reassembly, a response waits too: its request may be among
+them.
 """
 
 from __future__ import annotations
@@ -51,7 +52,12 @@ from dissector.streams.frames import FrameBlock
 from dissector.streams.table import LAST_TIME
 
 REQUEST_WAIT = 900 * 10**9
-"""ns of capture time. JoinGroup may wait for max.poll.interval.ms, whose default is 300 s."""
+"""ns of capture time for which a request is kept at least. JoinGroup may wait for
+max.poll.interval.ms: the default is 300 s, but users may choose days."""
+
+AWAITED = 16
+"""Requests of a connection that are kept without a limit of time, the latest ones. More requests
+without any response show that the capture lacks the responses."""
 
 NO_REPLY_WAIT = 10 * 10**9
 """ns of capture time for which a request that expects no response (acks=0) is kept. Kafka sends no
@@ -71,12 +77,13 @@ class Correlator:
 
     def __init__(
         self, names: TopicNames, *, tables: Collection[str] | None = None,
-        keep_frames: bool = False, request_wait: int = REQUEST_WAIT, memory: int = PENDING_BYTES,
+        keep_frames: bool = False, request_wait: int | None = None, memory: int = PENDING_BYTES,
     ) -> None:  # fmt: skip
         """`tables`: tables to fill (None: all). Fields that only other tables need are skipped.
 
         `keep_frames`: also keep the bytes of requests, in a column `frame` of their table.
-        `request_wait`: ns after which a request is unanswered, except for `_group_barriers`.
+        `request_wait`: ns after which a request is unanswered, except for `_group_barriers`. None:
+        as long as its response may come.
         `memory`: limit for the bytes of pending requests, and for those of pending responses.
         """
         self._request_roles, self._response_roles = wanted_roles(tables)
@@ -219,9 +226,7 @@ class Correlator:
         no_reply = (ordinal[left] == 0) | is_silent
         ends = ended[int_column(table, "connection")[left]] | is_silent
         ends |= self._without_reply(table, left, no_reply, now)
-        is_barrier = np.isin(int_column(table, "api_key")[left], _group_barriers())
-        wait = np.where(is_barrier, REQUEST_WAIT, self._request_wait)
-        ends |= (end_time[left] < now - wait) | last
+        ends |= self._has_expired(table, left, now) | last
         evicted = self._evicted(table, np.flatnonzero(~ends), end_time[left])
         ends[evicted] = True
         table = self._with_in_flight(table, np.concatenate([answered, left[ends]]))
@@ -402,6 +407,24 @@ class Correlator:
         is_over: NDArray[np.bool_] = no_reply & is_next & (since < now - NO_REPLY_WAIT)
         is_over &= ~self._matcher.answers_all[connection]
         return is_over
+
+    def _has_expired(self, table: pa.Table, left: Int64, now: int) -> NDArray[np.bool_]:
+        """Which of these requests have waited long enough."""
+        wait: int | Int64 = REQUEST_WAIT
+        if self._request_wait is not None:
+            is_barrier = np.isin(int_column(table, "api_key")[left], _group_barriers())
+            wait = np.where(is_barrier, REQUEST_WAIT, self._request_wait)
+        has_expired: NDArray[np.bool_] = int_column(table, "end_time")[left] < now - wait
+        if self._request_wait is None and has_expired.any():
+            ordinal, connection = (
+                int_column(table, name)[left] for name in ("ordinal", "connection")
+            )
+            overtaken = self._matcher.last_answered.copy()
+            np.maximum.at(overtaken, self._answers[0], self._answers[1])
+            may_come = ordinal > overtaken[connection]
+            may_come &= ordinal > self._matcher.sent[connection] - AWAITED
+            has_expired &= ~may_come
+        return has_expired
 
     def _evicted(self, table: pa.Table, pending: Int64, time: Int64) -> Int64:
         """The oldest of these requests, which exceed the memory limit."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
-from dissector.exchanges.correlator import PENDING_BYTES, REQUEST_WAIT, Correlator
+from dissector.exchanges.correlator import PENDING_BYTES, Correlator
 from dissector.exchanges.states import ExchangeStates
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameBatch
@@ -55,7 +55,7 @@ class TableBuilder:
 
     def __init__(
         self, wanted: Collection[str], names: TopicNames, connections: Connections,
-        captures: Sequence[str], *, request_wait: int = REQUEST_WAIT, keep_frames: bool = False,
+        captures: Sequence[str], *, request_wait: int | None = None, keep_frames: bool = False,
         with_sequences: bool = False, dictionaries: bool = False, memory: int = PENDING_BYTES,
     ) -> None:  # fmt: skip
         """`wanted`: tables to build. `with_sequences`: see `exchanges.SEQUENCES`. `dictionaries`:

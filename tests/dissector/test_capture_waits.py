@@ -70,6 +70,54 @@ def test_a_broker_that_does_not_answer_acks_0_is_not_awaited(
 
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
+@pytest.mark.parametrize("hours", [1, 24])
+def test_a_response_after_hours(tmp_path: Path, block_bytes: int, hours: int) -> None:
+    """A JoinGroup waits for max.poll.interval.ms of the other members, which may be hours."""
+    dialogue = Dialogue()
+    waiting, other = dialogue.connect(), dialogue.connect()
+    waiting.client(produce(1, RECORDS, acks=1))
+    waiting.client(produce(2, RECORDS, acks=1))
+    for number in range(8):
+        dialogue.wait(hours * 3_600_000 // 8)
+        other.client(produce(11 + number, RECORDS, acks=1))
+        other.broker(produced(11 + number))
+    waiting.broker(produced(1))
+    dialogue.wait(hours * 3_600_000)
+    waiting.broker(produced(2))
+    expected = [(number, "answered") for number in (1, 2, *range(11, 19))]
+    assert statuses(tmp_path, dialogue, block_bytes) == expected
+
+
+def in_flight(folder: Path, dialogue: Dialogue) -> list[int]:
+    """Number of pending requests after each block."""
+    path = folder / "capture.pcap"
+    path.write_bytes(pcap(dialogue.packets))
+    pipeline = Pipeline(open_packets([path], block_bytes=40), [])
+    return [pipeline.in_flight for _ in pipeline.stream(["exchanges"])]
+
+
+def test_requests_before_an_answered_one_are_not_kept(tmp_path: Path) -> None:
+    """Brokers respond in order: the capture lacks their responses."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(15):
+        connection.client(produce(number, RECORDS, acks=1))
+        dialogue.wait(180_000)
+        if number >= 4:
+            connection.broker(produced(number))
+    assert set(in_flight(tmp_path, dialogue)[-3:]) <= {0, 1}
+
+
+def test_requests_of_a_capture_without_responses_are_not_kept(tmp_path: Path) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(60):
+        connection.client(produce(number, RECORDS, acks=1))
+        dialogue.wait(60_000)
+    assert max(in_flight(tmp_path, dialogue)) < 30
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
 def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> None:
     """All it sent on a connection comes before the first packet of the client."""
     large = batch(bytes(1000))
