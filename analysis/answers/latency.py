@@ -49,7 +49,7 @@ SLOWEST_COLUMNS: Final = (
     Column("net_ms", "double", "latency excluding waits", "ms"),
     *columns_of("exchanges", "latency_ms"),
     Column("poll_ms", "double", "wait by design: for data, or for other group members", "ms"),
-    Column("queue_ms", "double", "wait for earlier requests of the connection", "ms"),
+    Column("queue_ms", "double", "wait for earlier requests, and their throttle times", "ms"),
     *columns_of("exchanges", "in_flight", "connection_id", "correlation_id", "request_packet"),
 )
 

@@ -12,9 +12,9 @@ clients that send early, because they do not implement KIP-219.
 
 **How it is computed.** A broker that enforces a quota returns a throttle time in its response
 (KIP-13, KIP-124, KIP-599). Since KIP-219 the response is sent at once, and the client must not send
-a request on that connection until the time has passed. The broker does not read earlier requests,
-so a request of a client that did not wait looks slow. In older versions of an API, the broker
-delayed the response instead, and the client did not have to wait.
+a request on that connection until the time has passed. Until then, the broker does not read the
+requests of a client that did not wait: this time is in `queue_ms` of `latency`. In older versions
+of an API, the broker delayed the response instead, and the client did not have to wait.
 
 **Limitations.** The quota counts all connections of a client, so if some of them are not in the
 capture, its rate is not visible. With a filter that hides later requests, a wait may look longer
@@ -27,7 +27,13 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
-from analysis.sql.expressions import By, by_api, grouped, ms_between, with_columns
+from analysis.sql.expressions import (
+    By,
+    client_waits_for_quota,
+    grouped,
+    ms_between,
+    with_columns,
+)
 
 TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds, and may start to wait up to this much before their clock."""
@@ -80,13 +86,6 @@ def throttle(tables: Tables, *, by: By = ("client_id", "broker", "api")) -> Arro
     return select(tables, query)
 
 
-def _client_throttles() -> str:
-    """SQL: the first version of an API in which the client itself waits (KIP-219)."""
-    from dissector.protocol import registry
-
-    return by_api({api.name: api.client_throttles[0] for api in registry.all_apis()})
-
-
 def throttled_responses() -> str:
     """SQL: throttled responses, each held, early, last, or else honoured.
 
@@ -99,8 +98,7 @@ def throttled_responses() -> str:
     where connection_id in (select connection_id from throttled) and request_time is not null)
   select throttled.*,
     throttle_time_ms - {ms_between("response_end_time", "next_time")} as early_ms,
-    coalesce(api_version < coalesce({_client_throttles()}, 0)
-      and latency_ms >= throttle_time_ms, false) as held,
+    coalesce(not {client_waits_for_quota()} and latency_ms >= throttle_time_ms, false) as held,
     coalesce(early_ms > {TOLERANCE_MS}, false) and not held as early,
     early_ms is null and not held as last
   from throttled asof left join requests

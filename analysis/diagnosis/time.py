@@ -4,8 +4,7 @@ The network and the broker are the parts of the net latency, as in the answer `n
 and the polls are its other parts (`analysis.sql.latency_breakdown`). Requests of one client
 overlap, so the parts may exceed the time between its first and last packet. The quota is the time
 for which the client sent nothing on a connection because of a throttle time. Waits of a host at
-several brokers at once count once. Meanwhile the broker reads no request of the connection, not
-even one that was sent before (KIP-219): such a wait is no time of the broker.
+several brokers at once count once. A request that was sent before waits in the queue (KIP-219).
 """
 
 from __future__ import annotations
@@ -87,23 +86,13 @@ def time_of_clients(rows: Callable[[str], pa.Table]) -> pa.Table:
 
 def _query() -> str:
     return f"""
-      with throttled as (
-        select connection_id, response_end_time as muted_time, throttle_time_ms as muted_ms
-        from exchanges where throttle_time_ms > 0),
-      parts as (
-        select parts.* exclude (net_ms), {not_negative("net_ms - unread_ms")} as net_ms
-        from (
-          select parts.*, greatest(least({ms_between("muted_time", "response_time")}, muted_ms)
-            - greatest({ms_between("muted_time", "request_end_time")}, 0), 0) as unread_ms
-          from {exchanges_with_parts()} as parts asof left join throttled
-            on parts.connection_id = throttled.connection_id and response_time > muted_time
-          where latency_ms is not null) as parts),
-      requests as (
+      with requests as (
         select parts.*, {not_negative("net_ms - broker_rtt_ms")} as broker_ms,
           net_ms - broker_ms + coalesce(client_rtt_ms, 0) as network_ms
-        from parts
+        from {exchanges_with_parts()} as parts
           left join (select connection_id, broker_rtt_ms, client_rtt_ms from {LINKS}) as links
-            using (connection_id))
+            using (connection_id)
+        where latency_ms is not null)
       select requests.*, coalesce(quota_ms, 0)::double as quota_ms from (
         select client_id, count(*) as requests, {sum_of_ms("broker_ms")} as broker_ms,
           {sum_of_ms("network_ms")} as network_ms,

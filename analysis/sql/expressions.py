@@ -109,6 +109,17 @@ def by_api(values: Mapping[str, str | int | None]) -> str:
     return f"map {{{', '.join(pairs)}}}[api]"
 
 
+def client_waits_for_quota() -> str:
+    """SQL: whether the client itself waits for the throttle time of a response (KIP-219).
+
+    In older versions of an API, the broker delays the response.
+    """
+    from dissector.protocol import registry
+
+    versions = by_api({api.name: api.client_throttles[0] for api in registry.all_apis()})
+    return f"api_version >= coalesce({versions}, 0)"
+
+
 def quantiles(column: str, prefix: str = "", of: Sequence[float] = QUANTILES) -> dict[str, str]:
     """SQL for quantiles of a column, by name: `prefix` and p50_ms, p95_ms, ..."""
     # One aggregate for all quantiles: it holds the values.

@@ -18,7 +18,8 @@ Five kinds of waiting are independent of the speed of the broker:
 - Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
   How much of their latency was work is unknown.
 - The queue. A broker processes the requests of a connection one after the other: a request behind a
-  long poll waits for its response, too.
+  long poll waits for its response, too. After a response with a throttle time, the broker reads no
+  request of the connection until this time has passed (KIP-219).
 
 The net latency is the rest: time on the network and in the broker.
 """
@@ -30,11 +31,11 @@ from typing import Final
 from analysis.columns import Column
 from analysis.kafka.normal import group_barriers
 from analysis.sql.context import ALL_EXCHANGES, IS_SELECTED
-from analysis.sql.expressions import literals
+from analysis.sql.expressions import client_waits_for_quota, literals
 from analysis.sql.intermediate import intermediate_table
 
 PARTS: Final = (
-    Column("queue_ms", "double", "wait for earlier requests of the connection", "ms"),
+    Column("queue_ms", "double", "wait for earlier requests, and their throttle times", "ms"),
     Column("poll_ms", "double", "wait by design: for data, or for other group members", "ms"),
     Column("net_ms", "double", "latency excluding both waits", "ms"),
 )
@@ -48,7 +49,7 @@ def exchanges_with_parts() -> str:
 
     Waits depend on all exchanges and batches of the capture: see `analysis.sql.context`.
 
-    queue_ms  the broker still processed earlier requests of the connection
+    queue_ms  the broker still processed earlier requests of the connection, or throttled it
     poll_ms   then it waited by design; the rest of the latency if it is unknown how much was work
     net_ms    the rest; null if it is unknown how much was work
 
@@ -107,8 +108,9 @@ def _parts() -> str:
         max_wait_ms, min_bytes, record_bytes,
         case when client_rack != '' then row(broker_ip, broker_port) end as nearest,
         epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
-        -- The last response to requests that were sent earlier.
-        max(epoch_ns(response_time)) over (
+        -- The last response to requests that were sent earlier, with its throttle time.
+        max(epoch_ns(response_time) + case when {client_waits_for_quota()}
+          then coalesce(throttle_time_ms, 0)::bigint else 0 end * 1000000) over (
           partition by connection_id order by request_end_time, nth
           rows between unbounded preceding and 1 preceding) as earlier
       from all_exchanges),

@@ -139,3 +139,16 @@ def test_the_listener_of_a_controller_is_not_judged() -> None:
     rows = timed(100, "10.0.0.1", 150.0)
     rows += [exchange(api="BrokerHeartbeat", api_key=63, broker_ip="10.0.0.1", connection_id=2)]
     assert rules(exchanges=rows) == []
+
+
+@pytest.mark.parametrize(("throttle_ms", "fires"), [(500, False), (0, True)])
+def test_a_broker_that_throttles_is_not_slow(throttle_ms: int, fires: bool) -> None:
+    """A producer sends each request before the response to the previous one (KIP-219)."""
+    rows = [
+        exchange_at(
+            START + n * SECOND // 2 - 100 * MS, START + n * SECOND // 2 + 405 * MS, api="Produce",
+            api_version=13, correlation_id=n, latency_ms=505.0, throttle_time_ms=throttle_ms,
+        )
+        for n in range(120)
+    ]  # fmt: skip
+    assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
