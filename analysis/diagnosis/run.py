@@ -99,7 +99,14 @@ def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> list[Row
                 each: added[each] if each in added else getattr(finding, each)
                 for each in (*names, "clients", "numbers")
             })  # fmt: skip
-    return sorted(rows, key=lambda row: (SEVERITIES.index(row["severity"]), -row["share_percent"]))
+    return sorted(rows, key=_rank)
+
+
+def _rank(row: Row) -> tuple[int, bool, float]:
+    """The place of a finding: the worst first. Clients send no requests to a broker that is down,
+    which causes other findings."""
+    is_effect = row["rule"] != "failed_connections"
+    return SEVERITIES.index(row["severity"]), is_effect, -row["share_percent"]
 
 
 def counts(severities: Iterable[str]) -> dict[str, int]:

@@ -58,13 +58,17 @@ FAILURES: Final = f"""(
   from connections left join {_HANDSHAKES} using (connection_id))"""
 """SQL: connections, each with its failure, or null, and the side that ended the TLS handshake."""
 
+_ACCEPTED: Final = f"""
+  coalesce(failure not in ('{REFUSED}', '{NO_REPLY}'), true)
+    and (handshake_rtt_ms is not null or broker_bytes > 0)"""
+"""SQL: whether the endpoint accepted a connection."""
+
 FAILED_ENDPOINTS: Final = f"""(
   with attempts as (from {FAILURES}),
   known as (from attempts where protocol in ('kafka', 'tls')),
   working as (
     select broker_ip, broker_port,
-      max(first_time) filter (coalesce(failure not in ('{REFUSED}', '{NO_REPLY}'), true)
-        and (handshake_rtt_ms is not null or broker_bytes > 0)) as accepted_time,
+      max(first_time) filter ({_ACCEPTED}) as accepted_time,
       max(first_time) filter (failure is null and broker_bytes > 0) as served_time,
       count(*) filter (failure is null and client_bytes > 0 and broker_bytes > 0) as served
     from attempts group by all),
@@ -86,3 +90,16 @@ These are endpoints whose port is used by a Kafka connection of the capture or b
 if the capture contains only one direction of the connections that begin in it. Connections that
 began earlier do not show whether this is so, because their broker may be down.
 """
+
+OUTAGES: Final = f"""(
+  with accepted as (
+    select broker_ip, broker_port, first_time as end_time from {FAILURES} where {_ACCEPTED})
+  select failed.broker_ip, failed.broker_port, failure, end_time, count(*) as connections,
+    min(first_time) as first_time, max(first_time) as last_time,
+    (epoch_ns(max(first_time)) - epoch_ns(min(first_time))) / 1e6 as lasts_ms
+  from {FAILED_ENDPOINTS} as failed asof left join accepted
+    on failed.broker_ip = accepted.broker_ip and failed.broker_port = accepted.broker_port
+      and failed.first_time < accepted.end_time
+  where failure in ('{REFUSED}', '{NO_REPLY}') group by all)"""
+"""SQL: the failed attempts between two connections that an endpoint accepted. `end_time` is the
+time of the second one, or null."""

@@ -13,6 +13,7 @@ resolve their host names, the capture contains no connection attempt.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.advertised import address, unreached_brokers, wrong_address, wrong_addresses
@@ -29,10 +30,14 @@ from analysis.diagnosis.rule import (
 )
 from analysis.diagnosis.words import cells, clients, known, listed, ms, within
 from analysis.display.terminal import counted
-from analysis.sql.failures import CLOSED, NO_REPLY, REFUSED
+from analysis.sql.expressions import endpoint
+from analysis.sql.failures import CLOSED, NO_REPLY, OUTAGES, REFUSED
 from analysis.sql.query import Row
 
 COMMAND: Final = "network --show failures"
+
+_OUTAGES: Final = f"""
+  select {endpoint("broker")} as broker, * from {OUTAGES} order by first_time"""
 
 
 @rule(
@@ -43,7 +48,10 @@ COMMAND: Final = "network --show failures"
         Threshold("connections", 3, "connections", "Connections that failed since the endpoint "
                   "last accepted one. One or two occur when a process stops."),
         Threshold("recovered_ms", 10_000, "ms", "For an endpoint that accepts connections again: "
-                  "the time from the first failure to the last. A broker starts in a few seconds."),
+                  "the time from the first failure to the last, without times in which it accepted "
+                  "connections. A broker starts in a few seconds."),
+        Threshold("critical_ms", 30_000, "ms", "Critical if this time is as long as "
+                  "request.timeout.ms, 30 s by default: calls of clients fail."),
         Threshold("closed", 10, "connections", "For an endpoint that closes connections at once, "
                   "but serves others: a broker that stops closes a few."),
         Threshold("lookups", 10, "requests", "Responses with broker addresses to a client "
@@ -63,7 +71,13 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
     rows = case.answer(COMMAND)
     wrong = wrong_addresses(case, [row for row in rows if row["failure"] in (REFUSED, NO_REPLY)])
     for row in rows:
-        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+        outages = [
+            each for each in case.rows(_OUTAGES)
+            if (each["broker"], each["failure"]) == (row["broker"], row["failure"])
+        ]  # fmt: skip
+        lasts_ms = sum(each["lasts_ms"] for each in outages)
+        if row["failure"] == CLOSED:
+            lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
         is_down = row["after"] >= limits["connections"]
         was_down = row["connections"] >= limits["connections"] and not (
             row["after"] and row["failure"] != CLOSED
@@ -78,7 +92,9 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["failure"] == CLOSED:
             yield _closed(row, is_down=is_down)
         elif row["failure"] in (REFUSED, NO_REPLY):
-            finding = _unreachable(row, lasts_ms, _lost(case, row), is_down=is_down)
+            finding = _unreachable(row, outages, _lost(case, row), is_down=is_down)
+            if is_down or lasts_ms >= limits["critical_ms"]:
+                finding = replace(finding, severity=CRITICAL)
             is_wrong = is_down and address(row) in wrong
             yield (
                 wrong_address(finding, is_refused=row["failure"] == REFUSED)
@@ -98,19 +114,28 @@ def _lost(case: Case, broker: Row) -> str:
     return f" {lost} of {clients(names)} got no response." if rows else ""
 
 
-def _unreachable(row: Row, lasts_ms: float, lost: str, *, is_down: bool) -> Finding:
+def _unreachable(row: Row, outages: list[Row], lost: str, *, is_down: bool) -> Finding:
+    """`outages`: in order of time; the last one goes on if the endpoint is down."""
     broker, is_refused = row["broker"], row["failure"] == REFUSED
+    longest = outages[-1] if is_down else max(outages, key=lambda outage: outage["lasts_ms"])
+    times = {name: longest[name] for name in ("first_time", "last_time")}
     doing = "refuses connections" if is_refused else "does not reply to connection attempts"
     after = "It accepted no connection in the capture."
     if not is_down:
+        lasts_ms = sum(each["lasts_ms"] for each in outages)
         doing = f"{'refused connections' if is_refused else 'did not reply'} for {ms(lasts_ms)}"
         after = "It accepts connections again."
+        if len(outages) > 1:
+            after = (
+                f"It accepted connections again {len(outages):,} times; the longest outage took "
+                f"{ms(longest['lasts_ms'])}."
+            )
     elif row["worked_time"] is not None:
         after = (
             f"{counted(row['after'], 'attempt')} came after the last connection that it accepted."
         )
     return Finding(
-        severity=CRITICAL if is_down else WARNING,
+        severity=WARNING,
         subject=f"broker {broker}",
         sentence=f"{broker} {doing}",
         evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')}"
@@ -130,8 +155,7 @@ def _unreachable(row: Row, lasts_ms: float, lost: str, *, is_down: bool) -> Find
         "moved, correct bootstrap.servers of the clients and advertised.listeners of the broker.",
         reference=f"RFC 9293, section {'3.5.2' if is_refused else '3.8.3'}",
         command=COMMAND,
-        first_time=row["first_time"],
-        last_time=row["last_time"],
+        **times,
     )  # fmt: skip
 
 

@@ -11,7 +11,8 @@ A broker delays the response to a failed login on purpose, so it does not count
 (connection.failed.authentication.delay.ms, KIP-306). If only ApiVersions is slow, which is the
 first request of a connection, the broker accepts connections late.
 
-A broker that sends nothing for seconds while requests wait was paused.
+A broker that refused connections before is slow for its first seconds, which do not count. A broker
+that sends nothing for seconds while requests wait was paused.
 
 The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
 quorum, and producers and consumers send none (KIP-595, KIP-631).
@@ -31,6 +32,7 @@ from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold,
 from analysis.diagnosis.words import cells, listed, ms
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal, not_negative
+from analysis.sql.failures import OUTAGES
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
 from dissector.protocol.structures import METADATA_TOPIC
@@ -41,6 +43,9 @@ _CONTROLLERS: Final = f"""
       'BeginQuorumEpoch', 'EndQuorumEpoch', 'FetchSnapshot')
     or (api = 'Fetch' and list_contains(topics, {literal(METADATA_TOPIC)}))"""
 """SQL: endpoints that receive requests of the quorum."""
+
+_START_S: Final = 10
+"""After its start, a broker is slow for some seconds: it has to load code, state and files."""
 
 _IDS: Final = f"""
   select {endpoint("broker")} as broker, arg_max(broker_id, (time, nth)) as id
@@ -56,7 +61,10 @@ def _requests() -> str:
         {not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
       from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
       where net_ms is not null
-        and not (api in ('SaslHandshake', 'SaslAuthenticate') and coalesce(error_code, 0) != 0))"""
+        and not (api in ('SaslHandshake', 'SaslAuthenticate') and coalesce(error_code, 0) != 0)
+        and not exists (from {OUTAGES} as outages
+          where outages.broker_ip = parts.broker_ip and outages.broker_port = parts.broker_port
+            and request_time between end_time and end_time + interval {_START_S} seconds))"""
 
 
 def _tails() -> str:
@@ -193,8 +201,8 @@ def _slow_ms(peer: Row | None, limits: Limits) -> float:
 
 
 _METRICS: Final = (
-    "RequestQueueTimeMs (too few num.io.threads), LocalTimeMs (disk), RemoteTimeMs (followers) and "
-    "ResponseSendTimeMs (clients) of this API"
+    "RequestQueueTimeMs (too few num.io.threads), LocalTimeMs (disk), RemoteTimeMs (followers, or "
+    "remote storage) and ResponseSendTimeMs (clients) of this API"
 )
 
 
@@ -205,6 +213,7 @@ def _finding(row: Row) -> Finding:
         f"{counted(peer['count'], api + ' request')} is {ms(peer['net_p95_ms'])}."
     )
     follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
+    reads = ", or reads old segments from disk or remote storage (KIP-405)" * (api == "Fetch")
     return Finding(
         severity=WARNING,
         subject=f"broker {broker}",
@@ -213,7 +222,8 @@ def _finding(row: Row) -> Finding:
         f"{ms(row['net_p50_ms'])}, 0.95 quantile {tail}, "
         f"longest {ms(row['net_max_ms'])}.{against or ''}",
         numbers=cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
-        cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage",
+        cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage"
+        + reads,
         side=BROKER,
         setting="num.io.threads",
         change=f"Look at the broker's {_METRICS}.",

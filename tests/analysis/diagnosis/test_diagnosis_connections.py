@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
@@ -107,6 +107,12 @@ NO_REPLY = "10.0.0.9:9092 does not reply to connection attempts"
         ([*(at(n) for n in (1, 2, 3)), at(4, connection())], None, None),
         ([*(at(n) for n in (1, 5, 12)), at(13, connection())], "warning",
          "10.0.0.9:9092 refused connections for 11.0 s"),
+        ([*(at(n) for n in (1, 5, 31)), at(32, connection())], "critical",
+         "10.0.0.9:9092 refused connections for 30.0 s"),
+        ([*(at(n) for n in (1, 8)), at(9, connection()), *(at(n) for n in (40, 46)),
+          at(47, connection())],
+         "warning", "10.0.0.9:9092 refused connections for 13.0 s"),
+        ([at(1), at(2), at(3, connection()), at(40), at(41), at(42, connection())], None, None),
         ([connection(), *(at(n) | {"broker_port": 80} for n in (1, 2, 3))], None, None),
         ([connection(broker_packets=0), *(at(n, REPEATED_SYN) for n in (1, 2, 3))], None, None),
         ([at(n, HALF_OPEN) for n in range(3)], None, None),
@@ -116,8 +122,8 @@ NO_REPLY = "10.0.0.9:9092 does not reply to connection attempts"
          "critical", NO_REPLY),
     ],
     ids=["refused", "no reply", "stopped", "two attempts", "started", "was down",
-         "another service", "one direction", "half-open scan",
-         "lost SYN, then refused", "attempt at the end", "dead host"],
+         "was down for long", "two outages", "two starts", "another service", "one direction",
+         "half-open scan", "lost SYN, then refused", "attempt at the end", "dead host"],
 )  # fmt: skip
 def test_connections_that_fail(
     connections: list[dict[str, Any]], severity: str | None, sentence: str | None
@@ -440,3 +446,17 @@ def test_the_end_that_connections_share_is_one_finding(
         client in text and broker in text
         for text, (client, broker) in zip(named, ends, strict=True)
     )
+
+
+def test_a_broker_that_was_down_comes_before_its_effects() -> None:
+    """A group rebalances for most of the time, because its coordinator is down for 40 s."""
+    member = {"group_id": "g", "group_type": "classic", "client_id": "app", "member_id": "m"}
+    joins = [
+        member | {"api": "JoinGroup", "time": START + n * SECOND, "generation": n + 1}
+        | {"response_time": START + (n + 1) * SECOND, "error_code": 0, "error": "NONE"}
+        for n in range(5)
+    ]  # fmt: skip
+    links = [*(at(n) for n in (1, 9, 41)), at(42, connection())]
+    rows = diagnose(made(exchanges=[exchange()], connections=links, memberships=joins))
+    assert rows["rule"].tolist()[:2] == ["failed_connections", "rebalances"]
+    assert rows["severity"].tolist()[:2] == ["critical", "critical"]

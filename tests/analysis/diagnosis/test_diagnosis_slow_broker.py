@@ -152,3 +152,19 @@ def test_a_broker_that_throttles_is_not_slow(throttle_ms: int, fires: bool) -> N
         for n in range(120)
     ]  # fmt: skip
     assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
+
+
+@pytest.mark.parametrize(("refused", "fires"), [(True, False), (False, True)])
+def test_a_broker_that_has_just_started_is_not_slow(refused: bool, fires: bool) -> None:
+    """It refuses three connections, and then takes 300 ms for each request, for 9 s."""
+    attempt = connection(
+        protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,
+        closed="rst", handshake_rtt_ms=None, first_time=START - SECOND, last_time=START - SECOND,
+    )  # fmt: skip
+    rows = [
+        exchange_at(time, time + 300 * MS, connection_id=n, latency_ms=300.0)
+        for n in range(120) for time in [START + n * 75 * MS]
+    ]  # fmt: skip
+    links = [connection()] + [attempt | {"connection_id": n} for n in (1, 2, 3)] * refused
+    findings = findings_of("slow_broker", made(exchanges=rows, connections=links))
+    assert len(findings) == fires
