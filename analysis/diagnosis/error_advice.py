@@ -110,7 +110,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "SASL_AUTHENTICATION_FAILED": Advice(
         "the client has a wrong user, password or token",
         CLIENT, "sasl.jaas.config",
-        "Correct the credentials of the client; expired tokens need a new login.",
+        "Correct the credentials of the client. If its token has expired, issue a new one, and "
+        "compare the clocks of the broker and of the issuer.",
         "Kafka documentation: Security, Authentication using SASL",
     ),
     "ILLEGAL_SASL_STATE": _SASL,
@@ -241,6 +242,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Commit less metadata, or raise offset.metadata.max.bytes of the broker (4 kB by default).",
         "Kafka documentation: Broker Configs, offset.metadata.max.bytes",
     ),
+    "INVALID_RECORD_STATE": Advice(
+        "a member of a share group acknowledges records whose lock has expired: it takes longer to "
+        "process them than the lock lasts, and other members get them again",
+        CLIENT, "max.poll.records",
+        "Process fewer records per poll (max.poll.records), process them faster, renew the lock "
+        "(KIP-1222), or raise share.record.lock.duration.ms of the group (30 s by default).",
+        "KIP-932",
+    ),
     "POLICY_VIOLATION": Advice(
         "a policy of the brokers forbids the request",
         BROKER, "create.topic.policy.class.name",
@@ -264,6 +273,17 @@ AFTER_END: Final = Advice(
     "KIP-320",
 )  # fmt: skip
 """For OFFSET_OUT_OF_RANGE, if the offset is after the end."""
+
+NOT_RESET: Final = Advice(
+    "retention or DeleteRecords deleted the records at this offset, and the consumer does not "
+    "continue elsewhere, because auto.offset.reset is none; the application starts it again",
+    CLIENT, "auto.offset.reset",
+    "Set the offsets of the group (kafka-consumer-groups.sh --reset-offsets), or auto.offset.reset "
+    "to earliest or latest. Raise retention.ms or retention.bytes of the topic above the lag of "
+    "its consumers.",
+    "Kafka documentation: Consumer Configs, auto.offset.reset",
+)  # fmt: skip
+"""For OFFSET_OUT_OF_RANGE, if the consumer does not reset its offset."""
 
 RETRIABLE: Final = Advice(
     "a temporary condition of the broker persists; clients retry without reporting it",

@@ -61,6 +61,12 @@ def is_after_end(row: Row) -> bool:
     return end is not None and bool(row["offset"] > end)
 
 
+def is_repeated(rows: Sequence[Row]) -> bool:
+    """Whether a consumer requested the same offset again and again, and continued nowhere."""
+    places = {(row["client_id"], row["topic"], row["partition"], row["offset"]) for row in rows}
+    return len(rows) >= 3 * len(places) > 0 and all(row["continued"] is None for row in rows)
+
+
 def reset_evidence(rows: Sequence[Row]) -> str:
     """How many records consumers skipped, or read again: sentences with a space before each.
 
@@ -72,9 +78,11 @@ def reset_evidence(rows: Sequence[Row]) -> str:
     if continued is None:
         end = row["end_offset"]
         known = "" if end is None else f", whose last known end is {end:,}"
+        asked = f"requested offset {row['offset']:,} of partition {partition}{known}"
+        if is_repeated(rows):
+            return f" The consumer {asked}, {len(rows):,} times, and did not ask for another one."
         return (
-            f" The consumer requested offset {row['offset']:,} of partition {partition}{known}. "
-            "The capture does not contain the offset at which it continued."
+            f" The consumer {asked}. The capture does not contain the offset at which it continued."
         )
     steps = [row["continued"] - row["offset"] for row in rows if row["continued"] is not None]
     skipped, repeated = sum(s for s in steps if s > 0), -sum(s for s in steps if s < 0)

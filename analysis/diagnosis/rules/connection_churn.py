@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.unauthenticated import unauthenticated_clients
@@ -39,13 +40,15 @@ AFTER_ERROR: Final = f"""
     select client_id, client_ip, connection_id, last_time
     from connections join {CLIENT_IDS} using (connection_id) where closed is not null),
   failures as (
-    select client_id, client_ip, time from errors where not retriable and not {IS_NORMAL})
+    select client_id, client_ip, time from errors where not retriable and not {IS_NORMAL}
+    union all select client_id, client_ip, time from {WITHOUT_OFFSET})
   select ends.client_id, ends.client_ip, count(*) as connections
   from ends asof join failures
     on ends.client_id is not distinct from failures.client_id
       and ends.client_ip = failures.client_ip and ends.last_time >= failures.time
   where epoch_ns(last_time) - epoch_ns(time) < 1e9 group by all"""
-"""SQL: connections that the client closed because of an error, on this or another connection."""
+"""SQL: connections that the client closed because of an error, on this or another connection, or
+because its group has no offset."""
 
 
 @rule(

@@ -6,10 +6,10 @@ polls, because a client that stops leaves one behind, and ApiVersions requests o
 are closed at once, and resets of a broker that then refuses connections, both of which
 `failed_connections` reports.
 
-A broker whose listener requires SASL closes a connection at the first request without it. A broker
-also first reads the length of a request, and closes the connection if it is above
-`socket.request.max.bytes`. Only the broker's log has the reason, and the client sends the request
-again.
+A broker whose listener requires SASL closes a connection at the first request without it, and at
+the first request after the end of a session (KIP-368). A broker also first reads the length of a
+request, and closes the connection if it is above `socket.request.max.bytes`. Only the broker's log
+has the reason, and the client sends the request again.
 
 A response that the client did not wait for counts, too: its transfer takes longer than
 `request.timeout.ms`.
@@ -22,6 +22,7 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.expired_sessions import expired_session_finding, expired_sessions
 from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.rule import (
     BROKER,
@@ -84,6 +85,9 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["connections"] >= limits["requests"]:
             yield unauthenticated_finding(row)
             explained |= {(row["client_id"], row["broker"], api, "reset") for api in row["apis"]}
+    for row in expired_sessions(case):
+        if row["connections"] >= limits["requests"]:
+            yield expired_session_finding(row)
     refusing = {
         row["broker"] for row in case.answer("network --show failures")
         if row["failure"] == REFUSED and row["after"] >= limits["requests"]

@@ -14,6 +14,9 @@ then starts at the beginning of the log.
 If a batch of an idempotent producer fails, for example because a leader moves, the batches behind
 it get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This error counts only for
 batches that no broker then acknowledged.
+
+A consumer without a committed offset and with auto.offset.reset=none raises an exception, although
+no response has an error. It counts if it does so again and again.
 """
 
 from __future__ import annotations
@@ -24,8 +27,15 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.error_advice import AFTER_END, DELETED, advice, cause
-from analysis.diagnosis.resets import OFFSET_OUT_OF_RANGE, is_after_end, reset_evidence, resets
+from analysis.diagnosis.error_advice import AFTER_END, DELETED, NOT_RESET, advice, cause
+from analysis.diagnosis.no_offset import without_offset, without_offset_finding
+from analysis.diagnosis.resets import (
+    OFFSET_OUT_OF_RANGE,
+    is_after_end,
+    is_repeated,
+    reset_evidence,
+    resets,
+)
 from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
@@ -96,6 +106,11 @@ LEADERLESS: Final = """
   select topic, partition, any_value(replicas) as replicas from topics where leader < 0
   group by all order by topic, partition"""
 
+TOO_LARGE_ALONE: Final = """
+  select client_id, topic, count(*) as batches from batches
+  where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
+"""SQL: batches of one record that brokers refused with MESSAGE_TOO_LARGE."""
+
 REQUESTS: Final = """
   select client_id, api, case api when 'SaslAuthenticate' then count(distinct connection_id)
     else count(*) end as requests
@@ -129,7 +144,8 @@ REQUESTS: Final = """
     ),
 )  # fmt: skip
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Recurring errors, by the answer `errors`."""
+    """Recurring errors, by the answer `errors`; consumers that stop without an error code."""
+    yield from map(without_offset_finding, without_offset(case, limits["responses"]))
     errors = [
         row for row in case.answer(ERRORS)
         if row["error"] not in ELSEWHERE
@@ -161,7 +177,24 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             finding = _finding(rows, part, limits, ends, resets(case, rows))
             if rows[0]["error"] == "LEADER_NOT_AVAILABLE":
                 finding = replace(finding, evidence=finding.evidence + _leaderless(case, rows))
+            if rows[0]["error"] == "MESSAGE_TOO_LARGE":
+                finding = replace(finding, evidence=finding.evidence + _too_large_alone(case, rows))
             yield finding
+
+
+def _too_large_alone(case: Case, errors: list[Row]) -> str:
+    """A sentence about refused batches that no client can split."""
+    refused = {(row["client_id"], row["topic"]) for row in errors}
+    batches: Counter[str | None] = Counter()
+    for row in case.rows(TOO_LARGE_ALONE):
+        if (row["client_id"], row["topic"]) in refused:
+            batches[row["client_id"]] += row["batches"]
+    number = sum(batches.values())
+    does = "consists" if number == 1 else "consist"
+    return (
+        f" {counted(number, 'batch')} of {clients([*batches])} {does} of one record, which is lost."
+        if batches else ""
+    )  # fmt: skip
 
 
 def _leaderless(case: Case, errors: list[Row]) -> str:
@@ -234,7 +267,8 @@ def _finding(
         list(dict.fromkeys(row[name] for row in rows)) for name in ("client_id", "api", "topic")
     )
     errors = listed(dict.fromkeys(error_name(row["error"], row["error_code"]) for row in rows))
-    message = next((row["message"] for row in rows if row["message"]), "")
+    texts = dict.fromkeys(row["message"] for row in rows if row["message"])
+    messages = [f'"{text}"' for text in texts]
     is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10
     first = min(rows, key=lambda row: row["first_time"])
     span = {"first_time": first["first_time"], "last_time": max(row["last_time"] for row in rows)}
@@ -255,7 +289,8 @@ def _finding(
         + reset_evidence(continued)
         + ("" if stopped != {*names} else " The client stopped after it."
            if len(names) == 1 else " Each client stopped after it.")
-        + (f' Message of the broker: "{message}"' if message else ""),
+        + (f" {'Messages' if len(messages) > 1 else 'Message'} of the broker: {listed(messages)}"
+           if messages else ""),
         numbers=cells(row, "client_id api error topic count responses first_packet"),
         command=ERRORS,
         requests=responses,
@@ -263,6 +298,7 @@ def _finding(
         **span,
         **(
             AFTER_END if continued and is_after_end(continued[0])
+            else NOT_RESET if is_repeated(continued)
             else advice(row["error"], bool(row["retriable"]), row["topic"])
         )._asdict(),
     )  # fmt: skip

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.diagnosis.error_advice import ADVICE, AFTER_END, advice
+from analysis.diagnosis.error_advice import ADVICE, AFTER_END, NOT_RESET, advice
 from analysis.diagnosis.rule import CLIENT
 from dissector.protocol import registry
 from tests.analysis.answering import made
@@ -142,14 +142,63 @@ def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidenc
     assert ("retention" in finding.cause) == ("back" not in evidence)
 
 
+@pytest.mark.parametrize(("offsets", "setting"), [([3, 3, 3], "auto.offset.reset"),
+                                                  ([3, 4, 5], "retention.ms")])  # fmt: skip
+def test_a_consumer_that_does_not_reset_its_offset(offsets: list[int], setting: str) -> None:
+    """The application starts it again, and it requests the committed offset again."""
+    rows = [
+        {"connection_id": n, "client_id": "app", "topic": "t", "partition": 0, "api": "Fetch"}
+        | {"time": START + n, "offset": offset, "error_code": 1, "error": "OFFSET_OUT_OF_RANGE"}
+        for n, offset in enumerate(offsets)
+    ]
+    tables = made(
+        exchanges=[exchange(api="Fetch")], connections=[connection()], partitions=rows,
+        errors=[error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True)],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.setting == setting
+    assert ("3 times, and did not ask for another one" in finding.evidence) == (
+        setting == "auto.offset.reset"
+    )
+
+
+def test_batches_of_one_record_that_are_too_large_are_lost() -> None:
+    refused = {"error_code": 10, "error": "MESSAGE_TOO_LARGE", "api": "Produce"}
+    batch = {"api": "Produce", "client_id": "app", "topic": "t", "error_code": 10}
+    tables = made(
+        exchanges=[exchange(api="Produce")],
+        errors=[error(**refused, retriable=False, correlation_id=n) for n in range(5)],
+        batches=[batch | {"record_count": count} for count in (1, 1, 8, 8, 8)],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.endswith(
+        "2 batches of client `app` consist of one record, which is lost."
+    )
+
+
+def test_each_message_of_the_broker_is_quoted() -> None:
+    rows = [
+        error(error_code=58, error="SASL_AUTHENTICATION_FAILED", api="SaslAuthenticate",
+              retriable=False, client_id=name, error_message=message, correlation_id=n)
+        for n, (name, message) in enumerate(
+            [*[("a", "expired")] * 3, *[("b", "unknown user")] * 4])
+    ]  # fmt: skip
+    tables = made(exchanges=[exchange(api="SaslAuthenticate")], errors=rows)
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.endswith('Messages of the broker: "unknown user", "expired"')
+
+
 def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
     """Names in ProducerConfig and ConsumerConfig of Kafka 4.4."""
     of_clients = {
         "auto.offset.reset", "compression.type", "enable.idempotence", "group.instance.id",
-        "max.poll.interval.ms", "max.request.size", "partition.assignment.strategy",
-        "sasl.jaas.config", "security.protocol", "session.timeout.ms", "transaction.timeout.ms",
+        "max.poll.interval.ms", "max.poll.records", "max.request.size",
+        "partition.assignment.strategy", "sasl.jaas.config", "security.protocol",
+        "session.timeout.ms", "transaction.timeout.ms",
     }  # fmt: skip
-    settings = {each.setting for each in (*ADVICE.values(), AFTER_END) if each.side == CLIENT}
+    settings = {
+        each.setting for each in (*ADVICE.values(), AFTER_END, NOT_RESET) if each.side == CLIENT
+    }
     assert settings - {None} <= of_clients
 
 

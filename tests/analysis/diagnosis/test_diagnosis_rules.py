@@ -407,6 +407,26 @@ def test_a_client_without_sasl_is_that_of_the_broker_log() -> None:
     assert "connection_churn" not in {row["rule"] for row in findings("kafka-4-no-sasl")}
 
 
+@pytest.mark.parametrize(
+    ("client", "rule", "evidence", "setting"),
+    [
+        ("newcomer", "recurring_errors", "OffsetFetch responses", "auto.offset.reset"),
+        ("modern", "recurring_errors", "OffsetFetch responses", "auto.offset.reset"),
+        ("old", "no_response", "connections ended in order (FIN)", "connections.max.reauth.ms"),
+    ],
+)
+def test_clients_that_fail_without_an_error_code(
+    client: str, rule: str, evidence: str, setting: str
+) -> None:
+    """Their logs have an exception for each case."""
+    (log,) = (row for row in read("kafka-4-silent") if row.get("client_id") == client
+              and row["source"] == "recorder")  # fmt: skip
+    finding = finding_of("kafka-4-silent", rule, client)
+    assert finding["evidence"].startswith(f"{log['exceptions']} {evidence}")
+    assert finding["setting"] == setting
+    assert "connection_churn" not in {row["rule"] for row in findings("kafka-4-silent")}
+
+
 def test_a_response_that_takes_longer_than_the_client_waits() -> None:
     """The broker logs a response when it has passed it to the kernel."""
     log = broker_log("kafka-4-slow-link").query("api == 'FETCH' and record_bytes > 0")

@@ -111,6 +111,39 @@ def kafka_4_no_sasl() -> None:
 
 
 @scenario
+def kafka_4_silent() -> None:
+    """Clients that fail without an error code: only their logs have the reason."""
+    java, old = artifacts.client(KAFKA_4), artifacts.client("1.1.1")
+    about = (
+        "clients that fail without an error code, and their exceptions: groups without offsets and "
+        "auto.offset.reset=none, and a client of 1.1.1 whose sessions end after 3 s (KIP-368)"
+    )
+    settings = {name: value for name, value in SASL.items() if "token" not in name} | {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "auto.create.topics.enable": "true",
+        "connections.max.reauth.ms": "3000",
+    }
+    plain = secured("PLAIN", JAAS["PLAIN"])
+    command, _ = clients.in_java(java, "NoOffset")
+    with (
+        Recording("kafka-4-silent", about) as recording,
+        Cluster(
+            recording, KAFKA_4, artifacts.broker(KAFKA_4), settings=settings,
+            protocol="SASL_PLAINTEXT",
+        ) as cluster,
+    ):  # fmt: skip
+        given = [cluster.bootstrap, "safe"]
+        paced = ["90", "40", "pause=150", "client.id=old", *plain]
+        outputs = {"old": clients.java(recording, old, "Produce", *given, *paced)}
+        for name, protocol in (("newcomer", "classic"), ("modern", "consumer")):
+            named = [name, "5", f"client.id={name}", f"group.protocol={protocol}", *plain]
+            outputs[name] = recording.run(name, [*command, *given, *named])
+        for name, output in outputs.items():
+            lines = [line for line in output.splitlines() if "Exception" in line]
+            recording.note("failed", client_id=name, exceptions=len(lines), first=lines[0])
+
+
+@scenario
 def kafka_3_logins() -> None:
     """SASL tokens of old clients; secrets that a broker forwards, and fetches in a snapshot."""
     broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
