@@ -159,7 +159,8 @@ def _mixed_finding(topics: list[Row]) -> Finding:
         subject="the capture",
         sentence=f"{counted(len(topics), 'topic name')} {verb(len(topics), 'have')} several topic "
         "ids: lag, delay, audit and other answers mix these topics",
-        evidence=f"Metadata has {topics[0]['ids']:,} ids of `{topics[0]['topic']}`; all: {names}.",
+        evidence=f"Metadata has {topics[0]['ids']:,} ids of `{topics[0]['topic']}`"
+        + (f"; all: {names}." if len(topics) > 1 else "."),
         numbers=dict(topics[0]),
         cause="the capture has several clusters, as on a host of MirrorMaker, or a topic was "
         "deleted and created again",

@@ -7,6 +7,9 @@ has a Fetch pending at the broker. A consumer that seldom has one is busy proces
 the bottleneck, unless it gets errors all the time because it has no coordinator or leader. A group
 whose members send nothing in the last quarter no longer has members: they left or crashed.
 
+Offsets of a client that is neither a member of the group nor reads the topic, such as those that
+MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
+
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek.
 """
@@ -84,6 +87,14 @@ LAST_REQUESTS: Final = f"""
 """SQL: the last request of the members of each group. An administrator reads and commits offsets,
 too."""
 
+COPIED: Final = """
+  select distinct client_id, group_id, topic from partitions
+    anti join memberships using (client_id, group_id)
+    anti join (select client_id, topic from partitions where api in ('Fetch', 'ShareFetch'))
+      using (client_id, topic)
+  where api = 'OffsetCommit' and client_id is not null"""
+"""SQL: clients that commit offsets of a group, but are not members and do not read the topic."""
+
 REPEATED: Final = f"""
   select readers.group_id, topic, partition, "offset", count(*) as fetches
   from partitions join (
@@ -112,10 +123,11 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in case.rows(QUARTERS)
         if len(row["lags"]) == 4 and all(before < after for before, after in pairwise(row["lags"]))
     }
+    copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
     rows: dict[tuple[str, str], list[Row]] = {}
     for row in case.answer("lag") if growing else ():
         quarters = growing.get((row["group_id"], row["topic"], row["partition"]))
-        if quarters and row["lag"] >= limits["lag"]:
+        if quarters and row["lag"] >= limits["lag"] and _reader(row) not in copied:
             rows.setdefault((row["group_id"], row["topic"]), []).append(row | quarters)
     fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
     last_times = {
@@ -140,6 +152,10 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
+
+
+def _reader(row: Row) -> tuple[str | None, str, str]:
+    return row["client_id"], row["group_id"], row["topic"]
 
 
 def _committed(row: Row) -> tuple[str, str, int, int]:

@@ -1,7 +1,9 @@
 """Quotas: a broker imposes a wait on a client that exceeds its quota.
 
 A throttle time is a wait that a broker imposes because of a quota. No log of the client shows it.
-The API shows which quota it is; a Produce or Fetch may also exceed ``request_percentage``.
+The API shows which quota it is. ``request_percentage`` applies to all APIs, and its throttle times
+are at most a window of the quota (`quota.window.size.seconds`, KIP-124): a longer one of a Produce
+or Fetch is that of a byte rate. A controller rejects requests for topics above its quota.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, 
 from analysis.diagnosis.time import waited_for_quota
 from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 QUOTAS: Final = {
     "Produce": ("producer_byte_rate", "KIP-13"),
@@ -24,6 +27,12 @@ QUOTAS: Final = {
 }
 REQUESTS: Final = ("request_percentage", "KIP-124")
 """The quota of all other APIs."""
+WINDOW_MS: Final = 1000
+"""Longest throttle time of `REQUESTS`: the default of quota.window.size.seconds."""
+REJECTED: Final = """
+  select client_id, count(distinct (connection_id, correlation_id, time)) as responses
+  from errors where error = 'THROTTLING_QUOTA_EXCEEDED' group by client_id"""
+"""SQL: responses to requests that a controller rejected because of a quota (KIP-599)."""
 
 
 @rule(
@@ -46,14 +55,16 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     if not throttled:
         return
-    by_api: dict[str | None, list[str]] = {}
+    by_api: dict[str | None, list[Row]] = {}
     for row in case.answer("throttle --by client_id,api"):
-        by_api.setdefault(row["client_id"], []).append(row["api"])
+        by_api.setdefault(row["client_id"], []).append(row)
+    rejected = {row["client_id"]: row["responses"] for row in case.rows(REJECTED)}
     waits = {row["client_id"]: row for row in case.rows(waited_for_quota())}
     for row in throttled:
-        name, apis = row["client_id"], by_api[row["client_id"]]
-        quotas = [QUOTAS.get(api, REQUESTS) for api in apis]
+        name, apis = row["client_id"], [each["api"] for each in by_api[row["client_id"]]]
+        quotas = _quotas(by_api[name])
         settings = list(dict.fromkeys(setting for setting, _ in quotas))
+        is_certain = row["longest_ms"] > WINDOW_MS or REQUESTS in quotas
         waited = waits.get(name, {"waited_ms": None, "throttled_ms": None})
         part = min(share(waited["waited_ms"], waited["throttled_ms"]), 100)
         yield Finding(
@@ -61,13 +72,13 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
             **of_client(row, "responses total_ms longest_ms early held"),
             sentence=f"{capital(client(name))} spends {percent(part)} of its time throttled by a "
             f"quota",
-            evidence=_evidence(row, apis),
+            evidence=_evidence(row, apis, rejected.get(name, 0)),
             cause=f"the client exceeds {listed(settings)}"
-            + (" or request_percentage" if REQUESTS[0] not in settings else ""),
+            + ("" if is_certain else " or request_percentage"),
             side=BROKER,
             setting=listed(settings),
             change="Raise the quota of the client or its user with kafka-configs.sh --entity-type "
-            "clients, or reduce what the client sends.",
+            "clients (or users), or reduce what the client sends.",
             reference=", ".join(dict.fromkeys([kip for _, kip in quotas] + ["KIP-219"])),
             command="throttle --by client_id",
             requests=row["responses"],
@@ -76,11 +87,23 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
         )
 
 
-def _evidence(row: dict[str, int], apis: list[str]) -> str:
+def _quotas(rows: list[Row]) -> list[tuple[str, str]]:
+    """The quotas that explain the throttle times of a client in each API."""
+    quotas = [
+        QUOTAS[row["api"]] if row["api"] in QUOTAS and row["longest_ms"] > WINDOW_MS else REQUESTS
+        for row in rows
+    ]
+    if any(row["api"] not in QUOTAS for row in rows):
+        return quotas
+    return [QUOTAS[row["api"]] for row in rows]
+
+
+def _evidence(row: Row, apis: list[str], rejected: int) -> str:
     return (
         f"Brokers throttled {counted(row['responses'], 'response')} ({listed(apis)}) for "
         f"{ms(row['total_ms'])} in total, the longest for {ms(row['longest_ms'])}."
         + f" After {row['early']:,} of them the client did not wait long enough."
-        * (row["early"] > 0)
-        + f" The broker held back {row['held']:,} of them." * (row["held"] > 0)
+        * bool(row["early"])
+        + f" The broker held back {row['held']:,} of them." * bool(row["held"])
+        + f" {counted(rejected, 'request')} failed with THROTTLING_QUOTA_EXCEEDED." * bool(rejected)
     )

@@ -170,6 +170,25 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     assert finding.side == "broker"
 
 
+@pytest.mark.parametrize("copies", [True, False])
+def test_offsets_that_are_copied_from_another_cluster_have_no_reader(copies: bool) -> None:
+    """MirrorMaker commits the offsets of a group in the target cluster (KIP-545)."""
+    produced = [
+        fetched(n, 0)
+        | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
+        for n in range(14)
+    ]
+    commits = [
+        fetched(n, 0) | {"client_id": "mirror", "group_id": "g", "offset": n}
+        | {"api": "OffsetCommit", "high_watermark": None}
+        for n in (1, 5, 9, 12)
+    ]  # fmt: skip
+    member = {"group_id": "g", "group_type": "classic", "client_id": "mirror", "time": START}
+    memberships = [] if copies else [member | {"api": "Heartbeat", "response_time": START}]
+    tables = made(exchanges=[exchange()], partitions=[*produced, *commits], memberships=memberships)
+    assert len(findings_of("growing_lag", tables)) == (not copies)
+
+
 @pytest.mark.parametrize("seconds", [5, 13])
 def test_a_group_without_members_falls_behind(seconds: int) -> None:
     """Its member fetches and commits for some seconds; an administrator reads its offset at the

@@ -96,7 +96,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 49), ("kafka-4-misused", 65)):
+    for name, most in (("kafka-4-franz-go", 50), ("kafka-4-misused", 68)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most
@@ -297,6 +297,33 @@ def test_a_client_of_a_quota_is_throttled_in_every_part_of_the_capture() -> None
     (finding,) = findings_of("throttling", part)
     assert finding.severity == "critical"
     assert finding.sentence == "Client `chatty` spends 99 % of its time throttled by a quota"
+
+
+@pytest.mark.parametrize(
+    ("throttles", "cause"),
+    [
+        ([("Produce", 900), ("Produce", 800)], "producer_byte_rate or request_percentage"),
+        ([("Produce", 1001)], "producer_byte_rate"),
+        ([("Produce", 1000), ("Metadata", 200)], "request_percentage"),
+        ([("Produce", 3000), ("Metadata", 200)], "producer_byte_rate, request_percentage"),
+    ],
+)
+def test_the_quota_that_a_client_exceeds(throttles: list[tuple[str, int]], cause: str) -> None:
+    """A throttle time of request_percentage is at most a second, and in all APIs (KIP-124)."""
+    rows = [
+        throttled(n * 5000, correlation_id=n, api=api, throttle_time_ms=wait)
+        for n, (api, wait) in enumerate(throttles)
+    ]
+    (finding,) = findings_of("throttling", made(exchanges=rows, connections=[connection()]))
+    assert finding.cause == f"the client exceeds {cause}"
+
+
+def test_topics_that_a_controller_does_not_create_because_of_a_quota() -> None:
+    refused = {"error": "THROTTLING_QUOTA_EXCEEDED", "error_code": 89, "api": "CreateTopics"}
+    rows = [throttled(0, api="CreateTopics", throttle_time_ms=8000)]
+    tables = made(exchanges=rows, errors=[error(**refused)], connections=[connection()])
+    (finding,) = findings_of("throttling", tables)
+    assert finding.evidence.endswith("1 request failed with THROTTLING_QUOTA_EXCEEDED.")
 
 
 def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
