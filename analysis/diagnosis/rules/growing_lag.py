@@ -11,7 +11,8 @@ Offsets of a client that is neither a member of the group nor reads the topic, s
 MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
 
 A group that keeps fetching from its committed offset does not get past a record there: the
-application fails to process it, and reads it again after a restart or a seek.
+application fails to process it, and reads it again after a restart or a seek. A share group gets
+such a record a few times only; then it is skipped (`analysis.diagnosis.redeliveries`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Final
 
 from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.redeliveries import redeliveries, redelivery_finding
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
 from analysis.diagnosis.words import Advice, cells, known, listed, percent, share, verb
@@ -108,16 +110,20 @@ REPEATED: Final = f"""
 @rule(
     question="Does a group fall behind?",
     place=12,
-    rests_on="lag errors",
+    rests_on="lag errors batches",
     thresholds=(
         Threshold("lag", 100, "records", "Lag of a partition at the end of the capture. A smaller "
                   "lag is processed in a moment, and changes with each batch."),
         Threshold("repeated", 3, "fetches", "Fetches that returned records from the last committed "
                   "offset. A restart or a rebalance repeats one of them."),
+        Threshold("deliveries", 5, "deliveries", "Deliveries of a record to a share group: the "
+                  "default of group.share.delivery.count.limit, after which it is archived."),
     ),
 )  # fmt: skip
 def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Groups and topics with partitions whose lag grows, by the answer `lag`."""
+    """Groups and topics with partitions whose lag grows, by the answer `lag`; share groups that get
+    records again and again."""
+    yield from map(redelivery_finding, redeliveries(case, max(limits["deliveries"], 2)))
     growing = {
         (row["group_id"], row["topic"], row["partition"]): row
         for row in case.rows(QUARTERS)

@@ -170,6 +170,27 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     assert finding.side == "broker"
 
 
+@pytest.mark.parametrize(
+    ("records", "responses", "fires"), [(1, 5, True), (1, 4, False), (2, 9, True), (2, 8, False)]
+)
+def test_a_share_group_gets_a_record_again_and_again(
+    records: int, responses: int, fires: bool
+) -> None:
+    """Each response has the whole batch, and delivers at least one record of it."""
+    times = [START + n * SECOND for n in range(responses)]
+    share = {"api": "ShareFetch", "client_id": "c"}
+    exchanges = [
+        exchange_at(time, group_id="g", correlation_id=n, **share) for n, time in enumerate(times)
+    ]
+    batch = share | {"connection_id": 0, "topic": "t", "partition": 0, "base_offset": 7}
+    batches = [
+        batch | {"time": time, "correlation_id": n, "record_count": records}
+        for n, time in enumerate(times)
+    ]
+    tables = made(exchanges=exchanges, batches=batches)
+    assert len(findings_of("growing_lag", tables)) == fires
+
+
 @pytest.mark.parametrize("copies", [True, False])
 def test_offsets_that_are_copied_from_another_cluster_have_no_reader(copies: bool) -> None:
     """MirrorMaker commits the offsets of a group in the target cluster (KIP-545)."""

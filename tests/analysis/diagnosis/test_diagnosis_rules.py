@@ -427,6 +427,17 @@ def test_clients_that_fail_without_an_error_code(
     assert "connection_churn" not in {row["rule"] for row in findings("kafka-4-silent")}
 
 
+def test_records_that_a_share_group_gets_again_are_those_that_its_member_releases() -> None:
+    released = [row for row in read("kafka-4-group-poison") if row.get("event") == "released"]
+    offsets = {row["offset"] for row in released}
+    assert len(released) == 5 * len(offsets)
+    finding = finding_of("kafka-4-group-poison", "growing_lag")
+    assert finding["evidence"] == (
+        f"{len(offsets)} batches have a record that members got at least 5 times; the first batch "
+        f"has offset {min(offsets)} of partition 0."
+    )
+
+
 def test_a_response_that_takes_longer_than_the_client_waits() -> None:
     """The broker logs a response when it has passed it to the kernel."""
     log = broker_log("kafka-4-slow-link").query("api == 'FETCH' and record_bytes > 0")

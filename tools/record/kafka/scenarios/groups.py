@@ -144,6 +144,31 @@ def kafka_4_group_share() -> None:
 
 
 @scenario
+def kafka_4_group_poison() -> None:
+    """Records that a share group cannot process, until the broker archives them."""
+    about = (
+        "a share group (KIP-932) whose member releases some records each time, until the broker "
+        "archives them after five deliveries; it prints each of them"
+    )
+    java = artifacts.client(KAFKA_4)
+    artifacts.broker(KAFKA_4)
+    command, _ = clients.in_java(java, "Poison")
+    with (
+        Recording("kafka-4-group-poison", about) as recording,
+        orders(recording, java, "orders:1:1") as cluster,
+    ):
+        given = [*command, cluster.bootstrap, "orders", "sharers", "14", "s1"]
+        member = recording.start("member", given)
+        time.sleep(6)  # a new share group starts at the end of the log
+        single = ("60", "40", "pause=60", "linger.ms=0", "client.id=writer")
+        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", *single)
+        member.wait(60)
+        for line in recording.log("member").splitlines():
+            released, offset, delivery = line.split()
+            recording.note(released, offset=int(offset), delivery=int(delivery))
+
+
+@scenario
 def kafka_4_group_streams() -> None:
     """An application of two processes, one of which is killed."""
     streams = artifacts.streams()
