@@ -20,8 +20,9 @@ from analysis.sql.query import Row
 _OLD: Final = Advice(
     "the client library is older than Kafka 2.1, or is configured for an old broker",
     CLIENT, "api.version.request",
-    "Upgrade the client library before the brokers. Remove settings that select an old version "
-    "(broker.version.fallback, api_version).",
+    "Upgrade the client library before the brokers, at least to Java 2.1, librdkafka 1.8.2, Sarama "
+    "1.30.1, KafkaJS 1.15.0 or kafka-python 2.0.2. Remove settings that select an old version "
+    "(broker.version.fallback, api_version, Sarama's Config.Version).",
     "KIP-896",
 )  # fmt: skip
 _ZOOKEEPER: Final = Advice(
@@ -51,7 +52,8 @@ def removed_versions(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(rows: list[Row]) -> Finding:
     """A finding for clients that use the same versions."""
-    worst = max(rows, key=lambda row: (row["breaks"].startswith("cannot"), row["requests"]))
+    effects = listed(dict.fromkeys(row["breaks"] for row in rows))
+    most_used = max(rows, key=lambda row: row["requests"])
     names = list(dict.fromkeys(row["client_id"] for row in rows))
     software = listed(dict.fromkeys(row["software"] for row in rows if row["software"]))
     count = sum(row["requests"] for row in rows)
@@ -63,11 +65,11 @@ def _finding(rows: list[Row]) -> Finding:
     return Finding(
         severity=WARNING,
         **of_clients(names),
-        sentence=f"Kafka 4 refuses {clients(names)}: {worst['breaks']}",
+        sentence=f"Kafka 4 refuses {clients(names)}: {effects}",
         evidence=f"{counted(count, 'request')} in removed versions: {listed(used)}."
         + (f" Software: {software}." if software else "")
         + f" Addresses: {listed(dict.fromkeys(row['client'] for row in rows))}.",
-        numbers=cells(worst, "client_id api api_version kept_since breaks requests"),
+        numbers=cells(most_used, "client_id api api_version kept_since breaks requests"),
         command="versions",
         requests=count,
         first_time=min(row["first_time"] for row in rows),

@@ -374,6 +374,10 @@ def test_an_open_transaction() -> None:
     assert finding["numbers"]["outcome"] == "open"
 
 
+KIP_896 = {"PRODUCE": 3, "FETCH": 4, "LIST_OFFSETS": 1, "OFFSET_COMMIT": 2}
+"""First version that Kafka 4.0 supports."""
+
+
 def test_versions_are_those_that_the_broker_logged() -> None:
     log = broker_log("kafka-3-java-0-9")
     old = log[(log["api"] == "PRODUCE") & (log["version"] < 3)]
@@ -389,6 +393,17 @@ def test_the_broker_or_a_successor_fences_a_producer(client: str, setting: str) 
     finding = finding_of("kafka-4-transactions-old", "fenced_producers", client)
     assert finding["setting"] == setting
     assert ("the epoch rose" in finding["evidence"]) == (client == "same")
+
+
+def test_all_that_an_old_client_loses_is_in_the_sentence() -> None:
+    log = broker_log("kafka-3-pykafka")
+    old = log[(log["client_id"] == "pykafka") & (log["version"] < log["api"].map(KIP_896))]
+    finding = finding_of("kafka-3-pykafka", "removed_versions", "pykafka")
+    assert len(old) == finding["requests"]
+    assert set(finding["sentence"].partition(": ")[2].split(", ")) == {
+        "cannot produce", "cannot consume", "cannot commit offsets",
+        "cannot find the first or last offset of a partition",
+    }  # fmt: skip
 
 
 def test_brokers_with_zookeeper_are_no_old_clients() -> None:
