@@ -6,8 +6,7 @@ When Spark asks for partitions, the source sends the server a request. The serve
 writes the table to `result_dir`, a folder that all machines share, and returns its path. A
 partition is one file of this folder. The plan runs once per DataFrame, at its first action; further
 actions read the same files. DataFrames with the same option `plan_id` share one plan: the first
-action of any of them writes all tables. The folder is removed when the driver ends,
-or is killed.
+action of any of them writes all tables. `result_dirs` removes the folder when the driver ends.
 
 PySpark 4.3 gives a Python data source no columns of the query. The option `columns`, or
 `.schema(...)`, limits what a partition reads. Filters are never pushed down, because Spark would
@@ -18,11 +17,9 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -37,7 +34,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from analysis.spark import job, requirements
+from analysis.spark import job, requirements, result_dirs
 from analysis.spark.causes import reason
 from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
@@ -93,23 +90,11 @@ def write_result(spark: SparkSession, request: Request, arguments: tuple[Any, ..
     """Write the tables of a request; returns the folder of the first one."""
     result_dir = _result_dirs.get(request.plan_id or "")
     if result_dir is None:
-        parent = request.result_dir or tempfile.gettempdir()
-        result_dir = Path(parent, f"kafka-dissector-{uuid4().hex}")
-        _delete_with_java(spark, result_dir)
+        result_dir = result_dirs.create(spark, request.result_dir)
         _write(spark, request, result_dir)
         if request.plan_id:
             _result_dirs[request.plan_id] = result_dir
     return str(result_dir / request.tables[0])
-
-
-def _delete_with_java(spark: SparkSession, folder: Path) -> None:
-    """Delete a folder when Java ends, as Spark does with its own folders.
-
-    Java also ends after a driver that is killed, such as a Jupyter kernel.
-    """
-    java: Any = spark.sparkContext._jvm
-    manager = java.org.apache.spark.util.ShutdownHookManager
-    manager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
 
 
 def _write(spark: SparkSession, request: Request, result_dir: Path) -> None:

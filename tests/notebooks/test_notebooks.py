@@ -46,7 +46,7 @@ def kernel() -> Iterator[KernelManager]:
     manager = KernelManager(kernel_name="python3")
     manager.start_kernel(cwd=str(NOTEBOOKS))
     yield manager
-    manager.shutdown_kernel(now=True)
+    manager.shutdown_kernel()  # now=True would kill Java before it deletes its folders
 
 
 @pytest.mark.parametrize("name", NAMES)
