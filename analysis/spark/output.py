@@ -26,7 +26,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import dissector
-from analysis.input.exported import NO_VALUE
 from analysis.spark.manifests import OWNER, RUNS, SHARED, JobFolder, Manifest
 from analysis.spark.options import Request
 from analysis.spark.writing import PARTIAL, RUN_FILE, whole_file
@@ -176,10 +175,9 @@ class Output:
             waiting = tuple(name for name, each in manifests.items() if each.waiting)
             unused = self.job.names() - kept
             self.job.remove(each for each in unused if not (waiting and each.startswith(waiting)))
-            written = [file.file for manifest in manifests.values() for file in _files(manifest)]
-            dated = {file.partition("/")[0] for file in written if NO_VALUE not in file}
+            filled = {table for manifest in manifests.values() for table in manifest.files}
             for table in self.tables:
-                if table not in dated:
+                if table not in filled:
                     self._add_types(schema(table), f"{table}/{NO_ROWS}/{names[-1]}.parquet")
                 self._system.pipe_file(self._at(table, SUCCESS), b"")
             self._system.pipe_file(self._at(SUCCESS), b"")
@@ -192,8 +190,8 @@ class Output:
     def _add_types(self, schema: pa.Schema, file: str) -> None:
         """Write a file without rows, unless it exists.
 
-        A table that has no rows, or only rows without a date, needs it: from its folder, Spark,
-        pandas and DuckDB could not infer the types of the columns, or that of `date`.
+        A table that has no rows needs it: from its folder, Spark, pandas and DuckDB could not infer
+        the types of the columns, or that of `date`.
         """
         if not self._system.exists(self._at(file)):
             with whole_file(f"{self.path}/{file}") as sink:

@@ -28,7 +28,6 @@ import pyarrow.parquet as pq
 
 from analysis.export.files import writer
 from analysis.export.formats import RowGroup, parquet_options
-from analysis.input.exported import NO_VALUE
 from dissector.packets.remote import located
 from dissector.tables.schema import TIMES
 
@@ -155,22 +154,14 @@ class _File:
 
 
 def _by_date(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows by the date (UTC) of their time."""
+    """The rows by the date (UTC) of their time; 1970-01-01 without a time.
+
+    From Hive's name for no value, pandas cannot read a folder: PyArrow does not unify dictionaries
+    with nulls.
+    """
     if not len(rows):
         return
     times = [f"{name}_ns" for name in TIMES if f"{name}_ns" in rows.schema.names]
-    time = pc.coalesce(*map(rows.column, times))
-    limits = pc.min_max(time).as_py()
-    if not time.null_count and limits["min"] // _DAY == limits["max"] // _DAY:
-        yield _date(limits["min"] // _DAY), rows
-        return
-    day = time.fill_null(0).to_numpy() // _DAY
-    is_dated = time.is_valid().to_numpy(zero_copy_only=False)
-    for each in np.unique(day[is_dated]).tolist():
-        yield _date(each), rows.filter(pa.array(is_dated & (day == each)))
-    if time.null_count:
-        yield NO_VALUE, rows.filter(pa.array(~is_dated))
-
-
-def _date(day: int) -> str:
-    return str(np.datetime64(day, "D"))
+    day = pc.coalesce(*map(rows.column, times)).fill_null(0).to_numpy() // _DAY
+    for each in np.unique(day).tolist():
+        yield str(np.datetime64(each, "D")), rows.filter(pa.array(day == each))

@@ -411,13 +411,18 @@ def test_readers_see_whole_runs(jobs: Jobs, tmp_path: Path) -> None:
     assert len(ExportedTables([jobs.output]).tables(["exchanges"])["exchanges"]) > seen[5]
 
 
-@pytest.mark.parametrize("damaged", [0, 1])
-def test_a_table_without_dates_can_be_read(
-    spark: SparkSession, tmp_path: Path, damaged: int
+@pytest.mark.parametrize("kinds", [(), ("unreadable_file",), ("lost_bytes", "unreadable_file")])
+def test_a_table_without_some_dates_can_be_read(
+    spark: SparkSession, tmp_path: Path, kinds: Sequence[str]
 ) -> None:
-    """It has no rows, or only rows without a time."""
-    paths = [str(QUOTAS), *(str(tmp_path / "damaged.pcap") for _ in range(damaged))]
-    (tmp_path / "damaged.pcap").write_bytes(b"x" * 99)
+    """It has no rows, only rows without a time, or also rows with a time."""
+    paths = [str(QUOTAS)]
+    if "lost_bytes" in kinds:
+        paths = split_capture(QUOTAS, tmp_path, 3)
+        del paths[1]
+    if "unreadable_file" in kinds:
+        paths.append(str(tmp_path / "damaged.pcap"))
+        (tmp_path / "damaged.pcap").write_bytes(b"x" * 99)
     write_with_spark(spark, Request(paths, ("problems",)), tmp_path)
     folder = str(tmp_path / "problems")
     by_reader = [
@@ -426,7 +431,8 @@ def test_a_table_without_dates_can_be_read(
         duckdb.read_parquet(f"{folder}/**/*.parquet", hive_partitioning=True).to_arrow_table(),
     ]
     for rows in by_reader:
-        assert len(rows) == damaged
+        assert {*kinds} <= {*rows["kind"].to_pylist()}
+        assert len(rows) == len(by_reader[1])
         assert rows.column_names == [*arrow_schema("problems").names, "date"]
     assert by_reader[1].schema.field("date").type == pa.date32()
     before = files_of(tmp_path)
