@@ -29,7 +29,7 @@ from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.answers.unanswered import unanswered_requests
 from analysis.columns import Column, resolved
 from analysis.sql.expressions import literal, literals
-from dissector.problems import FAILED_HANDSHAKE, NO_KEY_LOG, UNDECRYPTED
+from dissector.problems import FAILED_HANDSHAKE, FILE_KINDS, NO_KEY_LOG, UNDECRYPTED, UNREADABLE
 
 _COLUMNS: Final = (
     Column("flaw", "string", "kind of flaw"),
@@ -152,8 +152,13 @@ def _flaws() -> tuple[str, ...]:
     )  # fmt: skip
 
 
-_PROBLEMS: Final = """
+_FILE: Final = f"""
+  if(kind in {literals(each for each in FILE_KINDS if each != UNREADABLE)},
+    coalesce(if(capture = '-', 'standard input', capture) || ': ', ''), '')"""
+"""SQL: the name of the file, where the detail of a problem does not begin with it."""
+_PROBLEMS: Final = f"""
   select 'problem: ' || stage || ' ' || kind as flaw,
     sum(coalesce(problems.count, 1))::bigint as count, null::bigint as total,
-    coalesce(sum(bytes), 0) as bytes, arg_min(detail, nth) as detail
+    coalesce(sum(bytes), 0) as bytes,
+    arg_min({_FILE} || detail, nth) as detail
   from problems group by stage, kind order by 2 desc, min(nth)"""

@@ -29,6 +29,7 @@ from analysis.kafka.normal import waiting_apis
 from analysis.names.addresses import endpoint
 from analysis.summary.counts import Summary
 from analysis.summary.results import Totals
+from dissector.packets.paths import input_name
 from dissector.problems import (
     FAILED_HANDSHAKE,
     FILE_KINDS,
@@ -124,7 +125,11 @@ def _files(summary: Summary) -> Iterator[RenderableType]:
         if row["kind"] == UNREADABLE:
             yield _finding(counted(row["count"], "file"), f"not read: {excerpt(row['detail'])}")
         elif row["kind"] in FILE_KINDS:
-            yield _finding("Part of a file", f"could not be read: {excerpt(row['detail'])}")
+            is_one = row["count"] == 1
+            parts = "Part of a file" if is_one else f"{row['count']:,} parts of files"
+            file = f"{input_name(row['capture'])}: " if row["capture"] else ""
+            first = excerpt(f"{file}{row['detail']}")
+            yield _finding(parts, f"could not be read{':' if is_one else '; the first:'} {first}")
 
 
 def _good(totals: Totals, *, is_whole: bool) -> Text:

@@ -89,7 +89,9 @@ class Summary:
         self._generations = Tally(
             ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
         )
-        self._problems = Tally(("stage", "kind"), count="sum", bytes="sum", detail="first")
+        self._problems = Tally(
+            ("stage", "kind"), count="sum", bytes="sum", capture="first", detail="first"
+        )
         self._failed_handshakes = Tally(("reason",), count="sum")
         self._tls: set[int] = set()
         """Connections of this protocol, and those whose handshake failed."""
@@ -241,7 +243,7 @@ class Summary:
         return sorted(again, key=lambda row: -row["count"])
 
     def problems(self) -> list[dict[str, Any]]:
-        """stage, kind, count, bytes, and the detail of the first; the most frequent first."""
+        """stage, kind, count, bytes, capture and detail of the first; the most frequent first."""
         return sorted(self._problems.rows(), key=lambda row: -row["count"])
 
     def failed_connections(self) -> list[dict[str, Any]]:

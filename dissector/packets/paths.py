@@ -2,13 +2,15 @@
 
 A path is a file, a pipe, ``-`` for standard input, a pattern (`glob`, with ``**``), or a folder
 with all captures in it, at any depth. The first bytes identify a capture, never its name. A file
-that is passed by name and is not a capture is an error; in a folder it is ignored.
+that is passed by name and is not a capture is an error; in a folder it is ignored, unless it has
+the name of a capture: its header may be damaged, or its compression may not be supported.
 """
 
 from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
@@ -29,6 +31,8 @@ from dissector.packets.pcapng import Pcapng
 STANDARD_INPUT = "-"
 _UNSUPPORTED: Final = MappingProxyType({"xz": b"\xfd7zX", "bzip2": b"BZh", "zip": b"PK\x03\x04"})
 """The first bytes of compressed files that are not read."""
+_CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap)\d*(\.(gz|zst|lz4|xz|bz2|zip))?$")
+"""tcpdump -C appends a number."""
 
 
 def input_name(path: str) -> str:
@@ -92,7 +96,10 @@ def _may_be_capture(path: str) -> bool:
         return True
     head = source.take(4)
     source.close()
-    return Pcap.recognises(head) or Pcapng.recognises(head) or source.damage is not None
+    if Pcap.recognises(head) or Pcapng.recognises(head) or source.damage is not None:
+        return True
+    # tcpdump creates an empty file, and writes its header with the first packets.
+    return bool(head and _CAPTURE_NAME.search(path))
 
 
 def no_capture(*paths: str | os.PathLike[str]) -> str:

@@ -67,11 +67,14 @@ def test_an_empty_capture_has_no_findings() -> None:
     ],
 )  # fmt: skip
 def test_files_that_could_not_be_read(kind: str, count: int, sentence: str | None) -> None:
-    problem = {"stage": "packets", "kind": kind, "detail": "x.pcap is empty", "count": 1}
+    problem = {"stage": "packets", "kind": kind, "capture": "x.pcap", "count": 1}
+    problem["detail"] = "x.pcap is empty" if kind == "unreadable_file" else "is empty"
     findings = findings_of("coverage", made(exchanges=[exchange()], problems=[problem] * count))
     assert [each.sentence for each in findings] == ([sentence] if sentence else [])
     assert [each.evidence for each in findings] == (
-        ["The first: x.pcap is empty."] if sentence else []
+        [f"The first: x.pcap{'' if kind == 'unreadable_file' else ':'} is empty."]
+        if sentence
+        else []
     )
     numbers = {"flaw": f"problem: packets {kind}", "count": count}
     assert [each.numbers for each in findings] == [numbers] * len(findings)

@@ -357,15 +357,19 @@ def test_a_capture_of_refused_connections_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"),
+    ("kind", "detail", "count", "expected"),
     [
-        ("unreadable_file", "1 file not read: x.pcap is empty"),
-        ("truncated_file", "Part of a file could not be read: x.pcap is empty"),
-        ("damaged_stream", "Part of a file could not be read: x.pcap is empty"),
+        ("unreadable_file", "x.pcap is empty", 1, "1 file not read: x.pcap is empty"),
+        ("truncated_file", "it ends", 1, "Part of a file could not be read: x.pcap: it ends"),
+        ("damaged_stream", "it ends", 3, "3 parts of files could not be read; the first: x.pcap: "
+         "it ends"),
     ],
-)
-def test_files_that_could_not_be_read_come_first(kind: str, expected: str) -> None:
-    problems = [{"stage": "packets", "kind": kind, "detail": "x.pcap is empty", "count": 1}]
+)  # fmt: skip
+def test_files_that_could_not_be_read_come_first(
+    kind: str, detail: str, count: int, expected: str
+) -> None:
+    problem = {"stage": "packets", "kind": kind, "detail": detail, "count": 1, "capture": "x.pcap"}
+    problems = [problem] * count
     text = shown(summed(exchanges=[exchange()], connections=[connection()], problems=problems))
     lines = [line.strip() for line in text.splitlines()]
     assert lines[lines.index("What is wrong") + 1] == expected

@@ -248,6 +248,21 @@ def test_folders_patterns_and_names(tmp_path):
         assert [p.capture for p in reading.problems] in ([], [str(tmp_path / "notes.gz")])
 
 
+def test_a_file_in_a_folder_with_the_name_of_a_capture_is_not_ignored(tmp_path):
+    """After a crash, a file system may have zeros in place of the first block of a file."""
+    good = tmp_path / "kafka-0.pcap"
+    good.write_bytes(pcap(packets(0, 3)))
+    (tmp_path / "kafka-1.pcap3").write_bytes(bytes(4096))
+    (tmp_path / "kafka-2.pcapng.xz").write_bytes(b"\xfd7zXZ\0")
+    (tmp_path / "kafka-3.pcap").touch()  # tcpdump has just created it
+    (tmp_path / "kafka-0.pcap.sha256").write_text("No capture.")
+    reading = read(tmp_path)
+    assert seqs(reading) == [0, 1, 2]
+    assert reading.kinds == ["unreadable_file"] * 2
+    for problem, reason in zip(reading.problems, ("is not a pcap", "with xz"), strict=True):
+        assert reason in problem.detail
+
+
 def test_one_bad_file_among_good_ones_is_a_problem(tmp_path):
     good = tmp_path / "good"
     good.write_bytes(pcap(packets(0, 3)))
