@@ -29,7 +29,7 @@ def command(source: Input, registry: str | None, show_secrets: bool) -> None:
 
     The filter options set the initial filter, which you can change on the screen. Press ? for the
     keys. Messages of a large capture are stored in the folder for temporary files (TMPDIR), not in
-    memory.
+    memory. To browse one of several clusters, export its tables with --cluster, and browse these.
     """
     allow_pandas()
     with source.options(show_progress=False, show_secrets=show_secrets) as options:

@@ -323,7 +323,7 @@ def on_capture(
         **given: Any,
     ) -> None:  # fmt: skip
         with presentation.presenting(names_file, zone):
-            chosen = filter_options.taken(given) if filters else None
+            chosen = filter_options.taken(given, filters)
             source = Input(captures, ports, keylog, processes, memory, chosen, names_file, zone)
             command(source=source, **given)
         if source.unread:

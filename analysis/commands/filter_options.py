@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -60,14 +60,15 @@ OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({
 """The options, by field of `Filter`."""
 
 
-def taken(given: dict[str, Any]) -> Filter | None:
+def taken(given: dict[str, Any], names: Sequence[str]) -> Filter | None:
     """The filter of the options, which are removed from those of a command; None without any.
 
-    Raises click.UsageError for a wrong value.
+    `names`: of the options; a command may have others with the same name. Raises click.UsageError
+    for a wrong value.
     """
-    if "" in (given.get("since"), given.get("until")):  # for example an unset variable of the shell
+    if any(given[name] == "" for name in names):  # for example an unset variable of the shell
         raise click.UsageError("--since and --until need a time")
-    conditions: dict[str, Any] = {name: text for name in OPTIONS if (text := given.pop(name, None))}
+    conditions: dict[str, Any] = {name: text for name in names if (text := given.pop(name, None))}
     if not conditions:
         return None
     from analysis.display import presentation
@@ -86,7 +87,7 @@ def with_filter(command: F) -> F:
 
     @wraps(command)
     def run(**given: Any) -> Any:
-        return command(chosen=taken(given), **given)
+        return command(chosen=taken(given, ON_ARRIVAL), **given)
 
     for name in reversed(ON_ARRIVAL):
         run = OPTIONS[name](run)

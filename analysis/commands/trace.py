@@ -15,7 +15,7 @@ from analysis.commands.sections import named_command
 
 
 @named_command("trace")
-@partial(on_capture, filters=())
+@partial(on_capture, filters=("cluster",))
 @click.option(
     "--header", metavar="NAME=VALUE",
     help="Trace records with this header; * in VALUE matches any text.",

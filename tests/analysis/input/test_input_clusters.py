@@ -68,6 +68,20 @@ def test_a_warning_names_the_clusters(command: str, one_rule: None) -> None:
     assert b"Warning" not in run(command, CAPTURE, "--cluster", FIRST).stderr
 
 
+@pytest.mark.parametrize("cluster", BROKERS)
+def test_a_record_of_one_cluster_is_traced(cluster: str) -> None:
+    """Both clusters have an offset 3 of the topic. `--topic` is an option of `trace`, no filter."""
+    options = ("--topic", "orders", "--offset", "3", "--format", "jsonl")
+    assert b"add its option" in run("trace", CAPTURE, *options).stderr
+    done = run("trace", CAPTURE, *options, "--cluster", cluster)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {row["broker"].partition(":")[0] for row in rows} == {BROKERS[cluster]}
+    records = {(row["topic"], row["partition"], row["offset"]) for row in rows}
+    assert records == {("orders", n, 3) for n in range(1 if cluster == FIRST else 2)}
+    assert [row["event"] for row in rows].count("produced") == len(records)
+    assert b"Warning" not in done.stderr
+
+
 @pytest.mark.parametrize(("cluster", "command"), [(FIRST, "first"), (SECOND, "second")])
 def test_a_filter_by_the_brokers_of_a_cluster_selects_it(cluster: str, command: str) -> None:
     """No other filter selects the end of a partition."""
