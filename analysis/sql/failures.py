@@ -2,10 +2,12 @@
 
 A host resets a connection attempt if no process listens on the port. If there is no reply at all,
 the host is down or a firewall drops the packets. A broker that closes a connection within a second,
-without sending a byte, did not understand what it received, or has too many connections. If the
-client did not send a byte either, it is not known which side ended the connection. But a client
-that ends it, as health checks do, sends more packets than the broker: SYN, ACK, and FIN or RST. So
-the broker ended it if it sent at least as many.
+without sending a byte, did not understand what it received, or has too many connections. But it has
+nothing to send to a producer with acks=0 that negotiates no versions, as before Kafka 0.10.2.
+
+If the client did not send a byte either, it is not known which side ended the connection. But a
+client that ends it, as health checks do, sends more packets than the broker: SYN, ACK, and FIN or
+RST. So the broker ended it if it sent at least as many.
 
 A health check or a scan may reset the connection after SYN and SYN/ACK. It sends one packet more
 than it receives, although its connection did not fail. The same is true of a client that
@@ -38,7 +40,9 @@ _ATTEMPT: Final = f"""
 _CLOSED: Final = """
   opened and closed is not null and broker_packets > 0 and broker_bytes = 0
     and coalesce(broker_lost_bytes, 0) = 0
-    and case when client_bytes > 0 then protocol = 'kafka'
+    and case when client_bytes > 0 then protocol = 'kafka' and connection_id not in (
+        select connection_id from exchanges group by all
+        having bool_and(coalesce(acks = 0, false)))
       else handshake_rtt_ms is not null and client_packets <= broker_packets end
     and epoch_ns(last_time) - epoch_ns(first_time) < 1e9"""
 """SQL: whether a row of `connections` ended before the broker sent any byte."""

@@ -102,6 +102,20 @@ def test_failed_connections_are_those_of_the_clients() -> None:
     assert failed["served"].eq(0).all()
 
 
+@pytest.mark.parametrize("name", ["kafka-3-java-0-8", "kafka-3-java-0-9"])
+def test_an_old_producer_that_requests_no_response_does_not_fail(name: str) -> None:
+    """The broker logged its requests. A client of 0.10.2 or later gets versions first."""
+    served = {
+        row["client"].rpartition(":")[2] for row in read(name)
+        if row["source"] == "broker" and row["client_id"].endswith("-0") and row["api_key"] == 0
+    }  # fmt: skip
+    links = capture(name, NEEDS)["connections"]
+    silent = links[(links["broker_bytes"] == 0) & (links["client_bytes"] > 0)]
+    assert {*silent["client_port"].astype(str)} <= served
+    assert len(silent) == 4
+    assert analysis.network(capture(name, NEEDS), show="failures").empty
+
+
 ATTEMPT = {"client_bytes": 0, "protocol": "unknown"}
 SILENT = ATTEMPT | {"handshake_rtt_ms": 0.1}
 """A connection that ends without data."""
