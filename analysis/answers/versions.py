@@ -15,8 +15,9 @@ responses of Kafka 4 agree with them, with one exception: they list Produce from
 librdkafka does not start otherwise (KAFKA-18659), although brokers accept it only from version 3.
 
 **Limitations.** With a broker as old as the client, the client may support newer versions than the
-capture shows. Clients that sent nothing during the capture are missing. Kafka 4.0.0 alone also
-refuses JoinGroup 0 and 1 (KAFKA-19444); the result does not include them.
+capture shows. Clients that sent nothing during the capture are missing. With brokers of Kafka 4, so
+are clients that negotiate versions, because they do not send requests that are refused. Kafka 4.0.0
+alone also refuses JoinGroup 0 and 1 (KAFKA-19444); the result does not include them.
 """
 
 from __future__ import annotations

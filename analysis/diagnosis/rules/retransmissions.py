@@ -61,8 +61,9 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         "that acknowledges late because it has no CPU",
         side=NETWORK,
         change="Compare with a capture at the other end to find the side of the loss. Look at "
-        "the error and drop counters of interfaces (ip -s link) on the path. If the capture "
-        "was taken on several interfaces (-i any), it may contain packets twice: capture on one.",
+        "the error and drop counters of interfaces (ip -s link) on the path. If the packets were "
+        "captured on several interfaces (-i any) or hosts, the capture may contain them twice: "
+        "read those of one.",
         reference="RFC 9293, section 3.8.1",
         command=COMMAND,
         # At most so many had to wait.
