@@ -6,6 +6,7 @@ the wait of the main thread, which then interrupts the query.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
@@ -90,7 +91,8 @@ def message(error: duckdb.Error) -> str:
     """DuckDB's message without its kind: the reason, and the line with a caret, if any."""
     kind, separator, reason = str(error).partition(" Error: ")
     lines = [line for line in (reason if separator else kind).split("\n") if line.strip()]
-    shown = [printable(line) for line in lines]
+    # Lists of candidates are indented with tabs.
+    shown = [printable(re.sub(r"^\t", "  ", line)) for line in lines]
     if len(lines) > 1 and not lines[-1].strip(" ^"):
         shown[-1] = _below(lines[-2], lines[-1])
     return "\n".join(shown)

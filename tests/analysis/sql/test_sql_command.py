@@ -144,6 +144,12 @@ def test_what_is_wrong_is_one_sentence(
             'Error: syntax error at or near "oops"\nLINE 2: \\t2 +\\x1b oops oops\n',
         ),
         ("from exchangs limit 1", "Error: Table with name exchangs does not exist!\nDid you mean"),
+        (
+            "select upper(true, 2)",
+            "Error: No function matches the given name and argument types 'upper(BOOLEAN, "
+            "INTEGER_LITERAL)'. You might need to add explicit type casts.\n"
+            "  Candidate functions:\n  upper(",
+        ),
     ],
 )
 def test_a_wrong_query_is_shown_with_its_line_and_a_caret(
