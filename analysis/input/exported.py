@@ -8,6 +8,9 @@ folders.
 Several exports may be read as one, such as one for each day. Each of them numbers its connections
 from 0. So if folders, or recordings of `sniff --export` in one folder, have rows of `connections`
 with the same `connection_id`, each of them gets numbers of its own.
+
+A folder may also have tables of several captures, after an export of only some tables into the
+folder of another one. This is an error, because equal numbers are different connections.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -98,9 +102,46 @@ class ExportedTables:
             raise self._missing(missing)
         for name in TABLES:
             for file in self._files[name] if name in names else ():
-                first = self._first_connections.get(_export_of(name, file), 0)
-                for batch in _batches(name, file):
+                export = _export_of(name, file)
+                first = self._first_connections.get(export, 0)
+                for number, batch in enumerate(_batches(name, file)):
+                    if number == 0 and "connections" in names:
+                        self._check_capture(file, batch, export)
                     yield name, _numbered(batch, first) if first else batch
+
+    def _check_capture(self, file: Path, rows: pa.RecordBatch, export: Path) -> None:
+        """Raises CaptureError if the first rows of a file are not of the capture of `connections`.
+
+        The time of a row of a capture is within that of its connection. Files of many rows are
+        checked only for the first connections.
+        """
+        connections = self._some_connections.get(export)
+        time = next((each for each in ("request_time", "time") if each in rows.schema.names), None)
+        if connections is None or time is None or "connection_id" not in rows.schema.names:
+            return
+        times = pa.table({"connection_id": rows["connection_id"], "at": rows[time]})
+        both = times.join(connections, "connection_id", join_type="inner")
+        is_inside = pc.and_(
+            pc.greater_equal(both["at"], both["first_time"]),
+            pc.less_equal(both["at"], both["last_time"]),
+        ).drop_null()
+        if 2 * (pc.sum(is_inside).as_py() or 0) < len(is_inside):
+            raise CaptureError(
+                f"{file} is of another capture than the table connections in {export}: export "
+                "all tables together into one folder"
+            )
+
+    @cached_property
+    def _some_connections(self) -> Mapping[Path, pa.Table]:
+        """The times of the first connections of each export."""
+        columns = ["connection_id", "first_time", "last_time"]
+        by_export: dict[Path, pa.Table] = {}
+        for file in self._files.get("connections", ()):
+            export = _export_of("connections", file)
+            if export not in by_export:
+                for rows in islice(_batches("connections", file), 1):
+                    by_export[export] = pa.table(rows.select(columns))
+        return by_export
 
     @cached_property
     def _first_connections(self) -> Mapping[Path, int]:

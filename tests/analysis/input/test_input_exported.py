@@ -166,6 +166,23 @@ def test_the_command_that_adds_a_table(
     assert str(error.value).endswith(f"kafka-dissector {command} -o '{folder / target}'")
 
 
+def test_tables_of_two_captures_in_one_folder_are_not_mixed(
+    edited: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Software of other connections would be that of old clients."""
+    old = str(path_of("kafka-3-java-0-9"))
+    tables = ["--table", "exchanges", "--table", "errors", "-o", str(edited), "--overwrite"]
+    assert main(["export", old, *tables]) == 0
+    capsys.readouterr()
+    assert main(["versions", str(edited)]) == 1
+    assert "exchanges.parquet is of another capture" in capsys.readouterr().err
+    for file in {*edited.iterdir()} - {edited / "exchanges.parquet", edited / "errors.parquet"}:
+        file.unlink()
+    added = ["--table", "connections", "-o", str(edited / "connections.parquet")]
+    assert main(["export", old, *added]) == 0
+    assert main(["versions", str(edited)]) == 0
+
+
 def test_packets_are_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.parquet"
     assert main(["export", QUOTAS, "-o", str(file)]) == 0
