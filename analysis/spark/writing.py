@@ -163,5 +163,7 @@ def _by_date(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
         return
     times = [f"{name}_ns" for name in TIMES if f"{name}_ns" in rows.schema.names]
     day = pc.coalesce(*map(rows.column, times)).fill_null(0).to_numpy() // _DAY
-    for each in np.unique(day).tolist():
-        yield str(np.datetime64(each, "D")), rows.filter(pa.array(day == each))
+    days = [day[0]] if day.min() == day.max() else np.unique(day)  # mostly one
+    for each in days:
+        part = rows if len(days) == 1 else rows.filter(pa.array(day == each))
+        yield str(np.datetime64(int(each), "D")), part
