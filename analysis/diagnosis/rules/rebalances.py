@@ -13,17 +13,27 @@ count only if they take most of the group's time.
 
 A single rebalance is a finding if it takes long. The coordinator waits until every member has
 joined, and a member joins when its application polls: the others wait for the slowest one, for
-`max.poll.interval.ms` at most.
+`max.poll.interval.ms` at most. If the broker of the coordinator is down, no member can join.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import (
+    BROKER,
+    CLIENT,
+    CRITICAL,
+    WARNING,
+    Finding,
+    Limits,
+    Threshold,
+    rule,
+)
 from analysis.diagnosis.words import (
     Advice,
     capital,
@@ -36,6 +46,8 @@ from analysis.diagnosis.words import (
     share,
 )
 from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint
+from analysis.sql.failures import OUTAGES
 from analysis.sql.query import Row
 
 RETURNS: Final = """
@@ -71,6 +83,14 @@ LAST_JOINS: Final = """
 
 WITH_MEMBER_ID: Final = "need to re-join with the given member-id"
 """The reason of a member that joins with its new id (KIP-394)."""
+
+COORDINATORS_DOWN: Final = f"""
+  select group_id, {endpoint("broker")} as broker, first_time, last_time
+  from {OUTAGES} join (
+    select distinct group_id, broker_ip, broker_port
+    from memberships join connections using (connection_id)) using (broker_ip, broker_port)
+  order by first_time"""
+"""SQL: the outages of brokers to which the members of each group sent requests."""
 
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
@@ -124,6 +144,14 @@ ABSENT: Final = BUSY._replace(
     change="Look for a member that is busy or was killed. The coordinator removes it after "
     "session.timeout.ms without heartbeats, or max.poll.interval.ms.",
 )
+DOWN: Final = Advice(
+    "the broker of the group's coordinator was down: members could not join",
+    BROKER,
+    None,
+    "Look at the finding about this broker. With a replicated __consumer_offsets, another broker "
+    "would become the coordinator.",
+    "Kafka documentation: Broker Configs, offsets.topic.replication.factor",
+)
 CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBED}
 
 
@@ -163,9 +191,29 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         severity = CRITICAL if is_critical else WARNING
         time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
         if max(len(causes), returned) >= limits["disruptions"] or late:
-            yield _finding(case, group, rows, causes or rows, late, returned, severity, time)
+            finding = _finding(case, group, rows, causes or rows, late, returned, severity, time)
         elif long := [row for row in rows if _duration_ms(case, row) >= limits["longest_ms"]]:
-            yield _long_finding(case, group, long, severity, time)
+            finding = _long_finding(case, group, long, severity, time)
+        else:
+            continue
+        yield _without_coordinator(case, group, finding, rows, spent)
+
+
+def _without_coordinator(
+    case: Case, group: str, finding: Finding, rows: list[Row], spent_ms: float
+) -> Finding:
+    """The finding; with another cause if the coordinator was down for most of the rebalances."""
+    down: Counter[str] = Counter()
+    for outage in (each for each in case.rows(COORDINATORS_DOWN) if each["group_id"] == group):
+        for row in rows:
+            start = max(row["start_time"] or 0, outage["first_time"])
+            end = min(row["end_time"] or case.span[1] or 0, outage["last_time"])
+            down[outage["broker"]] += max(end - start, 0) / 1e6
+    broker, down_ms = max(down.items(), key=lambda item: item[1], default=("", 0))
+    if not broker or 2 * down_ms < spent_ms:
+        return finding
+    evidence = f"{finding.evidence} Meanwhile, {broker} accepted no connection for {ms(down_ms)}."
+    return replace(finding, evidence=evidence, **DOWN._asdict())
 
 
 def _duration_ms(case: Case, row: Row) -> float:

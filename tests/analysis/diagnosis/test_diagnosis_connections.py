@@ -448,15 +448,22 @@ def test_the_end_that_connections_share_is_one_finding(
     )
 
 
-def test_a_broker_that_was_down_comes_before_its_effects() -> None:
-    """A group rebalances for most of the time, because its coordinator is down for 40 s."""
+@pytest.mark.parametrize(("broker_ip", "side"), [("10.0.0.9", "broker"), ("10.0.0.8", "client")])
+def test_a_broker_that_was_down_comes_before_its_effects(broker_ip: str, side: str) -> None:
+    """A group rebalances for most of the time. Its coordinator, or another broker, is down for 40 s
+    of it."""
     member = {"group_id": "g", "group_type": "classic", "client_id": "app", "member_id": "m"}
     joins = [
-        member | {"api": "JoinGroup", "time": START + n * SECOND, "generation": n + 1}
-        | {"response_time": START + (n + 1) * SECOND, "error_code": 0, "error": "NONE"}
-        for n in range(5)
+        member | {"api": "JoinGroup", "time": START + start * SECOND, "generation": n + 1}
+        | {"response_time": START + end * SECOND, "error_code": 0, "error": "NONE"}
+        | {"connection_id": 7}
+        for n, (start, end) in enumerate([(0, 43), (44, 45), (45, 46), (46, 47), (47, 48)])
     ]  # fmt: skip
-    links = [*(at(n) for n in (1, 9, 41)), at(42, connection())]
+    link = connection(connection_id=7, broker_ip=broker_ip, opened=False)
+    links = [*(at(n) for n in (1, 9, 41)), at(42, connection()), link]
     rows = diagnose(made(exchanges=[exchange()], connections=links, memberships=joins))
     assert rows["rule"].tolist()[:2] == ["failed_connections", "rebalances"]
     assert rows["severity"].tolist()[:2] == ["critical", "critical"]
+    assert rows["side"][1] == side
+    evidence = " Meanwhile, 10.0.0.9:9092 accepted no connection for 40.0 s."
+    assert rows["evidence"][1].endswith(evidence) == (side == "broker")
