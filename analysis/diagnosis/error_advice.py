@@ -115,7 +115,12 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Kafka documentation: Security, Authentication using SASL",
     ),
     "ILLEGAL_SASL_STATE": _SASL,
-    "UNSUPPORTED_SASL_MECHANISM": _SASL,
+    "UNSUPPORTED_SASL_MECHANISM": _SASL._replace(
+        cause="the listener does not support the mechanism of the client",
+        change="Set sasl.mechanism of the client to a mechanism of the listener, or add it to "
+        "sasl.enabled.mechanisms of the broker.",
+        setting="sasl.mechanism",
+    ),
     "NOT_LEADER_OR_FOLLOWER": _LEADER,
     "LEADER_NOT_AVAILABLE": _NO_LEADER,
     "FENCED_LEADER_EPOCH": _LEADER,

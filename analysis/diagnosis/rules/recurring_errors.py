@@ -22,7 +22,7 @@ no response has an error. It counts if it does so again and again.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
@@ -111,6 +111,10 @@ TOO_LARGE_ALONE: Final = """
   where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
 """SQL: batches of one record that brokers refused with MESSAGE_TOO_LARGE."""
 
+REFUSED_MECHANISMS: Final = """
+  select distinct client_id, sasl_mechanism from errors join connections using (connection_id)
+  where error = 'UNSUPPORTED_SASL_MECHANISM' and sasl_mechanism is not null order by all"""
+
 REQUESTS: Final = """
   select client_id, api, case api when 'SaslAuthenticate' then count(distinct connection_id)
     else count(*) end as requests
@@ -175,10 +179,8 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             sent = {(row["client_id"], row["api"]) for row in rows}
             part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
             finding = _finding(rows, part, limits, ends, resets(case, rows))
-            if rows[0]["error"] == "LEADER_NOT_AVAILABLE":
-                finding = replace(finding, evidence=finding.evidence + _leaderless(case, rows))
-            if rows[0]["error"] == "MESSAGE_TOO_LARGE":
-                finding = replace(finding, evidence=finding.evidence + _too_large_alone(case, rows))
+            if evidence := _EVIDENCE.get(rows[0]["error"]):
+                finding = replace(finding, evidence=finding.evidence + evidence(case, rows))
             yield finding
 
 
@@ -205,6 +207,28 @@ def _leaderless(case: Case, errors: list[Row]) -> str:
         for row in case.rows(LEADERLESS) if row["topic"] in topics
     )  # fmt: skip
     return f" Without a leader: {partitions}." if partitions else ""
+
+
+def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
+    """A sentence about SASL mechanisms that a broker does not support."""
+    names = {row["client_id"] for row in errors}
+    requested = dict.fromkeys(
+        row["sasl_mechanism"] for row in case.rows(REFUSED_MECHANISMS) if row["client_id"] in names
+    )
+    packet = min(row["first_packet"] for row in errors)
+    return (
+        f" Requested: {listed(requested)}. The response contains the mechanisms of the listener: "
+        f"`kafka-dissector show CAPTURE --packet {packet}`."
+        if requested else ""
+    )  # fmt: skip
+
+
+_EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
+    "LEADER_NOT_AVAILABLE": _leaderless,
+    "MESSAGE_TOO_LARGE": _too_large_alone,
+    "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
+}
+"""Functions that add to the evidence of an error."""
 
 
 def _is_reset(row: Row) -> bool:

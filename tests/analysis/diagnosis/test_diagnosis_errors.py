@@ -193,8 +193,8 @@ def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
     of_clients = {
         "auto.offset.reset", "compression.type", "enable.idempotence", "group.instance.id",
         "max.poll.interval.ms", "max.poll.records", "max.request.size",
-        "partition.assignment.strategy", "sasl.jaas.config", "security.protocol",
-        "session.timeout.ms", "transaction.timeout.ms",
+        "partition.assignment.strategy", "sasl.jaas.config", "sasl.mechanism",
+        "security.protocol", "session.timeout.ms", "transaction.timeout.ms",
     }  # fmt: skip
     settings = {
         each.setting for each in (*ADVICE.values(), AFTER_END, NOT_RESET) if each.side == CLIENT

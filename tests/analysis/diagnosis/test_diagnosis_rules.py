@@ -442,6 +442,16 @@ def test_clients_that_fail_without_an_error_code(
     assert "connection_churn" not in {row["rule"] for row in findings("kafka-4-silent")}
 
 
+def test_the_mechanisms_of_a_listener_are_in_its_response() -> None:
+    finding = finding_of("kafka-3-logins", "recurring_errors", "with-other-mechanism")
+    packet = finding["first_packet"]
+    assert finding["evidence"].endswith(
+        " Requested: SCRAM-SHA-512. The response contains the mechanisms of the listener: "
+        f"`kafka-dissector show CAPTURE --packet {packet}`."
+    )
+    assert finding["setting"] == "sasl.mechanism"
+
+
 def test_records_that_a_share_group_gets_again_are_those_that_its_member_releases() -> None:
     released = [row for row in read("kafka-4-group-poison") if row.get("event") == "released"]
     offsets = {row["offset"] for row in released}
