@@ -18,9 +18,13 @@ from analysis.sql.expressions import literal
 from analysis.sql.query import Row
 
 WITHOUT_OFFSET: Final = """(
-  with requests as (
+  with missing as (
+    select distinct client_id, topic, partition from partitions
+    where api = 'OffsetFetch' and error_code = 0 and "offset" is null),
+  requests as (
     select partitions.*, client_ip, request_packet
-    from partitions join exchanges using (connection_id, correlation_id, client_id)
+    from partitions semi join missing using (client_id, topic, partition)
+      join exchanges using (connection_id, correlation_id, client_id)
     where time = request_time and partitions.api in ('OffsetFetch', 'ListOffsets', 'Fetch')
       and replica_id is null),
   steps as (

@@ -60,11 +60,12 @@ def _requests() -> str:
       select {endpoint("parts.broker")} as broker, api, request_time, response_time, request_packet,
         {not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
       from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
+        asof left join (from {OUTAGES} where end_time is not null) as outages
+          on parts.broker_ip = outages.broker_ip and parts.broker_port = outages.broker_port
+            and request_time >= end_time
       where net_ms is not null
         and not (api in ('SaslHandshake', 'SaslAuthenticate') and coalesce(error_code, 0) != 0)
-        and not exists (from {OUTAGES} as outages
-          where outages.broker_ip = parts.broker_ip and outages.broker_port = parts.broker_port
-            and request_time between end_time and end_time + interval {_START_S} seconds))"""
+        and coalesce(request_time > end_time + interval {_START_S} seconds, true))"""
 
 
 def _tails() -> str:
