@@ -31,7 +31,7 @@ from dissector.packets.pcapng import Pcapng
 STANDARD_INPUT = "-"
 _UNSUPPORTED: Final = MappingProxyType({"xz": b"\xfd7zX", "bzip2": b"BZh", "zip": b"PK\x03\x04"})
 """The first bytes of compressed files that are not read."""
-_CAPTURE_NAME: Final = re.compile(r"\.(pcap|pcapng|cap)\d*(\.(gz|zst|lz4|xz|bz2|zip))?$")
+_CAPTURE_NAME: Final = re.compile(r"(?i)\.(pcap|pcapng|cap)\d*(\.(gz|zst|lz4|xz|bz2|zip))?$")
 """tcpdump -C appends a number."""
 
 

@@ -252,7 +252,7 @@ def test_a_file_in_a_folder_with_the_name_of_a_capture_is_not_ignored(tmp_path):
     """After a crash, a file system may have zeros in place of the first block of a file."""
     good = tmp_path / "kafka-0.pcap"
     good.write_bytes(pcap(packets(0, 3)))
-    (tmp_path / "kafka-1.pcap3").write_bytes(bytes(4096))
+    (tmp_path / "kafka-1.PCAP3").write_bytes(bytes(4096))
     (tmp_path / "kafka-2.pcapng.xz").write_bytes(b"\xfd7zXZ\0")
     (tmp_path / "kafka-3.pcap").touch()  # tcpdump has just created it
     (tmp_path / "kafka-0.pcap.sha256").write_text("No capture.")
