@@ -33,8 +33,6 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
     request_end = int_column(block.requests, "end_time")[block.answered]
     end_time = np.maximum(request_end, block.response.headers.end_time)
     for group, column in block.response.fields.columns("leader"):
-        if not any(group.walked.by_role("replicas")):
-            continue  # a Produce or Fetch response that only names a new leader
         parts.append(
             {
                 **response_place(block, group, column),
