@@ -47,6 +47,8 @@ SMALLEST_MESSAGE: Final = 14
 """The smallest length: checksum, magic, attributes, and the lengths of key and value."""
 SMALLEST_BATCH: Final = 49
 """The same of a batch with magic 2: its header."""
+NO_TIMESTAMP: Final = b"\xff" * 8
+"""The base timestamp of a batch without records."""
 BATCHES: Final = 3
 """Batches of a records field that are checked."""
 
@@ -202,8 +204,10 @@ def _is_batch(data: bytes, size: int) -> bool:
         return True
     if size < SMALLEST_BATCH or len(data) < SMALLEST_BATCH:
         return False
-    magic, last_offset_delta, count = data[4], data[11:15], data[45:SMALLEST_BATCH]
-    return magic == 2 and 0 < int.from_bytes(count) <= int.from_bytes(last_offset_delta) + 1
+    magic, last_offset_delta, count = data[4], data[11:15], int.from_bytes(data[45:SMALLEST_BATCH])
+    if count == 0:  # of a producer's last records, the log cleaner keeps a batch without records
+        return magic == 2 and size == SMALLEST_BATCH and data[15:23] == NO_TIMESTAMP
+    return magic == 2 and count <= int.from_bytes(last_offset_delta) + 1
 
 
 def _is_records_field(data: bytes, size: int) -> bool:

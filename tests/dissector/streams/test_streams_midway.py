@@ -22,6 +22,13 @@ from tests.dissector.streams.dialogue import (
     response,
 )
 
+EMPTY_BATCH = bytes.fromhex(
+    "000000000000000300000031"
+    "00000001021f960a7a000000000005ffffffffffffffff0000018bcfe56800"
+    "00000000000003d600030000004400000000"
+)
+"""Written by Kafka's `DefaultRecordBatch.writeEmptyHeader`."""
+
 
 def join_midway(dialogue: Dialogue):
     return dialogue.connect(handshake=False)
@@ -49,8 +56,9 @@ def test_a_capture_that_begins_in_the_middle_of_a_frame():
         batch(bytes(2000), 8) + batch(bytes(900), 3, base_offset=8, leader_epoch=12),
         message(1, random.Random(4).randbytes(2000)),
         message(0, bytes(2000)) + message(0, random.Random(5).randbytes(900), offset=1),
+        batch(bytes(2000), 8) + EMPTY_BATCH,
     ],
-    ids=["one batch", "two batches", "one message", "two messages"],
+    ids=["one batch", "two batches", "one message", "two messages", "no records"],
 )
 def test_a_capture_that_begins_inside_a_response_to_a_fetch(batches: bytes, ids: Sequence[int]):
     """The lengths of the records field and of its last batch lead to the next response."""
