@@ -68,11 +68,11 @@ def expired_session_finding(row: Row) -> Finding:
         **of_client(row, "client_id broker api reason connections"),
         sentence=f"{row['broker']} ends the sessions of {client(row['client_id'])}, which does not "
         "authenticate again",
-        evidence=f"{counted(row['connections'], 'connection')} ended in order (FIN) at the first "
-        f"request ({listed(row['apis'])}) later than {ms(row['session_ms'])} after the login. No "
-        "older connection got a response."
-        + (" The client sends SaslAuthenticate 0, whose response has no lifetime of the session."
-           if row["login_version"] == 0 else ""),
+        evidence=f"{counted(row['connections'], 'connection')} were closed at the first request "
+        f"({listed(row['apis'])}) that came {ms(row['session_ms'])} or more after the login. No "
+        "request later than that got a response."
+        + (" The client sends SaslAuthenticate 0, whose response does not contain the lifetime of "
+           "the session." if row["login_version"] == 0 else ""),
         cause="connections.max.reauth.ms is set, or the token of the client expires, and the "
         "client does not support or complete reauthentication",
         side=CLIENT,

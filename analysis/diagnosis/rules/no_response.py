@@ -124,7 +124,7 @@ def _finding(rows: list[Row]) -> Finding:
         **of_ends(rows, "client_id broker api reason requests connections longest_ms"),
         sentence=f"No response from {broker} to {requests:,} requests of {name} ({listed(apis)})",
         evidence=f"{counted(sum(row['connections'] for row in rows), 'connection')} ended "
-        + ("with a reset (RST)" if rows[0]["reason"] == "reset" else "in order (FIN)")
+        + ("with a reset (RST)" if rows[0]["reason"] == "reset" else "normally (FIN)")
         + " before the response. The longest wait was "
         f"{ms(max(row['longest_ms'] or 0 for row in rows))}.",
         cause=f"the broker {others} hangs or is overloaded" if is_timeout

@@ -427,7 +427,12 @@ def test_a_client_without_sasl_is_that_of_the_broker_log() -> None:
     [
         ("newcomer", "recurring_errors", "OffsetFetch responses", "auto.offset.reset"),
         ("modern", "recurring_errors", "OffsetFetch responses", "auto.offset.reset"),
-        ("old", "no_response", "connections ended in order (FIN)", "connections.max.reauth.ms"),
+        (
+            "old",
+            "no_response",
+            "connections were closed at the first request",
+            "connections.max.reauth.ms",
+        ),
     ],
 )
 def test_clients_that_fail_without_an_error_code(
