@@ -2,7 +2,8 @@
 
 A broker processes the requests of a connection one by one. A request behind a long poll, or behind
 a slow request, waits for its response, however fast the broker is. Produce is excluded, because a
-producer has several requests in flight on purpose.
+producer has several requests in flight on purpose. Connections that a quota throttles are excluded,
+too: `throttling` reports them.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def waits() -> str:
         max(response_time) filter (queue_ms > 0) as last_time
       from {exchanges_with_parts()}
       where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
+        and connection_id not in (select connection_id from exchanges where throttle_time_ms > 0)
       group by client_id, api order by queue_ms desc, api"""
 
 

@@ -141,17 +141,26 @@ def test_the_listener_of_a_controller_is_not_judged() -> None:
     assert rules(exchanges=rows) == []
 
 
-@pytest.mark.parametrize(("throttle_ms", "fires"), [(500, False), (0, True)])
-def test_a_broker_that_throttles_is_not_slow(throttle_ms: int, fires: bool) -> None:
-    """A producer sends each request before the response to the previous one (KIP-219)."""
-    rows = [
+def throttled_requests(api: str, throttle_ms: int) -> list[dict[str, Any]]:
+    """A client sends each request before the response to the previous one (KIP-219)."""
+    return [
         exchange_at(
-            START + n * SECOND // 2 - 100 * MS, START + n * SECOND // 2 + 405 * MS, api="Produce",
+            START + n * SECOND // 2 - 100 * MS, START + n * SECOND // 2 + 405 * MS, api=api,
             api_version=13, correlation_id=n, latency_ms=505.0, throttle_time_ms=throttle_ms,
         )
         for n in range(120)
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("throttle_ms", "fires"), [(500, False), (0, True)])
+def test_a_broker_that_throttles_is_not_slow(throttle_ms: int, fires: bool) -> None:
+    rows = throttled_requests("Produce", throttle_ms)
     assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
+
+
+def test_a_client_that_is_throttled_does_not_delay_its_own_requests() -> None:
+    rows = throttled_requests("Metadata", 500)
+    assert rules("queueing", "throttling", exchanges=rows) == ["throttling"]
 
 
 @pytest.mark.parametrize(("refused", "fires"), [(True, False), (False, True)])
