@@ -137,8 +137,8 @@ REQUESTS: Final = """
                   "The same for errors of normal operation: a client retries ten times a second "
                   "while a leader moves, which takes a second or two."),
         Threshold("normal_ms", NORMAL_MS, "ms",
-                  "Errors of normal operation must also last this long: an election, or the "
-                  "loading of a coordinator, takes seconds."),
+                  "Errors of normal operation must also last this long, counted in seconds with an "
+                  "error: an election, or the loading of a coordinator, takes seconds."),
         Threshold("critical_percent", 50, "%", "Critical if an error that is not retriable is in "
                   "this share of the client's responses of the API, and in ten or more of them."),
         Threshold("silent_ms", 10_000, "ms", "A client that keeps its connections has stopped if "
@@ -262,9 +262,21 @@ def _recurs(case: Case, row: Row, limits: Limits) -> bool:
     if is_normal(row["error"], row["api"], row["topic"]):
         lasts = (row["last_time"] - row["first_time"]) / 1e6 >= limits["normal_ms"]
         recurs = bool(lasts and row["responses"] >= limits["normal_responses"])
+        recurs = recurs and 1000 * _seconds(case, row) >= limits["normal_ms"]
         return recurs and (row["error"] not in PASSING or _persists(case, row))
     waits = row["api"] == "Metadata" and row["retriable"]
     return bool(row["responses"] >= limits["metadata_responses" if waits else "responses"])
+
+
+def _seconds(case: Case, row: Row) -> int:
+    """The number of seconds in which the client got the error: two elections are short, although
+    minutes may lie between them."""
+    (errors,) = case.rows(f"""
+      select count(distinct epoch_ns(time) // 1000000000) as seconds from errors
+      where api = {literal(row["api"])} and error_code = {row["error_code"]}
+        and client_id is not distinct from {literal(row["client_id"])}
+        and topic is not distinct from {literal(row["topic"])}""")
+    return int(errors["seconds"])
 
 
 def _persists(case: Case, row: Row) -> bool:

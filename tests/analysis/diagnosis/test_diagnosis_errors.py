@@ -162,6 +162,23 @@ def test_a_consumer_that_does_not_reset_its_offset(offsets: list[int], setting: 
     )
 
 
+@pytest.mark.parametrize(("elections", "fires"), [(2, False), (6, True)])
+def test_elections_that_follow_each_other_do_not_add_up_to_a_long_one(
+    elections: int, fires: bool
+) -> None:
+    """Each takes two seconds, with ten errors a second, and they are a minute apart."""
+    times = [
+        START + n * 60 * SECOND + each * SECOND // 10
+        for n in range(elections)
+        for each in range(20)
+    ]
+    moved = {"error": "NOT_LEADER_OR_FOLLOWER", "error_code": 6, "api": "Fetch", "retriable": True}
+    rows = [error(time=time, correlation_id=n, **moved) for n, time in enumerate(times)]
+    assert rules("recurring_errors", exchanges=[exchange()], errors=rows) == (
+        ["recurring_errors"] * fires
+    )
+
+
 def test_batches_of_one_record_that_are_too_large_are_lost() -> None:
     refused = {"error_code": 10, "error": "MESSAGE_TOO_LARGE", "api": "Produce"}
     batch = {"api": "Produce", "client_id": "app", "topic": "t", "error_code": 10}
