@@ -195,7 +195,7 @@ class Doubts:
                 return chain[0], chain[0], False
             is_bad = ended == BAD and place == at
             wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
-            if entry >= 0 and not self._leads_to(entry, starts, wrong, at):
+            if entry >= 0 and not self._leads_to(index, entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
         # A wrong size before an impossible one shows by the messages behind both.
@@ -219,15 +219,16 @@ class Doubts:
         is_lost = chains.gap_after(place)[0] < chains.end[index]
         return state[0] != NO and size[0] < SEEK_BYTES and not is_lost
 
-    def _leads_to(self, entry: int, starts: Int64, begin: int, at: int) -> bool:
-        """Whether a chain leads from `begin` to an entry, over messages that begin segments.
+    def _leads_to(self, index: int, entry: int, starts: Int64, begin: int, at: int) -> bool:
+        """Whether a chain leads from `begin` to an entry, over messages that begin segments or have
+        certain headers.
 
         Then its sizes are right, whatever headers these messages have: SASL tokens have none.
         `starts` and `at`: as in `resolve`.
         """
         low, high = np.searchsorted(starts, [begin, entry])
         is_next = int(starts[high]) == entry if high < len(starts) else at == entry
-        return is_next and bool(self._chains.is_border(starts[low:high]).all())
+        return is_next and bool(self._begin_here(index, starts[low:high]).all())
 
     def _chain_before(self, index: int, starts: Int64, place: int) -> list[int]:
         """Messages before a doubtful place, from the last one whose start is certain."""
@@ -235,11 +236,16 @@ class Doubts:
         chain = starts[max(last - MAX_BACKTRACK, 0) : last]
         if not len(chain):
             return [place]
-        is_sure, _ = self._scorer.is_sure(self._chains, chain, np.full(len(chain), index))
-        is_sure |= self._chains.is_border(chain)
-        sure = np.flatnonzero(is_sure)
+        sure = np.flatnonzero(self._begin_here(index, chain))
         messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
         return messages
+
+    def _begin_here(self, index: int, at: Int64) -> Bools:
+        """Whether messages certainly begin at these addresses of a chain: a segment does, or the
+        header shows it."""
+        is_sure, _ = self._scorer.is_sure(self._chains, at, np.full(len(at), index))
+        begin_here: Bools = is_sure | self._chains.is_border(at)
+        return begin_here
 
     def _confirm(self, index: Int64) -> None:
         """Find the messages at the first bytes of these chains, and behind missing bytes, that need

@@ -154,6 +154,26 @@ def test_several_tokens_without_headers():
     assert out.kinds() == []
 
 
+def test_a_request_in_the_segment_of_the_last_token():
+    """The last token of GSSAPI has no response, so the client does not wait. The first token has
+    more segments than the search behind a doubtful place."""
+    handshake, tokens = request(17, 0, 1, b"\0\6GSSAPI"), [b"\x60" * 800, b"\5\4\4\xff" * 8]
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(handshake)
+    connection.broker(response(1, bytes(6)))
+    for at in range(0, 804, 67):
+        connection.client(framed(tokens[0])[at : at + 67])
+    connection.broker(framed(b"\x60" * 160))
+    connection.client(framed(tokens[1]) + TWO)
+    connection.broker(response(2, bytes(6)))
+    connection.client(request(3, 1, 3))
+    connection.broker(response(3, bytes(6)))
+    out = dissect(dialogue.packets)
+    assert out.messages()[0] == [handshake[4:], *tokens, TWO[4:], request(3, 1, 3)[4:]]
+    assert out.kinds() == []
+
+
 def test_blocks_of_one_packet_begin_with_unknown_messages():
     """Brokers of 0.9 took GSSAPI tokens without SaslHandshake. In both streams, the messages behind
     them are found, as in one block."""
