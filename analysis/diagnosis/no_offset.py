@@ -20,27 +20,28 @@ from analysis.sql.query import Row
 WITHOUT_OFFSET: Final = """(
   with missing as (
     select distinct client_id, topic, partition from partitions
+      semi join (
+        select topic, partition from partitions where api in ('Produce', 'ListOffsets', 'Fetch'))
+        using (topic, partition)
+      anti join (
+        select client_id, topic, partition from partitions where api in ('ListOffsets', 'Fetch'))
+        using (client_id, topic, partition)
     where api = 'OffsetFetch' and error_code = 0 and "offset" is null),
   requests as (
-    select partitions.*, client_ip, request_packet
+    select partitions.*, client_ip, request_packet, lead(time) over (
+      partition by client_id, client_ip, topic, partition order by time) as next_time
     from partitions semi join missing using (client_id, topic, partition)
       join exchanges using (connection_id, correlation_id, client_id)
-    where time = request_time and partitions.api in ('OffsetFetch', 'ListOffsets', 'Fetch')
-      and replica_id is null),
-  steps as (
-    select *, lead(api) over later as next_api, lead(time) over later as next_time
-    from requests
-    window later as (partition by client_id, client_ip, topic, partition order by time))
+    where time = request_time and partitions.api = 'OffsetFetch')
   select client_id, client_ip, group_id, topic, partition, connection_id, time, response_time,
     request_packet
-  from steps semi join memberships using (client_id, group_id)
+  from requests semi join memberships using (client_id, group_id)
     join (select connection_id, case when closed is not null then last_time end as end_time
       from connections) using (connection_id)
-  where api = 'OffsetFetch' and error_code = 0 and "offset" is null
-    and coalesce(next_api, api) = api
+  where error_code = 0 and "offset" is null
     and epoch_ns(least(next_time, end_time)) - epoch_ns(response_time) < 5e9)"""
-"""SQL: partitions without a committed offset after which a group member neither reads the partition
-nor asks for its offsets, but sends OffsetFetch again or closes its connection within seconds. A
+"""SQL: partitions without a committed offset that a group member never reads, although the capture
+has requests for them: the member sends OffsetFetch again or closes its connection within seconds. A
 member that cannot reach a leader waits longer (default.api.timeout.ms)."""
 
 _ROWS: Final = f"""

@@ -11,7 +11,15 @@ from analysis.diagnosis.rule import CLIENT
 from dissector.protocol import registry
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, connection, error, exchange
+from tests.analysis.made_rows import (
+    MS,
+    SECOND,
+    START,
+    connection,
+    error,
+    exchange,
+    exchange_at,
+)
 
 
 @pytest.mark.parametrize(
@@ -140,6 +148,41 @@ def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidenc
     (finding,) = findings_of("recurring_errors", tables)
     assert finding.evidence.endswith(evidence)
     assert ("retention" in finding.cause) == ("back" not in evidence)
+
+
+@pytest.mark.parametrize(
+    ("others", "fires"),
+    [
+        ([("producer", "Produce")], True),
+        ([], False),  # only the coordinator is in the capture: the leader is another broker
+        ([("producer", "Produce"), ("app", "ListOffsets")], False),  # the group has just begun
+        ([("other", "Fetch"), ("app", "Fetch")], False),
+    ],
+)
+def test_a_consumer_that_reads_no_partition_without_an_offset(
+    others: list[tuple[str, str]], fires: bool
+) -> None:
+    """A new group rebalances some times, and asks for its offsets each time."""
+    place: dict[str, Any] = {"topic": "t", "partition": 0, "error_code": 0}
+    starts = [START + n * SECOND for n in range(6)]
+    asked = [
+        place | {"api": "OffsetFetch", "client_id": "app", "group_id": "g", "connection_id": 0,
+                 "correlation_id": n, "time": at, "response_time": at + MS}
+        for n, at in enumerate(starts)
+    ]  # fmt: skip
+    rows = [
+        place | {"api": api, "client_id": name, "time": START + 6 * SECOND, "connection_id": 1}
+        for name, api in others
+    ]
+    tables = made(
+        exchanges=[
+            exchange_at(at, at + MS, api="OffsetFetch", correlation_id=n)
+            for n, at in enumerate(starts)
+        ],
+        partitions=asked + rows, connections=[connection(last_time=START + 7 * SECOND)],
+        memberships=[{"client_id": "app", "group_id": "g", "connection_id": 0}],
+    )  # fmt: skip
+    assert len(findings_of("recurring_errors", tables)) == fires
 
 
 @pytest.mark.parametrize(("offsets", "setting"), [([3, 3, 3], "auto.offset.reset"),
