@@ -218,21 +218,24 @@ class ConnectionMatcher:
         high = min(int(bounds.limit[first]), self._next_matched_request(first))
         candidate = np.arange(max(low, high - LOOKAHEAD), high)
         is_possible = self._free[candidate] & (requests.key[candidate] == responses.key[first])
-        if anchor.rank:
-            # If only responses are missing, the request is further behind the anchor than the
-            # response. If only requests are missing, it is nearer.
-            surplus = requests.ordinal[candidate] - rank - (anchor.ordinal - anchor.rank)
-            lacks_requests = requests.run[candidate] != anchor.request_run
-            if int(responses.run[first]) != anchor.response_run:
-                is_possible &= lacks_requests | (surplus > 0)
-            else:
-                is_possible &= ~lacks_requests | (surplus < 0)
-        candidate = candidate[is_possible]
-        return self._fitting(at, candidate) if len(candidate) else candidate
+        lacks_requests = requests.run[candidate] != anchor.request_run
+        surplus = requests.ordinal[candidate] - rank - (anchor.ordinal - anchor.rank)
+        if anchor.rank and int(responses.run[first]) == anchor.response_run:
+            # Only requests are missing: the request is nearer to the anchor than the response.
+            is_possible &= ~lacks_requests | (surplus < 0)
+        elif anchor.rank:
+            # If only responses are missing, the request is further behind the anchor, unless bytes
+            # inside a response whose start is missing were taken for a message.
+            fitting = self._fitting(at, candidate[is_possible & (lacks_requests | (surplus > 0))])
+            if len(fitting):
+                return fitting
+        return self._fitting(at, candidate[is_possible])
 
     def _fitting(self, at: int, candidate: Int64) -> Int64:
         """The candidates for the response `ambiguous[at]` that fit the responses behind it, too: up
         to the next missing byte, each response belongs to the next request."""
+        if not len(candidate):
+            return candidate
         requests, responses, bounds = self._requests, self._responses, self._bounds
         ahead = self._ambiguous[at : min(at + LOOKAHEAD, int(self._run_end[at]))]
         step = responses.rank[ahead] - responses.rank[ahead[0]]

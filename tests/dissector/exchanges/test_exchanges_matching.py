@@ -269,6 +269,17 @@ def test_a_response_to_one_of_several_lost_requests_matches_no_other() -> None:
     assert pairs(asked, came) == [(0, 0), (1, 1), (2, 5), (3, 6), (4, 7)]
 
 
+def test_bytes_of_a_response_that_look_like_one() -> None:
+    """The start of the second response is lost. Its other bytes contain a frame without a body."""
+    asked = messages_of((0, 1, 0), (0, 3, 10), (0, 6, 30), (0, 8, 40))
+    came = [Message(0, 2, 10), Message(0, 4, 20, lost=1), Message(0, 7, 30), Message(0, 9, 40)]
+
+    def decodes(request: Int64, response: Int64) -> Bools:
+        return response != 1
+
+    assert pairs(asked, came, decodes=decodes) == [(0, 0), (2, 2), (3, 3)]
+
+
 def test_an_early_response_matches_no_request_of_a_later_block() -> None:
     """Its request is lost, and a later response matched. Then one request is unanswered."""
     matcher = Matcher()
