@@ -135,7 +135,7 @@ class ConnectionMatcher:
                 request = request if follows else self._after_gap(at, anchor)
                 if (follows or len(request) > 1) and not self._responses.is_late[first]:
                     break
-                request = self._likeliest(request, first, anchor)
+                request = self._likeliest(request, at, anchor)
             if not len(request):
                 at += 1
                 continue
@@ -252,20 +252,24 @@ class ConnectionMatcher:
         chosen: Int64 = candidate[fits.all(axis=1)]
         return chosen
 
-    def _likeliest(self, candidate: Int64, response: int, anchor: Anchor) -> Int64:
-        """The candidate that comes as many messages after the anchor as the response does, if
-        missing messages have the mean size of the others. Empty if that shows that its request is
-        missing. The latest candidate if no response has matched yet."""
+    def _likeliest(self, candidate: Int64, at: int, anchor: Anchor) -> Int64:
+        """The candidate that comes as many messages after the anchor as the response
+        `ambiguous[at]`, if missing messages have the mean size of the others. Empty if that shows
+        that its request is missing; if the sizes leave it open, the next response must fit the
+        candidate, too. The latest candidate if no response has matched yet."""
         if not len(candidate) or not anchor.rank:
             return candidate[-1:]
         asked, came = self._numbers
         distance = asked[candidate] - _number_at(self._requests.ordinal, asked, anchor.ordinal)
-        distance -= came[response] - _number_at(self._responses.rank, came, anchor.rank)
+        number = came[int(self._ambiguous[at])]
+        distance -= number - _number_at(self._responses.rank, came, anchor.rank)
         nearest = int(np.abs(distance).argmin())
-        request, off = int(candidate[nearest]), float(distance[nearest])
-        run = np.pad(self._requests.run, 1, mode="edge")[request : request + 3]
+        chosen, off = candidate[nearest : nearest + 1], float(distance[nearest])
+        run = np.pad(self._requests.run, 1, mode="edge")[int(chosen[0]) : int(chosen[0]) + 3]
         is_missing = (off > 0.5 and run[0] != run[1]) or (off < -0.5 and run[1] != run[2])
-        return NOTHING if is_missing else candidate[nearest : nearest + 1]
+        if is_missing and abs(off) < 1 and at + 1 < int(self._run_end[at]):
+            is_missing = len(self._fitting(at + 1, chosen)) > 0
+        return NOTHING if is_missing else chosen
 
     def _next_matched_request(self, response: int) -> int:
         """Index of the request of the next matched response."""

@@ -29,8 +29,8 @@ class Message:
     time: int
     received: int = -1
     """Bytes of the other stream that its sender had received."""
-    lost: int = 0
-    """Messages of its stream that are missing before it."""
+    lost: float = 0
+    """Messages of its stream that are missing before it, in units of `SIZE`."""
 
 
 SIZE = 10
@@ -75,7 +75,7 @@ def asked_and_came(
 
 
 def _columns(messages: Sequence[Message]) -> dict[str, Int64]:
-    count: dict[int, tuple[int, int, int]] = {}
+    count: dict[int, tuple[int, float, int]] = {}
     rows = []
     for each in messages:
         rank, place, run = count.get(each.key >> 32, (0, 0, 0))
@@ -94,7 +94,7 @@ def ints(*columns: list[int]) -> list[Int64]:
     return [np.array(each, np.int64) for each in columns]
 
 
-def messages_of(*messages: tuple[int, ...]) -> list[Message]:
+def messages_of(*messages: tuple[float, ...]) -> list[Message]:
     return [Message(*each) for each in messages]
 
 
@@ -267,6 +267,18 @@ def test_a_response_to_one_of_several_lost_requests_matches_no_other() -> None:
     ]
     came = [Message(0, 9, 80) for _ in range(8)]
     assert pairs(asked, came) == [(0, 0), (1, 1), (2, 5), (3, 6), (4, 7)]
+
+
+def test_a_lost_request_that_is_larger_than_the_others() -> None:
+    """By the number of missing bytes, two requests may be lost. The bodies show that it is one."""
+    asked = messages_of((0, 1, 0), (0, 5, 20, 1.6), (0, 7, 30), (0, 9, 40))
+    came = messages_of((0, 2, 10), (0, 4, 26), (0, 6, 36), (0, 8, 46), (0, 10, 56))
+    kinds, answered = np.array([0, 1, 0, 1]), np.array([0, 2, 1, 0, 1])
+
+    def decodes(request: Int64, response: Int64) -> Bools:
+        return kinds[request] == answered[response]
+
+    assert pairs(asked, came, decodes=decodes) == [(0, 0), (1, 2), (2, 3), (3, 4)]
 
 
 def test_bytes_of_a_response_that_look_like_one() -> None:
