@@ -12,7 +12,7 @@ MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
 
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek. A share group gets
-such a record a few times only; then it is skipped (`analysis.diagnosis.redeliveries`).
+such a record a few times only; then the broker archives it (KIP-932).
 """
 
 from __future__ import annotations
