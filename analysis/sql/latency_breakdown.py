@@ -31,8 +31,9 @@ from typing import Final
 from analysis.columns import Column
 from analysis.kafka.normal import group_barriers
 from analysis.sql.context import ALL_EXCHANGES, IS_SELECTED
-from analysis.sql.expressions import client_waits_for_quota, literals
+from analysis.sql.expressions import client_waits_for_quota, literal, literals
 from analysis.sql.intermediate import intermediate_table
+from dissector.protocol.structures import METADATA_TOPIC
 
 PARTS: Final = (
     Column("queue_ms", "double", "wait for earlier requests, and their throttle times", "ms"),
@@ -121,7 +122,7 @@ def _parts() -> str:
           else greatest(least(earlier, replied) - sent, 0) / 1e6 end as queue_ms,
         latency_ms - queue_ms as own_ms,
         coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms,
-        coalesce(list_contains(topics, '__cluster_metadata'), false) as is_kraft,
+        coalesce(list_contains(topics, {literal(METADATA_TOPIC)}), false) as is_kraft,
         -- KRaft ignores min_bytes.
         min_bytes <= 0 and not is_kraft as returns_at_once,
         coalesce(leader != nearest, false) or coalesce(api in {barriers}, false)

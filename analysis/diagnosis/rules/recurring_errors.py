@@ -260,10 +260,13 @@ def _recurs(case: Case, row: Row, limits: Limits) -> bool:
     if (row["error"], row["api"]) in FALLBACKS:
         return False
     if is_normal(row["error"], row["api"], row["topic"]):
-        lasts = (row["last_time"] - row["first_time"]) / 1e6 >= limits["normal_ms"]
-        recurs = bool(lasts and row["responses"] >= limits["normal_responses"])
-        recurs = recurs and 1000 * _seconds(case, row) >= limits["normal_ms"]
-        return recurs and (row["error"] not in PASSING or _persists(case, row))
+        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+        return (
+            lasts_ms >= limits["normal_ms"]
+            and row["responses"] >= limits["normal_responses"]
+            and 1000 * _seconds(case, row) >= limits["normal_ms"]
+            and (row["error"] not in PASSING or _persists(case, row))
+        )
     waits = row["api"] == "Metadata" and row["retriable"]
     return bool(row["responses"] >= limits["metadata_responses" if waits else "responses"])
 

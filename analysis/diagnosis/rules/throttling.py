@@ -89,13 +89,13 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _quotas(rows: list[Row]) -> list[tuple[str, str]]:
     """The quotas that explain the throttle times of a client in each API."""
-    quotas = [
-        QUOTAS[row["api"]] if row["api"] in QUOTAS and row["longest_ms"] > WINDOW_MS else REQUESTS
+    has_byte_rates = all(row["api"] in QUOTAS for row in rows)
+    return [
+        QUOTAS.get(row["api"], REQUESTS)
+        if has_byte_rates or row["longest_ms"] > WINDOW_MS
+        else REQUESTS
         for row in rows
     ]
-    if any(row["api"] not in QUOTAS for row in rows):
-        return quotas
-    return [QUOTAS[row["api"]] for row in rows]
 
 
 def _evidence(row: Row, apis: list[str], rejected: int) -> str:
