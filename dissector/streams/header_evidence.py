@@ -357,6 +357,19 @@ class HeaderScorer:
         )
 
 
+def border_bits(chains: FrameChains, at: Int64, behind: Int64) -> NDArray[np.float64]:
+    """Bits of the segments that begin at these addresses.
+
+    `behind`: the ends of the messages that would begin there. A segment that ends inside of its
+    message, and is shorter than a header, shows that the sender does not write whole messages: then
+    many places are starts of segments.
+    """
+    span = chains.pieces.span[chains.piece_of(at)]
+    is_usual = (span >= REQUEST_HEAD) | ((behind >= 0) & (at + span >= behind))
+    bits = np.where(is_usual, BORDER_BITS, np.log2(np.maximum(span, 1)))
+    return np.where(chains.is_border(at), bits, 0.0)
+
+
 def _port_table(ports: Collection[int]) -> Bools:
     """Whether each port is one of these."""
     table = np.zeros(1 << 16, np.bool_)

@@ -28,6 +28,7 @@ from dissector.streams.header_evidence import (
     UNCLEAR,
     YES,
     HeaderScorer,
+    border_bits,
 )
 from dissector.streams.limits import CERTAINTY, FRAME_LIMIT
 from dissector.streams.table import NEVER, Bools
@@ -53,7 +54,7 @@ AT      address of the place
 END     address behind the message; -1 if its size is impossible or missing
 BITS    evidence
 STATE   verdict on the header: NO, UNCLEAR, YES
-BORDER  whether a segment begins here
+BORDER  bits of the segment that begins here; 0 without one
 NUMBER  correlation id, if the message is a response
 """
 AT, END, BITS, STATE, BORDER, NUMBER = range(6)
@@ -71,12 +72,12 @@ def weighed(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) 
     """The columns of these addresses in the chains at `index`."""
     end, gap = chains.end[index], chains.gap_after(at)
     size, state, bits = scorer.headers(chains, at, index)
-    border = chains.is_border(at)
     readable = np.minimum(gap, end) - at
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
     bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits)
     is_end = (behind == end) | ((behind == gap) & chains.is_segment_end(behind))
-    bits += BORDER_BITS * (border + is_end.astype(np.float64))
+    border = border_bits(chains, at, behind)
+    bits += border + BORDER_BITS * is_end
     number = chains.number(at + 4, "i4")
     return np.array([at, behind, bits, state, border, number], np.float64)
 
@@ -125,7 +126,7 @@ def verdicts(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64)
     columns = weighed_chains(chains, scorer, at, index)
     at, _, bits, state, border, number = _runs(chains, columns, at)
     is_good = np.logical_and.accumulate(state == YES)
-    score = np.where(is_good, bits, BORDER_BITS * border)
+    score = np.where(is_good, bits, border)
     score[1:] *= is_good[:-1]
     score = score.cumsum(0)
     # After two good messages, or a very good one, the next one may be damaged.

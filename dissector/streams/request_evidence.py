@@ -23,9 +23,9 @@ from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
-    REQUEST_HEAD,
     SMALLEST_RESPONSE,
     HeaderScorer,
+    border_bits,
 )
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
 from dissector.streams.table import HEAD, Bools, ConnectionTable, StreamTable
@@ -96,7 +96,9 @@ class RequestScorer:
         is_head = bool(self._streams.state[stream] == HEAD)
         bits = header_bits + body_bits
         # The head of a stream begins a segment, however short its segments are.
-        bits += HEAD_BITS + BORDER_BITS if is_head else _border_bits(chains, address)
+        behind = np.array([body + size])
+        border = BORDER_BITS if is_head else int(border_bits(chains, address, behind)[0])
+        bits += border + HEAD_BITS * is_head
         bits += self._response_bits(chains, index, correlation, is_head)
         if is_head and body + size > end:
             bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])
@@ -157,15 +159,6 @@ def _endpoint_counts(table: ConnectionTable) -> Int64:
         np.full(count, size), _native.HASH_KEY, code, np.empty(count, np.int64),
     )  # fmt: skip
     return np.bincount(code)[code].reshape(-1, 2)
-
-
-def _border_bits(chains: FrameChains, address: Int64) -> int:
-    """Bits for a segment that begins at this address. If segments are shorter than a header, many
-    places are starts of segments."""
-    if not chains.is_border(address)[0]:
-        return 0
-    span = int(chains.pieces.span[chains.piece_of(address)[0]])
-    return BORDER_BITS if span >= REQUEST_HEAD else span.bit_length() - 1
 
 
 def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:

@@ -32,7 +32,7 @@ from dissector.streams.header_evidence import (
     HeaderScorer,
 )
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES
-from dissector.streams.places import AT, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
+from dissector.streams.places import AT, BORDER, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
 from dissector.streams.table import NEVER
 
 UNALIGNED_RESPONSE: Final = 7
@@ -86,7 +86,7 @@ class Node:
     state: int
     """Verdict on the header: NO, UNCLEAR, YES."""
     is_border: bool
-    """A segment begins here."""
+    """A segment begins here, and its length does not speak against that of a message."""
     correlation: int
     """Correlation id, if the message is a response."""
     is_checked: bool = False
@@ -241,7 +241,8 @@ class Search:
         for row in zip(at, behind, bits, state, border, number, strict=True):
             address = int(row[0])
             if address not in self._nodes and self._is_open(address):
-                node = Node(address, int(row[1]), row[2], int(row[3]), bool(row[4]), int(row[5]))
+                is_border = row[4] == BORDER_BITS
+                node = Node(address, int(row[1]), row[2], int(row[3]), is_border, int(row[5]))
                 self._nodes[address] = node
                 added.append(address)
         self._weighed.update(added)
@@ -403,9 +404,11 @@ class Search:
         elif node.end <= self._end:
             # The body is not captured, or cannot be read. Most messages begin a segment.
             low = max(node.at, node.end - ACCEPTED_SURPLUS - 1)
-            first = bisect_right(self._places, low)
-            if first < bisect_left(self._places, node.end):
-                self._shorten(node, int(self._places[first]))
+            near = slice(bisect_right(self._places, low), bisect_left(self._places, node.end))
+            at, border = self._segments[[AT, BORDER], near]
+            starts = at[border == BORDER_BITS]
+            if len(starts):
+                self._shorten(node, int(starts[0]))
 
     def _shorten(self, node: Node, end: int) -> None:
         """Let a message end a few bytes before its size says, if no message can begin behind it, or

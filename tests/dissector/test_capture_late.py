@@ -106,6 +106,20 @@ def test_requests_behind_such_a_response_show_the_client(tmp_path: Path) -> None
     assert {each["client_port"] for each in rows.to_pylist()} == {48122}
 
 
+def test_a_late_capture_of_a_client_that_sends_byte_by_byte(tmp_path: Path) -> None:
+    """The timeout and the topic of a Produce request read as the header of another one."""
+    produce = struct.pack(">hii", 1, 30_000, 1) + b"\0\1t" + struct.pack(">iii", 1, 0, 60)
+    requests = [
+        struct.pack(">ihhih", 14, 16, 0, number, 4) + b"name" for number in range(1000, 1008)
+    ]
+    sent = produce + b"\xff" * 60 + b"".join(requests)
+    answers = [(1, struct.pack(">iihi", 10, number, 0, 0)) for number in range(1000, 1008)]
+    path = dialogue(tmp_path, *((0, sent[at : at + 1]) for at in range(len(sent))), *answers)
+    rows = dissector.open_capture(path, ports=(29092,)).tables(["exchanges"])["exchanges"]
+    assert rows["api_key"].to_pylist() == [16] * len(requests)
+    assert set(rows["status"].to_pylist()) == {"answered"}
+
+
 def test_compressed_messages_that_read_as_a_request(tmp_path: Path) -> None:
     """The message set at the end of a Produce v2 request begins with its size and an offset. They
     read as a Produce v0 request without client id that ends where the next request begins."""

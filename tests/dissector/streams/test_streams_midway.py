@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Sequence
 
 import pytest
@@ -20,6 +21,7 @@ from tests.dissector.streams.dialogue import (
     framed,
     request,
     response,
+    split,
 )
 
 EMPTY_BATCH = bytes.fromhex(
@@ -203,3 +205,19 @@ def test_other_bytes_behind_a_missing_beginning_at_a_named_port(count):
         other.packet(end, random.Random(end).randbytes(156))
     out = dissect(dialogue.packets)
     assert out.messages() == ([request(3, 1, 7)[4:]] * count, [response(7, NO_ERROR)[4:]] * count)
+
+
+@pytest.mark.parametrize("begin", range(2, 28, 3))
+@pytest.mark.parametrize("segment", [1, 6, 12])
+def test_bytes_of_a_response_that_a_broker_sends_in_short_segments(segment: int, begin: int):
+    """Numbers of the partitions in a Metadata response read as headers. Where segments are shorter
+    than a header, many places are starts of segments."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    partitions = [struct.pack(">hiiiiii", 0, index, 0, 1, 0, 1, 0) for index in range(22)]
+    connection.broker(b"".join(partitions)[begin:])
+    for number in range(3, 8):
+        connection.client(request(3, 1, number))
+        connection.broker(response(number, bytes(40)))
+    out = dissect(split(dialogue.packets, segment))
+    assert out.messages()[1] == [response(number, bytes(40))[4:] for number in range(3, 8)]
