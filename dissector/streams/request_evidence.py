@@ -6,6 +6,7 @@ same places, and so have responses. So a request is also scored by
 
 - its body, as far as it is captured;
 - the SYN before it;
+- the next message, which has the next correlation id;
 - the other end: a response has its correlation id, and comes after the complete request;
 - other connections: addresses of brokers, and endpoints that several connections share;
 - the port numbers.
@@ -24,6 +25,7 @@ from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
     BORDER_BITS,
     SMALLEST_RESPONSE,
+    YES,
     HeaderScorer,
     border_bits,
 )
@@ -45,6 +47,9 @@ BROKER_BITS: Final = 16
 """The receiver has a broker's address; negative if the sender has one."""
 RESPONSE_BITS: Final = 16
 """The other end sent its correlation id. Less than 32, since small numbers are common."""
+NEXT_BITS: Final = 16
+"""The next message of the client is a request with the next correlation id. As many as a response
+has, which a request with acks=0 lacks."""
 EARLY_BITS: Final = -24
 """The other end sent bytes before the request was complete. A broker waits."""
 LARGE_BITS: Final = -8
@@ -99,17 +104,26 @@ class RequestScorer:
         behind = np.array([body + size])
         border = BORDER_BITS if is_head else int(border_bits(chains, address, behind)[0])
         bits += border + HEAD_BITS * is_head
-        bits += self._response_bits(chains, index, correlation, is_head)
+        has_next = is_head and self._has_next(chains, index, behind, correlation)
+        bits += NEXT_BITS * has_next
+        bits += self._response_bits(chains, index, correlation, is_head, has_next)
         if is_head and body + size > end:
             bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])
             bits += LARGE_BITS * (size >= SEEK_BYTES)
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
+    def _has_next(self, chains: FrameChains, index: int, behind: Int64, correlation: int) -> bool:
+        """Whether a request with the next correlation id begins behind a request."""
+        verdict = self._scorer.requests(chains, behind, np.array([index]), any_api=True)[1]
+        number = int(chains.number(behind + 8, "i4")[0])
+        return bool(verdict[0] == YES) and number == _next_id(correlation)
+
     def _response_bits(
-        self, chains: FrameChains, index: int, correlation: int, is_head: bool
+        self, chains: FrameChains, index: int, correlation: int, is_head: bool, has_next: bool
     ) -> int:
         """Bits for the opposite stream: whether a segment of it begins the response. The first
-        request must have the first response."""
+        request must have the first response, or the next one has it. `has_next`: a request with the
+        next correlation id follows."""
         number, fits = opposite_responses(chains, index)
         begins = fits & (number == correlation)
         if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
@@ -119,6 +133,8 @@ class RequestScorer:
             return RESPONSE_BITS if correlation or is_head else 0
         # A counter becomes negative after 2^31 requests; other protocols have any number here.
         is_other = is_head and len(number) and not (fits[0] and number[0] >= 0)
+        if has_next and is_other:
+            is_other = number[0] != _next_id(correlation)
         return NO_RESPONSE_BITS if is_other else 0
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
@@ -159,6 +175,11 @@ def _endpoint_counts(table: ConnectionTable) -> Int64:
         np.full(count, size), _native.HASH_KEY, code, np.empty(count, np.int64),
     )  # fmt: skip
     return np.bincount(code)[code].reshape(-1, 2)
+
+
+def _next_id(correlation: int) -> int:
+    """The correlation id that follows: a signed number of 32 bits."""
+    return -(1 << 31) if correlation == (1 << 31) - 1 else correlation + 1
 
 
 def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:

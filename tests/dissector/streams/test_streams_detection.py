@@ -507,6 +507,46 @@ def test_a_negative_correlation_id_confirms_the_first_request(number, handshake)
     assert [len(each) for each in dissect(dialogue.packets, streams=streams).messages()] == [1, 1]
 
 
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+def test_the_next_request_confirms_the_first_one(packets_per_block):
+    """A client asks again if the broker does not know its version of ApiVersions (KIP-511)."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 19092))
+    requests = [framed(struct.pack(">hhih", 18, *each, -1)) for each in ((9, 1), (0, 2))]
+    for number, sent in enumerate(requests, 1):
+        connection.client(sent)
+        connection.broker(response(number, struct.pack(">hihhh", 35, 1, 18, 0, 4)))
+    streams = Streams(ports=(), newest={18: 4}, evidence=evidence, body_end=body_end)
+    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
+    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    assert out.messages()[0] == [each[4:] for each in requests]
+    assert len(out.messages()[1]) == 2
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+@pytest.mark.parametrize("number", [5, -5, 2**31 - 1])
+def test_the_first_request_expects_no_response(number, packets_per_block):
+    """The first response is the one to the next request: the broker does not respond to acks=0."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 19092))
+    following = -(2**31) if number == 2**31 - 1 else number + 1
+    bodies = [
+        struct.pack(">hiih", acks, 1000, 1, 1) + b"t" + struct.pack(">iii", 1, 0, 0)
+        for acks in (0, 1)
+    ]
+    requests = [
+        framed(struct.pack(">hhih", 0, 2, each, -1) + body)
+        for each, body in zip((number, following), bodies, strict=True)
+    ]
+    for sent in requests:
+        connection.client(sent)
+    connection.broker(response(following, bytes(40)))
+    streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
+    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
+    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    assert out.messages()[0] == [each[4:] for each in requests]
+
+
 @pytest.mark.parametrize("number", [-52, 50])
 def test_responses_to_requests_before_the_capture(number):
     """Also of a client that has sent 2^31 requests, so that its ids are negative."""
