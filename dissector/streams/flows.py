@@ -394,6 +394,7 @@ class FlowTracker:
         by_both = row[(before != client) | (table.client[row] != client)]
         is_undecided = self._streams.protocol[by_both] == UNDECIDED
         table.client[by_both[is_undecided]] = -1
+        table.syn_time[by_both] = NEVER  # no ACK of one end shows how long such a handshake takes
 
     def _correct_syns(self, block: PacketBlock, pairs: Pairs, stream: Int64, sender: Int64) -> None:
         """Correct the numbers of SYNs that are lost or damaged, if the next packet of their sender
@@ -413,6 +414,7 @@ class FlowTracker:
         unseen = len(block)
         numbers, place = np.append(numbers, NEVER), np.append(place, unseen)
         has_anchor = streams.anchor[stream ^ 1] != NEVER  # from an ACK of the client
+        has_anchor &= self._table.packets.reshape(-1)[stream] > 0
         first = []
         for number in (streams.syn_ack[stream].astype(np.int64), (isn[stream] + 1) % MODULO):
             wanted = _stream_and_number(sender, number)

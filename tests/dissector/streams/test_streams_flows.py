@@ -635,3 +635,18 @@ def test_a_simultaneous_open(
     assert [len(each) for each in out.messages()] == [4, 4]
     assert not out.problems
     assert out.streams.connections.client[0] == 0
+    assert out.streams.connections.handshake[0] == NEVER
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 3, 100])
+def test_the_packets_of_the_broker_alone_show_no_syn_of_the_client(packets_per_block: int) -> None:
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in range(3):
+        connection.client(request(3, 1, number))
+        connection.packet(1)
+        connection.broker(response(number, NO_ERROR))
+    sent = [each for each in dialogue.packets if each.source[1] == 9092]
+    out = dissect(sent, cuts=range(packets_per_block, len(sent), packets_per_block))
+    assert out.streams.connections.isn[0].tolist() == [NEVER, 5000]
+    assert len(out.messages()[1]) == 3
