@@ -5,7 +5,7 @@ the ends before it. So reordering, retransmission, overlap and packets that were
 one case. A start beyond the maximum is a hole. The segments beyond a hole wait for the next block,
 until the hole is filled or taken for lost:
 
-- the receiver acknowledged its bytes, and it has been open for `GRACE` or `SHORT_GRACE`;
+- the receiver acknowledged its bytes, `GRACE` or `SHORT_GRACE` ago, and it has been open as long;
 - it has been open for `PATIENCE`, or more bytes wait beyond it than reordering explains;
 - the stream stops waiting: it has ended, or memory is needed.
 
@@ -330,11 +330,13 @@ class Reassembler:
         is_far = gap[hole] > WINDOW_AHEAD
         self._record_acknowledged(block, assignment, slot, slot[is_far])
         time = kept.time[hole]
+        # A retransmission may arrive behind the ACK of it.
+        since = np.maximum(time, streams.acknowledged_time[stream])
         start = kept.at[hole] - gap[hole]
         end_acknowledged = streams.acknowledged[stream]
         waiting, segments, end = _waiting_behind(kept, hole)
-        is_overdue = self._is_overdue(time, now) & (end_acknowledged <= end)
-        acknowledged = (end_acknowledged > start) & (is_overdue | (time < now - GRACE))
+        is_overdue = self._is_overdue(since, now) & (end_acknowledged <= end)
+        acknowledged = (end_acknowledged > start) & (is_overdue | (since < now - GRACE))
         is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
         is_old = (time < now - PATIENCE) | give_up[slot]
         is_stray = is_old & ~acknowledged & ~is_full
@@ -379,7 +381,13 @@ class Reassembler:
         wraps = np.isin(assignment.slot[packet] ^ 1, far)
         wraps &= position < self._streams.next_position[stream] - WINDOW_BEHIND
         position += wraps * sequence.MODULO
-        np.maximum.at(self._streams.acknowledged, stream, position)
+        streams = self._streams
+        is_first = position > streams.next_position[stream]
+        is_first &= streams.acknowledged[stream] <= streams.next_position[stream]
+        first = stream[is_first]
+        streams.acknowledged_time[first] = block.time[-1:]
+        np.minimum.at(streams.acknowledged_time, first, block.time[packet[is_first]])
+        np.maximum.at(streams.acknowledged, stream, position)
 
     def _read(self, stream_ids: Int64, ready: Segments, arrival: Int64) -> Segments:
         """Advance the streams. The time of each segment becomes the time at which it was readable:

@@ -287,6 +287,8 @@ class StreamTable(Rows):
     """ns; when the byte before `next_position` became readable."""
     acknowledged: Int64 = _by_stream(np.int64, FIRST_TIME)
     """Highest position that the receiver acknowledged while there was a hole."""
+    acknowledged_time: Int64 = _by_stream(np.int64, FIRST_TIME)
+    """ns; when it first acknowledged bytes of that hole."""
     payload_time: Int64 = _by_stream(np.int64, NEVER)
     """ns; time of the latest payload in the window. Before the first one: the time of the first
     packet of a connection with a SYN, or -1."""

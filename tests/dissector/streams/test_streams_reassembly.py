@@ -220,6 +220,32 @@ def test_the_end_time_of_a_message_whose_end_is_missing():
     assert len(times[0]) == 2
 
 
+@pytest.mark.parametrize("packets_per_block", [1, 3, 100])
+@pytest.mark.parametrize("pause", [210, 1100])
+def test_a_retransmission_behind_its_acknowledgement(pause: int, packets_per_block: int):
+    """The queues of a network card may deliver the ACK before the data."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(ONE)
+    connection.client(TWO, sent=False)
+    connection.client(THREE)
+    received = connection.seq[0] - len(TWO) - len(THREE)
+    other = dialogue.connect()
+    for number in range(70):
+        other.client(request(3, 1, number))
+        connection.packet(1, ack=received)
+    dialogue.wait(pause)
+    connection.retransmit(0, TWO, len(TWO) + len(THREE))
+    data = dialogue.packets.pop()
+    connection.packet(1)
+    dialogue.packets.append(data)
+    connection.client(FOUR)
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    assert out.messages(0)[0] == [each[4:] for each in (ONE, TWO, THREE, FOUR)]
+    assert not out.problems
+
+
 def test_an_unacknowledged_hole_is_waited_for_half_a_minute():
     dialogue = Dialogue()
     connection = dialogue.connect()
