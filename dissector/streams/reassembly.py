@@ -435,10 +435,11 @@ def _clipped(segments: Arrivals, ahead: Int64) -> Arrivals:
     """End the missing bytes of truncated packets where captured bytes begin.
 
     In a capture with a snap length this changes nothing. But a damaged packet length must not cover
-    the bytes of later packets. `ahead`: positions, relative to one of the stream.
+    the bytes of later packets. A single byte may be a keep-alive, whose byte is not data (RFC 9293,
+    section 3.8.4). `ahead`: positions, relative to one of the stream.
     """
     truncated = np.flatnonzero(segments.span > segments.length)
-    captured = np.flatnonzero(segments.length)
+    captured = np.flatnonzero((segments.length > 0) & (segments.span > 1))
     if not (len(truncated) and len(captured)):
         return segments
     key = ahead + stream_base(segments.stream)

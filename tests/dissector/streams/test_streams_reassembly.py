@@ -411,6 +411,25 @@ def test_truncated_packets_give_incomplete_frames():
     assert counts(out, "cut") == (2 * (516 - 60), 708 - 60)
 
 
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+def test_a_keep_alive_behind_a_truncated_packet(packets_per_block: int):
+    """The message ended with the packet, not with the byte of the keep-alive, which is not data."""
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    connection.client(request(3, 1, 1, bytes(500)), cut=60)
+    sent = dialogue.now
+    connection.broker(response(1, bytes(40)))
+    dialogue.wait(75_000)
+    connection.retransmit(0, b"\xff", 1)
+    connection.client(request(3, 1, 2, bytes(500)), cut=60)
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    first, second = (each for each in out.frames if each.is_request)
+    assert (first.end_time, len(first.message)) == (sent, 56)
+    assert second.end_time == dialogue.now
+    assert counts(out, "retransmitted") == (1, 0)
+
+
 def test_a_segment_beyond_the_window_does_no_harm():
     dialogue = Dialogue()
     connection = dialogue.connect()
