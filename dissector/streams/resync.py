@@ -3,7 +3,8 @@
 The search treats one stream at a time. A node is a place where a message may begin. Its weight, in
 bits, is the evidence of its header (see `header_evidence`), of the start of a segment, and of its
 body. A path goes from message to message. It may skip bytes; then the next message costs `ENTRY`
-bits, as any place among random bytes does. The path with the most evidence wins.
+bits, as any place among random bytes does. The path with the most evidence wins. A path cannot
+begin with messages that are the content of another one: see `Search._is_content`.
 
 Candidates are the starts of segments, the places that the sizes of other candidates lead to, and
 all bytes at which the header of a message is possible.
@@ -66,6 +67,8 @@ CHECKS: Final = 16
 """Most bodies that are read in one search."""
 OUTER_NODES: Final = 64
 """Nodes before a message that are checked for containing it."""
+LONGEST_RUN: Final = 256
+"""Most messages inside segments that are followed to the next start of a segment."""
 SORT_FROM: Final = 32
 """From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
 SEGMENTS_AHEAD: Final = 16
@@ -189,16 +192,16 @@ class Search:
             self._add(self._segments[:, index])
 
     def _follow(self, places: list[int]) -> None:
-        """Add the nodes that the messages at these places lead to."""
-        ends = places
-        for _ in range(HOPS):
-            ends = [
-                self._nodes[at].end
-                for at in ends
-                if at in self._nodes and self._nodes[at].state == YES
-            ]
-            ends = self._weigh(ends)
-            if not ends:
+        """Add the nodes that the messages at these places lead to, at least up to the next one that
+        begins a segment: see `_is_content`."""
+        for hop in range(LONGEST_RUN):
+            nodes = [self._nodes[at] for at in places if at in self._nodes]
+            places = self._weigh(
+                node.end
+                for node in nodes
+                if node.state == YES and (hop < HOPS or not node.is_border)
+            )
+            if not places:
                 break
 
     def _scan(self, begin: int, until: int) -> None:
@@ -308,6 +311,7 @@ class Search:
         low, high = bisect_left(self._order, begin), bisect_left(self._order, behind)
         order = self._order[low:high]
         value: dict[int, float] = {}
+        content: dict[int, bool] = {}
         follower: dict[int, int] = {}
         best = [0.0] * (len(order) + 1)
         entry = [-1] * (len(order) + 1)
@@ -315,9 +319,10 @@ class Search:
         for rank in range(len(order) - 1, -1, -1):
             node = self._nodes[order[rank]]
             value[node.at], follower[node.at] = self._value(node, order, value, best, entry)
+            content[node.at] = self._is_content(node, content)
             best[rank], entry[rank] = best[rank + 1], entry[rank + 1]
             cost = ENTRY + UNALIGNED_RESPONSE * (not (self._is_request or node.is_border))
-            gain = value[node.at] - cost
+            gain = -np.inf if content[node.at] else value[node.at] - cost
             # Of two paths with the same evidence, the first one explains more bytes.
             if node.state == YES and gain >= best[rank]:
                 best[rank], entry[rank] = gain, node.at
@@ -359,6 +364,22 @@ class Search:
         if linked >= skipped:
             return node.bits + linked, node.end
         return node.bits + skipped, entry[rank]
+
+    def _is_content(self, node: Node, content: dict[int, bool]) -> bool:
+        """Whether the messages from this one on are the content of a message, such as captured
+        Kafka traffic in a record: none of them begins or ends where a segment does, and they end
+        where no message begins, although no byte is missing.
+
+        `content`: the same of the messages behind it.
+        """
+        if node.is_border:
+            return False
+        if node.end < 0:
+            return node.state != UNCLEAR
+        following = self._nodes.get(node.end)
+        if node.end >= self._end or following is None:
+            return node.state == NO
+        return following.state != UNCLEAR and content.get(node.end, True)
 
     def _is_out_of_order(self, node: Node, following: Node) -> bool:
         """Whether the second of two responses belongs to the same request as the first, or to an

@@ -58,6 +58,26 @@ def test_zeros_behind_a_hole_are_not_responses() -> None:
     assert out.messages()[1] == [each[4:] for each in (responses[0], *responses[2:])]
 
 
+@pytest.mark.parametrize("count", [1, 5, 20, 90])
+@pytest.mark.parametrize("block", [1 << 20, 20])
+def test_records_that_contain_requests_behind_a_lost_header(count: int, block: int) -> None:
+    """A topic may contain captured Kafka traffic: these requests begin no segment, and bytes of a
+    record follow them."""
+    content = b"".join(request(3, 1, 500 + each, NO_ERROR * 2, "other") for each in range(count))
+    record = b"\x9e\x01\0\0\0\1" + content + b"\0"
+    size = 43 * len(content) // count  # so no request in the content begins a segment
+    sent = request(0, 3, 2, b"orders" * 10 + record * 4 + bytes(9))
+    dialogue = Dialogue()
+    connection = dialogue.connect()
+    for number in (0, 1, 2, 3, 4):
+        segments = [sent[at : at + size] for at in range(0, len(sent), size)]
+        for at, segment in enumerate(segments if number == 2 else [REQUESTS[number]]):
+            connection.client(segment, sent=number != 2 or at > 0)
+        connection.broker(RESPONSES[number])
+    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    assert out.messages()[0] == [MESSAGES[0][number] for number in (0, 1, 3, 4)]
+
+
 @pytest.mark.parametrize("order", [(1, 2, 0), (7, 3, 5)])
 def test_a_response_behind_a_hole_if_correlation_ids_do_not_ascend(order) -> None:
     dialogue = Dialogue()
