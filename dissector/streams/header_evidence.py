@@ -64,6 +64,8 @@ zeros and small numbers look like them."""
 SMALLEST_REQUEST = 10
 USUAL_CLIENT_ID = 4096
 """Bytes of a client id that are checked; a longer one is unusual. Kafka allows 32,767."""
+SHORT_CLIENT_ID = 64
+"""Bytes of a client id that are checked first."""
 UNUSUAL_BITS = 10
 """Bits that a request loses if its client id is longer or has control characters, or if it is empty
 and all numbers but one are zero: zeros are frequent."""
@@ -208,11 +210,16 @@ class HeaderScorer:
         self, chains: FrameChains, at: Int64, readable: Int64, client: Int64
     ) -> Bools:
         """Whether requests have unusual client ids. `client`: the lengths of the ids."""
-        length = np.minimum(np.minimum(client, USUAL_CLIENT_ID), readable - REQUEST_HEAD)
-        text, borders = chains.space.take(at + REQUEST_HEAD, np.maximum(length, 0))
-        control = np.append(0, np.cumsum((text < 0x20) | (text == 0x7F)))
-        has_control: Bools = control[borders[1:]] > control[borders[:-1]]
-        return has_control | (client > USUAL_CLIENT_ID)
+        is_unusual: Bools = client > USUAL_CLIENT_ID
+        for limit in (SHORT_CLIENT_ID, USUAL_CLIENT_ID):  # most random bytes are refused early
+            row = np.flatnonzero(~is_unusual)
+            length = np.minimum(np.minimum(client[row], limit), readable[row] - REQUEST_HEAD)
+            text, borders = chains.space.take(at[row] + REQUEST_HEAD, np.maximum(length, 0))
+            control = np.append(0, np.cumsum((text < 0x20) | (text == 0x7F)))
+            is_unusual[row] = control[borders[1:]] > control[borders[:-1]]
+            if (client[row] <= limit).all():
+                break
+        return is_unusual
 
     def responses(
         self, chains: FrameChains, at: Int64, index: Int64
