@@ -50,6 +50,9 @@ RESPONSE_BITS: Final = 16
 NEXT_BITS: Final = 16
 """The next message of the client is a request with the next correlation id. As many as a response
 has, which a request with acks=0 lacks."""
+MOST_RESPONSES: Final = 64
+"""Most responses of a segment that are read. A broker sends several in one segment to a client that
+sends requests without waiting."""
 EARLY_BITS: Final = -24
 """The other end sent bytes before the request was complete. A broker waits."""
 LARGE_BITS: Final = -8
@@ -183,17 +186,33 @@ def _next_id(correlation: int) -> int:
 
 
 def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
-    """For each segment of the opposite stream: the correlation id with which it would begin, and
-    whether its size may be that of a response. Segments of less than four bytes are left out, since
-    a size has four, apart from the first one, which may be the head of the stream."""
+    """Where responses may begin in the opposite stream: the correlation id of each one, and whether
+    its size may be that of a response. First come the starts of all segments, then the places
+    behind the responses inside them.
+
+    Segments of less than four bytes are left out, since a size has four, apart from the first one,
+    which may be the head of the stream.
+    """
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:
         return np.zeros(0, np.int64), np.zeros(0, np.bool_)
     pieces = slice(chains.first[opposite], chains.first[opposite + 1])
-    at = chains.address[pieces]
     is_whole = chains.pieces.span[pieces] >= 4
     is_whole[:1] = True
-    at = at[(at + SMALLEST_RESPONSE + 4 <= chains.end[opposite]) & is_whole]
-    size, number = chains.space.number(at, "i4"), chains.space.number(at + 4, "i4")
-    return number, (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT)
+    at = chains.address[pieces][is_whole]
+    behind = at + chains.pieces.length[pieces][is_whole]
+    limit = np.full_like(at, chains.end[opposite])
+    numbers, fit = [], []
+    for _ in range(MOST_RESPONSES):
+        has_header = at + SMALLEST_RESPONSE + 4 <= limit
+        at, behind = at[has_header], behind[has_header]
+        size = chains.number(at, "i4")
+        fits = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT)
+        numbers.append(chains.number(at + 4, "i4"))
+        fit.append(fits)
+        at = at[fits] + 4 + size[fits]
+        behind = limit = behind[fits]
+        if not len(at):
+            break
+    return np.concatenate(numbers), np.concatenate(fit)

@@ -50,6 +50,20 @@ def test_a_capture_that_begins_in_the_middle_of_a_frame():
     assert [each.bytes for each in skipped] == [700, 700]
 
 
+@pytest.mark.parametrize("missing", [0, 1, 3])
+def test_pipelined_requests_in_a_segment_that_begins_inside_another_request(missing: int):
+    """A client that does not wait: one segment has many requests, and another one their responses.
+    The first `missing` responses belong to requests before the capture."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    sent = [request(3, 1, number, bytes(4)) for number in range(10, 20)]
+    received = [response(number, bytes(40)) for number in range(10 - missing, 20)]
+    connection.client(request(3, 1, 9, bytes(90))[50:] + b"".join(sent))
+    connection.broker(b"".join(received))
+    out = dissect(dialogue.packets)
+    assert out.messages() == ([each[4:] for each in sent], [each[4:] for each in received])
+
+
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
 @pytest.mark.parametrize(
     "batches",
