@@ -275,21 +275,22 @@ class ProtocolDetector:
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
         left = np.flatnonzero(at_broker)
-        self._accept(stream[left], self._answered(chains, index[left], begin[left]))
+        self._accept(stream[left], self._inside_segments(chains, index[left], begin[left]))
         # Responses may show that messages of these streams are requests; and requests that cannot
         # be read yet, that they are responses.
         waits = at_broker | peer_waits
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
 
-    def _answered(self, chains: FrameChains, index: Int64, begin: Int64) -> Int64:
+    def _inside_segments(self, chains: FrameChains, index: Int64, begin: Int64) -> Int64:
         """Bits of the first request of each stream, anywhere behind `begin`, that the other end has
-        answered; -1 if there is none.
+        answered, or to which it need not respond (acks=0); -1 if there is none.
 
-        A client whose window was closed sends requests in segments that begin inside of them.
+        A client that does not wait for responses, or whose window was closed, sends requests in
+        segments that begin inside of them.
         """
         bits, readings = np.full(len(index), -1), np.zeros(len(index), np.int64)
-        for at, owner in self._answered_places(chains, index, begin):
+        for at, owner in self._inner_places(chains, index, begin):
             good = verdicts(chains, self._scorer, at, index[owner]) == YES
             at, owner = at[good], owner[good]
             header_bits = self._scorer.requests(chains, at, index[owner])[2]
@@ -302,25 +303,31 @@ class ProtocolDetector:
                     bits[each] = score if score >= DECISION else -1
         return bits
 
-    def _answered_places(
+    def _inner_places(
         self, chains: FrameChains, index: Int64, begin: Int64
     ) -> Iterator[tuple[Int64, Int64]]:
-        """Places behind `begin` that may begin a request whose correlation id the other end sent;
-        and the position in `index` of each. In parts of at most twice `SEEK_BYTES` places, since
-        each byte of a stream may be one.
+        """Places behind `begin` that may begin a request whose correlation id the other end sent,
+        or any request if it sent no bytes and the first bytes of the stream are not known to be
+        those of another protocol; and the position in `index` of each. In parts of at most twice
+        `SEEK_BYTES` places, since each byte of a stream may be one.
         """
         parts: list[Int64] = []
         owners: list[int] = []
         count = 0
         for each, chain in enumerate(index.tolist()):
             number, fits = opposite_responses(chains, chain)
-            if not fits.any() or begin[each] >= chains.end[chain]:
+            stream = int(chains.stream[chain])
+            is_silent = self._table.bytes[stream >> 1, 1 - (stream & 1)] == 0
+            is_silent &= HEAD_POSITION not in self._rejected.get(stream, ())
+            if not (is_silent or fits.any()) or begin[each] >= chains.end[chain]:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
             for low in range(0, len(window), SEEK_BYTES):
                 part = window[low : low + SEEK_BYTES + REQUEST_HEAD - 1]
                 at = address(low + self._scorer.candidate_requests(part))
-                parts.append(at[np.isin(chains.number(at + 8, "i4"), number[fits])])
+                if not is_silent:
+                    at = at[np.isin(chains.number(at + 8, "i4"), number[fits])]
+                parts.append(at)
                 owners.append(each)
                 count += len(parts[-1])
                 if count >= SEEK_BYTES:

@@ -310,8 +310,10 @@ class Search:
         self._load(begin, behind)
         low, high = bisect_left(self._order, begin), bisect_left(self._order, behind)
         order = self._order[low:high]
-        value: dict[int, float] = {}
         content: dict[int, bool] = {}
+        for at in reversed(self._order[high:]):
+            content[at] = self._is_content(self._nodes[at], content)
+        value: dict[int, float] = {}
         follower: dict[int, int] = {}
         best = [0.0] * (len(order) + 1)
         entry = [-1] * (len(order) + 1)
@@ -379,7 +381,7 @@ class Search:
         following = self._nodes.get(node.end)
         if node.end >= self._end or following is None:
             return node.state == NO
-        return following.state != UNCLEAR and content.get(node.end, True)
+        return following.state != UNCLEAR and content[node.end]
 
     def _is_out_of_order(self, node: Node, following: Node) -> bool:
         """Whether the second of two responses belongs to the same request as the first, or to an

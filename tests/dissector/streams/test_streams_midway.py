@@ -64,6 +64,22 @@ def test_pipelined_requests_in_a_segment_that_begins_inside_another_request(miss
     assert out.messages() == ([each[4:] for each in sent], [each[4:] for each in received])
 
 
+@pytest.mark.parametrize("segment", [20, 300, 1448, 9000])
+@pytest.mark.parametrize("block", [1 << 20, 3])
+def test_pipelined_requests_without_responses(segment: int, block: int):
+    """A producer with acks=0: no request begins a segment, and the capture begins inside one."""
+    sizes = random.Random(6).choices(range(40, 900), k=60)
+    sent = [request(3, 1, number, bytes(size)) for number, size in enumerate(sizes)]
+    stream = b"".join(sent)[11:]
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    for at in range(0, len(stream), segment):
+        connection.client(stream[at : at + segment])
+        connection.packet(1)
+    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    assert out.messages() == ([each[4:] for each in sent[1:]], [])
+
+
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
 @pytest.mark.parametrize(
     "batches",
