@@ -10,7 +10,6 @@ copied. Unlike in Arrow, null has a length, `NULL`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
 from typing import TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import Bytes, Int64, UInt64
+from dissector.parallel_arrays import ParallelArrays
 from dissector.problems import Problem
 from dissector.records.batch_headers import Batches
 from dissector.streams.byteview import ranges
@@ -59,7 +59,7 @@ class BatchBytes:
 
 
 @arrays
-class RecordColumns:
+class RecordColumns(ParallelArrays):
     """n records with m headers: arrays of shape (n,), and views of shape (n, 2) or (m, 2)."""
 
     batch: Int64
@@ -75,21 +75,13 @@ class RecordColumns:
     """Headers of all records, record by record."""
     header_value: UInt64
 
-    def select(self, index: Int64) -> RecordColumns:
+    def __getitem__(self, rows: Int64) -> RecordColumns:  # type: ignore[override]
         """The records with these indexes."""
-        header, _ = ranges(
-            (np.cumsum(self.header_count) - self.header_count)[index], self.header_count[index]
-        )
-        return RecordColumns(
-            batch=self.batch[index],
-            offset=self.offset[index],
-            timestamp=self.timestamp[index],
-            key=self.key[index],
-            value=self.value[index],
-            header_count=self.header_count[index],
-            header_key=self.header_key[header],
-            header_value=self.header_value[header],
-        )
+        first = np.cumsum(self.header_count) - self.header_count
+        headers, _ = ranges(first[rows], self.header_count[rows])
+        of_records, of_headers = self.values[:-2], self.values[-2:]
+        columns = [each[rows] for each in of_records] + [each[headers] for each in of_headers]
+        return RecordColumns(*columns)
 
 
 @arrays
@@ -102,20 +94,15 @@ class Records:
     problems: Problems
 
     def __len__(self) -> int:
-        return len(self.columns.batch)
+        return len(self.columns)
 
 
 def join_columns(parts: list[RecordColumns]) -> RecordColumns:
     """The records of one or more parts, in the order of their batches."""
-    if len(parts) == 1:
-        return parts[0]
-    names = [each.name for each in fields(RecordColumns)]
-    columns = RecordColumns(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
-    )
-    if (np.diff(columns.batch) >= 0).all():
+    columns = RecordColumns.joined(parts)
+    if len(parts) == 1 or (np.diff(columns.batch) >= 0).all():
         return columns
-    return columns.select(np.argsort(columns.batch, kind="stable"))
+    return columns[np.argsort(columns.batch, kind="stable")]
 
 
 def no_records() -> RecordColumns:

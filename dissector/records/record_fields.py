@@ -84,7 +84,7 @@ def _followed_records(
         if not is_good.all():
             owner = np.repeat(np.arange(len(share)), share)
             keep = _records_to_keep(row, batches, is_good, owner, is_broken, problems)
-            columns = columns.select(np.flatnonzero(keep))
+            columns = columns[np.flatnonzero(keep)]
         yield columns
 
 

@@ -190,7 +190,7 @@ def _read_group(
     parts: list[RecordColumns] = []
     for columns in chain.from_iterable(readers):
         parts.append(columns)
-        if sum(len(part.batch) for part in parts) > most:
+        if sum(map(len, parts)) > most:
             yield Records(join_columns(parts), buffers, problems.copy())
             parts = []
             problems.clear()
