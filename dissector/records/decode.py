@@ -46,33 +46,33 @@ class Batch:
     """Bytes, including the header."""
     magic: int
     """0, 1 or 2; -1 for bytes that are not a batch, which `problem` describes."""
-    base_offset: int
+    base_offset: int = -1
     """Offset of the first record; -1 for a wrapper, which has the offset of its last record."""
-    last_offset: int
-    record_count: int
+    last_offset: int = -1
+    record_count: int = -1
     """Record count of the header; -1 for a wrapper."""
-    codec: str | None
+    codec: str | None = None
     """none, gzip, snappy, lz4 or zstd; None for an unknown codec."""
-    timestamp_type: str | None
+    timestamp_type: str | None = None
     """create_time or log_append_time; None for magic 0."""
-    base_timestamp: int
+    base_timestamp: int = -1
     """ms; the delete horizon if `has_delete_horizon`."""
-    max_timestamp: int
-    leader_epoch: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    is_transactional: bool
-    is_control: bool
-    has_delete_horizon: bool
-    crc: int
-    crc_ok: bool | None
+    max_timestamp: int = -1
+    leader_epoch: int = -1
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    is_transactional: bool = False
+    is_control: bool = False
+    has_delete_horizon: bool = False
+    crc: int = 0
+    crc_ok: bool | None = None
     """None if the batch is cut."""
-    truncated: bool
+    truncated: bool = False
     """Whether the batch is cut; then it has no records."""
-    problem: str | None
+    problem: str | None = None
     """Description of the parts that could not be read."""
-    records: tuple[Record, ...]
+    records: tuple[Record, ...] = ()
 
 
 def decode_records(data: bytes) -> list[Batch]:
@@ -135,13 +135,7 @@ def _batch(batches: Batches, index: int, problem: str | None, records: tuple[Rec
 
 def _unread(position: int, size: int, problem: str | None) -> Batch:
     """Bytes that are not a batch; without a problem, the beginning of a batch that is cut."""
-    return Batch(
-        position=position, size=size, magic=-1, base_offset=-1, last_offset=-1, record_count=-1,
-        codec=None, timestamp_type=None, base_timestamp=-1, max_timestamp=-1, leader_epoch=-1,
-        producer_id=-1, producer_epoch=-1, base_sequence=-1, is_transactional=False,
-        is_control=False, has_delete_horizon=False, crc=0, crc_ok=None, truncated=problem is None,
-        problem=problem, records=(),
-    )  # fmt: skip
+    return Batch(position, size, -1, truncated=problem is None, problem=problem)
 
 
 def _objects(records: Records, batches: Batches) -> Iterator[Record]:
