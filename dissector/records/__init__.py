@@ -2,8 +2,7 @@
 
 batch_reader      `read_batches`: the batches of `records` fields, with checksums verified
 batch_headers     follows batch sizes and reads batch headers
-checksums         verifies checksums
-recovery          finds intact batches after damage
+recovery          verifies checksums, and finds intact batches after damage
 record_reader     `read_records`: the records of batches, decompressed
 codecs            decompresses, with limits
 record_fields     records of magic 2

@@ -1,8 +1,8 @@
 """Reads the batches of `records` fields into columns, for the `batches` table.
 
-`batch_headers` follows the sizes to find the batches, `checksums` verifies them. If a checksum is
-wrong, or bytes are not a batch, `recovery` finds the intact batches after the damage. So damage
-costs no other batch. Without `verify`, only headers are read, and bytes that are not a batch cost
+`batch_headers` follows the sizes to find the batches, `recovery` verifies them. If a checksum is
+wrong, or bytes are not a batch, it finds the intact batches after the damage. So damage costs no
+other batch. Without `verify`, only headers are read, and bytes that are not a batch cost
 the remainder of their field.
 """
 
@@ -29,8 +29,7 @@ def read_batches(space: ByteView, start: Int64, length: Int64, *, verify: bool =
     batches = read_headers(space, chain, stop)
     problems: list[tuple[int, Problem]]
     if verify:
-        from dissector.records.checksums import check_crc
-        from dissector.records.recovery import recover
+        from dissector.records.recovery import check_crc, recover
 
         batches.crc_ok[:] = check_crc(space, batches)
         repaired, problems = recover(space, chain, batches, stop)

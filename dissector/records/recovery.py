@@ -1,4 +1,9 @@
-"""Finds intact batches after damage.
+"""Verifies checksums, and finds intact batches after damage.
+
+A checksum is a CRC-32C from a batch's attributes on, or a CRC-32 from a message's magic on. That of
+a batch does not cover its base offset, length and leader epoch, since the broker sets them; that of
+a message does not cover its offset and length. So a wrong length shows as a wrong checksum, but a
+wrong base offset or leader epoch does not show.
 
 A wrong batch length makes following sizes fail for the remainder of the field. A length that is too
 large covers the next batches, or looks like a batch that the fetch limit cut; a length that is too
@@ -32,13 +37,33 @@ from dissector.records.batch_headers import (
     is_sane,
     no_batch,
 )
-from dissector.records.checksums import COVERED_FROM
+from dissector.records.contiguous import slices
 from dissector.streams.byteview import ByteView, ContiguousBytes
 
+COVERED_FROM = np.array([16, 16, 21])
+"""Offset of the first byte that the checksum covers, by magic."""
 _EFFORT = 64
 """Checksummed bytes per searched byte, so that a crafted field cannot cost quadratic time."""
 _STRETCH = 1 << 20
 """Bytes searched at a time."""
+
+
+def check_crc(space: ByteView, batches: Batches) -> NDArray[np.int8]:
+    """For each batch: 1 for a valid checksum, 0 for an invalid one, -1 if the batch is cut."""
+    result = np.full(len(batches), -1, np.int8)
+    complete = np.flatnonzero(~batches.truncated)
+    magic = batches.magic[complete]
+    skip = COVERED_FROM[magic]
+    covered = slices(space, batches.address[complete] + skip, batches.size[complete] - skip)
+    values: list[int] = []
+    for number, memory in zip(magic.tolist(), covered.memory(), strict=True):
+        checksum = crc32c if number == 2 else crc32
+        value = 0
+        for part in memory:
+            value = checksum(part, value)
+        values.append(value)
+    result[complete] = np.array(values, np.uint32) == batches.crc[complete]
+    return result
 
 
 @value

@@ -18,9 +18,9 @@ from dissector.records import record_reader as records_module
 from dissector.records.arrow import SCHEMA, records_table
 from dissector.records.batch_headers import Batches
 from dissector.records.batch_reader import read_batches
-from dissector.records.checksums import check_crc
 from dissector.records.decode import decode_records
 from dissector.records.record_reader import read_records
+from dissector.records.recovery import check_crc
 from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
