@@ -11,8 +11,7 @@ alerts         names of alerts
 certificates   the subject of a certificate
 events         results: handshake facts, plaintext, problems
 record_layer   TLS records from the bytes of one end, across holes
-schedule       selects the next secret, by handshake and key log
-search         finds what a lost hello contained
+schedule       selects the next secret, by handshake and key log; finds what a lost hello contained
 protection     keys and ciphers; the only module that needs `cryptography`
 side           one end of a connection: records, epoch, handshake messages
 unkeyed        follows an encrypted handshake without keys

@@ -12,11 +12,15 @@ import hmac
 from typing import Protocol
 
 from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
+from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
 from dissector.tls.record_layer import TlsRecord
 from dissector.tls.suites import Suite
+
+_HASHES = {"sha256": hashes.SHA256(), "sha384": hashes.SHA384()}
 
 
 class Opener(Protocol):
@@ -33,9 +37,8 @@ def openers_1_2(
     mac = hashlib.new(suite.mac).digest_size if suite.mode == "CBC" else 0
     fixed = {"CBC": 0, "CHACHA20": 12}.get(suite.mode, 4)
     sizes = (mac, mac, suite.key_bytes, suite.key_bytes, fixed, fixed)
-    block = _prf(
-        master, b"key expansion", server_random + client_random, sum(sizes), hash_name=suite.hash
-    )
+    seed = b"key expansion" + server_random + client_random
+    block = _prf(master, seed, sum(sizes), suite.hash)
     parts, at = [], 0
     for size in sizes:
         parts.append(block[at : at + size])
@@ -52,31 +55,24 @@ def openers_1_2(
 
 def opener_1_3(secret: bytes, suite: Suite) -> Opener:
     """The opener for a traffic secret (RFC 8446, section 7.3)."""
-    key = _expand_label(secret, b"key", suite.key_bytes, suite.hash)
-    return _Aead13(suite, key, _expand_label(secret, b"iv", 12, suite.hash))
+    key = _expand_label(secret, b"key", suite.key_bytes, suite)
+    return _Aead13(suite, key, _expand_label(secret, b"iv", 12, suite))
 
 
 def next_secret(secret: bytes, suite: Suite) -> bytes:
     """The traffic secret after a KeyUpdate (RFC 8446, section 7.2)."""
-    return _expand_label(secret, b"traffic upd", len(secret), suite.hash)
+    return _expand_label(secret, b"traffic upd", len(secret), suite)
 
 
-def _expand_label(secret: bytes, label: bytes, size: int, hash_name: str) -> bytes:
-    """HKDF-Expand-Label without context (RFC 8446, section 7.1; RFC 5869, section 2.3)."""
+def _expand_label(secret: bytes, label: bytes, size: int, suite: Suite) -> bytes:
+    """HKDF-Expand-Label without context (RFC 8446, section 7.1)."""
     full = b"tls13 " + label
     info = size.to_bytes(2, "big") + bytes([len(full)]) + full + b"\0"
-    output = last = b""
-    count = 1
-    while len(output) < size:
-        last = hmac.digest(secret, last + info + bytes([count]), hash_name)
-        output += last
-        count += 1
-    return output[:size]
+    return HKDFExpand(_HASHES[suite.hash], size, info).derive(secret)
 
 
-def _prf(secret: bytes, label: bytes, seed: bytes, size: int, *, hash_name: str) -> bytes:
-    """RFC 5246, section 5."""
-    seed = label + seed
+def _prf(secret: bytes, seed: bytes, size: int, hash_name: str) -> bytes:
+    """RFC 5246, section 5. `seed`: with the label at its beginning."""
     output, last = b"", seed
     while len(output) < size:
         last = hmac.digest(secret, last, hash_name)

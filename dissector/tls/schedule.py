@@ -4,16 +4,22 @@ In TLS 1.2 the keys of both ends derive from one secret (RFC 5246, section 6.3).
 has a handshake secret and a traffic secret, from which the next traffic secrets derive. A client
 that sends early data has a secret for it too (RFC 8446, section 7.1). A key log may be written
 late: a missing secret may be present at the next look-up.
+
+The secrets also show what a lost hello contained: keys that open a record prove it, because records
+authenticate. Without the ServerHello of TLS 1.3, the cipher suite is unknown. Without the
+ClientHello, it is unknown which session of the key log this is. Without the ServerHello of TLS 1.2,
+nothing helps: its random is an input of the keys.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dissector.tls.hellos import ServerHello
+from dissector.tls.hellos import ClientHello, ServerHello
 from dissector.tls.keylog import SESSION_ID, KeyLog
+from dissector.tls.record_layer import TlsRecord
+from dissector.tls.side import Side
 from dissector.tls.suites import NAMES, Suite, suite
 
 if TYPE_CHECKING:
@@ -25,14 +31,6 @@ SUITES_1_3 = 0x13
 MASTER_BYTES = 48
 """Size of the secret of TLS 1.2 (RFC 5246, section 8.1)."""
 _EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
-
-
-def suites_1_3() -> Iterator[tuple[ServerHello, Suite]]:
-    """The cipher suites of TLS 1.3, each with the choice of it by a server."""
-    for number in NAMES:
-        parts = suite(number)
-        if number >> 8 == SUITES_1_3 and parts is not None:
-            yield ServerHello(b"", b"", TLS_1_3, number, 0, None, False), parts
 
 
 class Schedule:
@@ -90,3 +88,35 @@ class Schedule:
                 self._chosen.encrypt_then_mac,
             )  # fmt: skip
         return self._openers[0 if is_client else 1] if self._openers else None
+
+
+def find_server_hello(
+    keys: KeyLog, random: bytes, side: Side, record: TlsRecord, *, is_client: bool
+) -> ServerHello | None:
+    """The choice of the cipher suite of TLS 1.3 whose keys open this record."""
+    for number in NAMES:
+        parts = suite(number)
+        if number >> 8 != SUITES_1_3 or parts is None:
+            continue
+        hello = ServerHello(b"", b"", TLS_1_3, number, 0, None, False)
+        schedule = Schedule(keys, random, hello, parts)
+        for epoch in (0, 1):
+            following = schedule.following(epoch, b"", is_client=is_client)
+            if following and side.attempt(record, following[0], 0)[1]:
+                return hello
+    return None
+
+
+def find_client_hello(
+    keys: KeyLog, chosen: ServerHello, suite: Suite, record: TlsRecord,
+    *, since: int, is_client: bool,
+) -> ClientHello | None:  # fmt: skip
+    """The hello with the client random whose keys open the first encrypted record of an end.
+
+    Its other fields are unknown. `since`: number of sessions of the key log that do not open it.
+    """
+    for random in keys.candidates(since):
+        following = Schedule(keys, random, chosen, suite).following(0, b"", is_client=is_client)
+        if following and following[0].open(record, 0):
+            return ClientHello(random, None, False)
+    return None

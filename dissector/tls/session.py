@@ -11,7 +11,7 @@ under a separate secret, up to its EndOfEarlyData. It is buffered until the serv
 EncryptedExtensions, which state whether the server accepts it. If not, it is discarded, and the
 client sends the data again.
 
-A hello may be lost, except for the ServerHello of TLS 1.2: `search` finds what it contained. If a
+A hello may be lost, except for the ServerHello of TLS 1.2: `schedule` finds what it contained. If a
 part of its record is lost, the messages in the first bytes are read.
 
 After lost records, the numbers of the next epoch are tried, too (`side`). The length of the lost
@@ -47,8 +47,13 @@ from dissector.tls.record_layer import (
     Arrival,
     TlsRecord,
 )
-from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule
-from dissector.tls.search import find_client_hello, find_server_hello
+from dissector.tls.schedule import (
+    TLS_1_2,
+    TLS_1_3,
+    Schedule,
+    find_client_hello,
+    find_server_hello,
+)
 from dissector.tls.side import Side
 from dissector.tls.suites import Suite, name_of, suite
 from dissector.tls.unkeyed import UnkeyedHandshake
