@@ -17,8 +17,7 @@ worker     the work of a process
 rows       the file with its rows
 states     the state of connections at the border of two runs
 joining    the work of the parent
-joined     the rows of a run that is joined
-merging    the rows of a block that several processes made
+joined     the rows of a run that is joined, merged with those of the parent
 processes  processes that end with their work
 
 The processes are those of `--jobs`, or tasks of Spark (`analysis.spark`).

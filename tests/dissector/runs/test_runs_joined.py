@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dissector.runs import merging
+from dissector.runs import joined
 from dissector.tables.builder import TableRows
 
 
@@ -23,7 +23,7 @@ def rows(times: list[int], connections: list[int]) -> TableRows:
 @pytest.mark.parametrize("seed", range(20))
 def test_rows_that_change_places(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few rows have the same time; their connections have other numbers than in their process."""
-    monkeypatch.setattr(merging, "UNMOVED", 5)
+    monkeypatch.setattr(joined, "UNMOVED", 5)
     generator = random.Random(seed)
     times = sorted(generator.choices(range(1000), k=generator.choice([2, 100, 1000])))
     connections = [generator.randrange(8) for _ in times]
@@ -34,7 +34,7 @@ def test_rows_that_change_places(seed: int, monkeypatch: pytest.MonkeyPatch) -> 
         parts = [rows(times[:at], connections[:at]), rows(times[at:], connections[at:])]
         generator.shuffle(parts)
     given = pa.concat_batches([part.batch for part in parts]).to_pylist()
-    actual = [row for part in merging.merged(parts, number) for row in part.batch.to_pylist()]
+    actual = [row for part in joined.merged(parts, number) for row in part.batch.to_pylist()]
     assert actual == sorted(given, key=lambda row: (row["time"], number[row["connection_id"]]))
 
 
@@ -42,11 +42,11 @@ def test_rows_in_order_are_not_copied() -> None:
     batch = rows([*range(9000)], [0] * 9000).batch
     times = [*range(3000), 2999, *range(3001, 6000), *range(6000, 9000)]
     given = rows(times, [0] * 2999 + [1, 0] + [0] * 5999)
-    first, moved, last = merging.merged([given], None)
+    first, moved, last = joined.merged([given], None)
     assert [len(each.batch) for each in (first, moved, last)] == [2999, 2, 5999]
     assert moved.batch["connection_id"].to_pylist() == [0, 1]
     for part, source in ((first, given.batch), (last, given.batch)):
         address = part.batch["row"].buffers()[1].address
         assert address == source["row"].buffers()[1].address
-    (whole,) = merging.merged([TableRows("errors", batch)], None)
+    (whole,) = joined.merged([TableRows("errors", batch)], None)
     assert whole.batch.equals(batch)
