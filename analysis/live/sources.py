@@ -12,7 +12,6 @@ from typing import Final
 from dissector.arrays import value
 from dissector.packets.af_packet import PacketRing
 from dissector.packets.live import LiveSource, Pipe
-from dissector.packets.live_input import LiveInput
 from dissector.packets.paths import input_name
 from dissector.pipeline import Pipeline
 
@@ -32,7 +31,7 @@ class Origin:
     buffer_bytes: int
     """Size of the kernel's buffer per interface."""
 
-    def feeds(self) -> list[LiveInput]:
+    def feeds(self) -> Sequence[PacketRing | Pipe]:
         """Open the sources. Raises what `PacketRing` and `Pipe` raise."""
         if self.pipe is not None:
             return [Pipe(self.pipe)]

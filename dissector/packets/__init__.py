@@ -10,8 +10,7 @@ capture_reader   reads packets from a capture file, also after damage
 pcap             the pcap format
 pcapng           the pcapng format
 prefetch         reads the next block while the current one is processed
-live             packets as they arrive: `LiveSource`
-live_input       what a live source reads: an interface or a pipe
+live             packets as they arrive, from interfaces or a pipe: `LiveSource`
 af_packet        an interface, through memory shared with the Linux kernel
 layers           reads link, network and transport headers of all packets at once
 headers          positions of headers, and the numbers that select the next one

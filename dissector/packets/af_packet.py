@@ -31,10 +31,10 @@ from typing import Final
 
 import numpy as np
 
+from dissector.arrays import value
 from dissector.errors import CaptureError, DissectorError
-from dissector.packets.block import Bytes, Int64
+from dissector.packets.block import Bytes, Int32, Int64
 from dissector.packets.capture_reader import PACKET_LIMIT, PacketColumns, gather
-from dissector.packets.live_input import LivePackets
 from dissector.problems import Problem
 
 ANY: Final = "any"
@@ -78,8 +78,21 @@ _LINKS = {
 devices; 802.11 in monitor mode, without a header, with Prism's and with radiotap's."""
 
 
+@value
+class LivePackets:
+    """Packets in order of arrival, with their bytes."""
+
+    data: Bytes
+    """uint8; `columns.start` counts from its first byte."""
+    columns: PacketColumns
+    interface: Int32
+    """The system's index of each packet's interface; shape (n,), 0 for a pipe."""
+    bytes_read: int = 0
+    problems: tuple[Problem, ...] = ()
+
+
 class PacketRing:
-    """The `LiveInput` of one interface, or of all (`ANY`).
+    """The packets of one interface, or of all (`ANY`).
 
     `expression`: capture filter in tcpdump's syntax; empty for all packets. `buffer_bytes`: size of
     the ring, rounded down to whole blocks. Packets for other machines are captured, too.

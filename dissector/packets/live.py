@@ -21,12 +21,11 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets.af_packet import PacketRing
+from dissector.packets.af_packet import LivePackets, PacketRing
 from dissector.packets.block import PAD, Bytes, PacketBlock
 from dissector.packets.capture_reader import NO_PACKETS, Memory, PacketColumns, PacketRecords
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
-from dissector.packets.live_input import LiveInput, LivePackets
 from dissector.packets.paths import open_reader
 from dissector.problems import Problem
 
@@ -54,7 +53,11 @@ class LiveSource:
     """
 
     def __init__(
-        self, feeds: Sequence[LiveInput], *, interval: float = INTERVAL, tap: Tap | None = None
+        self,
+        feeds: Sequence[PacketRing | Pipe],
+        *,
+        interval: float = INTERVAL,
+        tap: Tap | None = None,
     ) -> None:
         self.names: list[str] = []
         self.total_bytes: int | None = None
@@ -167,7 +170,7 @@ class LiveSource:
 
 
 class Pipe:
-    """The `LiveInput` of a pipe, a file, or (as ``-``) standard input.
+    """The packets of a pipe, a file, or (as ``-``) standard input, as those of a `PacketRing`.
 
     A thread reads, so that the writer is not blocked while packets are processed. Raises
     CaptureError if the input is not a capture.
@@ -180,6 +183,7 @@ class Pipe:
         self._queue: queue.Queue[PacketRecords | None] = queue.Queue(PIPE_BLOCKS)
         self._latest: tuple[int, float] | None = None  # time of a packet, when it came
         self.ended = False
+        """Whether no packet will arrive after those that are available now."""
         self._is_closed = False
         Thread(target=self._run, daemon=True).start()
 
