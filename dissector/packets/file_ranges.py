@@ -85,7 +85,7 @@ def boundary(path: str, at: int) -> int | None:
 
 def start_of(path: str, secrets: list[bytes]) -> ReadState:
     """The state before the first record of a file, which adds TLS secrets to `secrets`."""
-    return _start(_head(path), secrets)
+    return _start(path, secrets)[0]
 
 
 def primed(path: str, secrets: list[bytes]) -> CaptureFormat:
@@ -93,8 +93,7 @@ def primed(path: str, secrets: list[bytes]) -> CaptureFormat:
 
     `secrets`: takes the TLS key logs that the format reads, now and later.
     """
-    head = _head(path)
-    start = _start(head, secrets)
+    start, head = _start(path, secrets)
     data, at = _array(head), start.offset
     while (scan := start.form.scan(data, at, len(head))).stop > at:
         at = scan.stop
@@ -112,15 +111,13 @@ def last_time(path: str) -> int | None:
     return int(records.columns.time.max()) if records and len(records.number) else None
 
 
-def _head(path: str) -> bytes:
+def _start(path: str, secrets: list[bytes]) -> tuple[ReadState, bytes]:
+    """The state before the first record, and the first bytes of the file."""
     with open_file(path) as file:
-        return file.read(HEAD_BYTES) or b""
-
-
-def _start(head: bytes, secrets: list[bytes]) -> ReadState:
+        head = file.read(HEAD_BYTES) or b""
     if Pcap.recognises(head):
-        return ReadState(Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES)
-    return ReadState(Pcapng(secrets), 0)
+        return ReadState(Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES), head
+    return ReadState(Pcapng(secrets), 0), head
 
 
 def _array(data: bytes) -> Bytes:
