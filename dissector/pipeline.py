@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
@@ -157,7 +158,8 @@ class Pipeline:
         `dictionaries`: texts of `exchanges` may be dictionaries, as `tables.arrow` makes them.
         """
         wanted = known_tables(tables)
-        for table, batch in self._all_rows(wanted, with_messages, dictionaries):
+        rows = self.raw_rows(wanted, with_messages=with_messages, dictionaries=dictionaries)
+        for table, batch in chain(rows, self._segment_rows(wanted)):
             for complete in self._finalizer.add(table, batch):
                 if complete[0] in wanted:
                     yield complete
@@ -165,11 +167,8 @@ class Pipeline:
             if complete[0] in wanted:
                 yield complete
 
-    def _all_rows(
-        self, wanted: Collection[str], with_messages: bool, dictionaries: bool
-    ) -> Iterator[NamedBatch]:
-        """The rows of the packets, then of the log segments."""
-        yield from self.raw_rows(wanted, with_messages=with_messages, dictionaries=dictionaries)
+    def _segment_rows(self, wanted: Collection[str]) -> Iterator[NamedBatch]:
+        """The rows of the log segments."""
         for path in self._segments:
             problems = yield from segment_rows(path, wanted, self._read)
             self.file_problems.extend(problems)

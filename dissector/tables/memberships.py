@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.exchanges.columns import masked
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import DecodedFields
 from dissector.protocol import registry
@@ -23,7 +24,8 @@ from dissector.tables.arrow import (
     unless_negative,
     without_dictionary,
 )
-from dissector.tables.pending import PendingRows, first_errors, with_exchanges
+from dissector.tables.errors import first_codes
+from dissector.tables.pending import PendingRows, with_exchanges
 from dissector.tables.schema import MEMBERSHIPS
 from dissector.tables.shared_columns import IN_ORDER, error_names
 
@@ -101,7 +103,7 @@ def _response_columns(block: CorrelatedBlock) -> pa.Table:
             "protocol": _texts(fields, "group_protocol"),
             "leader": _texts(fields, "group_leader"),
             "member_count": _count(fields, "group_member"),
-            "error_code": first_errors(block),
+            "error_code": masked(first_codes(fields)[0], ~fields.good),
         }
     )
 

@@ -13,11 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dissector.exchanges.columns import int_column, masked, with_column
+from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.states import RequestIds
 from dissector.packets.block import Int64
-from dissector.tables.errors import first_codes
 from dissector.tables.shared_columns import request_columns, requests_of, with_connections
 
 
@@ -54,12 +53,6 @@ def moved_rows(rows: pa.Table, ids: RequestIds, connections: Int64) -> pa.Table:
     request, is_moved = ids.moved(int_column(rows, "request"))
     rows = with_column(rows, "request", pa.array(request)).filter(pa.array(is_moved))
     return with_connections(rows, connections)
-
-
-def first_errors(block: CorrelatedBlock) -> pa.Array:
-    """The first error code other than 0 of each response; null if it was not decoded."""
-    fields = block.response.fields
-    return masked(first_codes(fields)[0], ~fields.good)
 
 
 def with_exchanges(block: CorrelatedBlock, rows: pa.Table) -> dict[str, Any]:
