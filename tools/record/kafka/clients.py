@@ -12,7 +12,6 @@ from pathlib import Path
 
 from tools.record.kafka import artifacts
 from tools.record.kafka.artifacts import HERE, SMALL_JVM
-from tools.record.kafka.recording import Recording
 
 Program = tuple[list[str], dict[str, str]]
 
@@ -44,17 +43,3 @@ def in_go(program: str) -> Program:
 def in_rust(program: str) -> Program:
     """rust/PROGRAM."""
     return [str(artifacts.cargo(HERE / "rust" / program))], {}
-
-
-def java(recording: Recording, classpath: str, program: str, *arguments: str) -> str:
-    """Run a Java program to its end, and return its output."""
-    command, _ = in_java(classpath, program)
-    return recording.run(program, [*command, *arguments])
-
-
-def python(
-    recording: Recording, program: str, *arguments: str, packages: Path | None = None
-) -> str:
-    """Run a Python program to its end, and return its output."""
-    command, env = in_python(program, packages)
-    return recording.run(program, [*command, *arguments], env)

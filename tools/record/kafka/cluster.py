@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import HERE, SMALL_JVM
 from tools.record.kafka.recording import Recording, end, wait_for
 
@@ -154,6 +155,39 @@ class Cluster:
             return self._starts(number) >= self._awaited[number]
 
         wait_for(started, f"{name} starts", 90)
+
+    def java(
+        self,
+        program: str,
+        *arguments: str,
+        name: str = "",
+        classpath: str = "",
+        bootstrap: str = "",
+    ) -> str:
+        """Run a Java program to its end, and return its output.
+
+        `name`: of its log; default: that of the program. `classpath`: default: the clients of the
+        cluster's release. `bootstrap`: first argument; default: the brokers of the cluster.
+        """
+        command, _ = clients.in_java(classpath or artifacts.client(self.version), program)
+        given = [bootstrap or self.bootstrap, *arguments]
+        return self.recording.run(name or program, [*command, *given])
+
+    def start_java(self, name: str, program: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Start a Java program under a name; it ends with the recording at the latest."""
+        command, _ = clients.in_java(artifacts.client(self.version), program)
+        return self.recording.start(name, [*command, self.bootstrap, *arguments])
+
+    def python(self, program: str, *arguments: str, packages: Path | None = None) -> str:
+        """Run a Python program to its end, and return its output."""
+        command, env = clients.in_python(program, packages)
+        return self.recording.run(program, [*command, self.bootstrap, *arguments], env)
+
+    def tool(self, name: str, command: str, *arguments: str) -> None:
+        """Run an administration tool of Kafka; its output is in NAME.log."""
+        program = [*clients.JVM, "-cp", artifacts.tools(), f"org.apache.kafka.tools.{command}"]
+        bootstrap = ["--bootstrap-server", self.bootstrap]
+        self.recording.run(name, [*program, *bootstrap, *arguments])
 
     def process(self, number: int) -> subprocess.Popen[bytes]:
         """The process of a running node."""

@@ -13,11 +13,12 @@ from __future__ import annotations
 import io
 import tarfile
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import zstandard
 
-from tools.record.kafka import artifacts, clients
+from tools.record.kafka import artifacts
 from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
 from tools.record.kafka.cluster import JVM, Cluster
 from tools.record.kafka.recording import Recording
@@ -70,17 +71,16 @@ class Workshop(Recording):
         """Do not write captures: `keep` has read the files."""
 
 
-def work(recording: Recording, java: str, bootstrap: str) -> None:
+def work(cluster: Cluster, java: str) -> None:
     """Records in each codec, a group, transactions, a secret among the configurations."""
-    clients.java(recording, java, "Topics", bootstrap, "orders:1:1", "ledger:1:1")
+    run = partial(cluster.java, classpath=java)
+    run("Topics", "orders:1:1", "ledger:1:1")
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        given = [bootstrap, "orders", "20", "100", "linger.ms=50", f"compression.type={codec}"]
-        clients.java(recording, java, "Produce", *given)
-    clients.java(recording, java, "Member", bootstrap, "orders", "readers", "6")
+        run("Produce", "orders", "20", "100", "linger.ms=50", f"compression.type={codec}")
+    run("Member", "orders", "readers", "6")
     with suppress(RuntimeError):  # on a busy machine its last transaction ends as it should not
-        clients.java(recording, java, "Transactions", bootstrap, "ledger")
-    secret = ["plugin.token=plugin-secret", "log.cleaner.threads=2"]
-    clients.java(recording, java, "SetConfig", bootstrap, "BROKER", "1", *secret)
+        run("Transactions", "ledger")
+    run("SetConfig", "BROKER", "1", "plugin.token=plugin-secret", "log.cleaner.threads=2")
 
 
 def disk(release: str) -> dict[str, bytes]:
@@ -91,12 +91,10 @@ def disk(release: str) -> dict[str, bytes]:
     number = release.partition(".")[0]
     with Workshop(f"segments-{number}") as shop:
         with Cluster(shop, release, broker, format_with=SCRAM) as cluster:
-            work(shop, java, cluster.bootstrap)
+            work(cluster, java)
             if release == KAFKA_4:
-                new = [cluster.bootstrap, "orders", "new-readers", "6", "group.protocol=consumer"]
-                clients.java(shop, java, "Member", *new)
-                shared = [cluster.bootstrap, "orders", "sharers", "6", "sharer"]
-                clients.java(shop, java, "ShareMember", *shared)
+                cluster.java("Member", "orders", "new-readers", "6", "group.protocol=consumer")
+                cluster.java("ShareMember", "orders", "sharers", "6", "sharer")
         shop.keep(broker, dump=release == KAFKA_3)
     return {f"kafka-{number}/{name}": data for name, data in shop.files.items()}
 

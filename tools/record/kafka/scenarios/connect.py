@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tools.record.kafka import artifacts, clients
-from tools.record.kafka.artifacts import KAFKA_4
-from tools.record.kafka.cluster import Cluster
 from tools.record.kafka.recording import Recording, end, wait_for
-from tools.record.kafka.scenarios import scenario
+from tools.record.kafka.scenarios import recorded, scenario, tap_clients
 
 FILE: Final = "org.apache.kafka.connect.file.FileStream"
 TEXT: Final = "org.apache.kafka.connect.storage.StringConverter"
@@ -85,35 +83,31 @@ class Worker:
 @scenario
 def kafka_4_connect() -> None:
     """Connectors start, a task fails and is restarted, a worker joins and leaves."""
-    broker, java, tools = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4), artifacts.tools()
+    artifacts.tools()
     classpath = artifacts.connect()
     about = (
         f"Kafka Connect {artifacts.CONNECT}: a source with exactly-once support, a sink, a sink "
         "whose task fails and is restarted, a worker that comes and leaves; kafka-consumer-groups"
     )
-    group = "consumer.group.ConsumerGroupCommand"
-    describe = [*clients.JVM, "-cp", tools, f"org.apache.kafka.tools.{group}", "--describe"]
-    with Recording("kafka-4-connect", about) as recording:
-        recording.tap(select="tcp port 9092", ports=":9092")
-        with Cluster(recording, KAFKA_4, broker) as cluster:
-            clients.java(recording, java, "Topics", cluster.bootstrap, "lines:1:1")
-            lines, copies = recording.work / "lines.txt", recording.work / "copies.txt"
-            lines.write_text("".join(f"line {number}\n" for number in range(50)))
-            first = Worker(recording, classpath, cluster.bootstrap, 1)
-            first.create("source", "Source", lines, topic="lines")
-            first.create("sink", "Sink", copies, topics="lines")
-            wrong = {"value_converter": "org.apache.kafka.connect.json.JsonConverter"}
-            broken = recording.work / "broken.txt"
-            first.create("broken", "Sink", broken, "FAILED", topics="lines", **wrong)
-            second = Worker(recording, classpath, cluster.bootstrap, 2)
-            for number in range(3):
-                asked = ["--bootstrap-server", cluster.bootstrap, "--group", "connect-sink"]
-                recording.run(f"describe-{number}", [*describe, *asked])
-            second.stop()
-            restart = ("POST", "/broken/tasks/0/restart")
-            wait_for(lambda: first.request(*restart) is not None, "a restart is accepted", 60)
-            wait_for(lambda: _restarted(recording), "the failed task restarts", 60)
-            first.stop()
+    describe = ("consumer.group.ConsumerGroupCommand", "--describe", "--group", "connect-sink")
+    with recorded("kafka-4-connect", about, "lines:1:1", prepare=tap_clients) as cluster:
+        recording = cluster.recording
+        lines, copies = recording.work / "lines.txt", recording.work / "copies.txt"
+        lines.write_text("".join(f"line {number}\n" for number in range(50)))
+        first = Worker(recording, classpath, cluster.bootstrap, 1)
+        first.create("source", "Source", lines, topic="lines")
+        first.create("sink", "Sink", copies, topics="lines")
+        wrong = {"value_converter": "org.apache.kafka.connect.json.JsonConverter"}
+        broken = recording.work / "broken.txt"
+        first.create("broken", "Sink", broken, "FAILED", topics="lines", **wrong)
+        second = Worker(recording, classpath, cluster.bootstrap, 2)
+        for number in range(3):
+            cluster.tool(f"describe-{number}", *describe)
+        second.stop()
+        restart = ("POST", "/broken/tasks/0/restart")
+        wait_for(lambda: first.request(*restart) is not None, "a restart is accepted", 60)
+        wait_for(lambda: _restarted(recording), "the failed task restarts", 60)
+        first.stop()
 
 
 def _restarted(recording: Recording) -> bool:

@@ -37,7 +37,7 @@ def weather(name: str) -> None:
     ):
         recording.tap(interface="near", select=select, clients=f"{wire.far}:")
         with Cluster(recording, KAFKA_4, broker, host=wire.near) as cluster:
-            clients.java(recording, java, "Topics", cluster.bootstrap, "far:2:1")
+            cluster.java("Topics", "far:2:1")
             produce, _ = clients.in_java(java, "Produce")
             member, _ = clients.in_java(java, "Member")
             produced = [cluster.bootstrap, "far", "150", "2000", "pause=20", "linger.ms=5"]
@@ -55,7 +55,8 @@ each(weather, *WEATHER)
 @scenario
 def kafka_4_cut() -> None:
     """The same work in incomplete captures: a late start, truncated packets, one direction."""
-    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
+    broker = artifacts.broker(KAFKA_4)
+    artifacts.client(KAFKA_4)
     about = "a producer and a group member; the captures kafka-4-cut-* are parts of it"
     with Recording("kafka-4-cut", about) as recording:
         port = ":9092"
@@ -68,13 +69,10 @@ def kafka_4_cut() -> None:
         recording.tap(to_broker, "only packets to the broker", select=asks, ports=port)
         recording.tap(from_broker, "only packets from the broker", select=answers, ports=port)
         with Cluster(recording, KAFKA_4, broker) as cluster:
-            clients.java(recording, java, "Topics", cluster.bootstrap, "work:2:1")
-            member, _ = clients.in_java(java, "Member")
-            produce, _ = clients.in_java(java, "Produce")
-            given = [cluster.bootstrap, "work"]
-            reader = recording.start("member", [*member, *given, "readers", "12"])
-            produced = [*given, "150", "2000", "pause=50", "linger.ms=5"]
-            producer = recording.start("produce", [*produce, *produced])
+            cluster.java("Topics", "work:2:1")
+            reader = cluster.start_java("member", "Member", "work", "readers", "12")
+            produced = ("work", "150", "2000", "pause=50", "linger.ms=5")
+            producer = cluster.start_java("produce", "Produce", *produced)
             time.sleep(6)
             midway = "started after all connections were open"
             recording.tap("kafka-4-cut-midway", midway, select=both, ports=port)

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_4
 from tools.record.kafka.cluster import Cluster, Node
 from tools.record.kafka.disk import Disk
 from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import scenario
+from tools.record.kafka.scenarios import recorded, scenario
 
 SETTINGS = {"group.min.session.timeout.ms": "1000", "quota.window.num": "4"}
 
 
-@contextmanager
-def misusing(
-    name: str, about: str, *topics: str, nodes: tuple[Node, ...] = (Node(1),)
-) -> Iterator[tuple[Recording, Cluster]]:
-    """A cluster with topics."""
-    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
-    with (
-        Recording(name, about) as recording,
-        Cluster(recording, KAFKA_4, broker, nodes, SETTINGS) as cluster,
-    ):
-        clients.java(recording, java, "Topics", cluster.bootstrap, *topics)
-        yield recording, cluster
-
-
-def run(recording: Recording, cluster: Cluster, *roles: str) -> None:
+def run(cluster: Cluster, *roles: str) -> None:
     """Start a client for each ``ROLE NAME SECONDS PROPERTY=VALUE...``, and wait for all of them."""
+    recording = cluster.recording
     command, _ = clients.in_python("misused")
     processes = [
         recording.start(role.split()[1], [*command, cluster.bootstrap, *role.split()])
@@ -47,8 +32,8 @@ def run(recording: Recording, cluster: Cluster, *roles: str) -> None:
 def kafka_4_queued() -> None:
     """Requests behind a long poll."""
     about = "a consumer that asks for offsets on the connection on which its Fetch waits"
-    with misusing("kafka-4-queued", about, "quiet:1:1") as (recording, cluster):
-        run(recording, cluster, "querying querying 32")
+    with recorded("kafka-4-queued", about, "quiet:1:1", settings=SETTINGS) as cluster:
+        run(cluster, "querying querying 32")
 
 
 @scenario
@@ -60,9 +45,9 @@ def kafka_4_misused() -> None:
         "slow for its topic, a transaction that never ends"
     )
     topics = ("orders:4:1", "logs:1:1", "quiet:1:1", "ledger:1:1")
-    with misusing("kafka-4-misused", about, *topics) as (recording, cluster):
+    with recorded("kafka-4-misused", about, *topics, settings=SETTINGS) as cluster:
         run(
-            recording, cluster, "hurried hurried 5", "verbose verbose 14", "impatient impatient 4",
+            cluster, "hurried hurried 5", "verbose verbose 14", "impatient impatient 4",
             "reconnecting reconnecting 5", "overworked overworked 20", "steady steady 20",
             "slow slow 15", "forgetful forgetful 18",
         )  # fmt: skip
@@ -76,7 +61,8 @@ def kafka_4_paused() -> None:
         "while a producer with a timeout of 1 s waits"
     )
     nodes = (Node(1), Node(2, "broker"))
-    with misusing("kafka-4-paused", about, "orders:4:1", nodes=nodes) as (recording, cluster):
+    with recorded("kafka-4-paused", about, "orders:4:1", nodes=nodes, settings=SETTINGS) as cluster:
+        recording = cluster.recording
         command, _ = clients.in_python("misused")
         given = [cluster.bootstrap, "regular"]
         patient = recording.start("patient", [*command, *given, "patient", "12"])
@@ -99,12 +85,11 @@ def kafka_4_paused() -> None:
 
 def steadily(name: str, about: str, quota: str = "") -> None:
     """A producer and a group of two, at a constant rate."""
-    with misusing(name, about, "orders:4:1") as (recording, cluster):
+    with recorded(name, about, "orders:4:1", settings=SETTINGS) as cluster:
         if quota:
-            java = artifacts.client(KAFKA_4)
-            clients.java(recording, java, "SetQuota", cluster.bootstrap, "shop", quota)
+            cluster.java("SetQuota", "shop", quota)
         readers = [f"steady reader-{n} 26 group=readers" for n in (1, 2)]
-        run(recording, cluster, "regular shop 22", *readers)
+        run(cluster, "regular shop 22", *readers)
 
 
 @scenario
@@ -122,14 +107,14 @@ def kafka_4_steady_quota() -> None:
 
 def on_disk(name: str, about: str, bytes_per_s: int) -> None:
     """A producer and a consumer of a topic that the broker flushes to its own disk."""
-    java = artifacts.client(KAFKA_4)
+    broker = artifacts.broker(KAFKA_4)
+    artifacts.client(KAFKA_4)
     with Recording(name, about) as recording, Disk(recording.work) as disk:
         node = Node(1, settings={"log.flush.interval.messages": "1"}, data=disk.mount)
-        broker = artifacts.broker(KAFKA_4)
         with Cluster(recording, KAFKA_4, broker, (node,), SETTINGS) as cluster:
-            clients.java(recording, java, "Topics", cluster.bootstrap, "orders:1:1")
+            cluster.java("Topics", "orders:1:1")
             disk.limit(cluster.process(1).pid, bytes_per_s)
-            run(recording, cluster, "paced shop 46", "steady reader 46 group=readers")
+            run(cluster, "paced shop 46", "steady reader 46 group=readers")
 
 
 @scenario

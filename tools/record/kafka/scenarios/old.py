@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 
-from tools.record.kafka import artifacts, clients
+from tools.record.kafka import artifacts
 from tools.record.kafka.artifacts import KAFKA_3
 from tools.record.kafka.cluster import Cluster, Node, ZooKeeper
 from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import each, scenario
+from tools.record.kafka.scenarios import each, recorded, scenario
 
 REPLICATED = {
     "offsets.topic.replication.factor": "2",
@@ -19,7 +19,8 @@ REPLICATED = {
 @scenario
 def kafka_3_zookeeper() -> None:
     """Two brokers, one of them the controller; the other one stops and restarts."""
-    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
+    broker = artifacts.broker(KAFKA_3)
+    artifacts.client(KAFKA_3)
     about = (
         "two brokers that register with ZooKeeper: the controller's commands, replica fetches, a "
         "broker stopped and started, a topic deleted"
@@ -31,14 +32,14 @@ def kafka_3_zookeeper() -> None:
             ZooKeeper(recording, broker),
             Cluster(recording, KAFKA_3, broker, nodes, REPLICATED) as cluster,
         ):
-            clients.java(recording, java, "Topics", cluster.bootstrap, "orders:4:2", "gone:2:2")
-            clients.java(recording, java, "OldProducer", cluster.bootstrap, "orders", "none", "lz4")
-            clients.java(recording, java, "OldConsumer", cluster.bootstrap, "orders", "one", "44")
+            cluster.java("Topics", "orders:4:2", "gone:2:2")
+            cluster.java("OldProducer", "orders", "none", "lz4")
+            cluster.java("OldConsumer", "orders", "one", "44")
             cluster.stop(2)
-            clients.java(recording, java, "OldConsumer", cluster.bootstrap, "orders", "two", "44")
+            cluster.java("OldConsumer", "orders", "two", "44")
             cluster.start(2)
             time.sleep(2)
-            clients.java(recording, java, "DeleteTopics", cluster.bootstrap, "gone")
+            cluster.java("DeleteTopics", "gone")
             time.sleep(2)
 
 
@@ -62,17 +63,15 @@ def old_java(name: str) -> None:
     """An old release of the Java client."""
     release, codecs = RELEASES[name]
     consumes = release != "0.8.2.2"
-    broker, java = artifacts.broker(KAFKA_3), artifacts.client(release)
-    topics = artifacts.client(KAFKA_3)
+    java = artifacts.client(release)
     group = ", a group of one" if consumes else "; this release has no consumer"
     about = f"Java client {release}: {', '.join(codecs)}, each with acks 0, 1 and all{group}"
-    with Recording(name, about) as recording, Cluster(recording, KAFKA_3, broker) as cluster:
-        clients.java(recording, topics, "Topics", cluster.bootstrap, "old:2:1")
-        clients.java(recording, java, "OldProducer", cluster.bootstrap, "old", *codecs)
+    with recorded(name, about, "old:2:1", version=KAFKA_3) as cluster:
+        cluster.java("OldProducer", "old", *codecs, classpath=java)
         if consumes:
             # Records sent with acks=0 may still be on their way: only the others are certain.
             certain = str(22 * len(codecs))
-            clients.java(recording, java, "OldConsumer", cluster.bootstrap, "old", "g", certain)
+            cluster.java("OldConsumer", "old", "g", certain, classpath=java)
 
 
 each(old_java, *RELEASES)
@@ -84,28 +83,22 @@ ADMINISTRATORS = ("0.11.0.3", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.5.2")
 @scenario
 def kafka_3_admin() -> None:
     """Administrators of six releases, one after the other."""
-    broker = artifacts.broker(KAFKA_3)
     releases = {release: artifacts.client(release) for release in ADMINISTRATORS}
     about = f"administrators: the Java clients {', '.join(ADMINISTRATORS)}"
     settings = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "true",
     }
-    with (
-        Recording("kafka-3-admin", about) as recording,
-        Cluster(recording, KAFKA_3, broker, settings=settings) as cluster,
-    ):
+    with recorded("kafka-3-admin", about, version=KAFKA_3, settings=settings) as cluster:
         for release, java in releases.items():
-            clients.java(recording, java, "OldAdmin", cluster.bootstrap, release)
+            cluster.java("OldAdmin", release, classpath=java)
 
 
 def old_python(name: str, package: str, program: str, about: str) -> None:
     """One old Python client."""
-    broker, topics = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
     packages = artifacts.pip(package)
-    with Recording(name, about) as recording, Cluster(recording, KAFKA_3, broker) as cluster:
-        clients.java(recording, topics, "Topics", cluster.bootstrap, "old:2:1")
-        clients.python(recording, program, cluster.bootstrap, "old", packages=packages)
+    with recorded(name, about, "old:2:1", version=KAFKA_3) as cluster:
+        cluster.python(program, "old", packages=packages)
 
 
 @scenario

@@ -6,11 +6,8 @@ import re
 import shutil
 import time
 
-from tools.record.kafka import artifacts, clients
-from tools.record.kafka.artifacts import KAFKA_4
-from tools.record.kafka.cluster import Cluster, Node
-from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import scenario
+from tools.record.kafka.cluster import Node
+from tools.record.kafka.scenarios import recorded, scenario
 
 NODES = [Node(n, "controller") for n in (1, 2, 3)] + [Node(n, "broker") for n in (4, 5)]
 # Snapshots often, and a log that soon begins after one, so that a newcomer must fetch it.
@@ -29,27 +26,23 @@ SNAPSHOTS = {
 @scenario
 def kafka_4_quorum() -> None:
     """The leader of the quorum is killed, and restarts with an empty disk."""
-    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "three controllers, two brokers: Raft, heartbeats, forwarded requests; the leader killed, "
         "back with an empty disk; a broker stopped and started; a controller at a new port"
     )
-    with (
-        Recording("kafka-4-quorum", about) as recording,
-        Cluster(recording, KAFKA_4, broker, NODES, SNAPSHOTS) as cluster,
-    ):
-        clients.java(recording, java, "Topics", cluster.bootstrap, "orders:2:2")
-        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "20", "40")
-        output = clients.java(recording, java, "Quorum", cluster.bootstrap)
-        leader = int(re.findall(r"leader (\d+)", output)[-1])
+    with recorded(
+        "kafka-4-quorum", about, "orders:2:2", nodes=NODES, settings=SNAPSHOTS
+    ) as cluster:
+        cluster.java("Produce", "orders", "20", "40")
+        leader = int(re.findall(r"leader (\d+)", cluster.java("Quorum"))[-1])
         cluster.kill(leader)
         time.sleep(4)
-        clients.java(recording, java, "Topics", cluster.bootstrap, "later:2:2")
-        shutil.rmtree(recording.work / f"node-{leader}" / "data")
+        cluster.java("Topics", "later:2:2")
+        shutil.rmtree(cluster.recording.work / f"node-{leader}" / "data")
         cluster.format(leader)
         cluster.start(leader)
         cluster.stop(5)
-        clients.java(recording, java, "Produce", cluster.bootstrap, "orders", "20", "40")
+        cluster.java("Produce", "orders", "20", "40")
         cluster.start(5)
         moved = next(node.id for node in NODES if node.id != leader)
         cluster.stop(moved)

@@ -31,7 +31,7 @@ def kafka_4_racks() -> None:
         recording.tap(interface="any")
         with Cluster(recording, KAFKA_4, broker, nodes) as cluster:
             topics = ("orders:1:1/2", "audit:1:2/1", "notes:1:1")
-            clients.java(recording, java, "Topics", cluster.bootstrap, *topics)
+            cluster.java("Topics", *topics)
             readers = [
                 recording.start(
                     name,

@@ -6,13 +6,14 @@ import json
 import re
 import shutil
 import subprocess
+from functools import partial
 from pathlib import Path
 
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
 from tools.record.kafka.cluster import Cluster, Node
 from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import scenario
+from tools.record.kafka.scenarios import recorded, scenario
 
 MODULE = "org.apache.kafka.common.security"
 PLAIN = f"{MODULE}.plain.PlainLoginModule required"
@@ -43,6 +44,12 @@ JAAS = {
 }
 
 
+ONLY_PLAIN = {name: value for name, value in SASL.items() if "token" not in name} | {
+    "sasl.enabled.mechanisms": "PLAIN",
+    "auto.create.topics.enable": "true",
+}
+
+
 def secured(mechanism: str, jaas: str) -> list[str]:
     """The properties of a Java client that authenticates with a mechanism."""
     name, module = f"sasl.mechanism={mechanism}", f"sasl.jaas.config={jaas}"
@@ -52,7 +59,7 @@ def secured(mechanism: str, jaas: str) -> list[str]:
 @scenario
 def kafka_4_sasl() -> None:
     """Each mechanism with the Java client and librdkafka; a token; a wrong password."""
-    broker = java = artifacts.broker(KAFKA_4)  # OAUTHBEARER wants Jackson, which clients leave out
+    java = artifacts.broker(KAFKA_4)  # OAUTHBEARER wants Jackson, which clients leave out
     about = (
         "SASL: PLAIN, SCRAM-SHA-256 and 512, OAUTHBEARER (unsigned), delegation tokens, "
         "reauthentication, a wrong password"
@@ -62,91 +69,59 @@ def kafka_4_sasl() -> None:
         for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512")
         for part in ("--add-scram", f"{mechanism}=[name=alice,password=alice-secret]")
     ]
-    with (
-        Recording("kafka-4-sasl", about) as recording,
-        Cluster(
-            recording,
-            KAFKA_4,
-            broker,
-            settings={**SASL, "auto.create.topics.enable": "true"},
-            format_with=users,
-            protocol="SASL_PLAINTEXT",
-        ) as cluster,
-    ):
-        produce = [cluster.bootstrap, "safe", "5", "40"]
+    settings = {**SASL, "auto.create.topics.enable": "true"}
+    with recorded(
+        "kafka-4-sasl", about, settings=settings, format_with=users, protocol="SASL_PLAINTEXT"
+    ) as cluster:
+        run = partial(cluster.java, classpath=java)
+        produce = ("Produce", "safe", "5", "40")
         for mechanism, jaas in JAAS.items():
-            named = [*secured(mechanism, jaas), f"client.id=java-{mechanism}"]
-            clients.java(recording, java, "Produce", *produce, *named)
+            run(*produce, *secured(mechanism, jaas), f"client.id=java-{mechanism}")
         plain = secured("PLAIN", JAAS["PLAIN"])
-        given = [cluster.bootstrap, "safe", "reader", "9", *plain, "client.id=patient"]
-        clients.java(recording, java, "Member", *given)
-        scram = secured("SCRAM-SHA-256", JAAS["SCRAM-SHA-256"])
-        output = clients.java(recording, java, "Tokens", cluster.bootstrap, *scram)
+        run("Member", "safe", "reader", "9", *plain, "client.id=patient")
+        output = run("Tokens", *secured("SCRAM-SHA-256", JAAS["SCRAM-SHA-256"]))
         token, key = re.findall(r"token (\S+) (\S+)", output)[-1]
         login = f'{SCRAM} username="{token}" password="{key}" tokenauth="true";'
-        named = [*secured("SCRAM-SHA-256", login), "client.id=java-token"]
-        clients.java(recording, java, "Produce", *produce, *named)
-        clients.python(recording, "sasl", cluster.bootstrap, "safe")
+        run(*produce, *secured("SCRAM-SHA-256", login), "client.id=java-token")
+        cluster.python("sasl", "safe")
 
 
 @scenario
 def kafka_4_no_sasl() -> None:
     """A client without a login at a listener that requires one."""
-    java, about = artifacts.client(KAFKA_4), "clients with and without SASL; the broker's log of it"
-    settings = {name: value for name, value in SASL.items() if "token" not in name} | {
-        "sasl.enabled.mechanisms": "PLAIN"
-    }
-    command, _ = clients.in_java(java, "Member")
+    about = "clients with and without SASL; the broker's log of it"
     plain = secured("PLAIN", JAAS["PLAIN"])
-    with (
-        Recording("kafka-4-no-sasl", about) as recording,
-        Cluster(
-            recording, KAFKA_4, artifacts.broker(KAFKA_4),
-            settings=settings | {"auto.create.topics.enable": "true"}, protocol="SASL_PLAINTEXT",
-        ) as cluster,
-    ):  # fmt: skip
-        clients.java(recording, java, "Produce", cluster.bootstrap, "safe", "5", "40", *plain)
-        given = [cluster.bootstrap, "safe", "readers", "8", "client.id=reader"]
-        recording.run("reader", [*command, *given])
+    with recorded(
+        "kafka-4-no-sasl", about, settings=ONLY_PLAIN, protocol="SASL_PLAINTEXT"
+    ) as cluster:
+        cluster.java("Produce", "safe", "5", "40", *plain)
+        cluster.java("Member", "safe", "readers", "8", "client.id=reader", name="reader")
 
 
 @scenario
 def kafka_4_silent() -> None:
     """Clients that fail without an error code: only their logs have the reason."""
-    java, old = artifacts.client(KAFKA_4), artifacts.client("1.1.1")
+    old = artifacts.client("1.1.1")
     about = (
         "clients that fail without an error code, and their exceptions: groups without offsets and "
         "auto.offset.reset=none, and a client of 1.1.1 whose sessions end after 3 s (KIP-368)"
     )
-    settings = {name: value for name, value in SASL.items() if "token" not in name} | {
-        "sasl.enabled.mechanisms": "PLAIN",
-        "auto.create.topics.enable": "true",
-        "connections.max.reauth.ms": "3000",
-    }
+    settings = ONLY_PLAIN | {"connections.max.reauth.ms": "3000"}
     plain = secured("PLAIN", JAAS["PLAIN"])
-    command, _ = clients.in_java(java, "NoOffset")
-    with (
-        Recording("kafka-4-silent", about) as recording,
-        Cluster(
-            recording, KAFKA_4, artifacts.broker(KAFKA_4), settings=settings,
-            protocol="SASL_PLAINTEXT",
-        ) as cluster,
-    ):  # fmt: skip
-        given = [cluster.bootstrap, "safe"]
-        paced = ["90", "40", "pause=150", "client.id=old", *plain]
-        outputs = {"old": clients.java(recording, old, "Produce", *given, *paced)}
+    with recorded("kafka-4-silent", about, settings=settings, protocol="SASL_PLAINTEXT") as cluster:
+        paced = ("90", "40", "pause=150", "client.id=old", *plain)
+        outputs = {"old": cluster.java("Produce", "safe", *paced, classpath=old)}
         for name, protocol in (("newcomer", "classic"), ("modern", "consumer")):
-            named = [name, "5", f"client.id={name}", f"group.protocol={protocol}", *plain]
-            outputs[name] = recording.run(name, [*command, *given, *named])
+            named = (name, "5", f"client.id={name}", f"group.protocol={protocol}", *plain)
+            outputs[name] = cluster.java("NoOffset", "safe", *named, name=name)
         for name, output in outputs.items():
             lines = [line for line in output.splitlines() if "Exception" in line]
-            recording.note("failed", client_id=name, exceptions=len(lines), first=lines[0])
+            cluster.recording.note("failed", client_id=name, exceptions=len(lines), first=lines[0])
 
 
 @scenario
 def kafka_3_logins() -> None:
     """SASL tokens of old clients; secrets that a broker forwards, and fetches in a snapshot."""
-    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
     old = {release: artifacts.client(release) for release in ("0.10.2.2", "1.1.1")}
     about = (
         "logins of Java clients 0.10.2 (tokens without headers) and 1.1, with passwords and "
@@ -164,25 +139,22 @@ def kafka_3_logins() -> None:
         "replica.fetch.wait.max.ms": "2000",
     }
     nodes = [Node(1), Node(2, "broker")]
-    with (
-        Recording("kafka-3-logins", about) as recording,
-        Cluster(
-            recording, KAFKA_3, broker, nodes, settings, protocol="SASL_PLAINTEXT",
-            format_with=["--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]"],
-        ) as cluster,
-    ):  # fmt: skip
+    with recorded(
+        "kafka-3-logins", about, version=KAFKA_3, nodes=nodes, settings=settings,
+        protocol="SASL_PLAINTEXT",
+        format_with=["--add-scram", "SCRAM-SHA-256=[name=alice,password=alice-secret]"],
+    ) as cluster:  # fmt: skip
         second = cluster.bootstrap.split(",")[1]
-        plain = secured("PLAIN", JAAS["PLAIN"])
-        clients.java(recording, java, "Logins", second, *plain)
+        cluster.java("Logins", *secured("PLAIN", JAAS["PLAIN"]), bootstrap=second)
         # Java 17 and SCRAM of 0.10.2 do not fit: only PLAIN.
         for release, classpath in old.items():
             for login, password in (("good", "alice-secret"), ("wrong", "not-the-secret")):
                 jaas = JAAS["PLAIN"].replace("alice-secret", password)
                 named = [*secured("PLAIN", jaas), f"client.id={release}-{login}"]
-                given = [second, "safe", "2", "40", "max.block.ms=900"]
-                clients.java(recording, classpath, "Produce", *given, *named)
+                given = ("safe", "2", "40", "max.block.ms=900", *named)
+                cluster.java("Produce", *given, classpath=classpath, bootstrap=second)
         cluster.stop(2)
-        shutil.rmtree(recording.work / "node-2" / "data")
+        shutil.rmtree(cluster.recording.work / "node-2" / "data")
         cluster.format(2)
         cluster.start(2)
 
@@ -225,8 +197,7 @@ def kafka_4_tls() -> None:
             *("editcap", "--inject-secrets", f"tls,{keys}"),
         )
         with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL") as cluster:
-            given = [cluster.bootstrap, "safe", str(certificate), str(keys)]
-            clients.python(recording, "tls", *given)
+            cluster.python("tls", "safe", str(certificate), str(keys))
 
 
 @scenario
@@ -266,14 +237,14 @@ def kafka_4_handshakes() -> None:
                     "truststore.type": "PEM",
                 }.items()
             }
-        with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL"):
+        with Cluster(recording, KAFKA_4, broker, settings=settings, protocol="SSL") as cluster:
             trusted = [str(certificate) for _, certificate in stores.values()]
-            output = clients.python(recording, "handshakes", *trusted)
-            for line in output.splitlines():
+            command, _ = clients.in_python("handshakes")
+            for line in recording.run("handshakes", [*command, *trusted]).splitlines():
                 recording.note("handshake", **json.loads(line))
             secured = [
                 "security.protocol=SSL", "ssl.truststore.type=PEM",
                 f"ssl.truststore.location={trusted[0]}", "max.block.ms=900",
             ]  # fmt: skip
-            given = ["127.0.0.1:9093", "safe", "1", "40", *secured]
-            clients.java(recording, broker, "Produce", *given)
+            given = ("Produce", "safe", "1", "40", *secured)
+            cluster.java(*given, classpath=broker, bootstrap="127.0.0.1:9093")

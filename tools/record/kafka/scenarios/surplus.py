@@ -9,10 +9,9 @@ from __future__ import annotations
 import time
 
 from tools.record.kafka import artifacts, clients
-from tools.record.kafka.artifacts import KAFKA_3, KAFKA_4
-from tools.record.kafka.cluster import Cluster, Node
-from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import each, scenario
+from tools.record.kafka.artifacts import KAFKA_3
+from tools.record.kafka.cluster import Node
+from tools.record.kafka.scenarios import each, recorded, scenario
 
 NODES = [Node(2)]
 
@@ -20,13 +19,9 @@ NODES = [Node(2)]
 @scenario
 def kafka_4_list_topics() -> None:
     """Metadata v12 and v13 of all topics: 3 bytes too many."""
-    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = "librdkafka lists all topics in a loop and subscribes to a regex: 3 surplus bytes"
-    with (
-        Recording("kafka-4-list-topics", about) as recording,
-        Cluster(recording, KAFKA_4, broker, NODES) as cluster,
-    ):
-        clients.java(recording, java, "Topics", cluster.bootstrap, "plain:2:1")
+    with recorded("kafka-4-list-topics", about, "plain:2:1", nodes=NODES) as cluster:
+        recording = cluster.recording
         command, _ = clients.in_python("list_topics")
         monitor = recording.start("monitor", [*command, cluster.bootstrap, "4", "readers"])
         time.sleep(3)
@@ -46,13 +41,12 @@ FOR_PYTHON_2 = (
 def old_librdkafka(name: str) -> None:
     """An old release, which asks for ApiVersions v0 with 4 bytes too many."""
     release = WHEELS[name]
-    broker, java = artifacts.broker(KAFKA_3), artifacts.client(KAFKA_3)
     packages = artifacts.pip(*FOR_PYTHON_2, f"confluent-kafka=={release}")
     about = f"librdkafka {release}: none, gzip, lz4, a group of one; ApiVersions: 4 surplus bytes"
-    with Recording(name, about) as recording, Cluster(recording, KAFKA_3, broker, NODES) as cluster:
-        clients.java(recording, java, "Topics", cluster.bootstrap, "old:2:1")
+    with recorded(name, about, "old:2:1", version=KAFKA_3, nodes=NODES) as cluster:
+        command, _ = clients.in_python("librdkafka_old")
         given = [str(packages), cluster.bootstrap, "old", "g"]
-        clients.python(recording, "librdkafka_old", *given)
+        cluster.recording.run("librdkafka_old", [*command, *given])
 
 
 each(old_librdkafka, *WHEELS)

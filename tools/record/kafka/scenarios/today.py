@@ -6,9 +6,7 @@ from collections.abc import Callable
 
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_4
-from tools.record.kafka.cluster import Cluster
-from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import each
+from tools.record.kafka.scenarios import each, recorded
 
 KAFKAJS, PLATFORMATIC = "kafkajs@2.2.4", "@platformatic/kafka@2.12.1"
 ABOUT = {
@@ -28,11 +26,9 @@ ABOUT = {
 
 def today(name: str) -> None:
     """One client, and the topic that it needs."""
-    broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     command, env = PROGRAMS[name]()
-    with Recording(name, ABOUT[name]) as recording, Cluster(recording, KAFKA_4, broker) as cluster:
-        clients.java(recording, java, "Topics", cluster.bootstrap, "plain:2:1")
-        recording.run(name, [*command, cluster.bootstrap, "plain", "readers"], env)
+    with recorded(name, ABOUT[name], "plain:2:1") as cluster:
+        cluster.recording.run(name, [*command, cluster.bootstrap, "plain", "readers"], env)
 
 
 PROGRAMS: dict[str, Callable[[], clients.Program]] = {
