@@ -9,10 +9,10 @@ scores higher.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
-from dissector.protocol.explain import BodyReader
+from dissector.protocol.explain import BodyReader, Explained
 from dissector.protocol.message import client_id, request_header
 from dissector.protocol.wire import Prefix, Reader, scalar
 from dissector.streams.request_evidence import IMPOSSIBLE
@@ -95,18 +95,16 @@ class _RequestReader(BodyReader):
     def scalar(self, type: str, flexible: bool, nullable: bool) -> Reader:
         return scalar("utf8" if type == "string" else type, flexible, nullable)
 
-    def _event(
-        self, path: str, name: str, type: str, value: Any, start: int, depth: int,
-        roles: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
-        for role in roles:
+    def _add(self, event: Explained) -> None:
+        value, start = event.value, event.offset
+        for role in event.roles:
             if value not in _ALLOWED.get(role, (value,)):
-                raise DecodeError(f"{role} is {value}", offset=start, path=path)
-        if type == "bool" and self.data[start] > 1:
-            raise DecodeError(f"a boolean is {self.data[start]}", offset=start, path=path)
-        if value == 0 and type == "[]" and self._api == _PRODUCE:
-            raise DecodeError("a producer sends no empty array", offset=start, path=path)
-        if type == "string" and value:
+                raise DecodeError(f"{role} is {value}", offset=start, path=event.path)
+        if event.type == "bool" and self.data[start] > 1:
+            raise DecodeError(f"a boolean is {self.data[start]}", offset=start, path=event.path)
+        if value == 0 and event.type == "[]" and self._api == _PRODUCE:
+            raise DecodeError("a producer sends no empty array", offset=start, path=event.path)
+        if event.type == "string" and value:
             self._text += sum(map(str.isprintable, value))
             self.has_other_text |= any("\udc80" <= each <= "\udcff" for each in value)
-        super()._event(path, name, type, value, start, depth, roles)
+        super()._add(event)

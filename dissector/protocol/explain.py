@@ -154,7 +154,7 @@ class BodyReader:
         """Read a tagged section: a count, then for each field its tag, size and content."""
         start, path = self.at, prefix + TAGS
         number = self._read(unsigned_varint, path)
-        self._event(path, TAGS, "tags", number, start, depth)
+        self._add(Explained(path, TAGS, "tags", number, start, self.at - start, depth))
         for _ in range(number):
             start = self.at
             tag, size = self._read(unsigned_varint, path), self._read(unsigned_varint, path)
@@ -171,7 +171,10 @@ class BodyReader:
             else:
                 value, self.at = self.data[self.at : end], end
                 name, roles = f"tag {tag}", (UNKNOWN_TAG,)
-                self._event(prefix + name, name, "bytes", value, start, depth, roles)
+                length = end - start
+                self._add(
+                    Explained(prefix + name, name, "bytes", value, start, length, depth, roles)
+                )
 
     @property
     def left(self) -> int:
@@ -195,22 +198,12 @@ class BodyReader:
             raise DecodeError(error.detail, offset=error.offset, path=path) from None
         return value
 
-    def _event(
-        self,
-        path: str,
-        name: str,
-        type: str,
-        value: Any,
-        start: int,
-        depth: int,
-        roles: tuple[str, ...] = (),
-    ) -> None:
-        length = self.at - start
-        self.events.append(Explained(path, name, type, value, start, length, depth, roles))
+    def _add(self, event: Explained) -> None:
+        self.events.append(event)
 
     def _field(self, item: Field, flexible: bool, path: str, depth: int, start: int) -> None:
         if not item.is_array:
-            self._value(item, flexible, path, item.name, depth, start, item.nullable)
+            self._value(item, flexible, path, item.name, depth, start)
             return
         number = self._read(count(flexible, item.nullable), path)
         self._elements -= number or 0
@@ -218,34 +211,29 @@ class BodyReader:
             detail = f"too many elements to decode: an array announces {number}"
             raise TooManyElements(detail, offset=start, path=path)
         form = "[]" if item.type == "struct" else f"[{item.type}]"
-        slot = len(self.events)
-        self._event(path, item.name, form, number, start, depth, item.roles)
+        slot, length = len(self.events), self.at - start
+        self._add(Explained(path, item.name, form, number, start, length, depth, item.roles))
         try:
             for index in range(number or 0):
                 name = f"[{index}]"
-                self._value(item, flexible, path + name, name, depth + 1, self.at, False)
+                self._value(item, flexible, path + name, name, depth + 1, self.at)
         finally:
             self._close(slot)
 
     def _value(
-        self,
-        item: Field,
-        flexible: bool,
-        path: str,
-        name: str,
-        depth: int,
-        start: int,
-        nullable: bool,
+        self, item: Field, flexible: bool, path: str, name: str, depth: int, start: int
     ) -> None:
+        """Read a field without array, or an element, which is never null."""
+        nullable = item.nullable and not item.is_array
         if item.type != "struct":
             value = self._read(self.scalar(item.type, flexible, nullable), path)
-            self._event(path, name, item.type, value, start, depth, item.roles)
+            length = self.at - start
+            self._add(Explained(path, name, item.type, value, start, length, depth, item.roles))
             return
         is_present = not nullable or self._read(present(item.tag is not None), path)
-        slot = len(self.events)
-        self._event(
-            path, name, "{}", len(item.fields) if is_present else None, start, depth, item.roles
-        )
+        slot, length = len(self.events), self.at - start
+        size = len(item.fields) if is_present else None
+        self._add(Explained(path, name, "{}", size, start, length, depth, item.roles))
         if is_present:
             try:
                 self.fields(item.fields, flexible, path + ".", depth + 1)
