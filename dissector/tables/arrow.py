@@ -77,19 +77,16 @@ def empty_batch(table: Table) -> pa.RecordBatch:
     return to_batch(table, {name: pa.nulls(0) for name in table.schema.names})
 
 
-class SelectedRows:
-    """Selected rows of a table; only the columns that are used are built."""
+class SelectedRows(dict[str, pa.Array]):
+    """The columns of selected rows of a table; only those that are used are built."""
 
     def __init__(self, table: pa.Table, row: Int64) -> None:
         """`row`: index of each row, -1 for a row of nulls."""
-        self._table = table
-        self._row = row
-        self._columns: dict[str, pa.Array] = {}
+        self._table, self._row = table, row
 
-    def __getitem__(self, name: str) -> pa.Array:
-        if name not in self._columns:
-            self._columns[name] = take_rows(as_array(self._table[name]), self._row)
-        return self._columns[name]
+    def __missing__(self, name: str) -> pa.Array:
+        self[name] = take_rows(as_array(self._table[name]), self._row)
+        return self[name]
 
 
 def take_words(words: pa.Array, index: NDArray[np.integer]) -> pa.DictionaryArray:

@@ -98,6 +98,12 @@ class TableBuilder:
                 self._batches["decompressed_batches"] = BatchRows(names, decompress=True)
             if "records" in wanted:
                 self._records = RecordRows(names, memory)
+        self._waiting: dict[str, PendingRows | RecordRows] = {
+            **self._pending_tables, **self._batches,
+        }  # fmt: skip
+        """Rows that wait for responses, by table."""
+        if self._records is not None:
+            self._waiting["records"] = self._records
         self.brokers: list[Broker] = []
         """Brokers in the responses of the latest batch of frames."""
 
@@ -118,12 +124,6 @@ class TableBuilder:
         if self._records is not None:
             size += sum(part.rows.nbytes for part in self._records.pending)
         return size
-
-    @property
-    def _waiting(self) -> dict[str, PendingRows | RecordRows]:
-        """Rows that wait for responses, by table."""
-        waiting: dict[str, PendingRows | RecordRows] = {**self._pending_tables, **self._batches}
-        return waiting if self._records is None else waiting | {"records": self._records}
 
     def take_rows(self) -> dict[str, Any]:
         """The rows that wait for responses, by table."""
