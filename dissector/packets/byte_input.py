@@ -302,3 +302,37 @@ class ByteInput:
             return 0
         self.consumed += step
         return step
+
+
+class RangeSource:
+    """A byte range of a file that is not compressed, with the members of `ByteInput`."""
+
+    is_stream = False
+
+    def __init__(self, path: str, begin: int, end: int, *, is_last: bool = True) -> None:
+        """`is_last`: the range ends with its file, so that no packet can go on behind it."""
+        self._is_last = is_last
+        self._file = open_file(path)
+        self._file.seek(begin)
+        self.size = end - begin
+        self.consumed = 0
+        self.damage: str | None = None
+
+    def fill(self, view: memoryview) -> tuple[int, bool]:
+        view = view[: self.size - self.consumed]
+        got = 0
+        try:
+            while got < len(view) and (step := self._file.readinto(view[got:])):
+                got += step
+        except OSError as error:
+            self.damage = f"reading failed: {error.strerror or error}"
+        self.consumed += got
+        missing = self.size - self.consumed
+        if got < len(view) and self.damage is None:
+            self.damage = (
+                f"the file was made shorter while it was read: {missing:,} bytes are missing"
+            )
+        return got, self.damage is not None or (self._is_last and not missing)
+
+    def close(self) -> None:
+        self._file.close()

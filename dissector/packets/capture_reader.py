@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dissector.arrays import arrays, value
 from dissector.packets.block import PAD, Bytes, Int32, Int64
+from dissector.packets.byte_input import ByteInput, RangeSource
 from dissector.parallel_arrays import ParallelArrays
 from dissector.problems import Problem
 
@@ -146,21 +147,6 @@ class Memory:
         return self._kept[index][:size]
 
 
-class ByteSource(Protocol):
-    """The source of a reader's bytes; the members are those of `ByteInput`."""
-
-    is_stream: bool
-    size: int
-    consumed: int
-    damage: str | None
-
-    def fill(self, view: memoryview) -> tuple[int, bool]:
-        """Fill `view`. Returns the number of bytes, and whether the input ended."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
 class CaptureFormat(Protocol):
     """A capture file format, with its state for one file."""
 
@@ -228,7 +214,7 @@ class CaptureReader:
     """
 
     def __init__(
-        self, name: str, source: ByteSource, state: ReadState, *, head: bytes = b""
+        self, name: str, source: ByteInput | RangeSource, state: ReadState, *, head: bytes = b""
     ) -> None:
         self.name = name
         self.size = None if source.is_stream else source.size

@@ -17,7 +17,7 @@ import os
 import numpy as np
 
 from dissector.packets.block import PAD, Bytes
-from dissector.packets.byte_input import CODECS
+from dissector.packets.byte_input import CODECS, RangeSource
 from dissector.packets.capture_reader import PACKET_LIMIT, CaptureFormat, CaptureReader, ReadState
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
@@ -27,40 +27,6 @@ HEAD_BYTES = 1 << 16
 """Bytes of a file that must contain all facts that its packets depend on."""
 WINDOW = 4 * PACKET_LIMIT
 """Bytes after a position within which the next record must begin."""
-
-
-class RangeSource:
-    """A byte range of a file, as the input of a `CaptureReader`."""
-
-    is_stream = False
-
-    def __init__(self, path: str, begin: int, end: int, *, is_last: bool = True) -> None:
-        """`is_last`: the range ends with its file, so that no packet can go on behind it."""
-        self._is_last = is_last
-        self._file = open_file(path)
-        self._file.seek(begin)
-        self.size = end - begin
-        self.consumed = 0
-        self.damage: str | None = None
-
-    def fill(self, view: memoryview) -> tuple[int, bool]:
-        view = view[: self.size - self.consumed]
-        got = 0
-        try:
-            while got < len(view) and (step := self._file.readinto(view[got:])):
-                got += step
-        except OSError as error:
-            self.damage = f"reading failed: {error.strerror or error}"
-        self.consumed += got
-        missing = self.size - self.consumed
-        if got < len(view) and self.damage is None:
-            self.damage = (
-                f"the file was made shorter while it was read: {missing:,} bytes are missing"
-            )
-        return got, self.damage is not None or (self._is_last and not missing)
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def size_of(path: str) -> int | None:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dissector.arrays import mutable
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PacketBlock
+from dissector.packets.byte_input import RangeSource
 from dissector.packets.capture_reader import CaptureReader, PacketRecords, ReadState
-from dissector.packets.file_ranges import RangeSource, primed, start_of
+from dissector.packets.file_ranges import primed, start_of
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource, Lane, TimeRange
 from dissector.packets.fragments import Fragments
 from dissector.runs.blocks import within

@@ -13,9 +13,9 @@ import fsspec
 
 from dissector.errors import CaptureError
 from dissector.packets import open_packets, remote
-from dissector.packets.byte_input import ByteInput
+from dissector.packets.byte_input import ByteInput, RangeSource
 from dissector.packets.capture_reader import CaptureReader, ReadState
-from dissector.packets.file_ranges import RangeSource, boundary, primed, size_of
+from dissector.packets.file_ranges import boundary, primed, size_of
 from dissector.packets.paths import open_reader
 
 CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-sasl.pcap.zst"
