@@ -76,6 +76,13 @@ SIGNED = ("asked_timestamp", "error_code")
 
 
 @cache
+def rows_of(name: str) -> dict[str, list[Row]]:
+    """The rows of the opt-in tables of one capture."""
+    tables = open_capture(CAPTURES / name).tables(["partitions", "memberships", "transactions"])
+    return {table: rows.to_pylist() for table, rows in tables.items()}
+
+
+@cache
 def exchanges(name: str) -> list[tuple[Exchange, Row, Row | None]]:
     """The exchanges whose request can be read: its body, and that of the response if it can."""
     read = []
@@ -136,14 +143,13 @@ def expected_partitions(name: str) -> dict[tuple[Any, ...], Row]:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_partitions(name: str) -> None:
-    table = open_capture(CAPTURES / name).tables(["partitions"])["partitions"]
     expected = expected_partitions(name)
     names = {
         *SIGNED,
         *(name for pair in OFFSETS.values() for each in pair for name in each.values()),
     }
     actual = {}
-    for row in table.to_pylist():
+    for row in rows_of(name)["partitions"]:
         key = (row["connection_id"], row["correlation_id"], row["time"].value)
         topic = row["topic_id"] or row["topic"]
         actual[(*key, row["group_id"], topic, row["partition"])] = row
@@ -157,7 +163,7 @@ def test_partitions(name: str) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_memberships(name: str) -> None:
-    rows = open_capture(CAPTURES / name).tables(["memberships"])["memberships"].to_pylist()
+    rows = rows_of(name)["memberships"]
     asked = [each for each in exchanges(name) if each[0].api in GROUP_TYPES]
     assert len(rows) == len(asked)
     for row, (each, request, answer) in zip(rows, asked, strict=True):
@@ -215,7 +221,7 @@ APIS = (
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_transactions(name: str) -> None:
-    rows = open_capture(CAPTURES / name).tables(["transactions"])["transactions"].to_pylist()
+    rows = rows_of(name)["transactions"]
     expected = []
     for each, request, response in exchanges(name):
         for part in transactions_of(request) if each.api in APIS else ():
