@@ -19,6 +19,7 @@ import os
 import signal
 import tarfile
 from collections import Counter, defaultdict
+from collections.abc import Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -105,6 +106,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             for item in items
             if first[item.nodeid.partition("[")[0]] is item and not item.get_closest_marker("slow")
         ]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    gc.disable()  # what collection creates stays: searching it takes an eighth of the time
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
