@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import dissector
@@ -70,12 +71,8 @@ def scan(path: Path, connections: int) -> Path:
     return write(path, rows)
 
 
-def connections(path: Path, memory: int = 8 << 20) -> list[dict]:
-    return (
-        dissector.open_capture(path, memory=memory)
-        .tables(["connections"])["connections"]
-        .to_pylist()
-    )
+def connections(path: Path) -> pa.Table:
+    return dissector.open_capture(path, memory=8 << 20).tables(["connections"])["connections"]
 
 
 @pytest.fixture
@@ -119,14 +116,13 @@ def test_packing_changes_no_row(
     path = made(tmp_path / "scan.pcap", 40_000)  # type: ignore[operator]
     rows = connections(path)
     monkeypatch.setattr(Parking, "park", lambda *arguments: None)
-    assert rows == connections(path)
-    assert [row["connection_id"] for row in rows] == list(range(40_000))
-    assert {row["protocol"] for row in rows} == {"unknown"}
-    expected = {"10.0.0.0"} if made is flood else {"10.0.0.1"}
-    assert {row["client_ip"] for row in rows[:1]} == expected
+    assert rows.equals(connections(path))
+    assert rows["connection_id"].to_pylist() == list(range(40_000))
+    assert rows["protocol"].unique().to_pylist() == ["unknown"]
+    assert rows["client_ip"][0].as_py() == ("10.0.0.0" if made is flood else "10.0.0.1")
     if made is scan:
-        assert {(row["client_packets"], row["broker_packets"]) for row in rows} == {(2, 1)}
-        assert {row["closed"] for row in rows} == {"rst"}
+        for name, expected in (("client_packets", 2), ("broker_packets", 1), ("closed", "rst")):
+            assert rows[name].unique().to_pylist() == [expected]
 
 
 def test_a_packed_connection_goes_on(tmp_path: Path) -> None:
@@ -144,9 +140,10 @@ def test_a_packed_connection_goes_on(tmp_path: Path) -> None:
     path = write(tmp_path / "late.pcap", all_packets)
     rows = connections(path)
     assert len(rows) == count
-    assert [row["client_packets"] for row in rows[:4]] == [2, 2, 2, 1]
-    assert [row["handshake_rtt_ms"] is None for row in rows[:4]] == [False] * 3 + [True]
-    assert rows[0]["last_time"] > rows[0]["first_time"]
+    earliest = rows.slice(0, 4)
+    assert earliest["client_packets"].to_pylist() == [2, 2, 2, 1]
+    assert earliest["handshake_rtt_ms"].is_null().to_pylist() == [False] * 3 + [True]
+    assert earliest["last_time"][0].value > earliest["first_time"][0].value
 
 
 def test_calls_do_not_grow_with_connections(tmp_path: Path) -> None:
