@@ -32,6 +32,8 @@ ANSWER_TABLES: Final = tuple(
     )
 )
 """The tables of all answers with any options."""
+EMPTY: Final = {**no_tables(TABLES)}
+"""The tables of an empty capture."""
 
 
 def path_of(name: str) -> Path:
@@ -46,10 +48,10 @@ def capture(name: str, tables: tuple[str, ...] = ()) -> Tables:
 
 
 @contextmanager
-def opened(name: str) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with tables of a committed capture, for several answers: to convert and order
+def opened(*names: str) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with tables of committed captures, for several answers: to convert and order
     tables takes longer than most answers."""
-    tables = dissector.open_capture(path_of(name)).tables(ANSWER_TABLES)
+    tables = dissector.open_capture([path_of(name) for name in names]).tables(ANSWER_TABLES)
     with connected(tables, ANSWER_TABLES) as connection:
         yield connection
 
@@ -69,22 +71,18 @@ def printed(name: str, client_id: str, event: str, kind: str) -> dict[str, str]:
 def made(**tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Tables of made rows; a column that a row has not is null.
 
-    Tables without rows are those of Arrow: to convert frames takes longer than most answers.
+    They are those of Arrow: to convert frames takes longer than most answers.
     """
-    return {**no_tables(TABLES), **{name: _frame(name, rows) for name, rows in tables.items()}}
+    return EMPTY | {
+        name: pa.Table.from_pylist(rows, TABLES[name].schema) for name, rows in tables.items()
+    }
 
 
-def _frame(name: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    schema = TABLES[name].schema
-    whole = [dict.fromkeys(schema.names) | dict(row) for row in rows]
-    return frame(pa.Table.from_pylist(whole, schema))
-
-
-def latency_parts(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The parts of the latency of each of the `exchanges`, with the same index."""
+def latency_parts(tables: Tables) -> pd.DataFrame:
+    """The parts of the latency of each of the `exchanges`, in their order."""
     query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
     with connected(tables, ("exchanges", "batches")) as connection:
         rows = frame(select(connection, query))
         exchanges = arrow_table("exchanges", tables["exchanges"])
         numbers = row_numbers(connection, "exchanges", exchanges)
-    return rows.take(numbers.to_numpy()).set_axis(tables["exchanges"].index)
+    return rows.take(numbers.to_numpy()).reset_index(drop=True)
