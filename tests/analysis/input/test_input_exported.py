@@ -22,7 +22,7 @@ from analysis.input.filters import Filter
 from analysis.sql.stored import stored
 from dissector.errors import CaptureError, DissectorError
 from dissector.tables import TABLES
-from tests.analysis.answering import path_of
+from tests.analysis.answering import opened, path_of
 
 NAMES = (
     "kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-share", "kafka-4-errors",
@@ -358,18 +358,28 @@ DAYS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-replicated")
 def days() -> dict[str, pd.DataFrame]:
     """Answers about these captures, by name."""
     names = ("clients", "network", "security", "lag", "topology", "batching")
-    return {name: ANSWERS[name].function([path_of(day) for day in DAYS]) for name in names}
+    with opened(*DAYS) as tables:
+        return {name: ANSWERS[name].function(tables) for name in names}
+
+
+@pytest.fixture(scope="module")
+def exported_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tables of each of these captures in its folder. Tests do not change them."""
+    folder = tmp_path_factory.mktemp("days")
+    for name in DAYS:
+        exported(name, folder / f"date={name}")
+    return folder
 
 
 @pytest.mark.parametrize("form", ["file", "folder", "sniff"])
 def test_exports_of_several_captures_are_as_the_captures(
-    days: dict[str, pd.DataFrame], tmp_path: Path, form: str
+    days: dict[str, pd.DataFrame], exported_days: Path, tmp_path: Path, form: str
 ) -> None:
     """Each numbers its connections from 0. `file`: of export; `folder`: of the Spark job; `sniff`:
     in the same folder, after a restart."""
+    shutil.copytree(exported_days, tmp_path, dirs_exist_ok=True)
     for hour, name in enumerate(DAYS):
         folder = tmp_path / f"date={name}"
-        assert main(["export", str(path_of(name)), "--table", "all", "-o", str(folder)]) == 0
         for file in folder.glob("*.parquet") if form != "file" else ():
             target = folder / file.stem / "day=1" / "part-0.parquet"
             if form == "sniff":
