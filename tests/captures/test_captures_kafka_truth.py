@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +67,7 @@ class Case:
     def logged(self, source: str) -> list[Row]:
         return [fact for fact in self.facts if fact["source"] == source]
 
+    @cached_property
     def pairs(self) -> list[tuple[Row, Row]]:
         """Each answered exchange with its fact; those of one key in order of time."""
         ours = grouped(self.exchanges, key_of_exchange)
@@ -175,7 +176,7 @@ def test_columns_of_the_request(name: str) -> None:
         *("client_id", "acks", "max_wait_ms", "min_bytes", "max_bytes", "isolation_level"),
         *("client_rack", "group_id", "member_id", "transactional_id"),
     )
-    for exchange, fact in case(name).pairs():
+    for exchange, fact in case(name).pairs:
         for column in columns:
             if fact.get(column) not in (None, ""):
                 assert exchange[column] == fact[column], (column, fact)
@@ -183,7 +184,7 @@ def test_columns_of_the_request(name: str) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_errors_and_throttling(name: str) -> None:
-    for exchange, fact in case(name).pairs():
+    for exchange, fact in case(name).pairs:
         if exchange["status"] != "answered" or cut_off(exchange):
             continue
         codes = fact.get("errors", [])
@@ -197,7 +198,7 @@ def test_errors_and_throttling(name: str) -> None:
 
 @pytest.mark.parametrize("name", WHOLE)
 def test_bytes_of_records(name: str) -> None:
-    for exchange, fact in case(name).pairs():
+    for exchange, fact in case(name).pairs:
         if "record_bytes" in fact and not cut_off(exchange):
             assert exchange["record_bytes"] == fact["record_bytes"], fact
 
@@ -205,7 +206,7 @@ def test_bytes_of_records(name: str) -> None:
 @pytest.mark.parametrize("name", WHOLE)
 def test_the_broker_took_no_longer_than_its_client_waited(name: str) -> None:
     # From the last byte of the request to the first of the response: all but the sending.
-    for exchange, fact in case(name).pairs():
+    for exchange, fact in case(name).pairs:
         if exchange["status"] == "answered":
             inside = fact["total_ms"] - fact["send_ms"]
             assert inside <= exchange["latency_ms"] + CLOCKS_MS, fact

@@ -14,13 +14,13 @@ from analysis.cli import main
 from analysis.sql.query import connected
 from analysis.timeline.record import TABLES
 from dissector.errors import DissectorError
-from tests.analysis.answering import made
+from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import CAPTURES
 from tools.record.kafka.truth import read
 
 FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
-MOCK = CAPTURES / "librdkafka-mock-produce.pcap"
+MOCK = "librdkafka-mock-produce"
 RECORD = ["topic", "partition", "offset"]
 
 
@@ -115,7 +115,7 @@ def test_times_between_events(events: pd.DataFrame) -> None:
     ],
 )
 def test_records_by_key_and_header(options: dict[str, str], keys: set[str]) -> None:
-    tables = analysis.load(MOCK, TABLES)
+    tables = capture(MOCK, TABLES)
     events = analysis.trace(tables, **options, limit=1000)
     records = tables["records"].set_index(RECORD)["key"]
     rows = [records.loc[tuple(row)] for row in events[RECORD].drop_duplicates().to_numpy()]
