@@ -146,7 +146,7 @@ def test_a_filter_may_select_no_exchange() -> None:
     drive(steps)
 
 
-def test_another_tab_may_be_opened_before_the_list_is_read() -> None:
+def test_another_tab_may_be_opened_before_the_list_is_read(one_rule: None) -> None:
     """The fields of the first exchange are then in a tab without a size."""
 
     async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
