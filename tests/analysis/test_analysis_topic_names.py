@@ -18,8 +18,7 @@ SEPARATORS = "a\x85b\u2028c\x9bd"
 def capture(folder: Path, topic: str) -> str:
     """A capture of requests for the metadata of a topic, and responses without topics."""
     name = topic.encode()
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(3):
         body = struct.pack(">ih", 1, len(name)) + name
         connection.client(request(METADATA, 1, number, body))

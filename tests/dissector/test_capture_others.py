@@ -152,8 +152,7 @@ def test_another_protocol_at_the_former_address_of_a_broker(
         kafka.client(request(12, 0, number, b"\0\1g" + bytes(4) + b"\0\1m"))
         kafka.broker(response(number, bytes(2)))
     for _ in range(3):
-        other.client(client)
-        other.broker(b"\1\6\0\1" * 9)
+        other.exchange(client, b"\1\6\0\1" * 9)
     kafka.fin()
     other.fin()
     path = tmp_path / "other.pcap"
@@ -166,8 +165,7 @@ def test_another_protocol_at_the_former_address_of_a_broker(
 @pytest.mark.parametrize("size", [1, 2, 7])
 def test_numbers_in_tiny_segments_are_not_kafka(tmp_path: Path, size: int) -> None:
     """Votes of ZooKeeper's leader election, and a client that writes their bytes one by one."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 3888))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), 3888))
     connection.client(struct.pack(">qqi", -65536, 2, 20) + b"10.0.0.2:3888".ljust(20, b"\0"))
     vote = struct.pack(">iqqqqi", 0, 2, 1 << 32 | 3, 1, 1, 2) + b"version=0" + bytes(20)
     connection.client(framed(vote))

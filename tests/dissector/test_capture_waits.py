@@ -30,8 +30,7 @@ RECORDS = batch(b"value")
 @pytest.mark.parametrize("block_bytes", BLOCKS)
 def test_a_response_after_the_client_closed(tmp_path: Path, block_bytes: int) -> None:
     """The clock of the broker's interface may be ahead, so that its packets come later."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(produce(1, RECORDS, acks=1))
     dialogue.wait(6_000)
     connection.packet(0, flags=FIN | ACK)
@@ -42,8 +41,7 @@ def test_a_response_after_the_client_closed(tmp_path: Path, block_bytes: int) ->
 
 @pytest.mark.parametrize("block_bytes", BLOCKS)
 def test_a_broker_that_answers_acks_0_is_awaited(tmp_path: Path, block_bytes: int) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(produce(1, RECORDS, acks=0))
     dialogue.wait(3_500)
     connection.packet(0)
@@ -59,8 +57,7 @@ def test_a_broker_that_answers_acks_0_is_awaited(tmp_path: Path, block_bytes: in
 def test_a_broker_that_does_not_answer_acks_0_is_not_awaited(
     tmp_path: Path, block_bytes: int
 ) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(produce(1, RECORDS, acks=0))
     dialogue.wait(1_500)
     connection.client(produce(2, RECORDS, acks=1))
@@ -98,8 +95,7 @@ def in_flight(folder: Path, dialogue: Dialogue) -> list[int]:
 
 def test_requests_before_an_answered_one_are_not_kept(tmp_path: Path) -> None:
     """Brokers respond in order: the capture lacks their responses."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(15):
         connection.client(produce(number, RECORDS, acks=1))
         dialogue.wait(180_000)
@@ -109,8 +105,7 @@ def test_requests_before_an_answered_one_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_requests_of_a_capture_without_responses_are_not_kept(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(60):
         connection.client(produce(number, RECORDS, acks=1))
         dialogue.wait(60_000)
@@ -121,11 +116,9 @@ def test_requests_of_a_capture_without_responses_are_not_kept(tmp_path: Path) ->
 def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> None:
     """All it sent on a connection comes before the first packet of the client."""
     large = batch(bytes(1000))
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 45_679))
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), 45_679))
     for number in range(80):
-        connection.client(fetch(number))
-        connection.broker(fetched(number, large))
+        connection.exchange(fetch(number), fetched(number, large))
     behind = 4_000_000_000
     dialogue.packets = [
         replace(each, time=each.time - behind) if each.source[1] == 45_679 else each
@@ -138,8 +131,7 @@ def test_a_broker_whose_clock_is_behind(tmp_path: Path, block_bytes: int) -> Non
 
 def test_a_broker_whose_client_is_not_captured_is_not_held_for_long(tmp_path: Path) -> None:
     """Rows of one direction appear while the capture goes on, not at its end."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(3000):
         dialogue.wait(4)
         connection.broker(produced(number))
@@ -156,8 +148,7 @@ def test_a_broker_whose_client_is_not_captured_is_not_held_for_long(tmp_path: Pa
 @pytest.mark.parametrize("is_set_back", [False, True])
 def test_a_wrong_clock_ends_no_wait(tmp_path: Path, block_bytes: int, is_set_back: bool) -> None:
     """One packet is a day late, or all packets after it are a day early."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(produce(1, RECORDS, acks=1))
     connection.packet(0)
     late = len(dialogue.packets) - 1

@@ -107,8 +107,7 @@ def test_a_connection(columns: dict[str, Any], finding: str | None) -> None:
 def test_a_denied_group_is_the_one_with_the_error(tmp_path: Path) -> None:
     """A request may name several groups; brokers may list those with an error first. The response
     of FindCoordinator 1 does not repeat the key."""
-    dialogue = Dialogue()
-    client = dialogue.connect()
+    dialogue, client = Dialogue.connected()
     names = b"".join(struct.pack(">h4s", 4, name) for name in (b"open", b"shut"))
     client.client(request(42, 0, 1, struct.pack(">i", 2) + names))
     results = (struct.pack(">h4sh", 4, *each) for each in ((b"shut", 30), (b"open", 0)))

@@ -89,8 +89,7 @@ def ids_of(path: Path) -> list[int]:
 
 
 def test_handshake_messages_and_their_acknowledgements(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for each in (1, 2, 3):
         connection.client(asked(each))
         connection.packet(1)
@@ -118,8 +117,7 @@ def test_handshake_messages_and_their_acknowledgements(tmp_path: Path) -> None:
 
 
 def test_retransmissions_are_in_the_cut(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(asked(1))
     connection.retransmit(0, asked(1), back=len(asked(1)))
     connection.broker(answered(1))
@@ -136,8 +134,7 @@ def test_any_choice_of_pipelined_messages(tmp_path_factory, data: st.DataObject)
     count = data.draw(st.integers(1, 8))
     chosen = data.draw(st.sets(st.integers(1, count), min_size=1))
     isn = data.draw(st.sampled_from([1000, 2**32 - 90]))
-    dialogue = Dialogue()
-    connection = dialogue.connect(isn=(isn, isn))
+    dialogue, connection = Dialogue.connected(isn=(isn, isn))
     for end, message in ((0, asked), (1, answered)):
         stream = b"".join(message(each) for each in range(1, count + 1))
         while stream:
@@ -183,13 +180,10 @@ def test_all_fragments_of_a_packet_are_in_the_cut(tmp_path: Path) -> None:
 
 def test_the_handshake_and_the_end_may_be_in_segments_of_other_messages(tmp_path: Path) -> None:
     """Their headers stay, so the round trip of the handshake and the end stay, too."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     del dialogue.packets[-1]  # the ACK without payload
-    connection.client(asked(1))
-    connection.broker(answered(1))
-    connection.client(asked(2))
-    connection.broker(answered(2))
+    connection.exchange(asked(1), answered(1))
+    connection.exchange(asked(2), answered(2))
     connection.packet(0, asked(3), flags=FIN | ACK)
     path = written(dialogue, tmp_path / "a.pcap")
     _, output = cut_ids(path, 2)
@@ -219,8 +213,7 @@ def test_a_syn_may_have_other_messages(
     tmp_path: Path, kept: int, expected: list[tuple[str, int, int]]
 ) -> None:
     """TCP Fast Open (RFC 7413). Each packet: flags, sequence number and message."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.seq = [1000, 5000]
     connection.packet(0, asked(1) + asked(2), flags=SYN, ack=0)
     connection.packet(1, flags=SYN | ACK)
@@ -314,13 +307,11 @@ def test_names_of_topics_come_with_the_cut(tmp_path: Path) -> None:
 
 def test_long_comments_are_cut(tmp_path: Path) -> None:
     """An option of pcapng has at most 65,535 bytes; a topic name, 32,767."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     names = b"".join((30_000).to_bytes(2) + name * 30_000 for name in (b"a", b"b", b"c"))
     asked_topics = request(3, 0, 1, (3).to_bytes(4) + names)
     connection.client(asked_topics[:60_000])
-    connection.client(asked_topics[60_000:])
-    connection.broker(response(1, bytes(8)))
+    connection.exchange(asked_topics[60_000:], response(1, bytes(8)))
     _, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1, title="ü" * 40_000)
     assert ids_of(output) == [1]
     data = output.read_bytes()

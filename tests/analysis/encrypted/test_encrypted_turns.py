@@ -119,8 +119,7 @@ def test_packets_without_new_bytes_are_no_part_of_a_turn(
 def test_sequence_numbers_wrap(dialogue: Dialogue, tmp_path: Path) -> None:
     connection = dialogue.connect(isn=(2**32 - 100, 2**32 - 50))
     for _ in range(3):
-        connection.client(tls(APPLICATION_DATA, 60))
-        connection.broker(tls(APPLICATION_DATA, 40))
+        connection.exchange(tls(APPLICATION_DATA, 60), tls(APPLICATION_DATA, 40))
     assert latencies(dialogue, tmp_path) == [1.0, 1.0, 1.0]
 
 
@@ -159,6 +158,5 @@ def test_a_request_without_response(
 def test_the_client_is_unknown(dialogue: Dialogue, tmp_path: Path) -> None:
     """Neither end has a known port, and the capture begins inside the connection."""
     connection = dialogue.connect(handshake=False, broker=(0xFFFF0A000009, 5000))
-    connection.client(tls(APPLICATION_DATA, 80))
-    connection.broker(tls(APPLICATION_DATA, 80))
+    connection.exchange(tls(APPLICATION_DATA, 80), tls(APPLICATION_DATA, 80))
     assert latencies(dialogue, tmp_path) == []

@@ -12,10 +12,8 @@ from tests.dissector.streams.dialogue import Dialogue
 
 
 def test_segments_name_the_messages_that_they_have(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1) + asked(2)[:10])
-    connection.broker(answered(1))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(asked(1) + asked(2)[:10], answered(1))
     connection.client(asked(2)[10:])
     connection.retransmit(0, asked(2)[10:], back=SIZE - 10)
     connection.packet(1)

@@ -45,10 +45,8 @@ def test_many_exchanges_have_the_timelines_that_each_has_alone(
 
 
 def test_segments_acknowledgements_and_retransmissions(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(asked(1))
-    connection.broker(answered(1))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(asked(1), answered(1))
     connection.client(asked(2)[:10])
     connection.client(asked(2)[10:])
     connection.retransmit(0, asked(2)[10:], back=SIZE - 10)
@@ -73,8 +71,7 @@ def test_segments_acknowledgements_and_retransmissions(tmp_path: Path) -> None:
 
 
 def test_a_hole_and_a_reset(tmp_path: Path) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(asked(1)[:5])
     connection.client(asked(1)[5:8], sent=False)
     connection.client(asked(1)[8:])

@@ -1,7 +1,6 @@
 """Writes TCP dialogues line by line, as the packet blocks of a capture.
 
-    dialogue = Dialogue()
-    connection = dialogue.connect()              # SYN, SYN-ACK, ACK
+    dialogue, connection = Dialogue.connected()  # SYN, SYN-ACK, ACK
     connection.client(request(3, 1, 7))          # a segment from the client
     connection.broker(response(7), cut=10)       # a segment truncated to 10 bytes
     connection.fin()
@@ -16,6 +15,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -83,6 +83,12 @@ class Dialogue:
             opened.seq = [isn[0] + 1, isn[1] + 1]
         return opened
 
+    @classmethod
+    def connected(cls, **options: Any) -> tuple[Dialogue, Connection]:
+        """A dialogue, and its connection: see `connect`."""
+        dialogue = cls()
+        return dialogue, dialogue.connect(**options)
+
     def wait(self, ms: float) -> None:
         self.now += int(ms * MS)
 
@@ -99,6 +105,11 @@ class Connection:
 
     def broker(self, payload: bytes, *, cut: int | None = None, sent: bool = True) -> None:
         self.packet(1, payload, cut=cut, sent=sent)
+
+    def exchange(self, request_bytes: bytes, response_bytes: bytes) -> None:
+        """A segment from the client, and one from the broker."""
+        self.client(request_bytes)
+        self.broker(response_bytes)
 
     def retransmit(self, end: int, payload: bytes, back: int) -> None:
         """A segment that begins `back` bytes before the next sequence number."""

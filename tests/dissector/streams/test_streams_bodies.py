@@ -79,11 +79,9 @@ def test_a_body_that_is_longer_than_the_size() -> None:
 
 def test_a_message_inside_an_unknown_body_is_not_parsed_before_the_end() -> None:
     """Before the stream ends, no evidence contradicts the size."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(3):
-        connection.client(request(3, 1, number, b"\xff\xff\xff\xff"))
-        connection.broker(response(number, bytes(8)))
+        connection.exchange(request(3, 1, number, b"\xff\xff\xff\xff"), response(number, bytes(8)))
     outer = request(90, 15, 3, bytes(400))
     inner = request(3, 1, 4, b"\xff\xff\xff\xff")
     connection.client(outer[:100])
@@ -100,11 +98,9 @@ def test_a_response_that_fits_one_of_several_requests_with_its_id() -> None:
     inner = framed(sasl_response(0, b"\0you")[4:] + bytes(8))
     outer = sasl_response(0, bytes(100) + inner + bytes(100))
     start = outer.index(inner)
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(sasl_request(0, b"\0me"))
-    connection.client(request(36, 1, 0, b"\0\0\0\3\0me"))
-    connection.broker(outer[:start])
+    connection.exchange(request(36, 1, 0, b"\0\0\0\3\0me"), outer[:start])
     connection.broker(outer[start : start + len(inner)])
     cut = len(dialogue.packets)
     connection.broker(outer[start + len(inner) :])

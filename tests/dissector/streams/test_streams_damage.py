@@ -24,8 +24,7 @@ MESSAGES = [each[4:] for each in REQUESTS], [each[4:] for each in RESPONSES]
 
 def dialogue_of(responses: list[bytes]) -> Dialogue:
     """Requests with these responses, each acknowledged: three packets per exchange."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for request_bytes, response_bytes in zip(REQUESTS, responses, strict=True):
         connection.client(request_bytes)
         connection.packet(1)
@@ -80,8 +79,7 @@ def test_records_that_contain_requests_behind_a_lost_header(count: int, block: i
 
 @pytest.mark.parametrize("order", [(1, 2, 0), (7, 3, 5)])
 def test_a_response_behind_a_hole_if_correlation_ids_do_not_ascend(order) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in order:
         connection.client(request(3, 1, number))
         connection.broker(response(number, NO_ERROR), sent=number != order[1])
@@ -109,8 +107,7 @@ def test_an_unknown_first_request_to_a_broker_found_in_the_same_block() -> None:
     broker = dialogue.connect().ends[1][0], 19092
     for api in (237, 3):
         connection = dialogue.connect(broker=broker)
-        connection.client(request(api, 1, 1))
-        connection.broker(response(1, NO_ERROR))
+        connection.exchange(request(api, 1, 1), response(1, NO_ERROR))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [2, 2]
 
@@ -122,8 +119,7 @@ def test_an_unknown_first_request_to_a_broker_found_in_the_same_block() -> None:
 def test_a_size_that_covers_the_next_messages(end: int, number: int, size: int, block: int) -> None:
     sent = [list(REQUESTS), list(RESPONSES)]
     wrong = size.to_bytes(4, "big") + sent[end][number][4:]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for at in range(len(REQUESTS)):
         for each in (0, 1):
             connection.packet(each, wrong if (each, at) == (end, number) else sent[each][at])
@@ -141,8 +137,7 @@ def test_an_impossible_size_wherever_a_block_ends(size: bytes, end: int, number:
     """No block border makes frames of the bytes behind the size, or another problem."""
     sent = [list(REQUESTS), list(RESPONSES)]
     sent[end][number] = size + sent[end][number][4:]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for pair in zip(*sent, strict=True):
         for each in (0, 1):
             connection.packet(each, pair[each])
@@ -158,8 +153,7 @@ def test_an_impossible_size_wherever_a_block_ends(size: bytes, end: int, number:
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_size_that_ends_inside_the_next_message(number: int, end: int) -> None:
     """The four bytes there are an impossible size."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     sent = [[sasl_request(each, b"\xff" * 200) for each in range(4)],
             [sasl_response(each, b"\xff" * 200) for each in range(4)]]  # fmt: skip
     wrong = (len(sent[end][number]) + 50).to_bytes(4, "big") + sent[end][number][4:]
@@ -174,8 +168,7 @@ def test_a_size_that_ends_inside_the_next_message(number: int, end: int) -> None
 
 def test_a_size_that_covers_the_last_response() -> None:
     """No later response confirms the last one."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(2):
         connection.client(REQUESTS[number])
     connection.broker((65_000).to_bytes(4, "big") + RESPONSES[0][4:])
@@ -191,8 +184,7 @@ def test_a_size_that_covers_the_first_bytes_of_the_last_response(
     surplus: int, is_readable: bool
 ) -> None:
     """The bytes behind it are the size of a message that never arrives."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     requests = [sasl_request(each, b"x") if is_readable else REQUESTS[each] for each in range(2)]
     last = sasl_response(1, bytes(70)) if is_readable else response(1, bytes(70))
     for number, answer in enumerate((sasl_response(0, bytes(40)), last)):
@@ -225,8 +217,7 @@ def test_all_wrong_sizes_of_small_messages(end: int, number: int, last_byte: int
     wrong = bytearray(sent[end][number])
     last_byte += (4 + last_byte) % len(wrong) == 0
     wrong[3] = last_byte
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for at in range(len(sent[0])):
         for each in (0, 1):
             connection.packet(each, bytes(wrong) if (each, at) == (end, number) else sent[each][at])
@@ -237,8 +228,7 @@ def test_all_wrong_sizes_of_small_messages(end: int, number: int, last_byte: int
 
 
 def test_a_complete_request_between_a_hole_and_a_damaged_request() -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number, each in enumerate(REQUESTS):
         damaged = each[:4] + bytes(byte ^ 0xFF for byte in each[4:])
         connection.client(damaged if number == 3 else each, sent=number != 1)
@@ -248,8 +238,7 @@ def test_a_complete_request_between_a_hole_and_a_damaged_request() -> None:
 
 def test_small_numbers_inside_a_response_are_not_a_response() -> None:
     """Two adjacent fields look like a size of 53,764 and the expected correlation id."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     large = response(1, b"\0\0\xd2\x04\0\0\0\x02\xff" * 400)
     for number in (1, 2):
         connection.client(REQUESTS[number])
@@ -266,8 +255,7 @@ def test_a_size_that_is_four_bytes_too_small(end: int) -> None:
     sent = [[sasl_request(each, bytes(22) + by_chance) for each in range(8)],
             [sasl_response(each, bytes(11) + by_chance) for each in range(8)]]  # fmt: skip
     wrong = (len(sent[end][2]) - 8).to_bytes(4, "big") + sent[end][2][4:]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for at in range(8):
         for each in (0, 1):
             connection.packet(each, wrong if (each, at) == (end, 2) else sent[each][at])
@@ -279,8 +267,7 @@ def test_a_size_that_is_four_bytes_too_small(end: int) -> None:
 
 def test_responses_behind_a_hole_in_a_message_whose_size_is_wrong() -> None:
     """They wait until the capture ends, since the hole may be filled."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for each in REQUESTS[:4]:
         connection.client(each)
     connection.broker(RESPONSES[0])
@@ -319,11 +306,9 @@ def test_messages_behind_the_uncovered_last_four_bytes_of_another_message() -> N
     sent = [sasl_request(each, bytes(22) + b"\0\0\1\0") for each in range(10)]
     sent[1] = sasl_request(1, bytes(150))
     covered = 4 * len(sent[2]) - 4
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number, each in enumerate(sent):
-        connection.client(each)
-        connection.broker(response(number, NO_ERROR))
+        connection.exchange(each, response(number, NO_ERROR))
     packets = [
         replace(each, seq=each.seq + covered) if each.payload == sent[1] else each
         for each in dialogue.packets
@@ -334,8 +319,7 @@ def test_messages_behind_the_uncovered_last_four_bytes_of_another_message() -> N
 
 def test_a_last_response_behind_a_hole_if_the_client_used_reserved_ids() -> None:
     """The reserved ids of Java clients are the largest ones, and no evidence about other ids."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     numbers = [0, 2**31 - 8, 2**31 - 7, 1, 2]
     for number in numbers:
         connection.client(request(3, 1, number))
@@ -356,11 +340,9 @@ def test_a_wrong_size_whose_chain_leads_back_to_a_boundary_by_chance(
     responses[0] = (end - 4).to_bytes(4, "big") + responses[0][4:]
     by_chance = (9 * size - end - 4).to_bytes(4, "big")
     responses[damaged] = responses[damaged][:inside] + by_chance + responses[damaged][inside + 4 :]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number, each in enumerate(responses):
-        connection.client(sasl_request(number, b"what"))
-        connection.broker(each)
+        connection.exchange(sasl_request(number, b"what"), each)
     received = dissect(dialogue.packets).messages()[1]
     assert received == [each[4:] for each in responses[1:]]
 
@@ -368,11 +350,9 @@ def test_a_wrong_size_whose_chain_leads_back_to_a_boundary_by_chance(
 def test_a_candidate_in_damaged_bytes_that_covers_the_next_segment() -> None:
     responses = [response(each, b"\0\0\0\x74\0\0\0\1" * 3) for each in range(3, 15)]
     damaged = responses[0][:4] + b"\xff" + responses[0][5:]
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False)
+    dialogue, connection = Dialogue.connected(handshake=False)
     for number, each in enumerate([damaged, *responses[1:]], 3):
-        connection.client(request(3, 1, number))
-        connection.broker(each)
+        connection.exchange(request(3, 1, number), each)
     assert dissect(dialogue.packets).messages()[1] == [each[4:] for each in responses[1:]]
 
 
@@ -389,8 +369,7 @@ def test_small_numbers_behind_a_hole_if_correlation_ids_are_swapped() -> None:
     numbers = [1, 2, 4, 3, *range(5, 12)]
     inside = b"\xff" * 8 + b"\0\0\0\x12\0\0\0\2" + bytes(14)
     tail = b"\1\1\x09\0\0\0\1\0" + b"\xff" * 20
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in numbers:
         connection.client(request(3, 1, number))
     for number in numbers[:-2]:
@@ -408,8 +387,7 @@ def test_a_response_that_arrives_before_its_request_with_a_lower_id(cut: int) ->
     """A client may send requests in another order than that of their ids. The clock of the broker
     is ahead, and the body contains zeros: those are no response with the id 0."""
     zeros = bytes(139) + (260).to_bytes(4, "big") + (1).to_bytes(4, "big") + bytes(61)
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 140))
     both = response(140, NO_ERROR) + response(139, zeros)
     for at in range(0, len(both), 20):

@@ -110,11 +110,9 @@ def test_a_lost_first_response_does_not_look_like_a_damaged_syn() -> None:
 
 def test_a_lost_syn_before_an_unknown_request() -> None:
     """The SYN-ACK shows where the client's stream begins, and so that these bytes are a request."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     unknown = request(18, 99, 1, b"what")
-    connection.client(unknown)
-    connection.broker(response(1, NO_ERROR))
+    connection.exchange(unknown, response(1, NO_ERROR))
     out = dissect(dialogue.packets[1:])
     assert out.messages() == ([unknown[4:]], [response(1, NO_ERROR)[4:]])
 
@@ -122,11 +120,9 @@ def test_a_lost_syn_before_an_unknown_request() -> None:
 @pytest.mark.parametrize("handshake", [True, False])
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_damaged_sequence_number_in_the_first_segment(handshake: bool, end: int) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=handshake, isn=(0x34000000, 0x34100000))
+    dialogue, connection = Dialogue.connected(handshake=handshake, isn=(0x34000000, 0x34100000))
     for request_bytes, response_bytes in zip(REQUESTS, RESPONSES, strict=True):
-        connection.client(request_bytes)
-        connection.broker(response_bytes)
+        connection.exchange(request_bytes, response_bytes)
     packets = list(dialogue.packets)
     port = 9092 if end else 40001
     index = next(at for at, each in enumerate(packets) if each.source[1] == port and each.payload)
@@ -141,8 +137,7 @@ def test_a_damaged_sequence_number_in_the_first_segment(handshake: bool, end: in
 @pytest.mark.parametrize("block", [1, 100])
 def test_a_damaged_sequence_number_in_another_protocol(back: int, block: int) -> None:
     """Carried bytes before the beginning of a stream, whose protocol is decided at the end."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 80))
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), 80))
     connection.client(b"GET /index.html HTTP/1.1\r\nHost: example.com\r\n\r\n")
     connection.broker(b"HTTP/1.1 200 OK\r\n\r\n", sent=False)
     connection.broker(b"text" * 300)

@@ -43,15 +43,13 @@ def test_a_broker_whose_clock_is_behind_closes_before_the_first_request(cuts):
     dialogue, other = Dialogue(), Dialogue()
     connection = dialogue.connect()
     for number in ids:
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, NO_ERROR))
+        connection.exchange(request(3, 1, number), response(number, NO_ERROR))
     connection.fin()
     behind = [replace(each, time=each.time - 2000 * MS * (each.source[1] == 9092))
               for each in dialogue.packets]  # fmt: skip
     later = other.connect(client="10.0.0.2")
     for number in range(60):
-        later.client(request(3, 1, number))
-        later.broker(response(number, NO_ERROR))
+        later.exchange(request(3, 1, number), response(number, NO_ERROR))
     spread = [replace(each, time=other.packets[0].time + (20 * index - 1900) * MS)
               for index, each in enumerate(other.packets)]  # fmt: skip
     out = dissect(sorted(behind + spread, key=lambda each: each.time), cuts=cuts)
@@ -60,8 +58,7 @@ def test_a_broker_whose_clock_is_behind_closes_before_the_first_request(cuts):
 
 
 def test_requests_are_found_at_any_offset():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     messages = [request(1, 4, number, bytes(137), "consumer-1") for number in range(2, 60)]
     stream = b"".join(messages)
@@ -77,8 +74,7 @@ def test_requests_are_found_at_any_offset():
 
 
 def test_responses_are_found_at_any_offset_by_their_correlation_ids():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     messages = [response(number, bytes(137)) for number in range(1000, 1060)]
     for number in range(1000, 1060):
         connection.client(request(3, 1, number))
@@ -96,14 +92,11 @@ def test_responses_are_found_at_any_offset_by_their_correlation_ids():
 @pytest.mark.parametrize("size", [-1, -(2**31), 2**31 - 1, (100 << 20) + 1])
 @pytest.mark.parametrize("end", [0, 1])
 def test_an_impossible_size_is_a_problem_and_the_parser_resynchronises(size, end):
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(ONE)
-    connection.broker(response(1))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(ONE, response(1))
     connection.packet(end, struct.pack(">i", size) + b"what is this")
     for number in range(2, 6):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 5]
     assert out.kinds() == ["bad_size", "resync"]
@@ -111,8 +104,7 @@ def test_an_impossible_size_is_a_problem_and_the_parser_resynchronises(size, end
 
 
 def test_the_largest_size_is_accepted_but_not_allocated():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(struct.pack(">i", 100 << 20) + ONE[4:])
     out = dissect(dialogue.packets)
     assert [(each.size, len(each.message)) for each in out.frames] == [(100 << 20, len(ONE) - 4)]
@@ -120,12 +112,9 @@ def test_the_largest_size_is_accepted_but_not_allocated():
 
 def test_an_empty_frame():
     """A broker's last SASL token may be empty (KIP-43)."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(request(17, 0, 1, b"\0\5PLAIN"))
-    connection.broker(response(1, bytes(6)))
-    connection.client(framed(b"\0user\0secret"))
-    connection.broker(framed(b""))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(request(17, 0, 1, b"\0\5PLAIN"), response(1, bytes(6)))
+    connection.exchange(framed(b"\0user\0secret"), framed(b""))
     connection.client(TWO)
     out = dissect(dialogue.packets)
     assert out.messages()[1] == [response(1, bytes(6))[4:], b""]
@@ -136,15 +125,11 @@ def test_several_tokens_without_headers():
     """SCRAM after SaslHandshake v0: no token looks like a request or a response."""
     handshake, tokens = request(17, 0, 1, b"\0\x0dSCRAM-SHA-256"), [b"n,,n=u,r=a", b"c=biws,r=ab"]
     challenges = [b"r=ab,s=c2E=,i=4096", b"v=dg=="]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(handshake)
-    connection.broker(response(1, bytes(6)))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(handshake, response(1, bytes(6)))
     for token, challenge in zip(tokens, challenges, strict=True):
-        connection.client(framed(token))
-        connection.broker(framed(challenge))
-    connection.client(TWO)
-    connection.broker(response(2, bytes(6)))
+        connection.exchange(framed(token), framed(challenge))
+    connection.exchange(TWO, response(2, bytes(6)))
     out = dissect(dialogue.packets)
     expected = (
         [handshake[4:], *tokens, TWO[4:]],
@@ -158,17 +143,13 @@ def test_a_request_in_the_segment_of_the_last_token():
     """The last token of GSSAPI has no response, so the client does not wait. The first token has
     more segments than the search behind a doubtful place."""
     handshake, tokens = request(17, 0, 1, b"\0\6GSSAPI"), [b"\x60" * 800, b"\5\4\4\xff" * 8]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(handshake)
-    connection.broker(response(1, bytes(6)))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(handshake, response(1, bytes(6)))
     for at in range(0, 804, 67):
         connection.client(framed(tokens[0])[at : at + 67])
     connection.broker(framed(b"\x60" * 160))
-    connection.client(framed(tokens[1]) + TWO)
-    connection.broker(response(2, bytes(6)))
-    connection.client(request(3, 1, 3))
-    connection.broker(response(3, bytes(6)))
+    connection.exchange(framed(tokens[1]) + TWO, response(2, bytes(6)))
+    connection.exchange(request(3, 1, 3), response(3, bytes(6)))
     out = dissect(dialogue.packets)
     assert out.messages()[0] == [handshake[4:], *tokens, TWO[4:], request(3, 1, 3)[4:]]
     assert out.kinds() == []
@@ -177,14 +158,11 @@ def test_a_request_in_the_segment_of_the_last_token():
 def test_blocks_of_one_packet_begin_with_unknown_messages():
     """Brokers of 0.9 took GSSAPI tokens without SaslHandshake. In both streams, the messages behind
     them are found, as in one block."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for size in (200, 20):
-        connection.client(framed(b"\x60" * size))
-        connection.broker(framed(b"\x60" * size))
+        connection.exchange(framed(b"\x60" * size), framed(b"\x60" * size))
     for number in range(1, 5):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, bytes(6)))
+        connection.exchange(request(3, 1, number), response(number, bytes(6)))
     for cuts in ((), range(1, len(dialogue.packets))):
         requests, responses = dissect(dialogue.packets, cuts=cuts).messages()
         assert requests == [request(3, 1, number)[4:] for number in range(1, 5)]
@@ -197,8 +175,7 @@ def test_a_segment_begins_behind_the_size_of_an_unknown_request(size):
     one packet, its end is not known yet."""
     known, unknown = request(3, 1, 7, bytes(300)), request(999, 0, 8, bytes(300))
     assert len(known) % size == size - 4
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     sent = known + unknown
     for at in range(0, len(sent), size):
         connection.client(sent[at : at + size])
@@ -217,8 +194,7 @@ KERBEROS = bytes.fromhex("06092a864886f712010202")
 def test_gssapi_tokens_before_the_first_request(port, packets_per_block):
     """Clients of 0.9 send them without SaslHandshake. The first one begins with its length in DER
     and the mechanism. An empty token and one without a header follow."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), port))
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), port))
     tokens = [b"\x60\x82\x01\xf4" + KERBEROS + bytes(489), b"", b"\5\4\0\xff" + b"\x99" * 28]
     challenges = [b"\x60\x70" + KERBEROS + b"\2" * 101, b"\5\4\1\xff" + b"\x98" * 28]
     connection.client(framed(tokens[0])[:10])
@@ -227,8 +203,7 @@ def test_gssapi_tokens_before_the_first_request(port, packets_per_block):
         connection.broker(framed(challenge))
         connection.client(framed(token))
     for each in (1, 2):
-        connection.client(request(3, 1, each))
-        connection.broker(response(each, NO_ERROR))
+        connection.exchange(request(3, 1, each), response(each, NO_ERROR))
     out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), packets_per_block))
     requests, responses = out.messages()
     assert requests == [*tokens, ONE[4:], TWO[4:]]
@@ -237,8 +212,7 @@ def test_gssapi_tokens_before_the_first_request(port, packets_per_block):
 
 
 def test_gssapi_tokens_of_another_protocol():
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 7000))
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), 7000))
     connection.client(framed(b"\x60\x70" + KERBEROS + b"\1" * 101))
     connection.broker(framed(b"\x60\x70" + KERBEROS + b"\2" * 101))
     for size in range(20, 120, 7):
@@ -260,8 +234,7 @@ LIKE_PRODUCE = (
 
 @pytest.mark.parametrize("zeros", [0, 8])
 def test_zeros_are_not_the_response_to_a_request_with_the_id_0(zeros):
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(1, 7777))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(1, 7777))
     for at in range(len(LIKE_PRODUCE)):
         connection.client(LIKE_PRODUCE[at : at + 1])
     connection.broker(framed(bytes(zeros) + b"\1" * 16))
@@ -290,11 +263,9 @@ PROTOCOLS = {
 @pytest.mark.parametrize("handshake", [True, False])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_other_protocols_give_no_frames_and_are_not_buffered(name, handshake):
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=handshake, broker=(1, 7777))
+    dialogue, connection = Dialogue.connected(handshake=handshake, broker=(1, 7777))
     for _ in range(100):
-        connection.client(PROTOCOLS[name][0] * 20)
-        connection.broker(PROTOCOLS[name][1] * 20)
+        connection.exchange(PROTOCOLS[name][0] * 20, PROTOCOLS[name][1] * 20)
     out = dissect(dialogue.packets, cuts=range(5, len(dialogue.packets), 5))
     assert out.frames == []
     assert out.problems == []
@@ -309,16 +280,14 @@ def test_random_bytes_are_not_kafka():
     for number in range(30):
         connection = dialogue.connect(handshake=number % 2 == 0)
         for _ in range(60):
-            connection.client(chance.randbytes(1400))
-            connection.broker(chance.randbytes(1400))
+            connection.exchange(chance.randbytes(1400), chance.randbytes(1400))
     out = dissect(dialogue.packets, cuts=range(300, len(dialogue.packets), 300))
     assert out.frames == []
 
 
 @pytest.mark.parametrize("handshake", [True, False])
 def test_tls_is_recognised_by_its_record_header(handshake):
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=handshake)
+    dialogue, connection = Dialogue.connected(handshake=handshake)
     record = 22 if handshake else 23
     for _ in range(100):
         connection.client(bytes([record, 3, 1, 2, 0]) + bytes(512))
@@ -330,8 +299,7 @@ def test_tls_is_recognised_by_its_record_header(handshake):
 
 
 def test_the_buffer_of_a_server_that_sends_first_is_bounded():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for _ in range(300):
         connection.broker(bytes(30_000))
     out = dissect(dialogue.packets, cuts=range(5, 303, 5))
@@ -340,8 +308,7 @@ def test_the_buffer_of_a_server_that_sends_first_is_bounded():
 
 
 def test_requests_of_unknown_versions_are_frames():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(0, 20, 1))
     connection.client(request(95, 0, 2))
     assert len(dissect(dialogue.packets).frames) == 2
@@ -395,8 +362,7 @@ def test_requests_of_unknown_apis_between_known_ones_are_frames(segment, cut):
 def test_a_request_of_an_unknown_api_in_a_segment_of_its_own_is_a_frame(kind):
     """A client may number requests in another order than it sends them."""
     requests = [request(3, 1, 7), request(*kind, 6), request(3, 1, 8)]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for each in requests:
         connection.client(each)
     connection.fin()
@@ -419,8 +385,7 @@ def test_requests_of_unknown_apis_before_a_known_one_are_frames(segment):
 
 @pytest.mark.slow
 def test_many_damaged_places_in_one_block_take_bounded_time():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(600):
         connection.client(request(3, 1, number) + request(3, 1, number) + b"\xff\xff\xff\xff")
     out = dissect(dialogue.packets)
@@ -430,8 +395,7 @@ def test_many_damaged_places_in_one_block_take_bounded_time():
 
 @pytest.mark.slow
 def test_half_of_the_packets_lost():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(1000):
         connection.client(request(3, 1, number), sent=number % 2 == 0)
         connection.broker(response(number, NO_ERROR), sent=number % 2 == 0)
@@ -481,8 +445,7 @@ def test_a_guess_does_not_take_a_response_for_a_request(name: str, tmp_path: Pat
 
 def test_a_response_has_any_id_that_its_client_has_sent():
     """Counters wrap at 2^31, and clients may draw random ids. A message may contain another one."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     inner = response(5, NO_ERROR)
     outer = response(-7, bytes(60) + inner + bytes(60))
     for number in (-7, 5):
@@ -499,10 +462,8 @@ def test_a_response_has_any_id_that_its_client_has_sent():
 @pytest.mark.parametrize("number", [-1, -(2**31)])
 def test_a_negative_correlation_id_confirms_the_first_request(number, handshake):
     """The Java client counts the requests of all its connections with one counter."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=handshake)
-    connection.client(request(3, 1, number, bytes(4), ""))
-    connection.broker(response(number, NO_ERROR))
+    dialogue, connection = Dialogue.connected(handshake=handshake)
+    connection.exchange(request(3, 1, number, bytes(4), ""), response(number, NO_ERROR))
     streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
     assert [len(each) for each in dissect(dialogue.packets, streams=streams).messages()] == [1, 1]
 
@@ -550,12 +511,10 @@ def test_the_first_request_expects_no_response(number, packets_per_block):
 @pytest.mark.parametrize("number", [-52, 50])
 def test_responses_to_requests_before_the_capture(number):
     """Also of a client that has sent 2^31 requests, so that its ids are negative."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.broker(response(number, NO_ERROR))
     for each in range(number + 1, number + 6):
-        connection.client(request(3, 1, each))
-        connection.broker(response(each, NO_ERROR))
+        connection.exchange(request(3, 1, each), response(each, NO_ERROR))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 6]
     assert not out.problems

@@ -35,8 +35,7 @@ def reused(times: int, isn) -> Dialogue:
     dialogue = Dialogue()
     for number in range(times):
         connection = dialogue.connect(port=41000, isn=isn(number))
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
         connection.fin()
     return dialogue
 
@@ -63,11 +62,9 @@ def test_sequence_numbers_separate_connections_if_packets_are_out_of_order():
 
 def test_times_separate_connections_if_a_file_is_in_any_order():
     """The broker refuses the second connection, so that its packets show no initial number."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(port=41000)
+    dialogue, connection = Dialogue.connected(port=41000)
     for number in range(100):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     connection.fin()
     dialogue.wait(20_000)
     refused = dialogue.connect(port=41000, isn=(90_000, 70_000), handshake=False)
@@ -84,8 +81,7 @@ def test_times_separate_connections_if_a_file_is_in_any_order():
 
 def test_a_connection_goes_on_after_a_damaged_rst():
     """The flags of its SYN-ACK are damaged. Each message is in two blocks."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     dialogue.packets[1] = replace(dialogue.packets[1], flags=FIN | RST)
     for number in range(20):
         dialogue.wait(400)
@@ -100,8 +96,7 @@ def test_a_connection_goes_on_after_a_damaged_rst():
 
 def test_an_end_may_go_on_after_the_fin_of_the_other():
     """RFC 9293, section 3.6: the broker sends for a minute."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(60):
         connection.client(request(3, 1, number))
     connection.packet(0, flags=FIN | ACK)
@@ -117,8 +112,7 @@ def test_an_end_may_go_on_after_the_fin_of_the_other():
 
 
 def test_bytes_behind_a_fin_show_that_it_was_damaged():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(20):
         whole = request(3, 1, number, bytes(100))
         connection.client(whole[:50])
@@ -137,8 +131,7 @@ def test_bytes_behind_a_fin_show_that_it_was_damaged():
 def test_bytes_behind_an_acknowledged_fin_are_ignored(distance: int, has_other_fin: bool):
     """RFC 9293, section 3.10.7.4: the receiver ignores them, too. Another FIN may have any
     number. The peer may go on."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 1))
     connection.packet(0, flags=FIN | ACK)
     connection.packet(1)
@@ -176,8 +169,7 @@ def test_connection_numbers_do_not_depend_on_blocks():
 def test_a_port_pair_that_is_reused_in_time_wait():
     """The broker answers the new SYN with an ACK of the old connection, and the client with a RST
     (RFC 5961, section 4.2; RFC 9293, section 3.10.7.3). The next SYN is accepted."""
-    dialogue = Dialogue()
-    old = dialogue.connect(port=41000)
+    dialogue, old = Dialogue.connected(port=41000)
     old.client(ONE)
     old.fin()
     dialogue.wait(20_000)
@@ -204,11 +196,9 @@ def test_a_port_pair_that_is_reused_in_time_wait():
 @pytest.mark.parametrize("skew", [500, 1500, 4900])
 def test_two_capture_points_with_different_clocks(packets_per_block, skew):
     """A connection that is closed before the packets of the second point begin."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(3):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     connection.fin()
     packets = dialogue.packets
     packets += [replace(each, time=each.time + skew * MS) for each in packets]
@@ -218,8 +208,7 @@ def test_two_capture_points_with_different_clocks(packets_per_block, skew):
 
 
 def test_a_retransmitted_syn_is_the_same_connection():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     dialogue.packets[1:1] = [replace(dialogue.packets[0], time=dialogue.packets[0].time + 1)] * 2
     connection.client(ONE)
     out = dissect(dialogue.packets)
@@ -239,8 +228,7 @@ def test_reuse_with_the_same_initial_sequence_numbers(cuts, flags, ends):
         dialogue.packets.insert(-2, repeated)
         dialogue.wait(1100)
         for each in range(3):
-            connection.client(request(3, 1, 10 * number + each))
-            connection.broker(response(10 * number + each))
+            connection.exchange(request(3, 1, 10 * number + each), response(10 * number + each))
         connection.packet(0, flags=flags)
         dialogue.wait(5100)
     packets = [each for each in dialogue.packets if (each.source[1] == 9092) in ends]
@@ -293,8 +281,7 @@ def test_reuse_without_a_syn_behind_a_close_or_silence(
     for row in range(3):
         connection = dialogue.connect(port=40001, isn=start, handshake=not row)
         for number in range(5 if row else 1):
-            connection.client(request(3, 1, number))
-            connection.broker(response(number))
+            connection.exchange(request(3, 1, number), response(number))
         if end == "FIN":
             connection.fin()
         elif end == "RST":
@@ -323,8 +310,7 @@ def test_closes_and_jumps_take_linear_time(monkeypatch: pytest.MonkeyPatch):
         return measure(self, numbers)
 
     monkeypatch.setattr(Incarnation, "distance", counted)
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     start = list(connection.seq)
     for number in range(2000):
         connection.seq = [each + (number % 2 << 29) for each in start]
@@ -338,16 +324,14 @@ def test_closes_and_jumps_take_linear_time(monkeypatch: pytest.MonkeyPatch):
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_a_connection_goes_on_after_a_syn_that_no_end_accepts(block: int):
     """A forged SYN: the broker acknowledges what it received before (RFC 9293, 3.10.7.4)."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(60):
         if number == 10:
             dialogue.packets.append(
                 replace(dialogue.packets[0], seq=3 << 30, time=dialogue.packets[-1].time)
             )
             connection.packet(1)
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
     assert [len(each) for each in out.messages(0)] == [60, 60]
     assert out.problems == []
@@ -381,8 +365,7 @@ def test_connections_of_two_networks_with_the_same_addresses(
 
 @pytest.mark.parametrize("damaged", [(1 << 29, 0), (1 << 31, 0), (0, 1 << 29), (0, 1 << 31)])
 def test_a_damaged_packet_after_a_fin_is_not_reuse(damaged: tuple[int, int]):
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(20):
         connection.client(request(3, 1, number))
     connection.packet(0, flags=FIN | ACK)
@@ -397,21 +380,18 @@ def test_a_damaged_packet_after_a_fin_is_not_reuse(damaged: tuple[int, int]):
 
 
 def test_months_between_packets():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     dialogue.now += 90 * 86_400 * SECOND
     connection.seq = [connection.seq[0] + 3 * 2**30, connection.seq[1] + 2**31]
     for number in range(5):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     out = dissect(dialogue.packets, cuts=[4])
     assert [len(each) for each in out.messages()] == [6, 5]
 
 
 def test_the_columns_of_the_connection_table():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     dialogue.wait(7)
     connection.broker(response(1))
@@ -461,21 +441,16 @@ def test_ten_thousand_connections_open_at_once():
 
 
 def test_the_broker_is_the_server_of_the_handshake():
-    dialogue = Dialogue()
-    connection = dialogue.connect(port=9092, broker=(ipv4("10.0.0.9"), 7777))
-    connection.client(ONE)
-    connection.broker(response(1))
+    dialogue, connection = Dialogue.connected(port=9092, broker=(ipv4("10.0.0.9"), 7777))
+    connection.exchange(ONE, response(1))
     assert dissect(dialogue.packets).messages() == ([ONE[4:]], [response(1)[4:]])
 
 
 def test_without_a_handshake_a_known_port_or_the_messages_identify_the_broker():
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
     connection.broker(response(1, NO_ERROR))
-    connection.client(ONE)
-    connection.broker(response(1, NO_ERROR))
-    connection.client(TWO)
-    connection.broker(response(2, NO_ERROR))
+    connection.exchange(ONE, response(1, NO_ERROR))
+    connection.exchange(TWO, response(2, NO_ERROR))
     for ports in ((7777,), (9092,), (40001, 7777)):
         out = dissect(dialogue.packets, ports=ports)
         assert out.messages()[0] == [ONE[4:], TWO[4:]]
@@ -483,8 +458,7 @@ def test_without_a_handshake_a_known_port_or_the_messages_identify_the_broker():
 
 
 def test_a_learned_broker_identifies_the_client():
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), 7777))
     connection.broker(response(1)[:3])
     streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end)
     streams.brokers.add((0, ipv4("10.0.0.9"), 7777))
@@ -494,11 +468,9 @@ def test_a_learned_broker_identifies_the_client():
 
 
 def test_one_direction_only():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(5):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, b"some more"))
+        connection.exchange(request(3, 1, number), response(number, b"some more"))
     for port, at in ((40001, 0), (9092, 1)):
         packets = [each for each in dialogue.packets if each.source[1] == port]
         assert len(dissect(packets).messages()[at]) == 5
@@ -506,8 +478,7 @@ def test_one_direction_only():
 
 def test_responses_without_requests_may_have_descending_ids():
     """A client numbers requests when it creates them, and may send them in another order."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in (8, 7, 9, 11, 10, 12):
         connection.broker(response(number, b"some more"))
     packets = [each for each in dialogue.packets if each.source[1] == 9092]
@@ -515,10 +486,8 @@ def test_responses_without_requests_may_have_descending_ids():
 
 
 def test_a_handshake_without_its_first_packet():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(ONE)
-    connection.broker(response(1, NO_ERROR))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(ONE, response(1, NO_ERROR))
     for missing in range(3):
         packets = dialogue.packets[:missing] + dialogue.packets[missing + 1 :]
         out = dissect(packets)
@@ -526,10 +495,8 @@ def test_a_handshake_without_its_first_packet():
 
 
 def test_a_response_and_a_fin_may_arrive_before_the_request():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(ONE)
-    connection.broker(response(1))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(ONE, response(1))
     connection.fin()
     late = dialogue.packets.pop(3)
     dialogue.packets.append(replace(late, time=dialogue.packets[-1].time + MS))
@@ -540,8 +507,7 @@ def test_a_response_and_a_fin_may_arrive_before_the_request():
 
 
 def test_bytes_of_a_server_do_not_wait_forever_for_a_request():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.broker(b"220 ready\r\n")
     connection.fin()
     dialogue.wait(2000)
@@ -572,14 +538,12 @@ def test_the_buffers_of_tls_connections_have_a_budget():
 
 def test_a_syn_with_data():
     """TCP Fast Open (RFC 7413): the SYN-ACK acknowledges the data of the SYN."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.seq[0] -= 1
     connection.packet(0, ONE, flags=SYN, ack=0)
     connection.packet(1, flags=SYN | ACK)
     connection.broker(response(1))
-    connection.client(TWO)
-    connection.broker(response(2))
+    connection.exchange(TWO, response(2))
     for cuts in ([], range(1, 5)):
         out = dissect(dialogue.packets, cuts=cuts)
         assert out.streams.connections.count == 1
@@ -625,8 +589,7 @@ def test_a_simultaneous_open(
             connection.seq[end] = (1000, 5000)[end]
             connection.packet(end, flags=flags, ack=(5001, 1001)[end] if flags & ACK else 0)
     for number in range(10, 14):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, bytes(40)))
+        connection.exchange(request(3, 1, number), response(number, bytes(40)))
     packets = dialogue.packets
     if is_broker_first:
         packets = sorted(packets, key=lambda each: each.source != connection.ends[1])

@@ -30,8 +30,7 @@ def with_gap(
 ) -> Dialogue:
     """`before` exchanges, then `missing` bytes of client and broker, then more exchanges; with
     `has_ack` half a second after an acknowledgement."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(before):
         exchange(connection, number)
     dialogue.wait(silence)

@@ -46,8 +46,7 @@ def test_bytes_of_an_open_connection_may_arrive_later(pause: float) -> None:
 )
 def test_acknowledgements_that_show_no_loss(further: list[int]) -> None:
     """The acknowledgement of a RST does not count."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 7))
     for each in further:
         connection.packet(0, ack=connection.seq[1] + each)

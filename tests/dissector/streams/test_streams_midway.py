@@ -39,11 +39,9 @@ def join_midway(dialogue: Dialogue):
 def test_a_capture_that_begins_in_the_middle_of_a_frame():
     dialogue = Dialogue()
     connection = join_midway(dialogue)
-    connection.client(random.Random(1).randbytes(700))
-    connection.broker(random.Random(2).randbytes(700))
+    connection.exchange(random.Random(1).randbytes(700), random.Random(2).randbytes(700))
     for number in range(10, 15):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, bytes(40)))
+        connection.exchange(request(3, 1, number), response(number, bytes(40)))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 5]
     skipped = [each for each in out.problems if each.kind == "resync"]
@@ -98,8 +96,7 @@ def test_a_capture_that_begins_inside_a_response_to_a_fetch(batches: bytes, ids:
     connection = join_midway(dialogue)
     connection.broker(random.Random(2).randbytes(500) + framed(batches))
     for number in ids:
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, bytes(40)))
+        connection.exchange(request(3, 1, number), response(number, bytes(40)))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 5]
 
@@ -116,8 +113,7 @@ def test_a_capture_that_begins_with_keep_alives(end: int, packets_per_block: int
         connection.packet(1 - end)
         dialogue.wait(5000)
     for number in range(10, 15):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number, bytes(40)))
+        connection.exchange(request(3, 1, number), response(number, bytes(40)))
     packets = dialogue.packets
     out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
     assert [len(each) for each in out.messages()] == [5, 5]
@@ -206,8 +202,7 @@ def test_brokers_show_which_end_is_the_client_in_later_connections():
     sent, received = request(3, 1, number, b"sent"), response(number, request(3, 1, 7)[8:])
     for _ in range(300):
         connection = join_midway(dialogue)
-        connection.client(sent)
-        connection.broker(received)
+        connection.exchange(sent, received)
     decoded = []
 
     def evidence(data: bytes, size: int) -> int:
@@ -227,8 +222,7 @@ def test_other_bytes_behind_a_missing_beginning_at_a_named_port(count):
     dialogue = Dialogue()
     for _ in range(count):
         kafka = dialogue.connect()
-        kafka.client(request(3, 1, 7))
-        kafka.broker(response(7, NO_ERROR))
+        kafka.exchange(request(3, 1, 7), response(7, NO_ERROR))
     other = dialogue.connect()
     for end in (0, 1):
         other.packet(end, bytes(3000), sent=False)

@@ -150,8 +150,7 @@ def test_blocks_may_end_anywhere(seed):
 def test_messages_inside_messages_are_not_parsed(seed):
     """Requests that contain requests, and responses that contain responses with ids near theirs."""
     chance = random.Random(seed)
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(6):
         ids = [number + chance.randrange(4) for _ in range(chance.randrange(12))]
         pad = bytes(chance.randrange(60))
@@ -185,8 +184,7 @@ def test_times_do_not_depend_on_the_order_of_packets(seed):
 def test_the_first_copy_of_a_byte_wins(seed):
     """Copies with different bytes and lengths, in any order."""
     chance = random.Random(seed)
-    dialogue = Dialogue()
-    connection = dialogue.connect(isn=(2**32 - 50, 7))
+    dialogue, connection = Dialogue.connected(isn=(2**32 - 50, 7))
     stream = b"".join(request(3, 1, number, bytes(chance.randrange(40))) for number in range(5))
     connection.client(stream)
     begin = dialogue.packets[:3]

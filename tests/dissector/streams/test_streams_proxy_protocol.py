@@ -34,8 +34,7 @@ def test_an_incomplete_header_has_no_length(header):
 @pytest.mark.parametrize("header", HEADERS)
 @pytest.mark.parametrize("apart", [True, False])
 def test_frames_behind_a_header(header, apart):
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(7, 5555))
+    dialogue, connection = Dialogue.connected(broker=(7, 5555))
     first = request(18, 3, 1, b"\x01\x01\x01")
     if apart:
         connection.client(header)
@@ -43,8 +42,7 @@ def test_frames_behind_a_header(header, apart):
     else:
         connection.client(header + first)
     connection.broker(response(1))
-    connection.client(request(3, 1, 2))
-    connection.broker(response(2))
+    connection.exchange(request(3, 1, 2), response(2))
     connection.fin()
     for cuts in ([], range(len(dialogue.packets))):
         out = dissect(dialogue.packets, cuts=cuts)

@@ -32,8 +32,7 @@ def counts(out, name: str) -> tuple[int, int]:
 
 
 def test_reordered_segments():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for each in (ONE, TWO, THREE):
         connection.client(each)
     dialogue.packets[3:6] = [dialogue.packets[5], dialogue.packets[4], dialogue.packets[3]]
@@ -44,8 +43,7 @@ def test_reordered_segments():
 
 
 def test_retransmissions_and_duplicates_are_counted():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     dialogue.packets.append(dialogue.packets[-1])
     connection.client(TWO)
@@ -59,8 +57,7 @@ def test_retransmissions_and_duplicates_are_counted():
 def test_an_overlap_counts_alike_wherever_a_block_ends(cuts):
     """The second segment loses its first bytes, and waits for the rest of the message."""
     message = request(3, 1, 1, b"body" * 25)
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for begin, end in ((0, 40), (0, 60), (20, len(message))):
         connection.seq[0] = 1001 + begin
         connection.client(message[begin:end])
@@ -71,8 +68,7 @@ def test_an_overlap_counts_alike_wherever_a_block_ends(cuts):
 
 
 def test_a_retransmission_with_new_bytes_behind():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.retransmit(0, ONE + TWO, len(ONE))
     out = dissect(dialogue.packets)
@@ -81,8 +77,7 @@ def test_a_retransmission_with_new_bytes_behind():
 
 
 def test_keep_alive_probes_with_and_without_a_byte():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.retransmit(0, b"", 1)
     connection.retransmit(0, b"\0", 1)
@@ -93,8 +88,7 @@ def test_keep_alive_probes_with_and_without_a_byte():
 
 
 def test_the_first_copy_wins_if_a_later_one_begins_before_it():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     first = request(3, 1, 1, b"aaaabbbbcccc")
     connection.client(first)
     whole = dialogue.packets.pop()
@@ -107,10 +101,8 @@ def test_the_first_copy_wins_if_a_later_one_begins_before_it():
 
 @pytest.mark.parametrize("cut", range(1, 7))
 def test_positions_count_from_the_syn_wherever_it_arrives(cut: int):
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(ONE)
-    connection.broker(response(1))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(ONE, response(1))
     connection.client(TWO)
     connection.broker(response(2)[:6])  # incomplete
     syn, syn_ack, ack, sent, answer, *later = dialogue.packets
@@ -120,11 +112,9 @@ def test_positions_count_from_the_syn_wherever_it_arrives(cut: int):
 
 
 def test_a_size_in_a_segment_of_its_own():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE[:4])
-    connection.client(ONE[4:])
-    connection.broker(response(1)[:3])
+    connection.exchange(ONE[4:], response(1)[:3])
     connection.broker(response(1)[3:])
     for cuts in ([], [4], [4, 6], [3, 4, 5, 6]):
         out = dissect(dialogue.packets, cuts=cuts)
@@ -134,8 +124,7 @@ def test_a_size_in_a_segment_of_its_own():
 
 
 def test_a_lost_packet_costs_the_frames_it_touches():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.client(TWO, sent=False)
     connection.client(THREE)
@@ -147,8 +136,7 @@ def test_a_lost_packet_costs_the_frames_it_touches():
 
 
 def test_a_hole_inside_a_frame_leaves_the_chain_whole():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     long = request(0, 3, 2, bytes(range(256)) * 12)
     connection.client(long[:1000])
     connection.client(long[1000:2000], sent=False)
@@ -163,11 +151,9 @@ def test_a_hole_inside_a_frame_leaves_the_chain_whole():
 
 
 def test_an_acknowledged_hole_is_waited_for_a_second():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE, sent=False)
-    connection.client(TWO)
-    connection.broker(response(1))
+    connection.exchange(TWO, response(1))
     dialogue.wait(1500)
     connection.broker(response(2))
     dialogue.wait(1500)
@@ -201,8 +187,7 @@ def test_an_acknowledged_hole_is_given_up_after_many_packets(
 
 
 def test_the_end_time_of_a_message_whose_end_is_missing():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     long = request(0, 3, 2, bytes(200_000))
     for begin in range(0, len(long), 10_000):
         connection.client(long[begin : begin + 10_000], sent=begin not in (50_000, 200_000))
@@ -247,8 +232,7 @@ def test_a_retransmission_behind_its_acknowledgement(pause: int, packets_per_blo
 
 
 def test_an_unacknowledged_hole_is_waited_for_half_a_minute():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     late = len(dialogue.packets)
     connection.client(TWO)
@@ -264,8 +248,7 @@ def test_an_unacknowledged_hole_is_waited_for_half_a_minute():
 
 
 def test_too_many_bytes_behind_a_hole_end_the_wait():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE, sent=False)
     long = request(0, 3, 2, bytes(60_000))
     for _ in range(200):
@@ -276,8 +259,7 @@ def test_too_many_bytes_behind_a_hole_end_the_wait():
 
 
 def test_a_stream_ends_with_its_fin():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.client(TWO[:10])
     connection.fin()
@@ -293,8 +275,7 @@ def test_a_stream_ends_with_its_fin():
 
 
 def test_data_behind_a_rst():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.rst(1)
     connection.client(TWO)
@@ -307,8 +288,7 @@ def test_data_behind_a_rst():
 @pytest.mark.parametrize("cuts", [[], range(20)])
 def test_a_rst_behind_a_fin_is_no_reset(cuts):
     """As librdkafka closes a connection: the host resets a response that comes later."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.packet(0, flags=FIN | ACK)
     connection.broker(TWO)
@@ -318,11 +298,9 @@ def test_a_rst_behind_a_fin_is_no_reset(cuts):
 
 
 def test_sequence_numbers_that_wrap():
-    dialogue = Dialogue()
-    connection = dialogue.connect(isn=(2**32 - 20, 2**32 - 5))
+    dialogue, connection = Dialogue.connected(isn=(2**32 - 20, 2**32 - 5))
     for each in (ONE, TWO, THREE):
-        connection.client(each)
-        connection.broker(response(1))
+        connection.exchange(each, response(1))
     for packets in (dialogue.packets, split(dialogue.packets, 1)):
         assert dissect(packets).messages() == (
             [ONE[4:], TWO[4:], THREE[4:]], [response(1)[4:]] * 3
@@ -355,10 +333,8 @@ def truncated_packets(count: int) -> list[Packet]:
 @pytest.mark.parametrize("jump", [3 << 29, 1 << 31, 5 << 29])
 def test_bytes_beyond_any_window_are_stray_in_either_direction(jump: int):
     """Nothing but a damaged number, or more bytes lost than fit in a window, explains them."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(ONE)
-    connection.broker(response(1))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(ONE, response(1))
     connection.seq[0] = (connection.seq[0] + jump) % 2**32
     connection.client(TWO)
     out = dissect(dialogue.packets)
@@ -399,8 +375,7 @@ def test_truncated_packets_beyond_lost_ones():
 
 
 def test_truncated_packets_give_incomplete_frames():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 1, bytes(500)), cut=60)
     connection.client(request(3, 1, 2, bytes(500)), cut=60)
     connection.broker(response(1, bytes(700)), cut=60)
@@ -431,27 +406,23 @@ def test_a_keep_alive_behind_a_truncated_packet(packets_per_block: int):
 
 
 def test_a_segment_beyond_the_window_does_no_harm():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     good = dialogue.packets[-1]
     for ahead in (300_000_000, 1_900_000_000, 2_500_000_000):
         dialogue.packets.append(replace(good, seq=(good.seq + ahead) % 2**32, payload=b"?" * 50))
     for number in range(50):
         dialogue.wait(1000)
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     packets = dialogue.packets
     out = dissect(packets, cuts=range(5, len(packets), 5))
     assert [len(each) for each in out.messages()] == [51, 50]
 
 
 def test_times_that_go_backwards_do_no_harm():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(20):
-        connection.client(request(3, 1, number))
-        connection.broker(response(number))
+        connection.exchange(request(3, 1, number), response(number))
     packets = [
         replace(each, time=each.time - (index % 5) * 3_600 * 10**9)
         for index, each in enumerate(dialogue.packets)
@@ -466,8 +437,7 @@ def test_times_that_go_backwards_do_no_harm():
 def test_messages_have_the_times_of_their_packets(is_one, packets_per_block):
     """One time is wrong, or the clock is set back. The third request waits for a byte of its own,
     which arrives out of order."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for part in (ONE, TWO, THREE[:5], THREE[5:9], THREE[9:], FOUR):
         connection.client(part)
     times = [each.time for each in dialogue.packets]
@@ -483,8 +453,7 @@ def test_messages_have_the_times_of_their_packets(is_one, packets_per_block):
 
 
 def test_one_wrong_time_does_not_end_the_wait():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.client(TWO)
     connection.client(THREE)
@@ -496,8 +465,7 @@ def test_one_wrong_time_does_not_end_the_wait():
 
 
 def test_a_large_frame_over_many_blocks():
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     large = request(0, 3, 1, bytes(range(256)) * 40_000)
     for at in range(0, len(large), 1000):
         connection.client(large[at : at + 1000])
@@ -527,8 +495,7 @@ def test_the_memory_budget_is_kept_and_its_problems_are_reported():
 
 @pytest.mark.parametrize("flags", [SYN | FIN, SYN | RST, FIN | RST, 0xFF, 0])
 def test_invalid_flags_do_no_harm(flags):
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.packet(0, b"", flags=flags)
     reply: Packet = replace(
@@ -544,8 +511,7 @@ def test_invalid_flags_do_no_harm(flags):
 def test_a_stray_segment_far_ahead_does_not_end_a_stream_that_goes_on() -> None:
     """Its sequence number is damaged. The block ends when its wait is over."""
     requests = [request(3, 1, number) for number in range(40)]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number, each in enumerate(requests):
         connection.client(each)
         if number == 2:
@@ -563,8 +529,7 @@ def test_a_stray_segment_far_ahead_does_not_end_a_stream_that_goes_on() -> None:
 def test_bytes_behind_a_lost_packet_are_not_stray_in_a_block_of_hours() -> None:
     """The capture has one direction only, so that nothing shows whether they arrived."""
     requests = [request(3, 1, number) for number in range(20)]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for each in requests:
         connection.client(each)
         dialogue.wait(1500)

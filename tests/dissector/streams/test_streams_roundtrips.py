@@ -55,8 +55,7 @@ def test_the_round_trip_to_each_end() -> None:
 
 def test_packets_that_are_not_samples() -> None:
     dialogue, connection = connected()
-    connection.client(b"query")
-    connection.broker(b"a response acknowledges the request, but took time")
+    connection.exchange(b"query", b"a response acknowledges the request, but took time")
     connection.packet(BROKER)
     connection.client(b"again")
     connection.packet(BROKER, ack=connection.seq[CLIENT] - 1)  # not all of it
@@ -78,8 +77,7 @@ def test_only_the_first_acknowledgement_is_a_sample() -> None:
 
 
 def test_the_median_of_round_trips_with_numbers_that_wrap() -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect(isn=(2**32 - 8, 2**32 - 1))
+    dialogue, connection = Dialogue.connected(isn=(2**32 - 8, 2**32 - 1))
     for ms in (50, 3, 900, 10, 11):
         connection.client(b"query")
         dialogue.wait(ms - 1)

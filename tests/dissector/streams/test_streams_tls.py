@@ -21,8 +21,7 @@ def late_response(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[Packet
     noise = [(SERVER, random.Random(each).randbytes(16_000)) for each in range(20)]
     requests = [(CLIENT, request(3, 1, number)) for number in range(5)]
     made = talk(folder, contexts(folder, "TLSv1_3"), noise + requests)
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for end, data in made.wire:
         connection.packet(end, data)
     return dialogue.packets, made.keys

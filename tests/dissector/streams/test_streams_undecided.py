@@ -16,8 +16,7 @@ from tests.dissector.streams.dialogue import NEWEST, Dialogue, body_end, dissect
 
 def test_zeros_take_little_memory() -> None:
     """Each byte of zeros may begin a request, by the bytes that hardly vary between requests."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.broker(response(0))
     for _ in range(32):
         connection.client(bytes(SEEK_BYTES))
@@ -95,8 +94,7 @@ def test_the_number_of_connections_of_an_endpoint() -> None:
 def test_gaps_are_reported_unless_another_protocol_is_recognised(
     port: int, begin: bytes, gaps: int, cuts
 ) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(9, port), handshake=bool(begin))
+    dialogue, connection = Dialogue.connected(broker=(9, port), handshake=bool(begin))
     connection.client(begin or bytes(100))
     for number in range(40):
         connection.broker(response(number, bytes(100)), sent=number not in (20, 30))

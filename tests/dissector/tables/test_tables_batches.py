@@ -14,10 +14,8 @@ from tests.dissector.test_capture_nested import fetch, fetched
 
 def tables(folder: Path, records: bytes) -> dict[str, list[dict[str, Any]]]:
     """The tables of a Fetch with these records."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
-    connection.client(fetch(1))
-    connection.broker(fetched(1, records))
+    dialogue, connection = Dialogue.connected()
+    connection.exchange(fetch(1), fetched(1, records))
     path = folder / "fetch.pcap"
     path.write_bytes(pcap(dialogue.packets))
     pipeline = Pipeline(open_packets([path]))

@@ -8,8 +8,7 @@ from tests.dissector.streams.dialogue import NO_ERROR, Dialogue, block, request,
 
 def test_a_request_waits_for_all_frames_of_a_batch() -> None:
     """The response arrives in time, but the last packet of its block is an hour later."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(18, 0, 7))
     asked = len(dialogue.packets)
     connection.broker(response(7, NO_ERROR + bytes(4)))

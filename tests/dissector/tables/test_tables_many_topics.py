@@ -27,8 +27,7 @@ def _unknown_topics(path: Path, count: int, client: str = "app") -> None:
     """Write a capture of a Metadata request for topics that do not exist."""
     names = [_text(b"topic-%06d" % number) for number in range(count)]
     unknown = [struct.pack(">h", 3) + name + bytes(5) for name in names]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 1, b"".join([struct.pack(">i", count), *names]), client))
     connection.broker(response(1, b"".join([bytes(8), struct.pack(">i", count), *unknown])))
     path.write_bytes(pcap(split(dialogue.packets, 8_000)))
@@ -61,8 +60,7 @@ def test_partitions_of_a_topic_with_a_long_name(tmp_path: Path) -> None:
     head = _text(b"group") + struct.pack(">i", -1) + _text(b"") + struct.pack(">qi", -1, 1)
     asked = [head, _text(topic), struct.pack(">i", count), *partitions]
     codes = [struct.pack(">ih", number, 3) for number in range(count)]
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(8, 2, 1, b"".join(asked)))
     answer = [struct.pack(">i", 1), _text(topic), struct.pack(">i", count), *codes]
     connection.broker(response(1, b"".join(answer)))

@@ -37,8 +37,7 @@ def returned(*lists: list[int]) -> bytes:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     lists = [5_000_000_000, 900, 0], [7], [], [0]
     for number, timestamp in enumerate([END, START, TIMESTAMP]):
         connection.client(request(2, 0, number, asked(timestamp)))

@@ -14,8 +14,7 @@ def test_a_partition_without_replicas(tmp_path: Path) -> None:
     """Its row does not depend on other partitions of the block."""
     partition = struct.pack(">hiiii", 5, 3, -1, 0, 0)  # LEADER_NOT_AVAILABLE, empty arrays
     topic = struct.pack(">h", 0) + text("orders") + b"\0" + struct.pack(">i", 1) + partition
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 1, struct.pack(">i", -1)))
     connection.broker(response(1, struct.pack(">iii", 0, 7, 1) + topic))
     path = tmp_path / "topics.pcap"
