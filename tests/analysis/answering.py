@@ -20,9 +20,9 @@ from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from analysis.sql.query import arrow_table, connected, no_tables, select
 from analysis.sql.row_order import row_numbers
 from dissector.tables import TABLES
+from tests.captures.recorded import CAPTURES
 from tools.record.kafka.truth import read
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 ANSWER_TABLES: Final = tuple(
     dict.fromkeys(
         name

@@ -12,8 +12,9 @@ import analysis
 import dissector
 from dissector.tables import TABLES
 from tests.analysis.made_rows import START, Make, connection, exchange
+from tests.captures.recorded import CAPTURES
 
-CAPTURE = Path(__file__).parents[2] / "captures" / "kafka-4-librdkafka.pcap.zst"
+CAPTURE = CAPTURES / "kafka-4-librdkafka.pcap.zst"
 
 
 def test_dtypes_do_not_depend_on_the_rows(made: Make) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import struct
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +15,9 @@ from analysis.display.exchange_tree import tree
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
 from tests.analysis.made_rows import exchange
+from tests.captures.recorded import CAPTURES
 from tests.kafka_bytes import request, text
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 SECRET = b"hunter2-and-more-of-it"
 TAGGED = b"\1\x4d" + bytes([len(SECRET)]) + SECRET
 """A tagged section with a field of a later release."""

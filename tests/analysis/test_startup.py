@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import module_from_spec
-from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
@@ -13,9 +12,10 @@ import pyarrow.compute as pc
 import pytest
 
 from analysis.startup import COMPUTE, _DeferFunctions
+from tests.captures.recorded import CAPTURES
 from tests.programs import printed
 
-CAPTURE = Path(__file__).parents[2] / "captures" / "aiokafka-tansu.pcap"
+CAPTURE = CAPTURES / "aiokafka-tansu.pcap"
 MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 

@@ -12,9 +12,10 @@ import dissector
 from bench import inputs
 from bench.inputs import Content, Input
 from bench.pcap import divide
+from tests.captures.recorded import CAPTURES
 from tests.tshark import needs_tshark, tshark
 
-RECORDING = Path(__file__).parents[2] / "captures" / "bulk-tansu.pcap.zst"
+RECORDING = CAPTURES / "bulk-tansu.pcap.zst"
 Stream = tuple[bytes, int, bytes, int]
 
 

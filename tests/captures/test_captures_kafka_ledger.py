@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from pathlib import Path
 
+from tests.captures.recorded import CAPTURES
 from tools.record.kafka import truth
 from tools.record.kafka.coverage import TITLE
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 README = (CAPTURES / "README.md").read_text()
 LARGEST, ALL = 400_000, 20_000_000
 

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dissector.capture import open_capture
+from tests.captures.recorded import CAPTURES
 from tools.record.kafka import truth
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 PARTIAL = "kafka-4-cut-"
 WHOLE = sorted(
     path.name for path in CAPTURES.glob("kafka-*.pcap*.zst") if not path.name.startswith(PARTIAL)

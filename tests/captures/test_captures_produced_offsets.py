@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ import pytest
 import dissector
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 READ_AGAIN = (
     "kafka-4-java.pcap.zst",
     "kafka-4-franz-go.pcap.zst",

@@ -10,15 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from dissector.capture import open_capture
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 Said = tuple[bytes | None, bytes, tuple[tuple[str, bytes], ...]]
 Row = dict[str, Any]
 

@@ -13,8 +13,8 @@ import pytest
 from dissector.packets.block import PacketBlock
 from dissector.packets.files import FileSource
 from dissector.pipeline import Pipeline
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).parents[2] / "captures"
 SECOND = 10**9
 TABLES = ("exchanges", "errors", "connections", "partitions", "memberships", "problems", "batches")
 

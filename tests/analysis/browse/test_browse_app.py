@@ -28,10 +28,11 @@ from analysis.input.filters import Filter
 from dissector.capture import open_capture
 from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
+from tests.captures.recorded import CAPTURES
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
-CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
+CAPTURE = CAPTURES / "kafka-4-quotas.pcap.zst"
 OPTIONS = {"keylog": None, "memory": 512 << 20, "show_secrets": False}
 
 

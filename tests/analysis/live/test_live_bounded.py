@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,7 @@ import pytest
 from analysis.live.bounded_summary import OTHER, BoundedSummary, LatencyHistogram, LimitedNames
 from analysis.summary.counts import Summary
 from dissector.capture import open_capture
-
-CAPTURES = Path(__file__).parents[3] / "captures"
+from tests.captures.recorded import CAPTURES
 
 
 @pytest.mark.parametrize("name", ["kafka-4-quotas.pcap.zst", "kafka-3-kafka-python.pcap.zst"])

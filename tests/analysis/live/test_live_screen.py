@@ -32,10 +32,11 @@ from dissector.packets.files import FileSource
 from dissector.packets.live import LiveSource
 from dissector.streams.streaming import DEFAULT_MEMORY
 from tests.analysis.browse.test_browse_app import column, idle, press, shown
+from tests.captures.recorded import CAPTURES
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
 
-CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-quotas.pcap.zst"
+CAPTURE = CAPTURES / "kafka-4-quotas.pcap.zst"
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC
-from pathlib import Path
 from typing import Any
 
 import duckdb
@@ -33,8 +32,8 @@ from analysis.report.page import FOLDER
 from analysis.report.topology_chart import topology_chart
 from analysis.sql.views import CaptureTables, views
 from analysis.summary.counts import Summary
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 Make = Callable[..., None]
 START = 1_700_000_000 * 10**9
 

@@ -20,8 +20,8 @@ import analysis
 import dissector
 from analysis.cli import main
 from analysis.display.prompt import completer
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 CAPTURE = str(CAPTURES / "kafka-4-errors.pcap.zst")
 PLAIN = str(CAPTURES / "librdkafka-mock-errors.pcap")
 BY_ERROR = "select error, count(*) n, sum(error_code) s from errors group by all order by n desc, 1"

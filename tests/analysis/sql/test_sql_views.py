@@ -23,8 +23,9 @@ from analysis.sql.views import CaptureTables, schema
 from dissector.capture import Capture
 from dissector.tables import TABLES
 from tests.analysis.answering import ANSWER_TABLES, latency_parts
+from tests.captures.recorded import CAPTURES
 
-CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-transactions.pcap.zst"
+CAPTURE = CAPTURES / "kafka-4-transactions.pcap.zst"
 ASKED = list[list[str]]
 
 

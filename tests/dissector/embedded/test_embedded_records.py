@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 from itertools import islice
-from pathlib import Path
 
 from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
@@ -15,9 +14,9 @@ from dissector.embedded.records import BATCHES, RECORDS, batches
 from dissector.protocol.explain import Explained
 from dissector.protocol.notation import Direction
 from dissector.secrets import hidden
+from tests.captures.recorded import CAPTURES
 from tests.kafka_bytes import text
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 Pair = tuple[bytes | None, bytes | None]
 
 

@@ -18,9 +18,9 @@ from dissector.packets.block import PacketBlock
 from dissector.packets.capture_reader import PacketColumns, PacketRecords
 from dissector.packets.headers import Kind, Packets
 from dissector.packets.pcapng import SECTION
+from tests.captures.recorded import CAPTURES
 from tests.dissector.conftest import loops_as_python
 
-CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 NAMES = ["kafka-python-mock.pcap", "librdkafka-mock-transactions.pcapng"]
 
 

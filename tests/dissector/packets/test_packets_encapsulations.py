@@ -15,6 +15,7 @@ import pytest
 
 import dissector
 from dissector.packets import by_packet
+from tests.captures.recorded import CAPTURES
 from tests.dissector.packets.packet_bytes import (
     MAC,
     Reading,
@@ -36,7 +37,7 @@ from tests.robustness.robustness_damage import recording
 from tests.tshark import needs_tshark, tshark
 
 H = bytes.fromhex
-RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
+RECORDING = CAPTURES / "kafka-python-mock.pcap"
 Wrap = Callable[[bytes], bytes]
 """Puts a header before an Ethernet frame, or before the IP packet in it."""
 

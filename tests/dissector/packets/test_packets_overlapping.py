@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import dissector
+from tests.captures.recorded import CAPTURES
 from tests.dissector.packets.packet_bytes import (
     MAC,
     Reading,
@@ -27,7 +28,7 @@ from tests.dissector.packets.packet_bytes import (
 )
 from tests.robustness.robustness_damage import recording
 
-RECORDING = Path(__file__).parents[3] / "captures" / "kafka-python-mock.pcap"
+RECORDING = CAPTURES / "kafka-python-mock.pcap"
 
 
 def recorded() -> list[tuple[int, bytes]]:

@@ -12,6 +12,7 @@ from dissector.packets import open_packets, prefetch
 from dissector.packets.block import PacketBlock
 from dissector.packets.capture_reader import Memory
 from dissector.tables import TABLES
+from tests.captures.recorded import CAPTURES
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
@@ -22,7 +23,6 @@ from tests.dissector.packets.packet_bytes import (
     pcap_record,
 )
 
-CAPTURES = Path(__file__).resolve().parents[3] / "captures"
 BLOCK = 100_000
 
 

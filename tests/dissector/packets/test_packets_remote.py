@@ -17,8 +17,9 @@ from dissector.packets.byte_input import ByteInput, RangeSource
 from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.file_ranges import boundary, primed, size_of
 from dissector.packets.paths import open_reader
+from tests.captures.recorded import CAPTURES
 
-CAPTURE = Path(__file__).parents[3] / "captures" / "kafka-4-sasl.pcap.zst"
+CAPTURE = CAPTURES / "kafka-4-sasl.pcap.zst"
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,8 +10,7 @@ from dissector.exchanges.decoded_fields import flat
 from dissector.protocol import registry
 from dissector.records.batch_headers import record_counts
 from dissector.records.batch_reader import read_batches
-
-CAPTURES = Path(__file__).parents[3] / "captures"
+from tests.captures.recorded import CAPTURES
 
 
 def fields(name: str) -> list[bytes]:

@@ -17,10 +17,10 @@ from dissector.capture import open_capture
 from dissector.packets.block import ACK, FIN, RST
 from dissector.streams import Streams
 from dissector.streams.roundtrips import RoundTrips
+from tests.captures.recorded import CAPTURES
 from tests.dissector.streams.dialogue import NEWEST, Connection, Dialogue, Packet, block, body_end
 from tests.tshark import needs_tshark, tshark
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 CLIENT, BROKER = 0, 1
 ERROR = 0.011
 """Bins are 2 % wide."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 
@@ -11,8 +9,7 @@ from dissector.capture import open_capture
 from dissector.tables import arrow
 from dissector.tables.arrow import DICTIONARY, encode, without_dictionary
 from dissector.tables.schema import EXCHANGES, TEXT
-
-CAPTURES = Path(__file__).parents[3] / "captures"
+from tests.captures.recorded import CAPTURES
 
 
 @pytest.mark.parametrize("name", ["kafka-4-group-cooperative", "kafka-4-cut-midway"])

@@ -19,8 +19,8 @@ import pytest
 from dissector.capture import open_capture
 from dissector.errors import CaptureError
 from dissector.tables.log_segments import is_segment, topic_partition
+from tests.captures.recorded import CAPTURES
 
-CAPTURES = Path(__file__).parents[3] / "captures"
 SEGMENT = "00000000000000000000.log"
 PARTITIONS = ("orders-0", "ledger-0", "__consumer_offsets-0", "__transaction_state-0",
               "__cluster_metadata-0")  # fmt: skip
