@@ -18,7 +18,7 @@ from dissector.packets.block import ACK, FIN, RST
 from dissector.streams import Streams
 from dissector.streams.roundtrips import RoundTrips
 from tests.captures.recorded import CAPTURES
-from tests.dissector.streams.dialogue import NEWEST, Connection, Dialogue, Packet, block, body_end
+from tests.dissector.streams.dialogue import NEWEST, Dialogue, Packet, block, body_end
 from tests.tshark import needs_tshark, tshark
 
 CLIENT, BROKER = 0, 1
@@ -37,13 +37,8 @@ def measured(packets: Sequence[Packet], cuts: Sequence[int] = ()) -> np.ndarray:
     return trips.medians(np.arange(streams.connections.count))[0]
 
 
-def connected() -> tuple[Dialogue, Connection]:
-    dialogue = Dialogue()
-    return dialogue, dialogue.connect()
-
-
 def test_the_round_trip_to_each_end() -> None:
-    dialogue, connection = connected()
+    dialogue, connection = Dialogue.connected()
     connection.client(b"query")
     dialogue.wait(6)
     connection.packet(BROKER)  # 7 ms later
@@ -54,7 +49,7 @@ def test_the_round_trip_to_each_end() -> None:
 
 
 def test_packets_that_are_not_samples() -> None:
-    dialogue, connection = connected()
+    dialogue, connection = Dialogue.connected()
     connection.exchange(b"query", b"a response acknowledges the request, but took time")
     connection.packet(BROKER)
     connection.client(b"again")
@@ -68,7 +63,7 @@ def test_packets_that_are_not_samples() -> None:
 
 
 def test_only_the_first_acknowledgement_is_a_sample() -> None:
-    dialogue, connection = connected()
+    dialogue, connection = Dialogue.connected()
     connection.client(b"query")
     connection.packet(BROKER)
     dialogue.wait(100)
@@ -115,7 +110,7 @@ def test_medians_do_not_depend_on_blocks(
 
 
 def test_zero_windows_are_counted() -> None:
-    dialogue, connection = connected()
+    dialogue, connection = Dialogue.connected()
     connection.packet(BROKER)
     connection.client(b"query")
     connection.packet(BROKER, flags=RST)
