@@ -11,7 +11,17 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits
-from analysis.diagnosis.words import capital, cells, client, clients, listed, ms, of_clients, sql
+from analysis.diagnosis.words import (
+    capital,
+    cells,
+    client,
+    clients,
+    listed,
+    ms,
+    of_clients,
+    rows_by,
+    sql,
+)
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
@@ -119,12 +129,12 @@ def wrong_address(finding: Finding, *, is_refused: bool) -> Finding:
 
 def unreached_brokers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that ask for the addresses of brokers, and send nothing to these."""
-    alike: dict[str, list[Row]] = {}
-    for row in case.rows(LOOKUP_QUERY):
-        lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-        if limits["lookups"] <= row["found"] and lasts_ms <= row["found"] * limits["lookup_ms"]:
-            alike.setdefault(row["nodes"], []).append(row)
-    for nodes, rows in alike.items():
+    repeated = [
+        row for row in case.rows(LOOKUP_QUERY)
+        if row["found"] >= limits["lookups"]
+        and (row["last_time"] - row["first_time"]) / 1e6 <= row["found"] * limits["lookup_ms"]
+    ]  # fmt: skip
+    for nodes, rows in rows_by(repeated, "nodes").items():
         yield _lookup_finding(rows, nodes.split(", "))
 
 

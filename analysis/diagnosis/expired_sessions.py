@@ -83,7 +83,4 @@ def expired_session_finding(row: Row) -> Finding:
         reference="KIP-368",
         command=COMMAND,
         requests=row["connections"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )  # fmt: skip

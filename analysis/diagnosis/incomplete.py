@@ -67,7 +67,4 @@ def incomplete_finding(row: Row) -> Finding:
         reference="Kafka documentation: Consumer Configs, request.timeout.ms",
         command=COMMAND,
         requests=row["responses"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )

@@ -82,7 +82,4 @@ def without_offset_finding(row: Row) -> Finding:
             and client_id = {literal(row["client_id"])} and group_id = {literal(row["group_id"])}
           group by all"""),
         requests=row["responses"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )  # fmt: skip

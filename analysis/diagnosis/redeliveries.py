@@ -14,7 +14,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding
-from analysis.diagnosis.words import cells, known, sql, verb
+from analysis.diagnosis.words import cells, known, span_of, sql, verb
 from analysis.display.terminal import counted
 from analysis.sql.expressions import literal
 from analysis.sql.query import Row
@@ -82,7 +82,5 @@ def redelivery_finding(row: Row) -> Finding:
           where batches.api = 'ShareFetch' and group_id = {literal(row["group_id"])}
             and batches.topic = {literal(topic)} group by all order by responses desc"""),
         requests=row["responses"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
+        **span_of([row]),
     )  # fmt: skip

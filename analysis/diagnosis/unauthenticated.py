@@ -72,7 +72,4 @@ def unauthenticated_finding(row: Row) -> Finding:
         reference="Kafka documentation: Security, Authentication using SASL",
         command=COMMAND,
         requests=row["requests"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )  # fmt: skip

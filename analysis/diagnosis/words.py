@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
@@ -102,6 +103,19 @@ def sql(query: str) -> str:
     return f"sql {shlex.quote(line)}" if _SPECIAL.search(line) else f'sql "{line}"'
 
 
+def matching(rows: Iterable[Row], row: Row, names: str) -> list[Row]:
+    """The rows with the same `cells` as a row."""
+    return [each for each in rows if cells(each, names) == cells(row, names)]
+
+
+def rows_by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
+    """Rows by the value of a column, or by those of several."""
+    by_key: dict[Any, list[Row]] = {}
+    for row in rows:
+        by_key.setdefault(itemgetter(*names)(row), []).append(row)
+    return by_key
+
+
 def share(part: float | None, whole: float | None) -> float:
     """A part in percent of a whole; 0 if either is unknown."""
     return 100 * part / whole if part and whole else 0.0
@@ -112,21 +126,26 @@ def cells(row: Row, names: str) -> Numbers:
     return {name: row[name] for name in names.split()}
 
 
+def span_of(rows: Sequence[Row]) -> dict[str, Any]:
+    """The fields of a finding with the times of rows, and with the first packet if they have it."""
+    ends = {"first_packet": min, "first_time": min, "last_time": max}
+    return {n: end(row[n] for row in rows) for n, end in ends.items() if n in rows[0]}
+
+
 def of_clients(client_ids: Sequence[str | None]) -> dict[str, Any]:
     """The fields of a finding that name its clients."""
     return {"subject": clients(client_ids), "clients": known(client_ids)}
 
 
 def of_ends(rows: Sequence[Row], names: str) -> dict[str, Any]:
-    """The same for the clients of rows, with the `cells` of the first row."""
-    return of_clients(list(dict.fromkeys(row["client_id"] for row in rows))) | {
-        "numbers": cells(rows[0], names)
-    }
+    """The same for the clients of rows, with the `cells` of the first row, and their `span_of`."""
+    named = of_clients(list(dict.fromkeys(row["client_id"] for row in rows)))
+    return named | {"numbers": cells(rows[0], names)} | span_of(rows)
 
 
 def of_client(row: Row, names: str) -> dict[str, Any]:
-    """The fields of a finding that name the client of a row, and its `cells`."""
-    return of_clients([row["client_id"]]) | {"numbers": cells(row, names)}
+    """The same for the client of one row."""
+    return of_ends([row], names)
 
 
 class Advice(NamedTuple):

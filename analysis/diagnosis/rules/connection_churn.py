@@ -19,7 +19,7 @@ from analysis.diagnosis.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.unauthenticated import unauthenticated_clients
-from analysis.diagnosis.words import capital, client, of_client
+from analysis.diagnosis.words import capital, client, matching, of_client, span_of
 from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL
 from analysis.sql.failures import CLOSED, FAILURES
 
@@ -83,10 +83,6 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         )  # fmt: skip
         if 2 * explained >= row["reconnects"]:
             continue
-        (opened,) = (
-            each for each in case.rows(OPENED)
-            if (each["client_id"], each["client_ip"]) == (row["client_id"], row["client_ip"])
-        )  # fmt: skip
         yield Finding(
             severity=WARNING,
             **of_client(row, "client_id client_ip connections reconnects resets"),
@@ -103,6 +99,5 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
             command="leadership --show clients",
             requests=requests,
-            first_time=opened["first_time"],
-            last_time=opened["last_time"],
+            **span_of(matching(case.rows(OPENED), row, "client_id client_ip")),
         )

@@ -28,7 +28,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import cells, clients, known, listed, ms, within
+from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
 from analysis.sql.failures import CLOSED, NO_REPLY, OUTAGES, REFUSED
@@ -71,10 +71,7 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
     rows = case.answer(COMMAND)
     wrong = wrong_addresses(case, [row for row in rows if row["failure"] in (REFUSED, NO_REPLY)])
     for row in rows:
-        outages = [
-            each for each in case.rows(_OUTAGES)
-            if (each["broker"], each["failure"]) == (row["broker"], row["failure"])
-        ]  # fmt: skip
+        outages = matching(case.rows(_OUTAGES), row, "broker failure")
         lasts_ms = sum(each["lasts_ms"] for each in outages)
         if row["failure"] == CLOSED:
             lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
@@ -185,6 +182,5 @@ def _closed(row: Row, *, is_down: bool) -> Finding:
         reference="KIP-308, KIP-402",
         command=COMMAND,
         requests=row["connections"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
+        **span_of([row]),
     )  # fmt: skip

@@ -21,7 +21,7 @@ from analysis.diagnosis.rule import (
     Threshold,
     rule,
 )
-from analysis.diagnosis.words import Advice, cells, within
+from analysis.diagnosis.words import Advice, cells, span_of, within
 from analysis.display.terminal import counted
 from analysis.sql.failures import TLS
 from analysis.sql.query import Row
@@ -135,8 +135,7 @@ def _finding(row: Row) -> Finding:
         "both directions.",
         numbers=cells(row, "broker failure ended_by connections hosts"),
         command=COMMAND,
-        first_time=row["first_time"],
-        last_time=row["last_time"],
+        **span_of([row]),
         **_advice(reason, by_broker=row["ended_by"] == "broker")._asdict(),
     )
 

@@ -131,6 +131,4 @@ def _finding(
         reference="Kafka documentation: Consumer Configs",
         command="fetches --by client_id",
         requests=row["requests"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )

@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, ms, of_client, percent
+from analysis.diagnosis.words import capital, client, ms, of_client, percent, span_of
 from analysis.display.terminal import counted
 from analysis.sql.expressions import ms_between, sum_of_ms
 from analysis.sql.query import Row
@@ -92,6 +92,5 @@ def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
         reference="Kafka documentation: Consumer Configs",
         command="latency --by client_id,api",
         requests=row["count"],
-        first_time=busy["first_time"],
-        last_time=busy["last_time"],
+        **span_of([busy]),
     )

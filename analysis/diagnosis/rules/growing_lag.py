@@ -28,7 +28,17 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.redeliveries import redeliveries, redelivery_finding
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
-from analysis.diagnosis.words import Advice, cells, known, listed, percent, share, verb
+from analysis.diagnosis.words import (
+    Advice,
+    cells,
+    known,
+    listed,
+    matching,
+    percent,
+    rows_by,
+    share,
+    verb,
+)
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
@@ -130,11 +140,11 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         if len(row["lags"]) == 4 and all(before < after for before, after in pairwise(row["lags"]))
     }
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
-    rows: dict[tuple[str, str], list[Row]] = {}
-    for row in case.answer("lag") if growing else ():
-        quarters = growing.get((row["group_id"], row["topic"], row["partition"]))
-        if quarters and row["lag"] >= limits["lag"] and _reader(row) not in copied:
-            rows.setdefault((row["group_id"], row["topic"]), []).append(row | quarters)
+    rows = [
+        row | quarters for row in (case.answer("lag") if growing else ())
+        if (quarters := growing.get((row["group_id"], row["topic"], row["partition"])))
+        and row["lag"] >= limits["lag"] and _reader(row) not in copied
+    ]  # fmt: skip
     fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
     last_times = {
         row["group_id"]: row["last_time"] for row in (case.rows(LAST_REQUESTS) if rows else ())
@@ -144,7 +154,7 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in (case.rows(REPEATED) if rows else ())
         if row["fetches"] >= limits["repeated"]
     }
-    for partitions in rows.values():
+    for partitions in rows_by(rows, "group_id", "topic").values():
         row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
         last_time: int = last_times.get(row["group_id"]) or row["last_quarter"]
         is_abandoned = last_time < row["last_quarter"]
@@ -152,9 +162,8 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         finding = _finding(case, row, len(partitions), fetch_ms)
         if is_abandoned:
             finding = _abandoned(finding, last_time)
-        for blocked in case.rows(NOT_AVAILABLE):
-            if blocked["client_id"] == row["client_id"]:
-                finding = _blocked(finding, blocked)
+        for blocked in matching(case.rows(NOT_AVAILABLE), row, "client_id"):
+            finding = _blocked(finding, blocked)
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding

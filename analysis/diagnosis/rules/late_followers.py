@@ -7,7 +7,6 @@ Then, until the follower returns, new records have one copy fewer.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -15,7 +14,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, capital, cells, ms
+from analysis.diagnosis.words import Advice, capital, cells, ms, rows_by, span_of
 from analysis.display.terminal import counted, time_text
 from analysis.sql.expressions import literal
 from analysis.sql.query import Row
@@ -45,14 +44,12 @@ _THROTTLED: Final = Advice(
 )  # fmt: skip
 def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Followers without which Produce requests were acknowledged, by the answer `replication`."""
-    late: dict[int, list[Row]] = defaultdict(list)
-    slow: dict[int, list[Row]] = defaultdict(list)
-    for row in case.answer("replication"):
-        if row["without"] >= max(limits["requests"], 1):
-            late[row["replica_id"]].append(row)
-        elif not row["without"] and (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1):
-            slow[row["replica_id"]].append(row)
-    yield from _delays(case, slow, limits)
+    rows = case.answer("replication")
+    without = [row for row in rows if row["without"] >= max(limits["requests"], 1)]
+    in_sync = [row for row in rows if not row["without"]]
+    slow = [row for row in in_sync if (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1)]
+    late = rows_by(without, "replica_id")
+    yield from _delays(case, rows_by(slow, "replica_id"), limits)
     findings = [_finding(rows, case.span[1] or 0) for rows in late.values()]
     yield from [_several(late, findings)] if len(findings) > 1 else findings
 
@@ -90,9 +87,7 @@ def _delays(case: Case, slow: dict[int, list[Row]], limits: Limits) -> Iterator[
                 f"{row['partition']} waited until it had their records. It sent no Fetch for "
                 f"{ms(row['pause_max_ms'])} at most.",
                 numbers=cells(row, "topic partition replica_id delay_max_ms pause_max_ms"),
-                first_packet=longest["first_packet"],
-                first_time=longest["first_time"],
-                last_time=longest["last_time"],
+                **span_of([longest]),
             )
             keeps_fetching = 2 * (row["pause_max_ms"] or 0) < row["delay_max_ms"]
             yield replace(finding, **_THROTTLED._asdict()) if keeps_fetching else finding

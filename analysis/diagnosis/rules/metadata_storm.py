@@ -13,7 +13,7 @@ from typing import Final
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, of_client, verb
+from analysis.diagnosis.words import capital, client, matching, of_client, span_of, verb
 from analysis.display.terminal import counted
 
 STORMS: Final = f"""
@@ -50,10 +50,6 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         name = row["client_id"] or None
-        storm = next(
-            each for each in case.rows(query)
-            if (each["client_id"], each["client_ip"]) == (row["client_id"], row["client_ip"])
-        )  # fmt: skip
         refused = row["leader_errors"] + row["coordinator_errors"]
         yield Finding(
             severity=WARNING,
@@ -79,6 +75,5 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             reference="KIP-580; Kafka documentation: Producer Configs, metadata.max.age.ms",
             command="leadership --show clients",
             requests=row["metadata_requests"],
-            first_time=storm["first_time"],
-            last_time=storm["last_time"],
+            **span_of(matching(case.rows(query), row, "client_id client_ip")),
         )

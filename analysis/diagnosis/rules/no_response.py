@@ -138,9 +138,6 @@ def _finding(rows: list[Row]) -> Finding:
         reference="Kafka documentation: Producer Configs, request.timeout.ms",
         command=COMMAND,
         requests=requests,
-        first_packet=min(row["first_packet"] for row in rows),
-        first_time=min(row["first_time"] for row in rows),
-        last_time=max(row["last_time"] for row in rows),
     )  # fmt: skip
 
 
@@ -177,7 +174,4 @@ def _oversized_finding(row: Row) -> Finding:
         reference="Kafka documentation: Broker Configs, socket.request.max.bytes",
         command=SIZES,
         requests=row["requests"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )

@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, known, listed, percent
+from analysis.diagnosis.words import cells, known, listed, percent, span_of
 from analysis.sql.query import Row
 
 PRODUCERS: Final = """
@@ -80,6 +80,5 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         reference="KIP-794",
         command="skew",
         requests=producer["requests"],
-        first_time=producer["first_time"],
-        last_time=producer["last_time"],
+        **span_of([producer]),
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits, rule
-from analysis.diagnosis.words import capital, cells, clients, of_clients
+from analysis.diagnosis.words import capital, cells, clients, of_clients, span_of
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -47,6 +47,5 @@ def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:
         reference="Kafka documentation: Security, Authentication using SASL/PLAIN; RFC 4616",
         command="security",
         requests=sum(case.requests_of(name) for name in names),
-        first_time=min(row["first_time"] for row in rows),
-        last_time=max(row["last_time"] for row in rows),
+        **span_of(rows),
     )

@@ -13,7 +13,18 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share
+from analysis.diagnosis.words import (
+    capital,
+    client,
+    listed,
+    matching,
+    ms,
+    of_client,
+    percent,
+    rows_by,
+    share,
+    span_of,
+)
 from analysis.display.terminal import counted
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -53,10 +64,7 @@ def waits() -> str:
 )  # fmt: skip
 def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients whose requests queue."""
-    by_client: dict[str | None, list[Row]] = {}
-    for row in case.rows(waits()):
-        by_client.setdefault(row["client_id"], []).append(row)
-    for name, rows in by_client.items():
+    for rows in rows_by(case.rows(waits()), "client_id").values():
         requests, waiting, queue_ms, latency_ms = (
             sum(row[column] for row in rows)
             for column in ("requests", "waiting", "queue_ms", "latency_ms")
@@ -68,10 +76,7 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             and share(queue_ms, latency_ms) >= limits["percent"]
             and share(waiting, requests) >= limits["waiting_percent"]
         ):
-            (most,) = (
-                row for row in case.answer(COMMAND)
-                if (row["client_id"], row["api"]) == (name, rows[0]["api"])
-            )  # fmt: skip
+            (most,) = matching(case.answer(COMMAND), rows[0], "client_id api")
             yield _finding(rows, most, requests, queue_ms, latency_ms)
 
 
@@ -97,6 +102,5 @@ def _finding(
         reference="Kafka documentation: Protocol Guide, Network",
         command=COMMAND,
         requests=requests,
-        first_time=min(row["first_time"] for row in waiting),
-        last_time=max(row["last_time"] for row in waiting),
+        **span_of(waiting),
     )

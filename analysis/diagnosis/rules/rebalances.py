@@ -18,7 +18,7 @@ joined, and a member joins when its application polls: the others wait for the s
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
@@ -41,8 +41,10 @@ from analysis.diagnosis.words import (
     client,
     known,
     listed,
+    matching,
     ms,
     percent,
+    rows_by,
     share,
 )
 from analysis.display.terminal import counted
@@ -171,18 +173,14 @@ CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBE
 )  # fmt: skip
 def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups with repeated rebalances, by the answer `groups`."""
-    by_group: dict[str, list[Row]] = defaultdict(list)
-    for row in case.answer("groups"):
-        by_group[row["group_id"]].append(row)
+    by_group = rows_by(case.answer("groups"), "group_id")
     if not by_group:
         return
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
     groups = {row["group_id"]: row for row in case.rows(GROUPS)}
-    overdue: dict[str, list[Row]] = defaultdict(list)
-    for row in case.rows(OVERDUE):
-        overdue[row["group_id"]].append(row)
+    overdue = rows_by(case.rows(OVERDUE), "group_id")
     for group, rows in by_group.items():
-        returned, late = returns.get(group, 0), overdue[group]
+        returned, late = returns.get(group, 0), overdue.get(group, [])
         spent = sum(_duration_ms(case, row) for row in rows)
         part = min(share(spent, groups[group]["span_ms"]), 100)
         is_critical = part >= limits["critical_percent"]
@@ -196,15 +194,13 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
             finding = _long_finding(case, group, long, severity, time)
         else:
             continue
-        yield _without_coordinator(case, group, finding, rows, spent)
+        yield _without_coordinator(case, finding, rows, spent)
 
 
-def _without_coordinator(
-    case: Case, group: str, finding: Finding, rows: list[Row], spent_ms: float
-) -> Finding:
+def _without_coordinator(case: Case, finding: Finding, rows: list[Row], spent_ms: float) -> Finding:
     """The finding; with another cause if the coordinator was down for most of the rebalances."""
     down: Counter[str] = Counter()
-    for outage in (each for each in case.rows(COORDINATORS_DOWN) if each["group_id"] == group):
+    for outage in matching(case.rows(COORDINATORS_DOWN), rows[0], "group_id"):
         for row in rows:
             start = max(row["start_time"] or 0, outage["first_time"])
             end = min(row["end_time"] or case.span[1] or 0, outage["last_time"])
@@ -227,11 +223,8 @@ def _duration_ms(case: Case, row: Row) -> float:
 def _long_finding(case: Case, group: str, rows: list[Row], severity: str, time: str) -> Finding:
     row = max(rows, key=lambda row: _duration_ms(case, row))
     lasts_ms, name = _duration_ms(case, row), row["last_client_id"]
-    joined = next(
-        (each["time"] for each in case.rows(LAST_JOINS)
-         if (each["group_id"], each["generation"]) == (group, row["generation"])), None,
-    )  # fmt: skip
-    waited_ms = (joined - row["start_time"]) / 1e6 if joined else 0.0
+    joined = matching(case.rows(LAST_JOINS), row, "group_id generation")
+    waited_ms = (joined[0]["time"] - row["start_time"]) / 1e6 if joined else 0.0
     is_busy = waited_ms >= lasts_ms / 2
     advice = BUSY if is_busy else ABSENT
     trigger, group_name = client(row["trigger_client_id"]), f"group `{group}`"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, rule
-from analysis.diagnosis.words import Advice, cells, clients, listed, of_clients
+from analysis.diagnosis.words import Advice, cells, clients, listed, of_clients, rows_by, span_of
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -42,11 +42,8 @@ def removed_versions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with requests in removed versions, by the answer `versions`; one is enough."""
     by_use: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     rows = case.answer("versions")
-    used: dict[str | None, list[tuple[Any, ...]]] = defaultdict(list)
-    for row in rows:
-        used[row["client_id"]].append((row["software"], row["api"], row["api_version"]))
-    for row in rows:
-        by_use[tuple(used[row["client_id"]])].append(row)
+    for own in rows_by(rows, "client_id").values():
+        by_use[tuple((row["software"], row["api"], row["api_version"]) for row in own)] += own
     yield from map(_finding, by_use.values())
 
 
@@ -72,8 +69,7 @@ def _finding(rows: list[Row]) -> Finding:
         numbers=cells(most_used, "client_id api api_version kept_since breaks requests"),
         command="versions",
         requests=count,
-        first_time=min(row["first_time"] for row in rows),
-        last_time=max(row["last_time"] for row in rows),
+        **span_of(rows),
         **(_ZOOKEEPER if is_broker else _OLD)._asdict(),
     )
 

@@ -29,7 +29,7 @@ from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.pauses import pauses, with_pause
 from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, listed, ms
+from analysis.diagnosis.words import cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal, not_negative
 from analysis.sql.failures import OUTAGES
@@ -149,11 +149,9 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
             worst, slow_ms = slow.get(row["id"], {"total_ms": 0}), _slow_ms(peer, limits)
             if row["tail_ms"] >= slow_ms and row["total_ms"] > worst["total_ms"]:
                 slow[row["id"]] = row | {"peer": peer, "slow_ms": slow_ms}
-    alike: dict[str, list[Row]] = defaultdict(list)
-    for row in sorted(slow.values(), key=lambda row: -row["tail_ms"]):
-        (cases,) = case.rows(_slow_requests(row))
-        alike[row["api"]].append(row | cases)
-    for rows in alike.values():
+    slowest_first = sorted(slow.values(), key=lambda row: -row["tail_ms"])
+    timed = (row | times for row in slowest_first for times in case.rows(_slow_requests(row)))
+    for rows in rows_by(timed, "api").values():
         slowest, *others = rows
         times = limits["times_peer"]
         equal = [slowest]
@@ -231,9 +229,7 @@ def _finding(row: Row) -> Finding:
         reference="Kafka documentation: Monitoring",
         command="latency --by broker,api",
         requests=row["count"],
-        first_packet=row["first_packet"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
+        **span_of([row]),
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, of_client, percent, share
+from analysis.diagnosis.words import capital, client, of_client, percent, share, span_of
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -90,8 +90,7 @@ def _finding(row: Row, near: Row, gap: float, in_flight: int | None) -> Finding:
         reference="KIP-1030; Kafka documentation: Producer Configs",
         command="batching --by client_id,topic",
         requests=row["requests"],
-        first_time=near["first_time"],
-        last_time=near["last_time"],
+        **span_of([near]),
     )
 
 

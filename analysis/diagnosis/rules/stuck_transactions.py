@@ -7,13 +7,12 @@ aborts it, and the producer loses its records.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, client, ms, of_client
+from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -38,11 +37,8 @@ ABORTED: Final = "aborted by the broker"
 def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Open transactions, and those that the broker aborted, by the answer `producers`."""
     rows = case.answer("producers --show transactions")
-    ended: dict[str | None, list[Row]] = defaultdict(list)
-    for row in rows:
-        if row["outcome"] == ABORTED and not _is_fenced(case, row):
-            ended[row["client_id"]].append(row)
-    for group in ended.values():
+    ended = [row for row in rows if row["outcome"] == ABORTED and not _is_fenced(case, row)]
+    for group in rows_by(ended, "client_id").values():
         if len(group) >= limits["timed_out"]:
             yield _aborted(group)
     for row in rows:

@@ -14,7 +14,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.time import waited_for_quota
-from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, share
+from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, rows_by, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -55,9 +55,7 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     if not throttled:
         return
-    by_api: dict[str | None, list[Row]] = {}
-    for row in case.answer("throttle --by client_id,api"):
-        by_api.setdefault(row["client_id"], []).append(row)
+    by_api = rows_by(case.answer("throttle --by client_id,api"), "client_id")
     rejected = {row["client_id"]: row["responses"] for row in case.rows(REJECTED)}
     waits = {row["client_id"]: row for row in case.rows(waited_for_quota())}
     for row in throttled:
@@ -82,8 +80,6 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
             reference=", ".join(dict.fromkeys([kip for _, kip in quotas] + ["KIP-219"])),
             command="throttle --by client_id",
             requests=row["responses"],
-            first_time=row["first_time"],
-            last_time=row["last_time"],
         )
 
 

@@ -87,6 +87,4 @@ def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Fin
         reference="KIP-32; KIP-937",
         command=COMMAND,
         requests=row["batches"],
-        first_time=row["first_time"],
-        last_time=row["last_time"],
     )

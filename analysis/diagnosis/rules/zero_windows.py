@@ -16,7 +16,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
-from analysis.diagnosis.words import Advice, capital, client, of_client
+from analysis.diagnosis.words import Advice, capital, client, matching, of_client
 from analysis.sql.query import Row
 
 _REFERENCE: Final = "RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring"
@@ -91,8 +91,5 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _refused_packets(case: Case, row: Row) -> int:
     """Zero windows of the broker that large requests explain."""
-    return sum(
-        each["zero_windows"]
-        for each in case.rows(REFUSED)
-        if (each["client_id"], each["broker"]) == (row["client_id"], row["broker"])
-    )
+    refused = matching(case.rows(REFUSED), row, "client_id broker")
+    return sum(each["zero_windows"] for each in refused)
