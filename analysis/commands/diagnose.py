@@ -12,12 +12,10 @@ import click
 from analysis.commands.choice import Choice, Number
 from analysis.commands.common import NOTHING, Input, on_capture, on_pager
 from analysis.commands.sections import named_command, output_option
+from analysis.diagnosis.rule import SEVERITIES
 
 if TYPE_CHECKING:
     from analysis.diagnosis.run import Diagnosis
-
-SEVERITIES: Final = ("critical", "warning", "note")
-"""As in `analysis.diagnosis.rule`."""
 
 FAILED: Final = 3
 """Exit status if a finding is as bad as --fail-on."""

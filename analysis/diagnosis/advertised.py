@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits
+from analysis.diagnosis.rule import Finding, Limits
 from analysis.diagnosis.words import (
     capital,
     cells,
@@ -119,7 +119,7 @@ def wrong_address(finding: Finding, *, is_refused: bool) -> Finding:
         "listener that the client uses" if is_refused
         else "clients cannot reach the address: advertised.listeners is wrong for their network, "
         "or a firewall or route drops the packets",
-        side=BROKER,
+        side="broker",
         setting="advertised.listeners",
         change="Advertise a host and a port that clients can reach (nc -vz HOST PORT on the host "
         "of a client), for the listener of their bootstrap.servers.",
@@ -144,7 +144,7 @@ def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
     lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
     s, es = ("s", "es") if len(rows) == 1 else ("", "")
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         **of_clients(names),
         sentence=f"{capital(clients(names))} get{s} addresses of brokers, but do{es} not "
         "connect to them",
@@ -155,7 +155,7 @@ def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
         f"error. They name {listed(nodes)}.",
         numbers=cells(row, "client_id metadata_requests coordinator_requests"),
         cause="the client cannot resolve or reach the address that the brokers advertise",
-        side=BROKER,
+        side="broker",
         setting="advertised.listeners",
         change="Check these addresses on the host of the client: nc -vz HOST PORT. Advertise a "
         "name that clients can resolve, for the listener that they use.",

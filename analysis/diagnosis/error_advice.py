@@ -8,50 +8,49 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from analysis.diagnosis.rule import BROKER, CLIENT
 from analysis.diagnosis.words import Advice
 
 _ACL: Final = Advice(
     "the principal of the client has no ACL for this operation",
-    BROKER, None,
+    "broker", None,
     "Grant the operation with kafka-acls.sh --add, or correct the name that the client uses.",
     "Kafka documentation: Security, Authorization and ACLs",
 )  # fmt: skip
 _LEADER: Final = Advice(
     "leaders keep moving, or the client does not refresh its metadata",
-    BROKER, "auto.leader.rebalance.enable",
+    "broker", "auto.leader.rebalance.enable",
     "Look for brokers that restart or lose their session (leadership shows the moves).",
     "KIP-951",
 )  # fmt: skip
 _NO_LEADER: Final = Advice(
     "a partition has no leader: all replicas that may lead are on brokers that are down",
-    BROKER, "default.replication.factor",
+    "broker", "default.replication.factor",
     "Start the brokers of its replicas. With three replicas, another one would lead. Elect an "
     "unclean leader only if records may be lost.",
     "KIP-966; Kafka documentation: Replication",
 )  # fmt: skip
 _QUORUM: Final = Advice(
     "the controllers keep electing leaders, or a node tries each controller to find the leader",
-    BROKER, "controller.quorum.fetch.timeout.ms",
+    "broker", "controller.quorum.fetch.timeout.ms",
     "Look for controllers that restart, are paused, or lose their connections.",
     "KIP-595",
 )  # fmt: skip
 _COORDINATOR: Final = Advice(
     "the coordinator is loading its state or moving, or its internal topic lacks replicas",
-    BROKER, "offsets.topic.replication.factor",
+    "broker", "offsets.topic.replication.factor",
     "Look for brokers that restart, and for offline partitions of __consumer_offsets and "
     "__transaction_state.",
     "Kafka documentation: Monitoring",
 )  # fmt: skip
 _MEMBER: Final = Advice(
     "the group removed the member, because it did not poll or send heartbeats in time",
-    CLIENT, "max.poll.interval.ms",
+    "client", "max.poll.interval.ms",
     "See groups for the rebalances. Lower max.poll.records, or raise max.poll.interval.ms.",
     "KIP-62",
 )  # fmt: skip
 _REPLICAS: Final = Advice(
     "fewer replicas are in sync than min.insync.replicas requires for acks=all",
-    BROKER, "min.insync.replicas",
+    "broker", "min.insync.replicas",
     "Bring the missing replicas back. Do not lower min.insync.replicas, which would risk data "
     "loss.",
     "Kafka documentation: Topic Configs, min.insync.replicas",
@@ -59,7 +58,7 @@ _REPLICAS: Final = Advice(
 _TOO_LARGE: Final = Advice(
     "a batch is larger than the topic or broker allows. The Java client splits it and loses only "
     "records that are too large alone; other clients lose all records of the batch",
-    CLIENT, "max.request.size",
+    "client", "max.request.size",
     "Set max.request.size and batch.size of the producer below max.message.bytes of the topic. For "
     "larger records, compress them, or raise max.message.bytes.",
     "KIP-126; Kafka documentation: Topic Configs, max.message.bytes",
@@ -67,35 +66,35 @@ _TOO_LARGE: Final = Advice(
 _SEQUENCE: Final = Advice(
     "batches of an idempotent producer arrived out of order or after the broker forgot the "
     "producer",
-    CLIENT, "enable.idempotence",
+    "client", "enable.idempotence",
     "Look for an earlier batch that failed (producers --show gaps). Upgrade clients older than "
     "2.5.",
     "KIP-360",
 )  # fmt: skip
 _INSTANCE: Final = Advice(
     "two members use the same group.instance.id",
-    CLIENT, "group.instance.id",
+    "client", "group.instance.id",
     "Give each instance a group.instance.id of its own.",
     "KIP-345, KIP-848",
 )  # fmt: skip
 _PROTOCOL: Final = Advice(
     "the members of the group have no assignor in common, or use both the classic and the consumer "
     "protocol",
-    CLIENT, "partition.assignment.strategy",
+    "client", "partition.assignment.strategy",
     "Compare partition.assignment.strategy and group.protocol of all members. To change the "
     "assignor without downtime, let all members support both for one rolling restart.",
     "KIP-429, KIP-848",
 )  # fmt: skip
 _TOPIC_ID: Final = Advice(
     "the topic was deleted, or deleted and created again, which gives it another id",
-    BROKER, None,
+    "broker", None,
     "Restart clients that still fail. Stop the clients of a topic before you delete it; to remove "
     "only its records, use kafka-delete-records.sh.",
     "KIP-516",
 )  # fmt: skip
 _SASL: Final = Advice(
     "the listener does not use SASL, or does not support the mechanism of the client",
-    CLIENT, "security.protocol",
+    "client", "security.protocol",
     "Compare security.protocol and sasl.mechanism of the client with "
     "listener.security.protocol.map and sasl.enabled.mechanisms of the broker, for this port.",
     "KIP-43; Kafka documentation: Security, Authentication using SASL",
@@ -109,7 +108,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "DELEGATION_TOKEN_AUTHORIZATION_FAILED": _ACL,
     "SASL_AUTHENTICATION_FAILED": Advice(
         "the client has a wrong user, password or token",
-        CLIENT, "sasl.jaas.config",
+        "client", "sasl.jaas.config",
         "Correct the credentials of the client. If its token has expired, issue a new one, and "
         "compare the clocks of the broker and of the issuer.",
         "Kafka documentation: Security, Authentication using SASL",
@@ -141,7 +140,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "INCONSISTENT_TOPIC_ID": _TOPIC_ID,
     "INVALID_SESSION_TIMEOUT": Advice(
         "the session timeout of the client is outside of the limits of the broker",
-        CLIENT, "session.timeout.ms",
+        "client", "session.timeout.ms",
         "Set session.timeout.ms between group.min.session.timeout.ms (6 s by default) and "
         "group.max.session.timeout.ms (30 min) of the broker.",
         "Kafka documentation: Broker Configs, group.min.session.timeout.ms",
@@ -149,14 +148,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "DUPLICATE_BROKER_REGISTRATION": Advice(
         "a broker with this node.id is registered: it was killed and started again before its "
         "session ended, or two brokers have the same id",
-        BROKER, "node.id",
+        "broker", "node.id",
         "Wait for broker.session.timeout.ms (9 s by default): the broker tries again. If the error "
         "persists, compare node.id of the brokers.",
         "KIP-631",
     ),
     "GROUP_MAX_SIZE_REACHED": Advice(
         "the group has as many members as the broker permits",
-        BROKER, "group.max.size",
+        "broker", "group.max.size",
         "Stop members that have no partition, or raise group.max.size (group.consumer.max.size "
         "for the consumer protocol).",
         "KIP-389",
@@ -168,45 +167,45 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "DUPLICATE_SEQUENCE_NUMBER": _SEQUENCE,
     "UNKNOWN_TOPIC_OR_PARTITION": Advice(
         "the topic does not exist, was deleted, or its name is wrong",
-        CLIENT, None,
+        "client", None,
         "Correct the name, or create the topic before clients use it.",
         "Kafka documentation: Broker Configs, auto.create.topics.enable",
     ),
     "OFFSET_OUT_OF_RANGE": Advice(
         "the log no longer has the offsets that the consumer reads: retention or DeleteRecords "
         "deleted them, or the topic was created again",
-        BROKER, "retention.ms",
+        "broker", "retention.ms",
         "Raise retention.ms or retention.bytes of the topic above the lag of its consumers; see "
         "lag. auto.offset.reset determines where the consumer continues.",
         "Kafka documentation: Topic Configs, retention.ms",
     ),
     "REQUEST_TIMED_OUT": Advice(
         "followers did not acknowledge in time, or the controller was too slow",
-        BROKER, "replica.lag.time.max.ms",
+        "broker", "replica.lag.time.max.ms",
         "Look for slow or overloaded followers.",
         "Kafka documentation: Monitoring",
     ),
     "CORRUPT_MESSAGE": Advice(
         "the checksum of a batch is wrong because of a faulty client, network card or disk",
-        CLIENT, None,
+        "client", None,
         "Compare quality (batches with a wrong checksum) at the client and at the broker.",
         "Kafka documentation: Record Batch",
     ),
     "KAFKA_STORAGE_ERROR": Advice(
         "a disk of the broker failed",
-        BROKER, "log.dirs",
+        "broker", "log.dirs",
         "Look at the log of the broker and replace the disk.",
         "KIP-112",
     ),
     "INVALID_TXN_STATE": Advice(
         "the producer calls transactional methods in the wrong order, or after a timeout",
-        CLIENT, "transaction.timeout.ms",
+        "client", "transaction.timeout.ms",
         "Abort after an error before the next transaction; see producers --show transactions.",
         "KIP-98",
     ),
     "INVALID_TRANSACTION_TIMEOUT": Advice(
         "the transaction timeout of the producer is larger than the broker permits",
-        CLIENT, "transaction.timeout.ms",
+        "client", "transaction.timeout.ms",
         "Lower transaction.timeout.ms, or raise transaction.max.timeout.ms of the broker (15 min "
         "by default).",
         "KIP-98; Kafka documentation: Broker Configs, transaction.max.timeout.ms",
@@ -214,14 +213,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "INVALID_RECORD": Advice(
         "the broker validates records and rejects these, for example records without a key in a "
         "compacted topic",
-        CLIENT, None,
+        "client", None,
         "Give each record a key, or remove compact from cleanup.policy of the topic.",
         "KIP-467; Kafka documentation: Topic Configs, cleanup.policy",
     ),
     "INVALID_TIMESTAMP": Advice(
         "the timestamps of the records are too far from the clock of the broker: the clock of a "
         "host is wrong, or the application sets timestamps itself",
-        CLIENT, None,
+        "client", None,
         "Compare the clocks of both hosts, and look for timestamps in seconds or microseconds "
         "instead of milliseconds. Old records, for example of an import, need a larger "
         "message.timestamp.before.max.ms of the topic.",
@@ -229,41 +228,41 @@ ADVICE: Final[Mapping[str, Advice]] = {
     ),
     "INVALID_REPLICATION_FACTOR": Advice(
         "the cluster has fewer brokers than the replication factor of a new topic",
-        CLIENT, None,
+        "client", None,
         "Lower the replication factor of the topic, or bring the missing brokers back. For "
         "__consumer_offsets it is offsets.topic.replication.factor of the brokers.",
         "Kafka documentation: Broker Configs, default.replication.factor",
     ),
     "UNSUPPORTED_COMPRESSION_TYPE": Advice(
         "the version of the request does not permit the codec: zstd needs Produce 7 and Fetch 10",
-        CLIENT, "compression.type",
+        "client", "compression.type",
         "Upgrade the client, or choose a codec that all producers and consumers of the topic "
         "support.",
         "KIP-110",
     ),
     "OFFSET_METADATA_TOO_LARGE": Advice(
         "the client commits offsets with too much metadata",
-        CLIENT, None,
+        "client", None,
         "Commit less metadata, or raise offset.metadata.max.bytes of the broker (4 kB by default).",
         "Kafka documentation: Broker Configs, offset.metadata.max.bytes",
     ),
     "INVALID_RECORD_STATE": Advice(
         "a member of a share group acknowledges records whose lock has expired: it takes longer to "
         "process them than the lock lasts, and other members get them again",
-        CLIENT, "max.poll.records",
+        "client", "max.poll.records",
         "Process fewer records per poll (max.poll.records), process them faster, renew the lock "
         "(KIP-1222), or raise share.record.lock.duration.ms of the group (30 s by default).",
         "KIP-932",
     ),
     "POLICY_VIOLATION": Advice(
         "a policy of the brokers forbids the request",
-        BROKER, "create.topic.policy.class.name",
+        "broker", "create.topic.policy.class.name",
         "Follow the policy: the broker's error message has the reason.",
         "KIP-108, KIP-133",
     ),
     "UNSUPPORTED_VERSION": Advice(
         "the broker does not support the version or feature that the client uses",
-        CLIENT, None,
+        "client", None,
         "Upgrade the broker, or the client if its version was removed (versions).",
         "KIP-896",
     ),
@@ -272,7 +271,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
 AFTER_END: Final = Advice(
     "the consumer reads after the end of the log: the application seeks there, the topic was "
     "created again, or an unclean leader election truncated the log",
-    CLIENT, "auto.offset.reset",
+    "client", "auto.offset.reset",
     "Compare the offset with the committed one (lag) and with the end of the log. "
     "auto.offset.reset determines where the consumer continues.",
     "KIP-320",
@@ -282,7 +281,7 @@ AFTER_END: Final = Advice(
 NOT_RESET: Final = Advice(
     "retention or DeleteRecords deleted the records at this offset, and the consumer does not "
     "continue elsewhere, because auto.offset.reset is none; the application starts it again",
-    CLIENT, "auto.offset.reset",
+    "client", "auto.offset.reset",
     "Set the offsets of the group (kafka-consumer-groups.sh --reset-offsets), or auto.offset.reset "
     "to earliest or latest. Raise retention.ms or retention.bytes of the topic above the lag of "
     "its consumers.",
@@ -292,13 +291,13 @@ NOT_RESET: Final = Advice(
 
 RETRIABLE: Final = Advice(
     "a temporary condition of the broker persists; clients retry without reporting it",
-    BROKER, "retries",
+    "broker", "retries",
     "Look at the log of the broker at these times.",
     "Kafka documentation: Protocol Guide, Error Codes",
 )  # fmt: skip
 FINAL: Final = Advice(
     "the request is invalid for this broker; clients do not retry it",
-    CLIENT, None,
+    "client", None,
     "Look at the log of the client at these times: its exception has the reason.",
     "Kafka documentation: Protocol Guide, Error Codes",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import client, listed, ms, of_client
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
@@ -64,7 +64,7 @@ def expired_sessions(case: Case) -> list[Row]:
 def expired_session_finding(row: Row) -> Finding:
     """The finding for a row of `expired_sessions`."""
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_client(row, "client_id broker api reason connections"),
         sentence=f"{row['broker']} ends the sessions of {client(row['client_id'])}, which does not "
         "authenticate again",
@@ -75,7 +75,7 @@ def expired_session_finding(row: Row) -> Finding:
            "the session." if row["login_version"] == 0 else ""),
         cause="connections.max.reauth.ms is set, or the token of the client expires, and the "
         "client does not support or complete reauthentication",
-        side=CLIENT,
+        side="client",
         setting="connections.max.reauth.ms",
         change="Upgrade the client to a release with KIP-368 (Java 2.2), or raise "
         "connections.max.reauth.ms of the broker. Until then, let the client retry: each end of a "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CRITICAL, NETWORK, Finding
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import capital, client, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted, size_text
 from analysis.sql.expressions import endpoint, ms_between
@@ -52,7 +52,7 @@ def incomplete_finding(row: Row) -> Finding:
     size, missing = row["response_bytes"], row["missing_bytes"]
     arrived = percent(100 - share(missing, size))
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         **of_client(row, "client_id api response_bytes missing_bytes response_packet"),
         sentence=f"{capital(client(row['client_id']))} closes connections before it has the whole "
         f"response to {row['api']}",
@@ -61,7 +61,7 @@ def incomplete_finding(row: Row) -> Finding:
         f"received {arrived} of a response with {size_text(size)}.",
         cause="the network is too slow to transfer responses of this size within "
         "request.timeout.ms, so the client requests them again and again",
-        side=NETWORK,
+        side="network",
         change="Compare the throughput of the path with the size of the responses. On the client, "
         "lower max.partition.fetch.bytes and fetch.max.bytes, or raise request.timeout.ms.",
         reference="Kafka documentation: Consumer Configs, request.timeout.ms",

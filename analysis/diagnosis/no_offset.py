@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import capital, client, listed, of_client, sql, within
 from analysis.display.terminal import counted
 from analysis.sql.expressions import literal
@@ -60,7 +60,7 @@ def without_offset(case: Case, least: float) -> list[Row]:
 def without_offset_finding(row: Row) -> Finding:
     """The finding for a row of `without_offset`."""
     return Finding(
-        severity=CRITICAL if row["responses"] >= 10 else WARNING,
+        severity="critical" if row["responses"] >= 10 else "warning",
         **of_client(row, "client_id group_id topic"),
         sentence=f"{capital(client(row['client_id']))} does not start to read, because group "
         f"`{row['group_id']}` has no committed offset",
@@ -70,7 +70,7 @@ def without_offset_finding(row: Row) -> Finding:
         "partitions: it closed its connection, or sent OffsetFetch again.",
         cause="auto.offset.reset is none, and the group never committed an offset, or its offsets "
         "expired",
-        side=CLIENT,
+        side="client",
         setting="auto.offset.reset",
         change="Set auto.offset.reset to earliest or latest, or set the offsets of the group "
         "(kafka-consumer-groups.sh --reset-offsets). If the group had offsets, compare the time "

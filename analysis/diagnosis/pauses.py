@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, Finding
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, ms
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.kafka.normal import group_barriers
@@ -20,7 +20,7 @@ from analysis.sql.query import Row
 _PAUSED: Final = Advice(
     "the broker or its host was paused (garbage collection, swapping, a frozen virtual machine), "
     "or its network was interrupted",
-    BROKER, None,
+    "broker", None,
     "Look at the log of garbage collection, the disk and the host at this time. After "
     "broker.session.timeout.ms (9 s by default), the controller moves the leaders of the broker.",
     "Kafka documentation: Monitoring; KIP-500",

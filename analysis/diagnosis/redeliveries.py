@@ -13,7 +13,7 @@ import shlex
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import cells, known, span_of, sql, verb
 from analysis.display.terminal import counted
 from analysis.sql.expressions import literal
@@ -59,7 +59,7 @@ def redelivery_finding(row: Row) -> Finding:
         f"--partition {row['partition']} --offset {offset}"
     )
     return Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"group `{row['group_id']}`",
         clients=known(row["client_ids"]),
         sentence=f"Share group `{row['group_id']}` gets records of topic `{topic}` again and again",
@@ -70,7 +70,7 @@ def redelivery_finding(row: Row) -> Finding:
         cause="the members release these records, or do not acknowledge them before their lock "
         "expires. After group.share.delivery.count.limit deliveries (5 by default), the broker "
         "archives a record, so that it is never processed",
-        side=CLIENT,
+        side="client",
         change=f"Look at the log of the application, and at the record: `{trace}`. Correct the "
         "application, or reject such records (AcknowledgeType.REJECT) and send them to another "
         "topic. Raise share.delivery.count.limit or share.record.lock.duration.ms of the group "

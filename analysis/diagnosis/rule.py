@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from analysis.columns import Column
 from dissector.arrays import value
@@ -12,16 +12,10 @@ from dissector.arrays import value
 if TYPE_CHECKING:
     from analysis.diagnosis.case import Case
 
-CRITICAL: Final = "critical"
-WARNING: Final = "warning"
-NOTE: Final = "note"
-SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
+Severity: TypeAlias = Literal["critical", "warning", "note"]
+SEVERITIES: Final = get_args(Severity)
 """The worst first."""
-
-CLIENT: Final = "client"
-BROKER: Final = "broker"
-NETWORK: Final = "network"
-CAPTURE: Final = "capture"
+Side: TypeAlias = Literal["client", "broker", "network", "capture"]
 
 Limits: TypeAlias = Mapping[str, float]
 """The values of a rule's thresholds, by name."""
@@ -43,7 +37,7 @@ class Threshold:
 class Finding:
     """What is wrong with one client, group, topic or broker."""
 
-    severity: str
+    severity: Severity
     subject: str
     """The client, group, topic or broker, as in the sentence."""
     sentence: str
@@ -53,7 +47,7 @@ class Finding:
     """Numbers and names of the evidence: cells of one row of the result of `command`."""
     cause: str
     """The likely cause."""
-    side: str
+    side: Side
     """Where to change something: client, broker, network or capture."""
     setting: str | None = None
     """The name of the setting, with a value if one can be named."""

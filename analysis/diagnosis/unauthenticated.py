@@ -10,7 +10,7 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, CRITICAL, Finding
+from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import client, listed, of_client, verb
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals
@@ -55,7 +55,7 @@ def unauthenticated_finding(row: Row) -> Finding:
     """The finding for a row of `unauthenticated_clients`."""
     logins = row["logins"]
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         **of_client(row, "client_id broker api reason"),
         sentence=f"{row['broker']} closes all connections of {client(row['client_id'])} after "
         "ApiVersions",
@@ -64,7 +64,7 @@ def unauthenticated_finding(row: Row) -> Finding:
         + (f"{counted(logins, 'connection')} to this port {verb(logins, 'have')} SASL."
            if logins else "The broker does not respond to such requests of any client."),
         cause="the listener requires SASL, and the client does not authenticate",
-        side=CLIENT,
+        side="client",
         setting="security.protocol",
         change="Set security.protocol to SASL_PLAINTEXT or SASL_SSL, and sasl.mechanism and "
         "sasl.jaas.config of the client, or use the port of another listener. The log of the "

@@ -9,7 +9,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 if TYPE_CHECKING:
-    from analysis.diagnosis.rule import Numbers
+    from analysis.diagnosis.rule import Numbers, Side
     from analysis.sql.query import Row
 
 _SPECIAL: Final = re.compile(r'["$`\\!]')
@@ -152,7 +152,7 @@ class Advice(NamedTuple):
     """The likely cause of a finding, and what helps: fields of `Finding`."""
 
     cause: str
-    side: str
+    side: Side
     setting: str | None
     change: str
     reference: str

@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from analysis.diagnosis.rule import CRITICAL, NOTE, WARNING
 from analysis.diagnosis.run import Diagnosis, counts
 from analysis.diagnosis.words import ms
 from analysis.display.listing import OPTIONAL, Column, Listing
@@ -26,7 +25,7 @@ from analysis.display.terminal import (
 )
 from analysis.sql.query import Row
 
-STYLES: Final = {CRITICAL: "bold red", WARNING: "bold yellow", NOTE: "bold cyan"}
+STYLES: Final = {"critical": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 MOST_CLIENTS: Final = 10
 LABELS: Final = 9
 """Width of the labels of a block."""
@@ -67,7 +66,7 @@ def verdict(findings: Sequence[Row], rules: int) -> Text:
         return Text(f"\nNo findings: none of the {rules} rules applies.", "green")
     parts: list[tuple[str, str]] = []
     for severity, count in counts(row["severity"] for row in findings).items():
-        text = f"{count:,} critical" if severity == CRITICAL else counted(count, severity)
+        text = f"{count:,} critical" if severity == "critical" else counted(count, severity)
         parts += [(", " if parts else "\n", ""), (text, STYLES[severity])]
     return Text.assemble(*parts)
 

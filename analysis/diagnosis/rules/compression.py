@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, NOTE, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, of_client
 from analysis.display.terminal import counted, size_text
 from analysis.sql.query import Row
@@ -53,13 +53,13 @@ def _finding(row: Row, does: str, cause: str, setting: str, change: str) -> Find
     name = row["client_id"]
     ratio = f"; compression ratio {row['ratio']:.2f}" if row["ratio"] else ""
     return Finding(
-        severity=NOTE,
+        severity="note",
         **of_client(row, "client_id topic batches requests bytes bytes_p50 codecs ratio"),
         sentence=f"{capital(client(name))} {does} to topic `{row['topic']}`",
         evidence=f"{counted(row['batches'], 'batch')} with {size_text(row['bytes'])}, "
         f"the median batch has {row['bytes_p50']:,.0f} bytes{ratio}.",
         cause=cause,
-        side=CLIENT,
+        side="client",
         setting=setting,
         change=change,
         reference="Kafka documentation: Producer Configs; KIP-110",

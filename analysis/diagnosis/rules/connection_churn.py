@@ -16,7 +16,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.no_offset import WITHOUT_OFFSET
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.unauthenticated import unauthenticated_clients
 from analysis.diagnosis.words import capital, client, matching, of_client, span_of
@@ -84,7 +84,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         if 2 * explained >= row["reconnects"]:
             continue
         yield Finding(
-            severity=WARNING,
+            severity="warning",
             **of_client(row, "client_id client_ip connections reconnects resets"),
             sentence=f"{capital(client(name))} on {row['client_ip']} opened "
             f"{row['connections']:,} connections in {span_ms / 1000:,.0f} s",
@@ -93,7 +93,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             "each connection.",
             cause="the application creates a client object for each operation or restarts all the "
             "time, or a proxy or firewall closes its connections",
-            side=CLIENT,
+            side="client",
             change="Create one producer or consumer, and reuse it. If connections end with a "
             "reset, look at timeouts of proxies and firewalls, and at the logs of the client.",
             reference="Kafka documentation: Producer Configs, connections.max.idle.ms",

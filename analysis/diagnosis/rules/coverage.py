@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CAPTURE, NOTE, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -137,13 +137,13 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
             detail = f" {capital(row['detail'])}." if row["detail"] else ""
             evidence = f"{percent(part)} of the {noun}s.{detail}"
         yield Finding(
-            severity=NOTE,
+            severity="note",
             subject="the capture",
             sentence=flaw.sentence.format(count=f"{count:,}", total=total, **verbs),
             evidence=evidence,
             numbers=cells(row, "flaw count" if is_problem else "flaw count total"),
             cause=flaw.cause,
-            side=CAPTURE,
+            side="capture",
             change=CHANGES.get(row["detail"], flaw.change),
             reference="Glossary and docs/slow.md, Is the capture complete?",
             command="quality",
@@ -155,7 +155,7 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
 def _mixed_finding(topics: list[Row]) -> Finding:
     names = listed(f"`{row['topic']}`" for row in topics)
     return Finding(
-        severity=NOTE,
+        severity="note",
         subject="the capture",
         sentence=f"{counted(len(topics), 'topic name')} {verb(len(topics), 'have')} several topic "
         "ids: lag, delay, audit and other answers mix these topics",
@@ -164,7 +164,7 @@ def _mixed_finding(topics: list[Row]) -> Finding:
         numbers=dict(topics[0]),
         cause="the capture has several clusters, as on a host of MirrorMaker, or a topic was "
         "deleted and created again",
-        side=CAPTURE,
+        side="capture",
         change="Select a cluster with --cluster, whose ids are in the table clusters, or limit the "
         "time with --since.",
         reference="KIP-516; Limits: Several clusters in one capture",

@@ -18,16 +18,7 @@ from typing import Final
 
 from analysis.diagnosis.advertised import address, unreached_brokers, wrong_address, wrong_addresses
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import (
-    BROKER,
-    CRITICAL,
-    NETWORK,
-    WARNING,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
@@ -91,7 +82,7 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         elif row["failure"] in (REFUSED, NO_REPLY):
             finding = _unreachable(row, outages, _lost(case, row), is_down=is_down)
             if is_down or lasts_ms >= limits["critical_ms"]:
-                finding = replace(finding, severity=CRITICAL)
+                finding = replace(finding, severity="critical")
             is_wrong = is_down and address(row) in wrong
             yield (
                 wrong_address(finding, is_refused=row["failure"] == REFUSED)
@@ -132,7 +123,7 @@ def _unreachable(row: Row, outages: list[Row], lost: str, *, is_down: bool) -> F
             f"{counted(row['after'], 'attempt')} came after the last connection that it accepted."
         )
     return Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"broker {broker}",
         sentence=f"{broker} {doing}",
         evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')}"
@@ -143,7 +134,7 @@ def _unreachable(row: Row, outages: list[Row], lost: str, *, is_down: bool) -> F
         cause="no process listens on this port: the broker is down or restarts, or the address is "
         "wrong" if is_refused
         else "the host is down, or a firewall, security group or route drops the packets",
-        side=BROKER if is_refused else NETWORK,
+        side="broker" if is_refused else "network",
         setting="listeners" if is_refused else None,
         change="Look at the broker's log, and start the broker. If it moved or was retired, "
         "correct bootstrap.servers of the clients and advertised.listeners of the broker."
@@ -161,7 +152,7 @@ def _closed(row: Row, *, is_down: bool) -> Finding:
     broker, served = row["broker"], row["served"]
     ids = (row["client_ids"] or "").split(", ")
     return Finding(
-        severity=CRITICAL if is_down else WARNING,
+        severity="critical" if is_down else "warning",
         subject=f"broker {broker}",
         clients=known(ids),
         sentence=f"{broker} closes new connections without a response",
@@ -174,7 +165,7 @@ def _closed(row: Row, *, is_down: bool) -> Finding:
         cause="a limit of connections is reached, "
         + ("or a proxy closes them" if served
            else "the listener expects TLS, or a proxy has no broker behind it"),
-        side=BROKER,
+        side="broker",
         setting="max.connections.per.ip",
         change="Look for the reason in the broker's log. Compare max.connections.per.ip and "
         "max.connections with its open connections"

@@ -11,16 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import (
-    BROKER,
-    CLIENT,
-    CRITICAL,
-    WARNING,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, cells, span_of, within
 from analysis.display.terminal import counted
 from analysis.sql.failures import TLS
@@ -31,13 +22,13 @@ _TLS: Final = (
 )
 _BROKER_EXPIRED: Final = Advice(
     "the certificate of the broker has expired, or the clock of the client is wrong",
-    BROKER, "ssl.keystore.location", "Renew the certificate of the broker.",
+    "broker", "ssl.keystore.location", "Renew the certificate of the broker.",
     _TLS,
 )  # fmt: skip
 _BROKER_CERTIFICATE: Final = Advice(
     "the client does not accept the certificate of the broker: it has expired, it is for another "
     "host name, or the trust store lacks its authority",
-    CLIENT, "ssl.truststore.location",
+    "client", "ssl.truststore.location",
     "Compare the certificate (openssl s_client -connect HOST:PORT) with the trust store of the "
     "client, and its names with bootstrap.servers and advertised.listeners.",
     _TLS,
@@ -45,35 +36,35 @@ _BROKER_CERTIFICATE: Final = Advice(
 _CLIENT_CERTIFICATE: Final = Advice(
     "the listener requires a certificate of the client (ssl.client.auth=required): the client "
     "sends none, or one that the broker does not accept",
-    CLIENT, "ssl.keystore.location",
+    "client", "ssl.keystore.location",
     "Give the client a valid certificate whose authority is in the trust store of the broker.",
     _TLS,
 )  # fmt: skip
 _VERSIONS: Final = Advice(
     "client and broker have no TLS version or cipher suite in common, or the certificate of the "
     "broker does not match them",
-    BROKER, "ssl.enabled.protocols",
+    "broker", "ssl.enabled.protocols",
     "Compare ssl.enabled.protocols and ssl.cipher.suites of both sides, and the key of the "
     "broker's certificate with the suites.",
     _TLS,
 )  # fmt: skip
 _NO_TLS_OF_CLIENT: Final = Advice(
     "the client does not use TLS, but the listener requires it",
-    CLIENT, "security.protocol=SSL",
+    "client", "security.protocol=SSL",
     "Set security.protocol to SSL or SASL_SSL in the client, or correct the port in "
     "bootstrap.servers.",
     _TLS,
 )  # fmt: skip
 _NO_TLS_OF_BROKER: Final = Advice(
     "the client uses TLS, but the listener does not",
-    CLIENT, "security.protocol=PLAINTEXT",
+    "client", "security.protocol=PLAINTEXT",
     "Correct the port in bootstrap.servers, or set security.protocol of the client to that of the "
     "listener.",
     _TLS,
 )  # fmt: skip
 _NEITHER: Final = Advice(
     "the other side sent data that violates the TLS protocol",
-    BROKER, "ssl.enabled.protocols",
+    "broker", "ssl.enabled.protocols",
     "Read the log of the broker, which contains the reason.",
     _TLS,
 )  # fmt: skip
@@ -127,7 +118,7 @@ def _finding(row: Row) -> Finding:
     others = counted(row["served"], "other connection") if row["served"] else "No other connection"
     sent = f" The {row['ended_by']} sent the alert." if "alert" in reason else ""
     return Finding(
-        severity=WARNING if row["served"] else CRITICAL,
+        severity="warning" if row["served"] else "critical",
         subject=f"broker {broker}",
         sentence=f"TLS handshakes with {broker} fail: {reason}",
         evidence=f"{counted(row['connections'], 'connection')} from "

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, capital, cells, client, listed, of_clients
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -30,7 +30,7 @@ INSTANCES: Final = """
 _REPLACED: Final = Advice(
     "two instances share the id, an instance was replaced while it still ran, or the broker ended "
     "a transaction that took too long",
-    CLIENT, "transactional.id",
+    "client", "transactional.id",
     "Give each instance a transactional.id of its own that survives restarts. Stop an instance "
     "before its successor starts.",
     "KIP-98, KIP-360",
@@ -38,7 +38,7 @@ _REPLACED: Final = Advice(
 _RIVALS: Final = _REPLACED._replace(cause="both instances run, and each start fences the other one")
 _OVERDUE: Final = Advice(
     "the broker ended a transaction that took too long, and raised the epoch",
-    CLIENT, "transaction.timeout.ms",
+    "client", "transaction.timeout.ms",
     "Make transactions shorter, or raise transaction.timeout.ms (1 minute by default, "
     "transaction.max.timeout.ms of the broker at most).",
     "KIP-98, KIP-360",
@@ -80,7 +80,7 @@ def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Find
         for each in instances
     )
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_clients([*names]),
         numbers=cells(row, "client_id transactional_id producer_id first_epoch last_epoch fenced"),
         sentence=f"{len(instances):,} instances share transactional id `{id}` and fence each other"

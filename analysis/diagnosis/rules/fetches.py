@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import capital, client, of_client, percent, share
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -63,7 +63,7 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
         empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
         if empty >= limits["empty_percent"]:
             yield _finding(
-                row, WARNING, "gets mostly empty responses to its fetches",
+                row, "warning", "gets mostly empty responses to its fetches",
                 f"{percent(empty)} of the responses have no records. fetch.max.wait.ms of the "
                 f"requests: {row['max_wait_ms']}.",
                 "fetch.max.wait.ms is shorter than the time between records",
@@ -73,7 +73,7 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
             yield _limited_finding(row, limited[row["client_id"]])
         elif share(row["small"], filled) >= limits["small_percent"]:
             yield _finding(
-                row, NOTE, "fetches records almost one by one",
+                row, "note", "fetches records almost one by one",
                 f"{counted(filled, 'response')} with records, the median "
                 f"{row['bytes_p50']:,.0f} bytes. fetch.min.bytes of the requests: "
                 f"{row['min_bytes']}.",
@@ -100,7 +100,7 @@ def _is_limited(row: Row, limited: Row | None, limits: Limits) -> bool:
 def _limited_finding(row: Row, limited: Row) -> Finding:
     is_of_partition = 2 * limited["of_partition"] >= limited["responses"]
     return _finding(
-        row, WARNING, "fetches few records at a time, although more are waiting",
+        row, "warning", "fetches few records at a time, although more are waiting",
         f"{counted(limited['responses'], 'response')} reached a limit of the request while more "
         f"records waited, the median {row['bytes_p50']:,.0f} bytes. max.partition.fetch.bytes of "
         f"the requests: {row['partition_max_bytes']}; fetch.max.bytes: {row['max_bytes']}.",
@@ -116,7 +116,7 @@ def _is_broker(client_id: str | None) -> bool:
 
 
 def _finding(
-    row: Row, severity: str, does: str, detail: str, cause: str, setting: str, change: str
+    row: Row, severity: Severity, does: str, detail: str, cause: str, setting: str, change: str
 ) -> Finding:
     name = row["client_id"]
     return Finding(
@@ -125,7 +125,7 @@ def _finding(
         sentence=f"{capital(client(name))} {does}: {row['per_second']:,.0f} requests a second",
         evidence=f"{counted(row['requests'], 'Fetch')}. {detail}",
         cause=cause,
-        side=CLIENT,
+        side="client",
         setting=setting,
         change=change,
         reference="Kafka documentation: Consumer Configs",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, NOTE, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, ms, of_client, percent, span_of
 from analysis.display.terminal import counted
 from analysis.sql.expressions import ms_between, sum_of_ms
@@ -77,7 +77,7 @@ def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
     wait, mean = busy["wait_percent"] or 0, round(advance / row["count"])
     pace = f"after {mean} records" if mean > 1 else "after each record"
     return Finding(
-        severity=WARNING if wait >= most_wait else NOTE,
+        severity="warning" if wait >= most_wait else "note",
         **of_client(row, "client_id api count p50_ms"),
         sentence=f"{capital(client(row['client_id']))} commits its offsets "
         f"{busy['per_second']:,.0f} times a second, {pace if advance else 'without new records'}",
@@ -85,7 +85,7 @@ def _finding(row: Row, advance: int, busy: Row, most_wait: float) -> Finding:
         f"{counted(advance, 'record')}. A commit takes {ms(row['p50_ms'])} (median). On one "
         f"connection, the commits take {percent(min(wait, 100))} of the time.",
         cause="the application commits after each record, or its polls return few records",
-        side=CLIENT,
+        side="client",
         change="Commit once per poll, or let the client commit at intervals (enable.auto.commit, "
         "auto.commit.interval.ms). In each case, the group reads the records since the last commit "
         "again after a failure.",

@@ -26,7 +26,7 @@ from typing import Final
 from analysis.answers.lag import ENDS, STATES
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.redeliveries import redeliveries, redelivery_finding
-from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
 from analysis.diagnosis.words import (
     Advice,
@@ -184,7 +184,7 @@ def _abandoned(finding: Finding, last_time: int) -> Finding:
         evidence=f"{finding.evidence} Its members sent nothing after {time_text(last_time, 3)} "
         f"{zone_name()}.",
         cause="the group has no members any more: they left, or crashed",
-        side=CLIENT,
+        side="client",
         setting=None,
         change="Look at the log of the application at that time, and start it again. If nobody "
         "needs the group, delete it with kafka-consumer-groups.sh --delete.",
@@ -199,7 +199,7 @@ def _blocked(finding: Finding, row: Row) -> Finding:
         f"{listed(row['errors'])}.",
         cause="the consumer cannot read all the time: it has no coordinator, or a partition has no "
         "leader",
-        side=BROKER,
+        side="broker",
         change="Look at the findings about these errors, and about brokers that are down.",
     )
 
@@ -220,7 +220,7 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
         cause="the application fails to process the record with this offset, or one soon after it, "
         "and reads it again after a restart or a seek",
         setting=None,
-        side=CLIENT,
+        side="client",
         change=f"Look at the log of the application, and at the record: `{trace}`. Correct the "
         "application, or let it skip such records or send them to another topic.",
     )
@@ -234,7 +234,7 @@ def _finding(case: Case, row: Row, growing: int, fetch_ms: float | None) -> Find
         busy = f" The reader has a Fetch pending at the broker for {pending} of the time."
     not_fetched, lags = row["position_lag"] or 0, ", ".join(f"{lag:,}" for lag in row["lags"])
     return Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"group `{row['group_id']}`",
         clients=known([row["client_id"]]),
         sentence=f"Group `{row['group_id']}` falls behind in topic `{row['topic']}`",
@@ -259,7 +259,7 @@ def _advice(row: Row, fetch_percent: float) -> Advice:
 
 _SLOW: Final = Advice(
     "the consumer fetches in time, but processes its records slowly or commits late",
-    CLIENT, None,
+    "client", None,
     "Process records faster, or add members up to the number of partitions.",
     "Kafka documentation: Monitoring, Consumer lag",
 )  # fmt: skip
@@ -268,7 +268,7 @@ _BUSY: Final = _SLOW._replace(
 )
 _WAITING: Final = Advice(
     "the consumer always waits for a Fetch: the broker, the network or a quota limits it",
-    BROKER, None,
+    "broker", None,
     "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
     "max.partition.fetch.bytes) need fewer round trips.",
     "Kafka documentation: Monitoring, Consumer lag",

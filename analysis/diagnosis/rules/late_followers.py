@@ -13,7 +13,7 @@ from itertools import pairwise
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, capital, cells, ms, rows_by, span_of
 from analysis.display.terminal import counted, time_text
 from analysis.sql.expressions import literal
@@ -22,7 +22,7 @@ from analysis.sql.query import Row
 _THROTTLED: Final = Advice(
     "the leader withheld records from a follower that kept fetching: a replication throttle, as in "
     "a reassignment",
-    BROKER, "leader.replication.throttled.rate",
+    "broker", "leader.replication.throttled.rate",
     "Raise the throttle above the rate of new records (kafka-reassign-partitions.sh --execute "
     "--additional --throttle). --verify removes it at the end of the reassignment.",
     "KIP-73",
@@ -136,14 +136,14 @@ def _finding(rows: list[Row], end: int) -> Finding:
         pause = f"Its last Fetch was {ms(silent_ms)} before the end of the capture."
     followed, start = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
     return Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"broker {row['replica_id']}",
         sentence=f"Broker {row['replica_id']} is a follower of {followed} and was out of sync",
         evidence=f"{start}{counted(row['without'], 'Produce request')} to {partition} with "
         f"acks=all got a response before it had the records. {pause}",
         numbers=cells(row, "topic partition replica_id without pause_max_ms delay_max_ms"),
         cause="the follower was down, paused or overloaded, or its link to the leader is slow",
-        side=BROKER,
+        side="broker",
         setting="num.replica.fetchers",
         change="Look at the logs, the garbage collection and the disk of this broker at that "
         "time. If all its partitions are late, raise num.replica.fetchers there. Alert on "

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, percent
 
 
@@ -37,7 +37,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     is_assigned = row["preferred"] >= limits["times_mean"] * partitions / len(rows)
     yield Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"broker {row['broker_id']}",
         sentence=f"Broker {row['broker_id']} leads {percent(row['share_percent'])} of the "
         "partitions",
@@ -48,7 +48,7 @@ def leader_skew(case: Case, limits: Limits) -> Iterator[Finding]:
         cause="replicas are assigned unevenly"
         if is_assigned
         else "other brokers restarted, and were not elected as leaders again",
-        side=BROKER,
+        side="broker",
         setting=None if is_assigned else "auto.leader.rebalance.enable=true",
         change="Reassign replicas with kafka-reassign-partitions.sh, so that each broker is the "
         "first replica of about the same number of partitions."

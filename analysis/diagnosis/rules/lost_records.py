@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CLIENT, CRITICAL, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, cells, known, listed, sql, verb
 from analysis.display.terminal import counted, time_text, zone_name
 from analysis.sql.expressions import literal
@@ -63,7 +63,7 @@ LOST: Final = """
 _FEW: Final = Advice(
     "the leader failed before its followers had the records: a producer with acks=1 does not wait "
     "for them, or the new leader was not in sync (an unclean leader election)",
-    CLIENT, "acks=all",
+    "client", "acks=all",
     "Set acks=all in the producers, and min.insync.replicas=2 and unclean.leader.election.enable="
     "false (the default) for the topic. Send the lost records again.",
     "KIP-101, KIP-966; Kafka documentation: Topic Configs, unclean.leader.election.enable",
@@ -71,7 +71,7 @@ _FEW: Final = Advice(
 _ALL: Final = _FEW._replace(
     cause="a replica that was not in sync became leader (an unclean leader election), or a leader "
     "lost its disk",
-    side=BROKER, setting="min.insync.replicas=2",
+    side="broker", setting="min.insync.replicas=2",
     change="Set min.insync.replicas=2 and unclean.leader.election.enable=false (the default) for "
     "the topic. Send the lost records again.",
 )  # fmt: skip
@@ -103,7 +103,7 @@ def _finding(rows: list[Row]) -> Finding:
     where = f"partition {row['partition']} of topic `{row['topic']}`"
     first, last = row["first_offset"], row["last_offset"]
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         subject=of,
         clients=names,
         sentence=f"{counted(lost, 'acknowledged record')} of {of} {verb(lost, 'were')} lost",

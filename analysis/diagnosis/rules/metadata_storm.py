@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, matching, of_client, span_of, verb
 from analysis.display.terminal import counted
 
@@ -52,7 +52,7 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
         name = row["client_id"] or None
         refused = row["leader_errors"] + row["coordinator_errors"]
         yield Finding(
-            severity=WARNING,
+            severity="warning",
             **of_client(
                 row, "client_id client_ip metadata_requests metadata_busiest leader_errors"
             ),
@@ -66,7 +66,7 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             if refused
             else "the application lists topics or checks partitions in a loop, or it creates a "
             "client object for each operation",
-            side=CLIENT,
+            side="client",
             setting="retry.backoff.ms" if refused else None,
             change="See leadership and errors for the reason for these refusals."
             if refused

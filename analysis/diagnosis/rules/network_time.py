@@ -13,7 +13,7 @@ from typing import Any
 
 from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -48,7 +48,7 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
     """A finding for the connections of one client, or of one broker."""
     row, (name, broker), (farthest, its_broker) = rows[0], ends(rows), ends(rows[:1])
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_ends(rows, "client_id broker rtt_ms network_percent broker_p50_ms requests"),
         sentence=f"The network takes most of the wait of {name}: a round trip to {broker} takes "
         + "up to " * (len(rows) > 1)
@@ -60,7 +60,7 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
         f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
         cause="client and broker are far apart, or their path has a slow link or proxy",
-        side=NETWORK,
+        side="network",
         setting="client.rack",
         change="Run the client near its broker. If it cannot move, send fewer and larger "
         "requests (linger.ms, batch.size, fetch.min.bytes). With client.rack and the broker's "

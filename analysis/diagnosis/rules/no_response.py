@@ -24,16 +24,7 @@ from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.expired_sessions import expired_session_finding, expired_sessions
 from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
-from analysis.diagnosis.rule import (
-    BROKER,
-    CRITICAL,
-    NETWORK,
-    WARNING,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.unauthenticated import (
     COMMAND,
     unauthenticated_clients,
@@ -120,7 +111,7 @@ def _finding(rows: list[Row]) -> Finding:
     is_timeout, requests = _is_timeout(rows[0]), sum(row["requests"] for row in rows)
     others = "or, with acks=all, one of its followers" if apis == ["Produce"] else "or its host"
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_ends(rows, "client_id broker api reason requests connections longest_ms"),
         sentence=f"No response from {broker} to {requests:,} requests of {name} ({listed(apis)})",
         evidence=f"{counted(sum(row['connections'] for row in rows), 'connection')} ended "
@@ -129,7 +120,7 @@ def _finding(rows: list[Row]) -> Finding:
         f"{ms(max(row['longest_ms'] or 0 for row in rows))}.",
         cause=f"the broker {others} hangs or is overloaded" if is_timeout
         else "a process was killed, or a proxy, firewall or load balancer dropped the connection",
-        side=BROKER if is_timeout else NETWORK,
+        side="broker" if is_timeout else "network",
         setting=None if is_timeout else "connections.max.idle.ms",
         change="Look at the broker's log, garbage collection and disk at these times. "
         "request.timeout.ms is 30 s by default; a shorter one gives up early." if is_timeout
@@ -157,7 +148,7 @@ def _oversized_finding(row: Row) -> Finding:
     smallest, largest = size_text(row["smallest_bytes"]), size_text(row["largest_bytes"])
     sizes = smallest if smallest == largest else f"{smallest} to {largest}"
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         **of_client(row, "client_id api largest_bytes"),
         sentence=f"{row['broker']} closes the connection on large {row['api']} requests of "
         f"{client(name)}",
@@ -167,7 +158,7 @@ def _oversized_finding(row: Row) -> Finding:
         f"{size_text(row['answered_bytes'])}.",
         cause="the requests are larger than socket.request.max.bytes of the broker or the limit of "
         "a proxy, so the records never arrive",
-        side=BROKER,
+        side="broker",
         setting="socket.request.max.bytes",
         change="Raise it (100 MiB by default), or lower batch.size and max.request.size of the "
         "producer. The log of the broker has the InvalidReceiveException.",

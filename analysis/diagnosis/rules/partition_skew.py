@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, known, listed, percent, span_of
 from analysis.sql.query import Row
 
@@ -63,7 +63,7 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
 def _finding(row: Row, records: int, producer: Row) -> Finding:
     topic, clients = row["topic"], (producer["clients"] or "").split(", ")
     return Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"topic `{topic}`",
         clients=known(clients),
         sentence=f"Partition {row['partition']} carries {percent(row['share_percent'])} of topic "
@@ -73,7 +73,7 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         f"partitions. Producers: {listed(clients)}.",
         numbers=cells(row, "topic partition ratio share_percent produced_records partition_count"),
         cause="most records have the same key, or the producer chooses the partition itself",
-        side=CLIENT,
+        side="client",
         setting="partitioner.class",
         change="Use a key with more values, or no key where order does not matter. skew --show "
         "keys lists the most frequent keys.",

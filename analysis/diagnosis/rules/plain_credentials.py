@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CRITICAL, Finding, Limits, rule
+from analysis.diagnosis.rule import Finding, Limits, rule
 from analysis.diagnosis.words import capital, cells, clients, of_clients, span_of
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -32,7 +32,7 @@ def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:
     names = list(dict.fromkeys(row["client_id"] for row in rows))
     mechanism = "PLAIN" if secrets == "passwords" else "OAUTHBEARER"
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         **of_clients(names),
         sentence=f"{capital(secrets)} of {clients(names)} cross the network without encryption "
         f"(SASL/{mechanism})",
@@ -40,7 +40,7 @@ def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:
         f"capture contains the {secrets}: handle it as a secret.",
         numbers=cells(rows[0], "finding client_id client protocol mechanism count"),
         cause="the listener has the protocol SASL_PLAINTEXT",
-        side=BROKER,
+        side="broker",
         setting="listener.security.protocol.map",
         change=f"Use a SASL_SSL listener on brokers and clients, and replace the {secrets}. "
         "Without TLS, at least use SCRAM.",

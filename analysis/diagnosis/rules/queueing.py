@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     capital,
     client,
@@ -86,7 +86,7 @@ def _finding(
     """`rows`: the APIs of a client, that with the longest wait first; `most`: its latency."""
     waiting = [row for row in rows if row["queue_ms"] > 0]
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_client(most, "client_id api count p99_ms net_p99_ms"),
         sentence=f"{capital(client(most['client_id']))} delays its own requests: "
         f"{percent(share(queue_ms, latency_ms))} of their latency is waiting for earlier ones",
@@ -96,7 +96,7 @@ def _finding(
         f"{ms(most['p99_ms'])}, and of {ms(most['net_p99_ms'])} excluding waits.",
         cause="the client sends requests on a connection that is occupied by a long poll or a slow "
         "request",
-        side=CLIENT,
+        side="client",
         change="Use another client instance, and so another connection, for requests that must not "
         "wait. Send larger batches, so that fewer requests are in flight.",
         reference="Kafka documentation: Protocol Guide, Network",

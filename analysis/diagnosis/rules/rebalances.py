@@ -24,16 +24,7 @@ from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import (
-    BROKER,
-    CLIENT,
-    CRITICAL,
-    WARNING,
-    Finding,
-    Limits,
-    Threshold,
-    rule,
-)
+from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import (
     Advice,
     capital,
@@ -100,7 +91,7 @@ DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 
 SLOW: Final = Advice(
     "members do not poll within max.poll.interval.ms: they take too long to process their records",
-    CLIENT,
+    "client",
     "max.poll.interval.ms",
     "Lower max.poll.records or process records on other threads, so that poll() is called in time; "
     "otherwise raise max.poll.interval.ms above the longest processing time of a batch.",
@@ -109,7 +100,7 @@ SLOW: Final = Advice(
 SILENT: Final = Advice(
     "members stop sending heartbeats: processes are killed, paused (garbage collection, CPU "
     "limits) or cut off",
-    CLIENT,
+    "client",
     "session.timeout.ms=45000",
     "Look for killed or paused processes. session.timeout.ms (45 s by default) should be at least "
     "three heartbeat intervals.",
@@ -117,7 +108,7 @@ SILENT: Final = Advice(
 )
 RESTARTED: Final = Advice(
     "members restart, or the group is scaled up and down",
-    CLIENT,
+    "client",
     "group.instance.id",
     "Look for crashes and for health checks that fail. Give each instance a group.instance.id "
     "(static membership), so that a restart does not rebalance; or use group.protocol=consumer.",
@@ -125,7 +116,7 @@ RESTARTED: Final = Advice(
 )
 RESUBSCRIBED: Final = Advice(
     "members rejoin without leaving: their subscription, or the metadata of their topics, changed",
-    CLIENT,
+    "client",
     "",
     "Look at the reasons in `groups`. A consumer should subscribe once, and a pattern should not "
     "match topics that come and go. A Java client that loses its connections also forgets its "
@@ -134,7 +125,7 @@ RESUBSCRIBED: Final = Advice(
 )
 BUSY: Final = Advice(
     "the group waited for a member that processed records, and joined when it polled again",
-    CLIENT,
+    "client",
     "max.poll.records",
     "Lower max.poll.records or process records on other threads, so that poll() is called often. "
     "With group.protocol=consumer, the other members continue to read during a rebalance.",
@@ -148,7 +139,7 @@ ABSENT: Final = BUSY._replace(
 )
 DOWN: Final = Advice(
     "the broker of the group's coordinator was down: members could not join",
-    BROKER,
+    "broker",
     None,
     "Look at the finding about this broker. With a replicated __consumer_offsets, another broker "
     "would become the coordinator.",
@@ -186,7 +177,7 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         is_critical = part >= limits["critical_percent"]
         by_design = ("rejoined",) if groups[group]["is_cooperative"] and not is_critical else ()
         causes = [row for row in rows if row["trigger"] in {*DISRUPTIONS} - {*by_design}]
-        severity = CRITICAL if is_critical else WARNING
+        severity: Severity = "critical" if is_critical else "warning"
         time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
         if max(len(causes), returned) >= limits["disruptions"] or late:
             finding = _finding(case, group, rows, causes or rows, late, returned, severity, time)
@@ -220,7 +211,9 @@ def _duration_ms(case: Case, row: Row) -> float:
     return row["duration_ms"] or 0.0
 
 
-def _long_finding(case: Case, group: str, rows: list[Row], severity: str, time: str) -> Finding:
+def _long_finding(
+    case: Case, group: str, rows: list[Row], severity: Severity, time: str
+) -> Finding:
     row = max(rows, key=lambda row: _duration_ms(case, row))
     lasts_ms, name = _duration_ms(case, row), row["last_client_id"]
     joined = matching(case.rows(LAST_JOINS), row, "group_id generation")
@@ -256,7 +249,7 @@ def _long_finding(case: Case, group: str, rows: list[Row], severity: str, time: 
 
 def _finding(
     case: Case, group: str, rows: list[Row], causes: list[Row], late: list[Row], returned: int,
-    severity: str, time: str,
+    severity: Severity, time: str,
 ) -> Finding:  # fmt: skip
     triggers = Counter(row["trigger"] for row in rows)
     clients = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])

@@ -36,7 +36,7 @@ from analysis.diagnosis.resets import (
     reset_evidence,
     resets,
 )
-from analysis.diagnosis.rule import CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
@@ -316,7 +316,7 @@ def _finding(
     sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"
     the_clients = "the client" if len(names) == 1 else "these clients"
     return Finding(
-        severity=CRITICAL if is_critical else WARNING,
+        severity="critical" if is_critical else "warning",
         **of_clients(names),
         sentence=(f"{apis[0]} of {clients(names)} fails" if len(apis) == 1
                   else f"Requests of {clients(names)} fail")

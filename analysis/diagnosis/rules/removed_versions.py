@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, rule
+from analysis.diagnosis.rule import Finding, Limits, rule
 from analysis.diagnosis.words import Advice, cells, clients, listed, of_clients, rows_by, span_of
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
 _OLD: Final = Advice(
     "the client library is older than Kafka 2.1, or is configured for an old broker",
-    CLIENT, "api.version.request",
+    "client", "api.version.request",
     "Upgrade the client library before the brokers, at least to Java 2.1, librdkafka 1.8.2, Sarama "
     "1.30.1, KafkaJS 1.15.0 or kafka-python 2.0.2. Remove settings that select an old version "
     "(broker.version.fallback, api_version, Sarama's Config.Version).",
@@ -27,7 +27,7 @@ _OLD: Final = Advice(
 )  # fmt: skip
 _ZOOKEEPER: Final = Advice(
     "these clients are brokers, whose cluster uses ZooKeeper",
-    BROKER, "zookeeper.metadata.migration.enable",
+    "broker", "zookeeper.metadata.migration.enable",
     "Migrate the cluster to KRaft before the upgrade: Kafka 3.9 is the last release that can.",
     "KIP-500, KIP-866",
 )  # fmt: skip
@@ -60,7 +60,7 @@ def _finding(rows: list[Row]) -> Finding:
     # No other client sends requests of the APIs that were removed completely.
     is_broker = any(row["kept_since"] is None for row in rows)
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_clients(names),
         sentence=f"Kafka 4 refuses {clients(names)}: {effects}",
         evidence=f"{counted(count, 'request')} in removed versions: {listed(used)}."

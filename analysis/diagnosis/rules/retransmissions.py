@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import NETWORK, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent, share, verb
 from analysis.sql.query import Row
 
@@ -46,7 +46,7 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
     worst, (name, broker), (most, its_broker) = rows[0], ends(rows), ends(rows[:1])
     count, packets = (sum(row[name] for row in rows) for name in ("retransmitted", "packets"))
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_ends(rows, "client_id broker retransmitted retransmitted_percent packets"),
         sentence=f"TCP retransmits {percent(share(count, packets))} of the packets between {name} "
         f"and {broker}",
@@ -59,7 +59,7 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         f"{ms(worst['latency_p99_ms'])} (0.99 quantile)." * (worst["latency_p50_ms"] is not None),
         cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
         "that acknowledges late because it has no CPU",
-        side=NETWORK,
+        side="network",
         change="Compare with a capture at the other end to find the side of the loss. Look at "
         "the error and drop counters of interfaces (ip -s link) on the path. If the packets were "
         "captured on several interfaces (-i any) or hosts, the capture may contain them twice: "

@@ -28,7 +28,7 @@ from typing import Final
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.pauses import pauses, with_pause
-from analysis.diagnosis.rule import BROKER, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal, not_negative
@@ -214,7 +214,7 @@ def _finding(row: Row) -> Finding:
     follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
     reads = ", or reads old segments from disk or remote storage (KIP-405)" * (api == "Fetch")
     return Finding(
-        severity=WARNING,
+        severity="warning",
         subject=f"broker {broker}",
         sentence=f"Broker {broker} is slow: one {api} in twenty takes {tail} or more",
         evidence=f"{counted(row['count'], 'request')}, excluding waits: median "
@@ -223,7 +223,7 @@ def _finding(row: Row) -> Finding:
         numbers=cells(row, "broker api count net_p50_ms net_p95_ms net_max_ms"),
         cause=f"the broker{follower} lacks CPU, disk throughput or memory, or collects garbage"
         + reads,
-        side=BROKER,
+        side="broker",
         setting="num.io.threads",
         change=f"Look at the broker's {_METRICS}.",
         reference="Kafka documentation: Monitoring",

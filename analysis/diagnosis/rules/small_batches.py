@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, of_client, percent, share, span_of
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -74,7 +74,7 @@ def _finding(row: Row, near: Row, gap: float, in_flight: int | None) -> Finding:
         cause = "the application may wait for each response before it sends the next record"
         change = f"Send without waiting for each result (callbacks instead of get()). {change}"
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_client(row, "client_id topic batches requests records records_p50 bytes_p50"),
         sentence=f"{capital(client(name))} sends batches of {_records(row['records_p50'])} to "
         f"topic `{topic}` in quick succession",
@@ -84,7 +84,7 @@ def _finding(row: Row, near: Row, gap: float, in_flight: int | None) -> Finding:
         "ms after another one of their partition."
         + (" The client has at most one request in flight." if in_flight == 1 else ""),
         cause=cause,
-        side=CLIENT,
+        side="client",
         setting="linger.ms=10",
         change=change,
         reference="KIP-1030; Kafka documentation: Producer Configs",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -70,7 +70,7 @@ def _is_fenced(case: Case, row: Row) -> bool:
 
 def _open(row: Row, age: float) -> Finding:
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         sentence=f"A transaction of {client(row['client_id'])} is open for {ms(age)}",
         evidence=f"Transactional id `{row['transactional_id']}`, "
         f"{counted(row['records'], 'record')} in {counted(row['partitions'], 'partition')}; the "
@@ -90,7 +90,7 @@ def _held(row: Row) -> Finding:
     where = f"partition {row['partition']} of topic `{row['topic']}`"
     readers = f" Readers: {row['readers']}." if row["readers"] else ""
     return Finding(
-        severity=CRITICAL,
+        severity="critical",
         subject=f"topic `{row['topic']}`",
         sentence=f"A transaction that began before the capture holds back {where}",
         evidence=f"The last stable offset is {row['offset']:,} for {ms(row['duration_ms'])}, until "
@@ -98,7 +98,7 @@ def _held(row: Row) -> Finding:
         f"read_committed.{readers}",
         numbers=cells(row, "topic partition offset is_open held duration_ms readers"),
         cause="the producer is gone, or does not end its transaction",
-        side=CLIENT,
+        side="client",
         setting="transaction.timeout.ms",
         change="Find it with kafka-transactions.sh find-hanging, and abort it with "
         "kafka-transactions.sh abort.",
@@ -112,7 +112,7 @@ def _aborted(rows: list[Row]) -> Finding:
     row = max(rows, key=lambda row: row["duration_ms"] or 0)
     count = "a transaction" if len(rows) == 1 else f"{len(rows):,} transactions"
     return Finding(
-        severity=WARNING,
+        severity="warning",
         sentence=f"The broker aborted {count} of {client(row['client_id'])}",
         evidence=f"Transactional id `{row['transactional_id']}`: no EndTxn of the producer, but "
         f"markers of the broker {ms(row['duration_ms'])} after the start (longest); "
@@ -130,7 +130,7 @@ def _common(rows: list[Row], shown: Row | None = None) -> dict[str, Any]:
     row = shown or rows[0]
     names = "client_id transactional_id producer_id outcome records duration_ms"
     return of_client(row, names) | {
-        "side": CLIENT,
+        "side": "client",
         "setting": "transaction.timeout.ms",
         "command": "producers --show transactions",
         "first_time": min(each["start_time"] for each in rows),

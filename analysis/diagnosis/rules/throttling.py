@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CRITICAL, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.time import waited_for_quota
 from analysis.diagnosis.words import capital, client, listed, ms, of_client, percent, rows_by, share
 from analysis.display.terminal import counted
@@ -66,14 +66,14 @@ def throttling(case: Case, limits: Limits) -> Iterator[Finding]:
         waited = waits.get(name, {"waited_ms": None, "throttled_ms": None})
         part = min(share(waited["waited_ms"], waited["throttled_ms"]), 100)
         yield Finding(
-            severity=CRITICAL if part >= limits["critical_percent"] else WARNING,
+            severity="critical" if part >= limits["critical_percent"] else "warning",
             **of_client(row, "responses total_ms longest_ms early held"),
             sentence=f"{capital(client(name))} spends {percent(part)} of its time throttled by a "
             f"quota",
             evidence=_evidence(row, apis, rejected.get(name, 0)),
             cause=f"the client exceeds {listed(settings)}"
             + ("" if is_certain else " or request_percentage"),
-            side=BROKER,
+            side="broker",
             setting=listed(settings),
             change="Raise the quota of the client or its user with kafka-configs.sh --entity-type "
             "clients (or users), or reduce what the client sends.",

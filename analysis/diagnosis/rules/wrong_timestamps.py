@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, ms, of_client, sql
 from analysis.display.terminal import counted, local_date, time_text, zone_name
 from analysis.sql.query import Row
@@ -75,13 +75,13 @@ def _date_and_time(ns: int) -> str:
 
 def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Finding:
     return Finding(
-        severity=WARNING,
+        severity="warning",
         **of_client(row, "client_id topic batches"),
         sentence=f"{capital(client(row['client_id']))} writes records to topic `{row['topic']}` "
         f"that are dated {date}",
         evidence=f"{counted(row['batches'], 'batch')}. {evidence}",
         cause=cause,
-        side=CLIENT,
+        side="client",
         change=f"Compare the clocks of both hosts. {change} With message.timestamp.type="
         "LogAppendTime, the broker sets the timestamps of a topic.",
         reference="KIP-32; KIP-937",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import BROKER, CLIENT, WARNING, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import Advice, capital, client, matching, of_client
 from analysis.sql.query import Row
@@ -24,13 +24,13 @@ _SIDES: Final = (
     ("client_zero_windows", "does not read its responses fast enough", Advice(
         "the client processes records on the thread that reads them, collects garbage, or lacks "
         "CPU",
-        CLIENT, "receive.buffer.bytes",
+        "client", "receive.buffer.bytes",
         "Profile the client. A larger receive buffer only helps against short peaks.",
         _REFERENCE,
     )),
     ("broker_zero_windows", "sends faster than its broker reads", Advice(
         "the network threads of the broker are busy, or its request queue is full",
-        BROKER, "num.network.threads",
+        "broker", "num.network.threads",
         "Look at the broker's NetworkProcessorAvgIdlePercent and RequestQueueSize. Add network or "
         "I/O threads if they have no idle time.",
         _REFERENCE,
@@ -39,7 +39,7 @@ _SIDES: Final = (
 
 _FOLLOWER: Final = Advice(
     "the broker that follows writes slowly to its disk, collects garbage, or lacks CPU",
-    BROKER, "replica.socket.receive.buffer.bytes",
+    "broker", "replica.socket.receive.buffer.bytes",
     "Look at the disk, the CPU and the garbage collection of this broker. A larger receive buffer "
     "only helps against short peaks.",
     _REFERENCE,
@@ -68,15 +68,15 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
         for column, does, advice in _SIDES:
             if row[column] < limits["packets"]:
                 continue
-            if advice.side == BROKER and (
+            if advice.side == "broker" and (
                 row["client_id"] in throttled
                 or row[column] - _refused_packets(case, row) < limits["packets"]
             ):
                 continue
             name = row["client_id"]
-            is_follower = advice.side == CLIENT and name in case.followers
+            is_follower = advice.side == "client" and name in case.followers
             yield Finding(
-                severity=WARNING,
+                severity="warning",
                 **of_client(row, f"client_id broker {column} packets"),
                 sentence=f"{capital(client(name))} {does}",
                 evidence=f"The {advice.side} advertises a window of 0 in {row[column]:,} of "

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from analysis.diagnosis.error_advice import ADVICE, AFTER_END, NOT_RESET, advice
-from analysis.diagnosis.rule import CLIENT
 from dissector.protocol import registry
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
@@ -257,7 +256,7 @@ def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
         "security.protocol", "session.timeout.ms", "transaction.timeout.ms",
     }  # fmt: skip
     settings = {
-        each.setting for each in (*ADVICE.values(), AFTER_END, NOT_RESET) if each.side == CLIENT
+        each.setting for each in (*ADVICE.values(), AFTER_END, NOT_RESET) if each.side == "client"
     }
     assert settings - {None} <= of_clients
 
