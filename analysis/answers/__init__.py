@@ -57,7 +57,7 @@ class Option:
     meaning: str
     """An imperative sentence without a full stop."""
     choices: tuple[str, ...] = ()
-    """The allowed values; empty: any of the type of the default."""
+    """The allowed values; empty: the default and those of variants, or any of its type."""
     read: Callable[[Any], Any] | None = None
     """For an option whose value is the name of a file: it returns the content, also if given the
     content. Spark sends the content to its tasks."""
@@ -239,7 +239,9 @@ def answer(
             question=question,
             place=place,
             tables=tuple(tables),
-            options=tuple(replace(option, default=defaults[option.name]) for option in options),
+            options=tuple(
+                _completed(option, defaults[option.name], variants) for option in options
+            ),
             rows=rows,
             declared_columns=tuple(columns),
             variants=tuple(variants),
@@ -252,6 +254,13 @@ def answer(
         return answered
 
     return declare
+
+
+def _completed(option: Option, default: Value, variants: Sequence[Variant]) -> Option:
+    """The option with its default, and with the choices that select variants."""
+    chosen = [v.value for v in variants if v.option == option.name and isinstance(default, str)]
+    choices = (str(default), *chosen) if chosen else option.choices
+    return replace(option, default=default, choices=choices)
 
 
 def select(tables: Tables, query: str) -> pa.Table:

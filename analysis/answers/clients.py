@@ -74,9 +74,7 @@ SETTING_COLUMNS: Final = (
         "exchanges", "errors", "connections", "batches", "partitions", "memberships",
         "transactions",
     ),
-    options=(
-        Option("show", "Show clients, or their settings", choices=("clients", "settings")),
-    ),
+    options=(Option("show", "Show clients, or their settings"),),
     rows="clients",
     columns=(
         *_CLIENT,

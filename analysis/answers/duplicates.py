@@ -60,11 +60,7 @@ BATCH_COLUMNS: Final = (
     "order?",
     place=20,
     tables=("batches",),
-    options=(
-        Option(
-            "show", "Show producers, or the batches sent again", choices=("producers", "batches")
-        ),
-    ),
+    options=(Option("show", "Show producers, or the batches sent again"),),
     rows="batches that were sent again or are out of order",
     columns=(
         *_PLACE,

@@ -79,7 +79,7 @@ COST_COLUMNS: Final = (
     question="When did each group rebalance, for how long, what triggered it, and why?",
     place=7,
     tables=("memberships",),
-    options=(Option("show", "Show rebalances, or their cost", choices=("rebalances", "cost")),),
+    options=(Option("show", "Show rebalances, or their cost"),),
     rows="rebalances",
     columns=_COLUMNS,
     variants=(Variant("show", "cost", COST_COLUMNS, ("partitions", "exchanges")),),

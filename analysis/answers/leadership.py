@@ -79,13 +79,7 @@ _CLIENT: Final = "client_id, client_ip"
     question="Which partitions changed their leader, and how did this affect clients?",
     place=12,
     tables=("topics", "errors", "partitions", "exchanges", "connections"),
-    options=(
-        Option(
-            "show",
-            "Show moves of leaders, clients, or brokers with their partitions",
-            choices=("moves", "clients", "brokers"),
-        ),
-    ),
+    options=(Option("show", "Show moves of leaders, clients, or brokers with their partitions"),),
     rows="changes of a leader",
     columns=(
         Column("topic", "string", "name of the topic"),

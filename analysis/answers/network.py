@@ -110,11 +110,7 @@ _SUMS: Final = (
             "any column of connections, or client_id, broker, client, software",
             needs=("show", "connections"),
         ),
-        Option(
-            "show",
-            "Show connections, or connections that fail",
-            choices=("connections", "failures"),
-        ),
+        Option("show", "Show connections, or connections that fail"),
     ),
     rows="Kafka connections",
     columns=_COLUMNS,

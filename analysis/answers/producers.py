@@ -83,13 +83,7 @@ _LOG: Final = f"{_ID}, topic, partition"
     question="Are idempotent and transactional producers healthy?",
     place=10,
     tables=("batches", "transactions"),
-    options=(
-        Option(
-            "show",
-            "Show producers, their transactions, or gaps in sequence numbers",
-            choices=("producers", "transactions", "gaps"),
-        ),
-    ),
+    options=(Option("show", "Show producers, their transactions, or gaps in sequence numbers"),),
     rows="idempotent or transactional producers",
     columns=(
         *_PRODUCER,

@@ -56,11 +56,7 @@ PRODUCER_COLUMNS: Final = (
     question="How far are followers behind, and how long do producers wait for them?",
     place=22,
     tables=("partitions", "exchanges", "connections", "topics", "brokers"),
-    options=(
-        Option(
-            "show", "Show followers, or what producers wait for", choices=("followers", "producers")
-        ),
-    ),
+    options=(Option("show", "Show followers, or what producers wait for"),),
     rows="Fetches of followers",
     columns=(
         *columns_of("partitions", "topic", "partition", "replica_id"),

@@ -88,9 +88,7 @@ _RECORDS: Final = ("records",)
     tables=("partitions", "topics", "connections", "exchanges"),
     options=(
         Option(
-            "show",
-            "Show partitions, brokers, the most frequent keys, or partitioners of clients",
-            choices=("partitions", "brokers", "keys", "partitioners"),
+            "show", "Show partitions, brokers, the most frequent keys, or partitioners of clients"
         ),
         Option("top", "Show this number of keys per topic", needs=("show", "keys")),
     ),

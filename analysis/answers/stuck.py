@@ -62,7 +62,7 @@ LAG_COLUMNS: Final = (
     place=18,
     tables=("partitions", "exchanges", "batches", "transactions"),
     options=(
-        Option("show", "Show held offsets, or the lag of readers", choices=("offsets", "lag")),
+        Option("show", "Show held offsets, or the lag of readers"),
         Option(
             "min_ms",
             "Show offsets that did not advance for at least this time, in ms",

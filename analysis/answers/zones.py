@@ -100,7 +100,7 @@ def zone_names(given: Zones | None) -> Names:
             "any column of exchanges, or client_zone, broker_zone, broker, client, software, topic",
             needs=("show", "pairs"),
         ),
-        Option("show", "Show pairs of zones, or consumers", choices=("pairs", "consumers")),
+        Option("show", "Show pairs of zones, or consumers"),
         Option(
             "zones", "Read zones from FILE, with a network and a zone on each line", read=zone_names
         ),
