@@ -16,6 +16,7 @@ from analysis.commands.common import (
     TABLE,
     Input,
     Output,
+    notify,
     on_capture,
     on_output,
     words,
@@ -62,8 +63,6 @@ def _option(option: Option) -> Any:
 
 def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:
     check(output, source)
-    from analysis.display.row_table import dated
-    from analysis.display.terminal import printable
     from analysis.names.addresses import BROKER_COLUMNS
     from analysis.sql.query import no_tables
 
@@ -86,23 +85,16 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
         else:
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
             text = source.no_rows(answer.rows_with(given), coverage_of(sql))
-            click.echo(NOTHING if empty and not source.filter else printable(text), err=True)
+            notify(NOTHING if empty and not source.filter else text)
     if len(rows) or output.form != TABLE or output.file:
-        # Columns that the user groups by are part of the answer.
         by = options.get("by", ())
-        if output.form == TABLE:
-            rows = dated(rows, by)
-        essential = (*by, *answer.essential)
-        write(rows.to_batches(), rows.schema, output, essential, answer.useful)
+        write(rows.to_batches(), rows.schema, output, answer.essential, answer.useful, by)
 
 
 def _warn_of_coverage(source: Input, coverage: Coverage) -> None:
     """Warn that there may be more problems: a client that is not listed may have one."""
-    from analysis.display.terminal import printable
-
     if not coverage.is_complete:
-        text = (
+        notify(
             f"Warning: only {coverage.read:,} of {coverage.payload:,} connections could be read; "
             f"for the others, see {source.again('quality')}"
         )
-        click.echo(printable(text), err=True)

@@ -81,6 +81,13 @@ DEFAULT_MEMORY: Final = 512
 """MB; as in `dissector`."""
 
 
+def notify(text: str) -> None:
+    """Print a line to standard error. Names in it may have any characters."""
+    from analysis.display.terminal import printable
+
+    click.echo(printable(text), err=True)
+
+
 def chosen_tables(tables: Collection[str]) -> tuple[str, ...]:
     """The tables that an option names, each once."""
     return TABLE_NAMES if ALL in tables else tuple(dict.fromkeys(tables))
@@ -136,19 +143,17 @@ class Input:
         """
         with self.options(show_progress=show_progress, show_secrets=show_secrets) as options:
             from analysis.display.presentation import names as presented_names
-            from analysis.display.terminal import printable
             from analysis.input.open import filter_report, open_input
 
             opened = open_input(self.captures, self.filter, jobs=self.jobs or 1, **options)
             yield opened
             presented_names().learn_hosts(opened.host_names)
             if reports and (report := filter_report(opened, self.filter)):
-                click.echo(printable(report), err=True)
+                notify(report)
             self._note(opened.file_problems, reports=reports)
 
     def _note(self, problems: Sequence[Problem], *, reports: bool) -> None:
         """Note the files that could not be read; `reports`: as in `opened`."""
-        from analysis.display.terminal import printable
         from analysis.input.open import file_warnings
         from dissector.problems import UNREADABLE
 
@@ -156,11 +161,10 @@ class Input:
         self.unread.extend(name for name in unreadable if name in self.captures)
         warnings = file_warnings(problems) if reports else []
         for line in warnings[:WARNINGS]:
-            click.echo(printable(line), err=True)
+            notify(line)
         if (omitted := len(warnings) - WARNINGS) > 0:
             command = self.again("export --table problems")
-            text = f"Warning: {omitted:,} more files could not be read completely: {command}"
-            click.echo(printable(text), err=True)
+            notify(f"Warning: {omitted:,} more files could not be read completely: {command}")
 
     @contextmanager
     def stored(
@@ -227,13 +231,12 @@ class Input:
 
         `endpoints`: rows of `analysis.input.clusters.ENDPOINTS`.
         """
-        from analysis.display.terminal import printable
         from analysis.input.clusters import warning
 
         if self.filter and self.filter.cluster:
             return
         for line in warning(endpoints, "To select a cluster, add its option:", "--cluster {}"):
-            click.echo(printable(line), err=True)
+            notify(line)
 
     @contextmanager
     def options(

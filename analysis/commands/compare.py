@@ -124,13 +124,10 @@ def _write(
     by: tuple[str, ...],
 ) -> None:  # fmt: skip
     from analysis.display import terminal
-    from analysis.display.row_table import dated
 
     rows = comparison.changes
     if output.form == TABLE and not output.columns:  # empty columns would only take room
         rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
-    if output.form == TABLE:
-        rows = dated(rows, by)
     if output.form == JSON:
         _write_json(comparison, rows, source, output)
         return
@@ -139,7 +136,7 @@ def _write(
         if not len(rows):
             click.echo(_no_change(comparison))
             return
-    write(rows.to_batches(), rows.schema, output, (*by, *ESSENTIAL.split()), USEFUL.split())
+    write(rows.to_batches(), rows.schema, output, ESSENTIAL.split(), USEFUL.split(), by)
 
 
 def _no_change(comparison: Comparison) -> str:

@@ -12,6 +12,7 @@ from analysis.commands.common import (
     TABLE,
     Input,
     Output,
+    notify,
     on_capture,
     on_output,
     words,
@@ -37,8 +38,6 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     records, for up to 500 ms by default.
     """
     check(output, source)
-    from analysis.display.row_table import dated
-    from analysis.display.terminal import printable
     from analysis.encrypted.response_times import ESSENTIAL, USEFUL, checked, groups
 
     with usage_errors():  # before a large capture is read
@@ -48,11 +47,9 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
         del options["show_secrets"]
         rows, report = groups(source.captures, by, source.filter, **options)
     if source.filter:
-        click.echo(printable(report), err=True)
+        notify(report)
     if not len(rows):
         place = "with these clients, brokers and times" if source.filter else "in this capture"
         click.echo(f"No encrypted connections {place}.", err=True)
     if len(rows) or output.form != TABLE or output.file:
-        if output.form == TABLE:
-            rows = dated(rows, by)
-        write(rows.to_batches(), rows.schema, output, (*by, *ESSENTIAL), USEFUL)
+        write(rows.to_batches(), rows.schema, output, ESSENTIAL, USEFUL, by)

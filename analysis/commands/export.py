@@ -23,6 +23,7 @@ from analysis.commands.common import (
     Input,
     Output,
     chosen_tables,
+    notify,
     on_capture,
     on_output,
 )
@@ -130,8 +131,6 @@ def _explained(
     rows: Iterable[tuple[str, pa.RecordBatch]], source: Input, table: str
 ) -> Iterator[pa.RecordBatch]:
     """The batches of the table. If they have no row, print a sentence to standard error."""
-    from analysis.display.terminal import printable
-
     is_empty, coverage = True, Coverage()
     for name, batch in rows:
         if name == COVERAGE:
@@ -142,8 +141,7 @@ def _explained(
     if is_empty:
         nothing = NOTHING if source.filter is None else "No exchange is selected."
         is_exchanges = table == "exchanges"
-        text = nothing if is_exchanges else source.no_rows(f"rows of {table}", coverage)
-        click.echo(printable(text), err=True)
+        notify(nothing if is_exchanges else source.no_rows(f"rows of {table}", coverage))
 
 
 def write_tables(source: Input, names: Sequence[str], output: Output) -> None:

@@ -74,20 +74,26 @@ def write(
     output: Output,
     essential: Sequence[str] = (),
     useful: Sequence[str] = (),
+    by: Sequence[str] = (),
 ) -> None:
-    """Write the rows to `output`; `essential` and `useful`: see `Answer`."""
+    """Write the rows to `output`; `essential` and `useful`: see `Answer`.
+
+    `by`: columns that rows are grouped by; they are part of the answer.
+    """
+    import pyarrow as pa
+
     from analysis.export.files import output_file, partial
     from analysis.export.formats import FORMATS
 
     if output.columns:
-        import pyarrow as pa
-
         check_columns(schema.names, output)
         schema = pa.schema([schema.field(name) for name in output.columns])
         batches = (batch.select(output.columns) for batch in batches)
-        essential = output.columns
     if output.form == TABLE:
-        _write_listing(batches, schema, output, essential, useful)
+        from analysis.display.row_table import dated
+
+        rows = dated(pa.Table.from_batches(batches, schema), by)
+        _write_listing(rows, output, output.columns or (*by, *essential), useful)
         return
     form = FORMATS[output.form]
     if output.file is None:
@@ -111,18 +117,11 @@ def write(
 
 
 def _write_listing(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    output: Output,
-    essential: Sequence[str],
-    useful: Sequence[str],
+    rows: pa.Table, output: Output, essential: Sequence[str], useful: Sequence[str]
 ) -> None:
-    import pyarrow as pa
-
     from analysis.display import row_table, terminal
     from analysis.export.files import output_file
 
-    rows = pa.Table.from_batches(batches, schema)
     if output.is_vertical:
         parts = row_table.vertical(rows)
     else:
