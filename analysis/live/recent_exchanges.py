@@ -10,36 +10,56 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.live.lines import RowFilter
 from analysis.live.session import Watcher
-from analysis.names.addresses import broker_endpoints
+from analysis.sql.conditions import database
+from analysis.sql.expressions import endpoint
 from analysis.summary.counts import are_normal
 from dissector.arrays import value
-from dissector.tables import EXCHANGES
-from dissector.tables.arrow import row_keys
+from dissector.tables import EXCHANGES, TABLES
+from dissector.tables.arrow import with_times
 
 SECONDS: Final = 10.0
 ROWS: Final = 200_000
 """Approximate limit of kept exchanges; the oldest are dropped first."""
 DIMENSIONS: Final = ("client", "API", "broker", "topic")
 
-_RESPONSE: Final = ("connection_id", "correlation_id", "response_time")
-"""What identifies a response; in `errors`, its time is the column `time`."""
 _COLUMNS: Final = (
-    *_RESPONSE,
-    *("request_time", "client_id", "api", "api_version", "client_ip", "client_port", "broker_ip"),
-    *("broker_port", "topics", "latency_ms", "error", "error_count", "throttle_time_ms", "status"),
+    *("connection_id", "correlation_id", "response_time", "client_id", "api", "broker_ip"),
+    *("broker_port", "topics", "latency_ms", "error_count", "throttle_time_ms", "status"),
     *("request_bytes", "response_bytes"),
 )
+_RESPONSE: Final = ("connection_id", "correlation_id", "time")
+"""Columns of `errors` that identify a response."""
+_EXCHANGES: Final = pa.schema([EXCHANGES.schema.field(name) for name in _COLUMNS])
+_ERRORS: Final = pa.schema([TABLES["errors"].schema.field(name) for name in _RESPONSE])
 
-_SCHEMA: Final = pa.schema([EXCHANGES.schema.field(name) for name in _COLUMNS])
+_NAMES: Final = {
+    "client": "coalesce(client_id, '-')",
+    "API": "coalesce(api, '-')",
+    "broker": endpoint("broker"),
+    "topic": "coalesce(unnest(topics), '-')",
+}
+"""SQL: the name of the group of an exchange, by dimension. Exchanges without topics have none."""
+
+_GROUPS: Final = """
+  with numbered as (select *, row_number() over () as nth from exchanges),
+  named as (
+    select *, {name} as name, (connection_id, correlation_id, response_time) in (
+      select (connection_id, correlation_id, time) from problems) as is_problem
+    from numbered)
+  select name, count(*) / $seconds as requests_s,
+    quantile_cont(latency_ms, 0.5) as p50_ms, quantile_cont(latency_ms, 0.99) as p99_ms,
+    count(*) filter (is_problem) as errors, count(*) filter (throttle_time_ms > 0) as throttled,
+    count(*) filter (status = 'unanswered') as unanswered,
+    sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0)) / $seconds as bytes_s
+  from named group by name order by count(*) desc, min((nth, list_position(topics, name)))"""
 
 
 @value
@@ -73,8 +93,8 @@ class RecentExchanges(Watcher):
         self._started = clock()
         self._lock = threading.Lock()
         self._batches: deque[tuple[float, pa.RecordBatch]] = deque()
-        self._problems: deque[tuple[float, pa.Array]] = deque()
-        """Keys of responses with an error that is not part of normal operation."""
+        self._problems: deque[tuple[float, pa.Table]] = deque()
+        """Responses with an error that is not part of normal operation."""
         self._rows = 0
         self.exchanges = 0
         """Number of all exchanges since the start."""
@@ -91,10 +111,9 @@ class RecentExchanges(Watcher):
             self._expire()
 
     def _read_errors(self, errors: pa.Table) -> None:
-        problems = errors.filter(pc.invert(are_normal(errors)))
-        keys = _keys([problems[name] for name in (*_RESPONSE[:2], "time")])
+        problems = errors.filter(pc.invert(are_normal(errors))).select(_RESPONSE)
         with self._lock:
-            self._problems.append((self._clock(), keys))
+            self._problems.append((self._clock(), problems))
             self._expire()
 
     def _expire(self) -> None:
@@ -106,94 +125,18 @@ class RecentExchanges(Watcher):
 
     def groups(self, dimension: str) -> list[GroupStats]:
         """Statistics per value of one of `DIMENSIONS`, by descending number of requests."""
-        table, seconds = self._snapshot(dimension)
-        if not len(table):
-            return []
-        names = table["name"].combine_chunks().dictionary_encode()
-        index = names.indices.to_numpy()
-        order = np.argsort(index, kind="stable")
-        latency = table["latency_ms"].to_numpy()[order]
-        count = len(names.dictionary)
-        parts = np.split(latency, np.searchsorted(index[order], np.arange(1, count)))
-
-        def total(values: pa.ChunkedArray) -> list[int]:
-            weights = pc.fill_null(values.cast(pa.int64()), 0).to_numpy()
-            sums: list[int] = np.bincount(index, weights, count).astype(np.int64).tolist()
-            return sums
-
-        bytes_ = pc.add(
-            pc.fill_null(table["request_bytes"], 0), pc.fill_null(table["response_bytes"], 0)
-        )
-        columns = zip(
-            names.dictionary.to_pylist(),
-            np.bincount(index, minlength=count).tolist(),
-            parts,
-            zip(
-                total(table["is_problem"]),
-                total(pc.greater(table["throttle_time_ms"], 0)),
-                total(pc.equal(table["status"], "unanswered")),
-                strict=True,
-            ),
-            total(bytes_),
-            strict=True,
-        )
-        groups = [
-            GroupStats(name, requests / seconds, *_quantiles(part), *counts, size / seconds)
-            for name, requests, part, counts, size in columns
-        ]
-        return sorted(groups, key=lambda group: -group.requests_s)
-
-    def _snapshot(self, dimension: str) -> tuple[pa.Table, float]:
-        """The kept exchanges with columns `name` and `is_problem`, and the seconds that they
-        cover."""
         with self._lock:
             self._expire()
             batches = [rows for _, rows in self._batches]
-            problems = pa.chunked_array([keys for _, keys in self._problems], pa.string())
+            problems = [rows for _, rows in self._problems]
             is_full = self._rows > ROWS // 2  # rows may have been dropped before they expired
             begin = self._batches[0][0] if is_full else max(self._started, self._clock() - SECONDS)
-            seconds = self._clock() - begin
-        table = pa.Table.from_batches(batches, _SCHEMA)
-        table = table.append_column("name", _names(table, dimension))
-        table = table.append_column("is_problem", _are_problems(table, problems))
-        return _explode_topics(table) if dimension == "topic" else table, max(seconds, 1.0)
-
-
-def _keys(response: Sequence[pa.ChunkedArray]) -> pa.Array:
-    """`_RESPONSE` as one text."""
-    return row_keys(*(column.cast(pa.int64()) for column in response))
-
-
-def _are_problems(exchanges: pa.Table, problems: pa.ChunkedArray) -> pa.Array:
-    """Whether each of the exchanges has a response with one of these keys."""
-    with_error = np.flatnonzero(pc.fill_null(exchanges["error_count"], 0).to_numpy())
-    response = exchanges.select(_RESPONSE).take(with_error)
-    are_problems = np.zeros(len(exchanges), np.bool_)
-    are_problems[with_error] = pc.is_in(_keys(response.columns), problems)
-    return pa.array(are_problems)
-
-
-def _names(table: pa.Table, dimension: str) -> pa.ChunkedArray:
-    """The group name of each exchange; for topics, a list of names."""
-    if dimension == "topic":
-        return table["topics"]
-    if dimension == "broker":
-        return broker_endpoints(table)
-    column = table["client_id" if dimension == "client" else "api"]
-    return pc.fill_null(column, "-")
-
-
-def _explode_topics(table: pa.Table) -> pa.Table:
-    """One row per exchange and topic; exchanges without topics are dropped."""
-    topics = table["name"].combine_chunks()
-    owner = pc.list_parent_indices(topics)
-    plain = table.drop_columns(["name"]).take(owner)
-    return plain.append_column("name", pc.fill_null(pc.list_flatten(topics), "-"))
-
-
-def _quantiles(latency: Any) -> tuple[float | None, float | None]:
-    known = latency[~np.isnan(latency)]
-    if not len(known):
-        return None, None
-    p50, p99 = np.quantile(known, (0.5, 0.99)).tolist()
-    return p50, p99
+            seconds = max(self._clock() - begin, 1.0)
+        exchanges = pa.Table.from_batches(batches, _EXCHANGES)
+        errors = pa.concat_tables([_ERRORS.empty_table(), *problems])
+        with database().cursor() as connection:
+            connection.register("exchanges", with_times(exchanges, pa.int64()))
+            connection.register("problems", with_times(errors, pa.int64()))
+            query = _GROUPS.format(name=_NAMES[dimension])
+            rows = connection.execute(query, {"seconds": seconds}).fetchall()
+        return [GroupStats(*row) for row in rows]
