@@ -128,9 +128,7 @@ def forget_interruption() -> None:
 class _HideModules:
     """Reports modules as not installed."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> None:
+    def find_spec(self, fullname: str, *_: object) -> None:
         if fullname in hidden:
             raise ModuleNotFoundError(fullname, name=fullname)
 
@@ -171,9 +169,7 @@ stand_ins: dict[str, dict[str, Any]] = {
 class _DeferModules:
     """Loads stand-ins for modules, which are imported when others of their attributes are used."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, *_: object) -> ModuleSpec | None:
         loader: Any = self
         return ModuleSpec(fullname, loader) if fullname in stand_ins else None
 
@@ -199,9 +195,7 @@ def _deferred_attribute(stand_in: ModuleType, attribute: str) -> Any:
 class _DeferFunctions:
     """Loads `pyarrow.compute` without the functions of its registry, made when first used."""
 
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, fullname: str, path: Sequence[str] | None, *_: object) -> ModuleSpec | None:
         if fullname != COMPUTE or (spec := PathFinder.find_spec(fullname, path)) is None:
             return None
         if isinstance(spec.loader, SourceFileLoader):

@@ -130,13 +130,17 @@ class CaptureSource:
     def answer(self, name: str, chosen: Filter, is_cancelled: Callable[[], bool]) -> pa.Table:
         """The rows of an answer about the selected exchanges. Raises as `rows`."""
         answer = ANSWERS[name]
-        return self._result(name, chosen, lambda tables: answer.arrow(tables), is_cancelled)
+        return self._result(name, chosen, answer.arrow, is_cancelled)
 
     def diagnosis(self, chosen: Filter, is_cancelled: Callable[[], bool]) -> Diagnosis:
         """The findings about the selected exchanges. Raises as `rows`."""
         return self._result(
             "diagnose", chosen, lambda tables: diagnosed(tables, limits({})), is_cancelled
         )
+
+    def _whole(self, chosen: Filter) -> Filter:
+        """The filter of the rows from which results are computed; `chosen`: that of the screen."""
+        return chosen
 
     def _result(
         self,
@@ -149,6 +153,7 @@ class CaptureSource:
 
         A computation that is cancelled while it waits for another one does not begin.
         """
+        chosen = self._whole(chosen)
         with self._lock:  # a connection to DuckDB runs one query after the other
             if is_cancelled():
                 raise DissectorError("cancelled")

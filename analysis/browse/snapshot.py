@@ -6,13 +6,11 @@ records. So the kept packets are written to a temporary file, and read as any ca
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import duckdb
 import pyarrow as pa
 
 from analysis.browse.capture_source import CaptureSource
@@ -31,8 +29,6 @@ IDENTITY: Final = (
 """Columns that an exchange has in the session and in the file."""
 _CLOCK: Final = slice(11, 19)
 """Hours, minutes and seconds in the text of a time."""
-
-T = TypeVar("T")
 
 
 class Snapshot(CaptureSource):
@@ -70,18 +66,10 @@ class Snapshot(CaptureSource):
             raise DissectorError("the packets of this exchange are no longer kept")
         return super().conversation(self._own_rows, int(numbers[0]))
 
-    def _result(
-        self,
-        name: str,
-        chosen: Filter,
-        compute: Callable[[duckdb.DuckDBPyConnection], T],
-        is_cancelled: Callable[[], bool],
-    ) -> T:
-        """Only of exchanges that also meet the filter of the session."""
-        if self._chosen:
-            both = [each.sql for each in (self._chosen, chosen) if each]
-            chosen = Filter(both, names=chosen.names)
-        return super()._result(name, chosen, compute, is_cancelled)
+    def _whole(self, chosen: Filter) -> Filter:
+        """Exchanges must also meet the filter of the session."""
+        both = [each.sql for each in (self._chosen, chosen) if each]
+        return Filter(both, names=chosen.names) if self._chosen else chosen
 
     @cached_property
     def _own_rows(self) -> Rows:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.answers import ANSWERS, select
 from analysis.answers.network import LINKS
-from analysis.diagnosis.time import time_of_clients
+from analysis.columns import resolved
+from analysis.diagnosis.time import COLUMNS, time_of_clients
 from analysis.sql.expressions import endpoint
-from analysis.sql.query import Row, row_dicts
+from analysis.sql.query import Row, row_dicts, shaped
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,7 +86,8 @@ class Case:
 
     def time_of_clients(self) -> list[Row]:
         """Where the time of each client went: `analysis.diagnosis.time`."""
-        return row_dicts(time_of_clients(partial(select, self._tables)))
+        rows = select(self._tables, time_of_clients())
+        return row_dicts(shaped(rows, resolved(COLUMNS)))
 
     @cached_property
     def span(self) -> tuple[int | None, int | None]:

@@ -9,17 +9,13 @@ several brokers at once count once. A request that was sent before waits in the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from analysis.answers.network import LINKS
 from analysis.answers.throttle import throttled_responses
 from analysis.columns import Column
 from analysis.sql.expressions import ms_between, not_negative, sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COLUMNS: Final = (
     Column("client_id", "string", "client id; null for requests without one"),
@@ -73,18 +69,8 @@ def _begin(scope: str) -> str:
           rows between unbounded preceding and 1 preceding), start))"""
 
 
-def time_of_clients(rows: Callable[[str], pa.Table]) -> pa.Table:
-    """A row for each client id, in `COLUMNS`; the longest net latency first.
-
-    `rows`: runs a query on exchanges, batches and connections.
-    """
-    from analysis.columns import resolved
-    from analysis.sql.query import shaped
-
-    return shaped(rows(_query()), resolved(COLUMNS))
-
-
-def _query() -> str:
+def time_of_clients() -> str:
+    """SQL: a row for each client id, with `COLUMNS`; the longest net latency first."""
     return f"""
       with requests as (
         select parts.*, {not_negative("net_ms - broker_rtt_ms")} as broker_ms,
