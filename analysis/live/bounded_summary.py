@@ -72,13 +72,14 @@ class BoundedSummary(Summary):
         """Replace the unanswered requests of closed connections by counts."""
         if (seen := self._unanswered.total) is None:
             return
-        never_answered, _ = self._split_unanswered()
+        never_answered, in_flight = self._split_unanswered()
         closed = pc.is_in(seen["connection_id"], connections)
         ids = set(connections.to_pylist())
-        names = [*self._evicted_unanswered.keys, "count", "first", "last", "incomplete"]
-        self._evicted_unanswered.add(seen.filter(closed).select(names))
         rows = [row for row in never_answered if row["connection_id"] in ids]
-        self._evicted_never_answered.add(pa.Table.from_pylist(rows, seen.schema).select(names))
+        self._evicted_never_answered.add(pa.Table.from_pylist(rows, seen.schema))
+        self._evicted_in_flight += sum(
+            row["count"] for row in in_flight if row["connection_id"] in ids
+        )
         self._unanswered.total = seen.filter(pc.invert(closed))
         for connection in ids:
             self._ends.pop(connection, None)

@@ -8,9 +8,8 @@ exchange.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -107,12 +106,9 @@ class Summary:
         )
         """Connections by `_ROLES`."""
         self._ends: dict[int, End] = {}
-        by_client = partial(
-            Tally, ("api", "client_id"), count="sum", first="min", last="max", incomplete="sum"
-        )
-        self._evicted_unanswered = by_client()
+        self._evicted_never_answered = _unanswered_by_client()
         """Counts of evicted connections; likewise the next one."""
-        self._evicted_never_answered = by_client()
+        self._evicted_in_flight = 0
         self._named: list[pa.Table] = []
         """Connections with a known client software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
@@ -176,33 +172,27 @@ class Summary:
         """`errors` that are part of normal operation."""
         return [row for row in self.errors() if _is_normal(row)]
 
-    def unanswered(self) -> list[dict[str, Any]]:
-        """api, client_id, count, first and last (ns); the most frequent first."""
-        return self._by_client(self._unanswered.rows(), self._evicted_unanswered)
-
     def never_answered(self) -> list[dict[str, Any]]:
-        """`unanswered` without the requests in flight when the capture or connection ended.
+        """api, client_id, count, first and last (ns) of requests without a response, apart from
+        those in flight when the capture or connection ended; the most frequent first.
 
         `incomplete`: how many of them are of connections of which the capture lacks bytes or a
         direction, and so perhaps the response.
         """
-        return self._by_client(self._split_unanswered()[0], self._evicted_never_answered)
+        by_client = _unanswered_by_client()
+        rows, _ = self._split_unanswered()
+        if rows and self._unanswered.total is not None:
+            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
+        if (evicted := self._evicted_never_answered.total) is not None:
+            by_client.add(evicted)
+        return sorted(by_client.rows(), key=lambda row: -row["count"])
 
     @property
     def in_flight(self) -> int:
         """Requests that were in flight when the capture or their connection ended."""
         _, in_flight = self._split_unanswered()
-        gone = self._evicted_unanswered.count() - self._evicted_never_answered.count()
         count: int = sum(row["count"] for row in in_flight)
-        return count + gone
-
-    def _by_client(self, rows: Sequence[Mapping[str, Any]], evicted: Tally) -> list[dict[str, Any]]:
-        by_client = Tally(evicted.keys, count="sum", first="min", last="max", incomplete="sum")
-        if rows and self._unanswered.total is not None:
-            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
-        if evicted.total is not None:
-            by_client.add(evicted.total)
-        return sorted(by_client.rows(), key=lambda row: -row["count"])
+        return self._evicted_in_flight + count
 
     def _split_unanswered(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """Rows of requests that were never answered, and of those in flight at the end."""
@@ -400,6 +390,10 @@ class Summary:
                 words = (row["software_name"], row["software_version"])
                 names[row["connection_id"]] = " ".join(word for word in words if word)
         return names
+
+
+def _unanswered_by_client() -> Tally:
+    return Tally(("api", "client_id"), count="sum", first="min", last="max", incomplete="sum")
 
 
 def add_clients(

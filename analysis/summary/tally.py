@@ -35,11 +35,6 @@ class Tally:
         columns = [*self.keys, *(f"{name}_{how}" for name, how in self._how)]
         self.total = grouped.select(columns).rename_columns(names)
 
-    def count(self) -> int:
-        """The sum of a column `count`."""
-        count: int = sum(row["count"] for row in self.rows())
-        return count
-
     def rows(self) -> list[dict[str, Any]]:
         """The groups; empty before the first `add`."""
         return [] if self.total is None else self.total.to_pylist()

@@ -21,8 +21,9 @@ def test_bounded_and_exact_summaries_agree(name: str) -> None:
         summary.read(open_capture([CAPTURES / name], hold=False).stream(Summary.TABLES))
 
     def results(summary: Summary) -> list[Any]:
-        methods = ("clients", "errors", "throttled", "unanswered", "rebalances", "problems")
-        return [summary.totals(), summary.statuses(), *(getattr(summary, m)() for m in methods)]
+        methods = ("clients", "errors", "throttled", "never_answered", "rebalances", "problems")
+        numbers = [summary.totals(), summary.statuses(), summary.in_flight]
+        return [*numbers, *(getattr(summary, method)() for method in methods)]
 
     assert results(bounded) == results(exact)
     for expected, actual in zip(exact.apis(), bounded.apis(), strict=True):

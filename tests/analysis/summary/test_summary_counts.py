@@ -597,7 +597,10 @@ def test_it_counts_what_the_answers_count(name: str) -> None:
         return sum(row[column] for row in rows)
 
     assert total(summary.errors()) == analysis.errors(tables)["count"].sum()
-    assert total(summary.unanswered()) == analysis.unanswered(tables)["requests"].sum()
+    assert (
+        total(summary.never_answered()) + summary.in_flight
+        == analysis.unanswered(tables)["requests"].sum()
+    )
     assert total(summary.throttled()) == analysis.throttle(tables)["responses"].sum()
     assert total(summary.throttled(), "total") == analysis.throttle(tables)["total_ms"].sum()
     spans = analysis.groups(tables).dropna(subset=["generation"])["group_id"].value_counts()
