@@ -25,7 +25,7 @@ import click
 
 from analysis.answers import ANSWERS
 from analysis.commands.answers import command_of
-from analysis.commands.choice import with_suggestion
+from analysis.commands.options import with_suggestion
 from analysis.export.files import writer
 from analysis.startup import Terminated, prepare, raise_interruption
 

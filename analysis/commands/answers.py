@@ -9,7 +9,6 @@ import click
 from click.core import ParameterSource
 
 from analysis.answers import Answer, Option
-from analysis.commands.choice import Choice, Integer, usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     NOTHING,
@@ -22,8 +21,8 @@ from analysis.commands.common import (
     words,
 )
 from analysis.commands.coverage import COVERAGE, Coverage, coverage_of
+from analysis.commands.options import Choice, Integer, named_command, usage_errors
 from analysis.commands.output import check, check_columns, to_terminal, write
-from analysis.commands.sections import named_command
 
 QUALITY: Final = "quality"
 """The answer that lists what could not be read."""

@@ -11,8 +11,7 @@ import click
 
 from analysis.commands.common import Input, on_capture_alone, on_secrets
 from analysis.commands.filter_options import ON_ARRIVAL
-from analysis.commands.schemas import decoder, on_schema_registry
-from analysis.commands.sections import named_command
+from analysis.commands.options import decoder, named_command, on_schema_registry
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 

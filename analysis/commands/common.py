@@ -17,9 +17,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from analysis.commands import filter_options, presentation
-from analysis.commands.choice import Choice, Integer
 from analysis.commands.coverage import Coverage
-from analysis.commands.sections import input_option, output_option
+from analysis.commands.options import Choice, Integer, input_option, output_option
 from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value

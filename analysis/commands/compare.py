@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.choice import Number, usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     JSON,
@@ -21,8 +20,8 @@ from analysis.commands.common import (
     words,
 )
 from analysis.commands.coverage import Coverage, coverage_of
+from analysis.commands.options import Number, named_command, usage_errors
 from analysis.commands.output import check, check_columns, to_terminal, write
-from analysis.commands.sections import named_command
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.commands.choice import Number
 from analysis.commands.common import Input, on_capture_alone, on_overwrite
+from analysis.commands.options import Number, named_command, output_option
 from analysis.commands.output import check_file
-from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from analysis.cutting.driver import CutResult

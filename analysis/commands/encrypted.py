@@ -6,7 +6,6 @@ from functools import partial
 
 import click
 
-from analysis.commands.choice import usage_errors
 from analysis.commands.common import (
     FORMAT_NAMES,
     TABLE,
@@ -17,8 +16,8 @@ from analysis.commands.common import (
     on_output,
     words,
 )
+from analysis.commands.options import named_command, usage_errors
 from analysis.commands.output import check, check_columns, to_terminal, write
-from analysis.commands.sections import named_command
 from analysis.encrypted import BY, FILTERS
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from analysis.commands.choice import Choice, usage_errors
 from analysis.commands.common import (
     ALL,
     FORMAT_NAMES,
@@ -28,8 +27,8 @@ from analysis.commands.common import (
     on_output,
 )
 from analysis.commands.coverage import COVERAGE, Coverage
+from analysis.commands.options import Choice, named_command, usage_errors
 from analysis.commands.output import check, check_columns, check_file, to_terminal, write
-from analysis.commands.sections import named_command
 from dissector.arguments import name_text
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from analysis.commands.choice import usage_errors
-from analysis.commands.sections import filter_option
+from analysis.commands.options import filter_option, usage_errors
 
 if TYPE_CHECKING:
     from analysis.input.filters import Filter

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 import click
 
-from analysis.commands.choice import with_suggestion
 from analysis.commands.common import TABLE, Input, Output
+from analysis.commands.options import with_suggestion
 
 if TYPE_CHECKING:
     import pyarrow as pa

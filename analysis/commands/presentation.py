@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 
-from analysis.commands.sections import input_option
+from analysis.commands.options import input_option, with_suggestion
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -66,8 +66,6 @@ def _zone(name: str) -> tzinfo:
 
         return timezone.utc  # noqa: UP017 - `UTC` is a name here
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
-
-    from analysis.commands.choice import with_suggestion
 
     try:
         return ZoneInfo(name)

@@ -6,7 +6,7 @@ from functools import partial
 
 from analysis.commands.common import Input, Output, on_capture, on_output
 from analysis.commands.export import write_table
-from analysis.commands.sections import named_command
+from analysis.commands.options import named_command
 
 
 @named_command("records")

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 
 from analysis.commands.common import Input, on_capture, on_overwrite
+from analysis.commands.options import named_command, output_option
 from analysis.commands.output import check_file
-from analysis.commands.sections import named_command, output_option
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 from dissector.redaction import without_credentials

@@ -9,10 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.choice import Choice, Integer
 from analysis.commands.common import Input, on_capture_alone, on_pager, on_secrets
-from analysis.commands.schemas import decoder, on_schema_registry
-from analysis.commands.sections import named_command, output_option
+from analysis.commands.options import (
+    Choice,
+    Integer,
+    decoder,
+    named_command,
+    on_schema_registry,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

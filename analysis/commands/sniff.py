@@ -12,12 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.choice import Choice, Integer
 from analysis.commands.common import ALL, TABLE_NAMES, TABLES_OR_ALL, chosen_tables
 from analysis.commands.filter_options import with_filter
+from analysis.commands.options import (
+    Choice,
+    Integer,
+    decoder,
+    named_command,
+    on_schema_registry,
+    output_option,
+)
 from analysis.commands.presentation import on_presentation
-from analysis.commands.schemas import decoder, on_schema_registry
-from analysis.commands.sections import named_command, output_option
 
 if TYPE_CHECKING:
     from analysis.browse.live_app import LiveBrowser

@@ -8,7 +8,6 @@ from functools import partial
 
 import click
 
-from analysis.commands.choice import Choice
 from analysis.commands.common import (
     ALL,
     TABLE_NAMES,
@@ -19,7 +18,7 @@ from analysis.commands.common import (
     on_secrets,
     processors,
 )
-from analysis.commands.sections import named_command, output_option
+from analysis.commands.options import Choice, named_command, output_option
 from analysis.startup import allow_pandas
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture_alone, on_output
+from analysis.commands.options import named_command
 from analysis.commands.output import check, to_terminal, write
-from analysis.commands.sections import named_command
 from analysis.extras import needed
 from analysis.startup import Terminated, forget_interruption
 

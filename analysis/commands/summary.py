@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.commands.common import Input, on_capture, on_pager
-from analysis.commands.sections import named_command
+from analysis.commands.options import named_command
 
 
 @named_command("summary")

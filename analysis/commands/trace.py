@@ -7,11 +7,10 @@ from typing import Any
 
 import click
 
-from analysis.commands.choice import Integer, usage_errors
 from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
 from analysis.commands.coverage import COVERAGE, coverage_of
+from analysis.commands.options import Integer, named_command, usage_errors
 from analysis.commands.output import check, check_columns, to_terminal, write
-from analysis.commands.sections import named_command
 
 
 @named_command("trace")

@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from analysis.commands.common import on_overwrite
+from analysis.commands.options import named_command, output_option
 from analysis.commands.output import check_file
-from analysis.commands.sections import named_command, output_option
 
 
 @named_command("wireshark-plugin")
