@@ -18,7 +18,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
-from analysis.diagnosis.unauthenticated import unauthenticated_clients
+from analysis.diagnosis.sessions import unauthenticated_clients
 from analysis.diagnosis.words import capital, client, matching, of_client, span_of
 from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL
 from analysis.sql.failures import CLOSED, FAILURES

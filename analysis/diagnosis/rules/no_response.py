@@ -22,11 +22,12 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.expired_sessions import expired_session_finding, expired_sessions
 from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.unauthenticated import (
+from analysis.diagnosis.sessions import (
     COMMAND,
+    expired_session_finding,
+    expired_sessions,
     unauthenticated_clients,
     unauthenticated_finding,
 )
