@@ -84,31 +84,17 @@ class Metrics(Collector, Watcher):
             values = [row["count"], *(row[name] or 0 for name in names)]
             self._requests.add(label_values(row["api"], row["client_id"], row["broker"]), values)
         _count(self._statuses, ("api", "status", "broker"), rows)
-        complete = rows.filter(rows["latency_ms"].is_valid())
-        if len(complete):
-            self._read_latencies(complete)
+        self._read_latencies(rows.filter(rows["latency_ms"].is_valid()))
 
     def _read_latencies(self, rows: pa.Table) -> None:
         seconds = rows["latency_ms"].to_numpy() / 1000
-        api, broker = (
-            rows[name].combine_chunks().dictionary_encode() for name in ("api", "broker")
-        )
-        width = len(broker.dictionary)
-        pair = pc.fill_null(api.indices, len(api.dictionary)).to_numpy() * width
-        pair = pair + broker.indices.to_numpy()
-        pairs, index = np.unique(pair, return_inverse=True)
         bucket = np.searchsorted(SECONDS, seconds)
-        buckets = len(SECONDS) + 1
-        counts = np.bincount(index * buckets + bucket, minlength=len(pairs) * buckets)
-        sums = np.bincount(index, seconds, len(pairs))
-        apis = [*api.dictionary.to_pylist(), None]
-        for pair_index, count, total in zip(
-            pairs.tolist(), counts.reshape(-1, buckets), sums, strict=True
-        ):
-            key = label_values(
-                apis[pair_index // width], broker.dictionary[pair_index % width].as_py()
-            )
-            self._latencies.add(key, np.append(count, total))
+        tally = Tally(("api", "broker", "bucket"), count="sum", seconds="sum")
+        tally.add(with_columns(rows, bucket=pa.array(bucket), seconds=pa.array(seconds)))
+        for row in tally.rows():
+            sums = np.zeros(len(SECONDS) + 2)
+            sums[[row["bucket"], -1]] = row["count"], row["seconds"]
+            self._latencies.add(label_values(row["api"], row["broker"]), sums)
 
     def _read_memberships(self, rows: pa.Table) -> None:
         """A group has rebalanced when a response contains a higher generation."""
