@@ -100,11 +100,11 @@ def groups(tables: Tables, *, show: str = "rebalances") -> ArrowTable:
 
 def _costs(tables: Tables, rebalances: list[Row]) -> list[Row]:
     """The rebalances with the columns of their cost."""
-    from analysis.sql.interruptions import Rebalance, interruptions
+    from analysis.sql.interruptions import interruptions
     from analysis.sql.query import row_dicts
 
     spans = [
-        Rebalance(number, each["group_id"], each["start_time"], each["end_time"])
+        (number, each["group_id"], each["start_time"], each["end_time"])
         for number, each in enumerate(rebalances)
         if each["start_time"] is not None and each["end_time"] is not None
     ]

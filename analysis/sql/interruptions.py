@@ -10,7 +10,7 @@ revoked at the latest.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
 from analysis.answers.lag import ENDS
 from analysis.sql.expressions import literal, not_negative
@@ -20,19 +20,11 @@ SHORTEST_NS: Final = 10 * 10**6
 """Shorter times between two Fetches are usual without a rebalance, too."""
 
 
-class Rebalance(NamedTuple):
-    """A rebalance; times in ns."""
-
-    number: int
-    group_id: str
-    start: int
-    end: int
-
-
-def interruptions(rebalances: Iterable[Rebalance]) -> str:
+def interruptions(rebalances: Iterable[tuple[int, str, int, int]]) -> str:
     """SQL: number, partitions, unread_ms and lag_growth of rebalances with an interruption.
 
-    Needs `partitions` and `exchanges`.
+    `rebalances`: number, group, start and end of each; times in ns. Needs `partitions` and
+    `exchanges`.
     """
     values = ", ".join(
         f"({number}, {literal(group)}, {start}, {end})" for number, group, start, end in rebalances
