@@ -26,11 +26,12 @@ from dissector.streams.header_evidence import (
     NO,
     REQUEST_BITS,
     REQUEST_HEAD,
+    SMALLEST_RESPONSE,
     UNCLEAR,
     YES,
     HeaderScorer,
 )
-from dissector.streams.limits import SEEK_BYTES, WAITING_BYTES
+from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts, verdicts
 from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer, opposite_responses
 from dissector.streams.rows import chosen
@@ -52,6 +53,9 @@ from dissector.streams.table import (
 READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
+
+STEPS = 3
+"""Least steps of one between correlation ids by which the stream of a broker is recognised."""
 
 HEAD_POSITION = 0
 REFUSED_BITS = -32
@@ -274,6 +278,7 @@ class ProtocolDetector:
         pending = _first(len(index), owner[unclear], at[unclear])
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
+        at_broker |= self._has_responses(chains, index)
         left = np.flatnonzero(at_broker)
         self._accept(stream[left], self._inside_segments(chains, index[left], begin[left]))
         # Responses may show that messages of these streams are requests; and requests that cannot
@@ -281,6 +286,25 @@ class ProtocolDetector:
         waits = at_broker | peer_waits
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
+
+    def _has_responses(self, chains: FrameChains, index: Int64) -> Bools:
+        """Whether the other end of each undecided stream seems to send responses: correlation ids
+        count, from segment to segment, or from the first message of a segment to its second."""
+        row = chains.stream[index] >> 1
+        is_open = (self._table.client[row] < 0) & (self._streams.protocol[row] == UNDECIDED)
+        opposite = chains.stream.searchsorted(chains.stream[index] ^ 1)
+        is_open &= np.append(chains.stream, -1)[opposite] == chains.stream[index] ^ 1
+        chain = np.unique(opposite[is_open])
+        at, owner = segment_starts(chains, chain, chains.first[chain])
+        size, number = chains.number(at, "i4"), chains.number(at + 4, "i4")
+        fits = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT)
+        at, owner, size, number = at[fits], owner[fits], size[fits], number[fits]
+        counts = (np.diff(number) == 1) & (np.diff(owner) == 0)
+        inner = chains.number(at + size + 8, "i4") - number == 1
+        steps = np.bincount(owner[1:][counts], minlength=len(chain))
+        steps += np.bincount(owner[inner], minlength=len(chain))
+        is_open[is_open] = steps[chain.searchsorted(opposite[is_open])] >= STEPS
+        return is_open
 
     def _inside_segments(self, chains: FrameChains, index: Int64, begin: Int64) -> Int64:
         """Bits of the first request of each stream, anywhere behind `begin`, that the other end has

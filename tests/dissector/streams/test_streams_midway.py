@@ -19,6 +19,7 @@ from tests.dissector.streams.dialogue import (
     body_end,
     dissect,
     framed,
+    ipv4,
     request,
     response,
     split,
@@ -60,6 +61,26 @@ def test_pipelined_requests_in_a_segment_that_begins_inside_another_request(miss
     connection.broker(b"".join(received))
     out = dissect(dialogue.packets)
     assert out.messages() == ([each[4:] for each in sent], [each[4:] for each in received])
+
+
+@pytest.mark.parametrize("port", [9092, 31090])
+def test_pipelined_requests_of_which_none_begins_a_segment(port: int):
+    """At an unknown port, responses whose correlation ids count show the broker."""
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), port))
+    sizes = random.Random(7).choices(range(2_000, 30_000), k=30)
+    sent = [request(3, 1, number, bytes(size)) for number, size in enumerate(sizes, 70)]
+    received = [response(number, bytes(40)) for number in range(70, 100)]
+    stream, answered = b"".join(sent)[11:], 0
+    for at in range(0, len(stream), 1448):
+        connection.client(stream[at : at + 1448])
+        while answered < 25 and sum(map(len, sent[: answered + 5])) - 11 <= at:
+            connection.broker(received[answered])
+            answered += 1
+    for each in received[answered:]:
+        connection.broker(each)
+    out = dissect(dialogue.packets)
+    assert out.messages() == ([each[4:] for each in sent[1:]], [each[4:] for each in received])
 
 
 @pytest.mark.parametrize("segment", [20, 300, 1448, 9000])
