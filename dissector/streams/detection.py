@@ -291,7 +291,8 @@ class ProtocolDetector:
         """Whether the other end of each undecided stream seems to send responses: correlation ids
         count, from segment to segment, or from the first message of a segment to its second."""
         row = chains.stream[index] >> 1
-        is_open = (self._table.client[row] < 0) & (self._streams.protocol[row] == UNDECIDED)
+        is_open: Bools = self._table.client[row] < 0
+        is_open &= self._streams.protocol[row] == UNDECIDED
         opposite = chains.stream.searchsorted(chains.stream[index] ^ 1)
         is_open &= np.append(chains.stream, -1)[opposite] == chains.stream[index] ^ 1
         chain = np.unique(opposite[is_open])
