@@ -371,12 +371,17 @@ class FileSource:
         """Open the file with the earliest first packet."""
         start, index = heappop(self._closed)
         try:
-            reader = open_reader(self.names[index], self.secrets)
+            reader = self._reader(index)
         except CaptureError as error:  # it was readable when its first packet was read
             self._cannot_read(self.names[index], error)
         else:
             self._add_lane(index, reader, start)
             self._lanes.sort(key=lambda lane: lane.index)
+
+    def _reader(self, index: int) -> CaptureReader:
+        """A reader of a file; for files that grow, a subclass begins behind what was read. Raises
+        CaptureError."""
+        return open_reader(self.names[index], self.secrets)
 
     def _read(self, lane: Lane, reserve: int, room: int) -> PacketRecords | None:
         # Buffers of overlapping files have about the size of one block in all.
