@@ -278,12 +278,12 @@ class ProtocolDetector:
         pending = _first(len(index), owner[unclear], at[unclear])
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
-        at_broker |= self._has_responses(chains, index)
-        left = np.flatnonzero(at_broker)
+        is_searched = at_broker | self._has_responses(chains, index)
+        left = np.flatnonzero(is_searched)
         self._accept(stream[left], self._inside_segments(chains, index[left], begin[left]))
         # Responses may show that messages of these streams are requests; and requests that cannot
         # be read yet, that they are responses.
-        waits = at_broker | peer_waits
+        waits = is_searched | peer_waits
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
 
