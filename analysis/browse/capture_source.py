@@ -138,7 +138,7 @@ class CaptureSource:
             "diagnose", chosen, lambda tables: diagnosed(tables, limits({})), is_cancelled
         )
 
-    def _whole(self, chosen: Filter) -> Filter:
+    def _result_filter(self, chosen: Filter) -> Filter:
         """The filter of the rows from which results are computed; `chosen`: that of the screen."""
         return chosen
 
@@ -153,7 +153,7 @@ class CaptureSource:
 
         A computation that is cancelled while it waits for another one does not begin.
         """
-        chosen = self._whole(chosen)
+        chosen = self._result_filter(chosen)
         with self._lock:  # a connection to DuckDB runs one query after the other
             if is_cancelled():
                 raise DissectorError("cancelled")

@@ -66,7 +66,7 @@ class Snapshot(CaptureSource):
             raise DissectorError("the packets of this exchange are no longer kept")
         return super().conversation(self._own_rows, int(numbers[0]))
 
-    def _whole(self, chosen: Filter) -> Filter:
+    def _result_filter(self, chosen: Filter) -> Filter:
         """Exchanges must also meet the filter of the session."""
         both = [each.sql for each in (self._chosen, chosen) if each]
         return Filter(both, names=chosen.names) if self._chosen else chosen

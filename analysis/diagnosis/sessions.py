@@ -1,4 +1,4 @@
-"""Clients that do not authenticate at a listener with SASL, for the rule `no_response`.
+"""Clients without SASL at a listener that requires it, and SASL sessions that expire.
 
 A broker that requires SASL responds to ApiVersions, and closes the connection at the next request
 without it. Only its log has the reason. The client connects again, and reports a timeout or a

@@ -55,7 +55,7 @@ READINGS = 16
 are rejected, the sender is not a Kafka client."""
 
 STEPS = 3
-"""Least steps of one between correlation ids by which the stream of a broker is recognised."""
+"""Fewest times that the correlation id increases by one in a stream that is taken for responses."""
 
 HEAD_POSITION = 0
 REFUSED_BITS = -32
@@ -289,7 +289,7 @@ class ProtocolDetector:
 
     def _has_responses(self, chains: FrameChains, index: Int64) -> Bools:
         """Whether the other end of each undecided stream seems to send responses: correlation ids
-        count, from segment to segment, or from the first message of a segment to its second."""
+        increase by one from segment to segment, or between the first two messages of a segment."""
         row = chains.stream[index] >> 1
         is_open: Bools = self._table.client[row] < 0
         is_open &= self._streams.protocol[row] == UNDECIDED

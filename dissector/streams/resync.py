@@ -89,7 +89,7 @@ class Node:
     state: int
     """Verdict on the header: NO, UNCLEAR, YES."""
     is_border: bool
-    """A segment begins here, and its length does not speak against that of a message."""
+    """A segment begins here, and its length is plausible for the message; see `border_bits`."""
     correlation: int
     """Correlation id, if the message is a response."""
     is_checked: bool = False
