@@ -154,7 +154,7 @@ def _spans(
     busiest = spans["row"].value_counts().index[:LINES]
     spans = spans[spans["row"].isin(busiest)].nlargest(SPANS, "duration_ms")
     columns = ["row", "start_time", "end_time", "duration_ms", kind, *extra]
-    rows = to_rows(spans.sort_values("start_time")[columns])
+    rows = to_rows(spans.sort_values("start_time", kind="stable")[columns])
     return _bars(rows, kind, description, busiest_rows)
 
 
