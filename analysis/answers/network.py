@@ -32,8 +32,8 @@ point.
 
 **Limitations.** A proxy that terminates TCP connections hides the network behind it. Packets that
 are missing from the capture look like packets that the network lost: see `quality`. Packets that
-the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted,
-so capture on one interface. Segmentation in the network card hides small retransmissions. If the
+the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted:
+see `quality`. Segmentation in the network card hides small retransmissions. If the
 capture does not contain the handshake, delayed acknowledgements look like a long round trip. If
 neither side sends data, a connection is a failure only if the number of packets shows that the
 broker ended it.

@@ -10,12 +10,14 @@ If packets are truncated, set the snapshot length to 0 (`tcpdump -s 0`). If a di
 capture at the host itself, or mirror both directions. If connections are encrypted, pass
 `--keylog`. If responses have an earlier time than their request, the two directions were captured
 with different clocks, and latencies are wrong: correct the times of one file with `editcap -t
-SECONDS`.
+SECONDS`. If packets were captured more than once, capture on one interface.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
 all other answers; a connection with only one direction has no latencies; encrypted connections, and
 versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
-encrypted connection: it hides no request.
+encrypted connection: it hides no request. A connection was captured more than once if both sides
+sent about twice the bytes of their messages, or more, and many packets repeat captured bytes. Its
+rows and latencies are those of the first copy, but the other copies count as retransmitted.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
 leave no trace. A connection that began before the capture is recognised by its port or its content.
@@ -108,6 +110,17 @@ _ENCRYPTED: Final = f"""protocol = 'tls' and connection_id not in (
 """SQL: whether a row of `connections` hides requests. None follows a failed handshake."""
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 
+REPEATED: Final = """(
+  select connection_id, client_bytes + broker_bytes - sent - received as surplus,
+    (client_bytes + broker_bytes) / (sent + received) as copies
+  from connections join (
+    select connection_id, sum(request_bytes) as sent, sum(response_bytes) as received
+    from exchanges group by all) using (connection_id)
+  where client_retransmitted + broker_retransmitted >= (client_packets + broker_packets) / 20
+    and client_bytes >= 1.9 * sent and broker_bytes >= 1.9 * received)"""
+"""SQL: connections whose packets were captured more than once, the bytes of the other copies, and
+how often each byte was captured. Retransmissions alone do not double the bytes of both sides."""
+
 
 def _flaws() -> tuple[str, ...]:
     requests = f"""(
@@ -131,6 +144,11 @@ def _flaws() -> tuple[str, ...]:
             "connections with holes", _KAFKA, "lost > 0",
             "'most in connection ' || arg_min(connection_id, (-lost, nth))",
             "coalesce(sum(lost), 0)",
+        ),
+        _flaw(
+            "connections captured more than once",
+            f"({_KAFKA} left join {REPEATED} using (connection_id))", "copies is not null",
+            "'each byte ' || round(median(copies), 1) || ' times'", "coalesce(sum(surplus), 0)",
         ),
         _flaw(
             "exchanges not decoded", "exchanges", "status = 'undecoded'",

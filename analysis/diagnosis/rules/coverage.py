@@ -79,6 +79,12 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "clients keep their connections for hours",
         "Restart a client during the capture if its software or authentication matters.",
     ),
+    "connections captured more than once": Flaw(
+        "{count} of {total} {were} captured more than once: copies count as retransmitted",
+        "packets were captured on several interfaces (-i any) or hosts",
+        "Nothing to do for rows and latencies. For the figures of network, capture on one "
+        "interface.",
+    ),
     "exchanges not decoded": Flaw(
         "{count} of {total} could not be decoded",
         "messages that are damaged, truncated by the snapshot length, or newer than the "
@@ -131,7 +137,7 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
             continue
         noun = flaw.noun if is_problem else _noun(row["flaw"])
         total = counted(count if is_problem else row["total"], noun)
-        verbs = {name: verb(count, name) for name in ("are", "have")}
+        verbs = {name: verb(count, name) for name in ("are", "were", "have")}
         evidence = f"The first: {row['detail']}."  # may begin with the name of a file
         if not is_problem:
             detail = f" {capital(row['detail'])}." if row["detail"] else ""

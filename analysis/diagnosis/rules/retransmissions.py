@@ -5,6 +5,7 @@ or if the receiver acknowledges late. It delays all data behind it by at least a
 200 ms or more if the sender has to wait for a timeout.
 
 The tables count these packets by connection, so the time of a finding is that of the connections.
+Clients and brokers whose packets were captured more than once are left to `coverage`.
 """
 
 from __future__ import annotations
@@ -12,12 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from analysis.answers.network import LINKS
+from analysis.answers.quality import REPEATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent, share, verb
+from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent, rows_by, share, verb
+from analysis.sql.expressions import endpoint
 from analysis.sql.query import Row
 
 COMMAND: Final = "network --by client_id,broker"
+
+REPEATED_ENDS: Final = f"""
+  select distinct client_id, {endpoint("broker")} as broker
+  from {LINKS} semi join {REPEATED} using (connection_id)"""
+"""SQL: the client ids and brokers of connections that were captured more than once."""
 
 
 @rule(
@@ -37,6 +46,8 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["retransmitted"] >= limits["retransmitted"]
         and (row["retransmitted_percent"] or 0) >= limits["percent"]
     ]  # fmt: skip
+    repeated = rows_by(case.rows(REPEATED_ENDS) if rows else (), "client_id", "broker")
+    rows = [row for row in rows if (row["client_id"], row["broker"]) not in repeated]
     for group in by_end(rows, "retransmitted"):
         yield _finding(group, case.span_of_connections(group, "retransmitted > 0"))
 
@@ -61,9 +72,7 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         "that acknowledges late because it has no CPU",
         side="network",
         change="Compare with a capture at the other end to find the side of the loss. Look at "
-        "the error and drop counters of interfaces (ip -s link) on the path. If the packets were "
-        "captured on several interfaces (-i any) or hosts, the capture may contain them twice: "
-        "read those of one.",
+        "the error and drop counters of interfaces (ip -s link) on the path.",
         reference="RFC 9293, section 3.8.1",
         command=COMMAND,
         # At most so many had to wait.

@@ -80,6 +80,26 @@ def test_made_flaws_are_counted() -> None:
     assert counts["count"].sum() == len(expected)
 
 
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({}, (1, 1, 90, "each byte 2.0 times")),
+        ({"client_bytes": 90, "broker_bytes": 180}, (1, 1, 180, "each byte 3.0 times")),
+        # A dead path: the client sends its request again and again.
+        ({"client_bytes": 300, "broker_bytes": 60}, (0, 1, 0, None)),
+        # Skipped bytes of a connection that began before the capture.
+        ({"client_retransmitted": 0}, (0, 1, 0, None)),
+    ],
+)
+def test_connections_whose_packets_were_captured_more_than_once(
+    columns: dict[str, int], expected: tuple[int, int, int, str | None]
+) -> None:
+    twice = {"client_bytes": 60, "broker_bytes": 120, "client_retransmitted": 1}
+    tables = made(connections=[connection(**twice | columns)], exchanges=[exchange()])
+    flaw = analysis.quality(tables).set_index("flaw").loc["connections captured more than once"]
+    assert tuple(flaw.astype("object").where(flaw.notna(), None)) == expected
+
+
 def test_responses_earlier_than_their_requests_are_counted() -> None:
     rows = [exchange(latency_ms=each) for each in (-1.5, -20.25, 0.0, 3.0, None)]
     tables = made(connections=[connection()], exchanges=rows)

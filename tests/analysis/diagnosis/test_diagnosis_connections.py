@@ -347,6 +347,18 @@ def test_retransmissions_concern_at_most_one_request_each() -> None:
     assert finding.requests == 5
 
 
+@pytest.mark.parametrize(("copies", "expected"), [(1, "retransmissions"), (2, "coverage")])
+def test_packets_that_were_captured_more_than_once_are_not_retransmissions(
+    copies: int, expected: str
+) -> None:
+    link = connection(
+        client_packets=200, client_retransmitted=50, client_bytes=copies * 3000,
+        broker_bytes=copies * 6000,
+    )  # fmt: skip
+    rows = [exchange(correlation_id=n) for n in range(100)]  # of 30 and 60 bytes
+    assert rules("retransmissions", "coverage", exchanges=rows, connections=[link]) == [expected]
+
+
 @pytest.mark.parametrize(
     ("api", "expected"),
     [("ApiVersions", ["failed_connections"]), ("Produce", ["failed_connections", "no_response"])],
