@@ -24,7 +24,7 @@ from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN
 from dissector.streams.doubts import Doubts
 from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
 from dissector.streams.frames import FrameBlock, frame_block
-from dissector.streams.header_evidence import RESERVED, YES
+from dissector.streams.header_evidence import CONTROLLED_SHUTDOWN, RESERVED, YES
 from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts
 from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST
@@ -264,7 +264,7 @@ class FrameParser:
         self._scorer.record_responses(stream[has_latest], latest[has_latest])
 
     def _record_requests(self, frames: ChainFrames) -> None:
-        """Record the correlation ids of requests."""
+        """Record the correlation ids of requests, and the sizes of client ids."""
         chains, stream = self._chains, self._chains.stream_ids
         client = np.where(self._table.is_client(stream), stream, -1)
         least, most, fall = np.zeros((3, len(stream)), np.int64)
@@ -277,8 +277,11 @@ class FrameParser:
         self._bodies.log.add(key[:count], kind[:count])
         slot = np.flatnonzero(earliest >= 0)
         index, stream = chains.slot.searchsorted(slot), stream[slot]
-        begin = chains.position_of(index, frames.start[earliest[slot]])
+        first = frames[earliest[slot]]
+        begin = chains.position_of(index, first.start)
         is_head = begin == self._streams.framed_until[stream]
+        has_id = first.first != CONTROLLED_SHUTDOWN << 16
+        self._scorer.record_client_ids(stream[has_id], first.third[has_id])
         self._scorer.record_requests(stream, least[slot], most[slot], fall[slot], is_head)
 
     # Incomplete messages

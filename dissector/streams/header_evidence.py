@@ -3,8 +3,8 @@
 A field that one random value in 2^k would satisfy is worth k bits:
 
 - a request: its size, an API and version that exist, a valid length of the client id. A client id
-  that is longer than usual, or has control characters, is weaker evidence: brokers accept it, but
-  few clients send it;
+  that is longer than usual, has control characters, or differs from those before it is weaker
+  evidence: brokers accept it, but few clients send it;
 - a response: its size, and a correlation id near those of the client's requests.
 
 `places` adds the bits of segment borders and of the frames that follow. A header with an impossible
@@ -62,13 +62,16 @@ SMALLEST_RESPONSE = 6
 """A correlation id and the smallest body, an error code. Smaller responses have no bits, since
 zeros and small numbers look like them."""
 SMALLEST_REQUEST = 10
+CLIENT_ID_LENGTH = 2
+"""Bytes of the length of a client id."""
 USUAL_CLIENT_ID = 4096
 """Bytes of a client id that are checked; a longer one is unusual. Kafka allows 32,767."""
 SHORT_CLIENT_ID = 64
 """Bytes of a client id that are checked first."""
 UNUSUAL_BITS = 10
-"""Bits that a request loses if its client id is longer or has control characters, or if it is empty
-and all numbers but one are zero: zeros are frequent."""
+"""Bits that a request loses if its client id is longer, has control characters, or has another
+length than that of the first request of its connection, or if it is empty and all numbers but one
+are zero: zeros are frequent."""
 CONTROLLED_SHUTDOWN = 7
 """Version 0 of this API has no client id."""
 
@@ -156,6 +159,11 @@ class HeaderScorer:
         high[stream] = np.where(new, most, np.maximum(high[stream], most))
         streams.has_correlation[stream] = True
 
+    def record_client_ids(self, stream: Int64, length: Int64) -> None:
+        """Record the lengths of the client ids of requests, if no earlier request is known."""
+        size = self._streams.client_id_size
+        size[stream] = np.where(size[stream], size[stream], length + CLIENT_ID_LENGTH)
+
     def record_responses(self, stream: Int64, latest: Int64) -> None:
         """Record the correlation ids of the latest responses."""
         self._streams.correlation[stream] = latest
@@ -197,6 +205,8 @@ class HeaderScorer:
         verdict = np.where(bad, NO, np.where(readable >= REQUEST_HEAD, YES, UNCLEAR))
         numbers = (api != 0) + (version != 0).astype(np.int64) + (correlation != 0)
         unusual = (numbers < 2) & (client == 0)
+        usual_size = self._streams.client_id_size[chains.stream[index]]
+        unusual |= (usual_size > 0) & (client + CLIENT_ID_LENGTH != usual_size) & ~has_no_client
         named = np.flatnonzero((verdict == YES) & ~has_no_client)
         unusual[named] |= self._has_unusual_client_id(
             chains, at[named], readable[named], client[named]

@@ -33,7 +33,17 @@ from dissector.streams.header_evidence import (
     HeaderScorer,
 )
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES
-from dissector.streams.places import AT, BORDER, CONFIRMED, ENTRY, HOPS, STATE, Columns, weighed
+from dissector.streams.places import (
+    AT,
+    BITS,
+    BORDER,
+    CONFIRMED,
+    ENTRY,
+    HOPS,
+    STATE,
+    Columns,
+    weighed,
+)
 from dissector.streams.table import NEVER
 
 UNALIGNED_RESPONSE: Final = 7
@@ -71,6 +81,10 @@ LONGEST_RUN: Final = 256
 """Most messages inside segments that are followed to the next start of a segment."""
 SORT_FROM: Final = 32
 """From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
+DENSE_BYTES: Final = 1 << 10
+DENSE: Final = DENSE_BYTES // 13
+"""Headers of requests in so many bytes that cannot all be right, because requests are longer: small
+numbers, as in lists of partitions. They are no evidence."""
 SEGMENTS_AHEAD: Final = 16
 """Starts of segments behind the first messages of a path that may be on the path. Brokers send a
 response in several segments."""
@@ -221,21 +235,23 @@ class Search:
             if self._is_request
             else self._scorer.candidate_responses(window, self._stream)
         )
-        self._follow(self._weigh(address(places).tolist(), least=YES))
+        columns = self._columns(address(places).tolist())
+        columns = columns[:, columns[STATE] == YES]
+        self._follow(self._add(_sparse(columns) if self._is_request else columns))
 
-    def _weigh(self, places: Iterable[int], least: int = NO) -> list[int]:
-        """Add nodes at these places, and return the addresses of the new ones.
+    def _weigh(self, places: Iterable[int]) -> list[int]:
+        """Add nodes at these places, and return the addresses of the new ones."""
+        columns = self._columns(places)
+        self._weighed.update(columns[AT].astype(np.int64).tolist())
+        return self._add(columns)
 
-        `least`: the lowest state of nodes to add.
-        """
+    def _columns(self, places: Iterable[int]) -> Columns:
+        """The columns of those of these places that were not weighed yet."""
         new = sorted({at for at in places if at not in self._weighed and self._is_open(at)})
         if not new:
-            return []
+            return np.zeros((6, 0))
         at = np.array(new)
-        columns = weighed(self._chains, self._scorer, at, np.full_like(at, self._index))
-        if least == NO:
-            self._weighed.update(new)
-        return self._add(columns[:, columns[STATE] >= least])
+        return weighed(self._chains, self._scorer, at, np.full_like(at, self._index))
 
     def _add(self, columns: Columns) -> list[int]:
         """Add nodes that do not exist yet, and return their addresses."""
@@ -453,3 +469,11 @@ class Search:
     def _is_whole(self, node: Node) -> bool:
         """Whether no byte of a message is missing."""
         return int(self._chains.gap_after(np.array([node.at]))[0]) >= node.end
+
+
+def _sparse(columns: Columns) -> Columns:
+    """The columns of those of these requests that are not `DENSE`. Those with unusual client ids
+    are counted apart, since they are no evidence against the others."""
+    key = 2 * (columns[AT] // DENSE_BYTES) + (columns[BITS] < REQUEST_BITS)
+    _, owner, count = np.unique(key, return_inverse=True, return_counts=True)
+    return columns[:, count[owner] <= DENSE]

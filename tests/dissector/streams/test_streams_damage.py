@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import random
+import struct
 from dataclasses import replace
 
 import pytest
 
 from tests.dissector.streams.dialogue import (
     NO_ERROR,
+    SASL_AUTHENTICATE,
     Dialogue,
     dissect,
     request,
@@ -75,6 +78,24 @@ def test_records_that_contain_requests_behind_a_lost_header(count: int, block: i
         connection.broker(RESPONSES[number])
     out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
     assert out.messages()[0] == [MESSAGES[0][number] for number in (0, 1, 3, 4)]
+
+
+@pytest.mark.parametrize("most", [40, 100])
+def test_small_numbers_behind_holes_are_not_requests(most: int) -> None:
+    """A list of partitions: a size, an API and a version may begin at each of them."""
+    numbers = random.Random(most)
+    listed = b"".join(struct.pack(">i", numbers.randrange(most)) for _ in range(20_000))
+    sent = request(SASL_AUTHENTICATE, 0, 2, listed)
+    dialogue, connection = Dialogue.connected()
+    for number in (0, 1, 2, 3, 4):
+        segments = [sent[at : at + 1448] for at in range(0, len(sent), 1448)]
+        for at, segment in enumerate(segments if number == 2 else [REQUESTS[number]]):
+            connection.client(segment, sent=number != 2 or at % 20 > 0)
+        connection.broker(RESPONSES[number])
+    requests = dissect(dialogue.packets).messages()[0]
+    expected = [MESSAGES[0][number] for number in (0, 1, 3, 4)]
+    assert set(requests) >= set(expected)
+    assert len(requests) - len(expected) < len(listed) // 4 // 1000
 
 
 @pytest.mark.parametrize("order", [(1, 2, 0), (7, 3, 5)])
