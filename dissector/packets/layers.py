@@ -120,11 +120,18 @@ def parse_packets(
 def _read_headers(packets: Packets, join: Callable[[], bool]) -> None:
     """Read headers until each packet is at TCP, or at an unsupported layer.
 
-    `join`: reassembles fragments, and returns whether packets were completed.
+    `join`: reassembles fragments, and returns whether packets were completed. Their headers count
+    from there on, however many headers other packets have. A packet may be fragmented again in a
+    tunnel, but not without end.
     """
     for _ in range(MAX_LAYERS):
-        groups = packets.groups(LAYERS)
-        for kind, rows in groups:
-            LAYERS[kind](packets, rows)
-        if not groups and not join():
+        for _ in range(MAX_LAYERS):
+            groups = packets.groups(LAYERS)
+            for kind, rows in groups:
+                LAYERS[kind](packets, rows)
+            if not groups:
+                break
+        else:
+            packets.kind[packets.kind > Kind.FRAGMENT_V6] = Kind.MALFORMED
+        if not join():
             return

@@ -187,6 +187,15 @@ def test_fragments_of_a_tunnel_and_in_a_tunnel(tmp_path):
     assert (reading.payloads, reading.problems) == ([BODY, BODY], [])
 
 
+def test_fragments_beside_a_packet_with_many_headers(tmp_path):
+    """A reassembled packet is read whatever the other packets of its block contain."""
+    pieces = pieces_of(udp(VXLAN + frame(BODY), 4789), 800, protocol=17)
+    tagged = ethernet(INNER, *[0x8100] * 40, 0x0800)
+    reading = read_bytes(tmp_path, pcap([pieces[0], tagged, pieces[1]]))
+    assert (reading.payloads, reading.kinds) == ([BODY], ["malformed_headers"])
+    assert reading.problems[0].packet == 2
+
+
 def test_a_fragment_that_is_cut_cuts_the_packet_there(tmp_path):
     pieces = pieces_of(SEGMENT, 400)
     content = pcap_header() + b"".join(
