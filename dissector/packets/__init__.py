@@ -5,6 +5,7 @@ files            `open_packets`: many files as one capture, in order of time
 paths            finds capture files by names, folders and patterns
 remote           files that URLs name
 byte_input       bytes of files and pipes, decompressed
+decompression    decompressors of gzip, zstd and lz4
 file_ranges      byte ranges of large files
 capture_reader   reads packets from a capture file, also after damage
 pcap             the pcap format

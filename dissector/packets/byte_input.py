@@ -15,12 +15,15 @@ import io
 import os
 import select
 import time
-import zlib
-from collections.abc import Callable
-from typing import Final, NamedTuple, Protocol
+from typing import Final
 
-import zstandard
-
+from dissector.packets.decompression import (
+    CODECS,
+    SKIPPABLE,
+    Codec,
+    DamagedStreamError,
+    Decompressor,
+)
 from dissector.packets.remote import is_url, open_file
 
 PAUSE = 0.02
@@ -32,139 +35,8 @@ CHUNK: Final = 1 << 16
 PIECE: Final = 1 << 18
 """Bytes to decompress at a time; the last block of the codec may exceed it: 128 KiB of zstd, 4 MiB
 of lz4."""
-ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
-ZSTD_WINDOW: Final = 1 << 27
-"""Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
-same limit, unless it is run with --long."""
 _HEAD: Final = 64
 """Bytes of the first read: enough for the codec and the header of a capture file."""
-_SKIPPABLE: Final = b"\x2a\x4d\x18"
-"""The magic of a skippable frame, after a byte from 0x50 to 0x5F."""
-_ZSTD_HEADER: Final = 8
-"""Bytes that show the size of any unit of a zstd frame."""
-
-
-class Decompressor(Protocol):
-    """The common interface of the decompressors of bz2, lzma and lz4."""
-
-    @property
-    def eof(self) -> bool:
-        """The end of a stream was reached."""
-
-    @property
-    def unused_data(self) -> bytes | None:
-        """The bytes after the end of the stream."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """About `max_length` bytes; if that many are returned, further output may be pending."""
-
-
-class _Gzip:
-    """zlib's decompressor with this interface."""
-
-    def __init__(self) -> None:
-        self._zlib = zlib.decompressobj(wbits=31)
-
-    @property
-    def eof(self) -> bool:
-        return self._zlib.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._zlib.unused_data
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        return self._zlib.decompress(self._zlib.unconsumed_tail + data, max_length)
-
-
-class _Zstd:
-    """zstandard's decompressor with this interface.
-
-    It accepts no limit, and a block of 4 bytes can expand to 128 KiB. So it gets at most one block
-    at a time (RFC 8878, section 3.1.1).
-    """
-
-    def __init__(self) -> None:
-        self._zstd = zstandard.ZstdDecompressor(max_window_size=ZSTD_WINDOW).decompressobj()
-        self._input = b""
-        self._unit_left = 0
-        """Bytes of the frame header or block at the front of the input."""
-        self._has_header = self._has_last_block = False
-
-    @property
-    def eof(self) -> bool:
-        return self._zstd.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._zstd.unused_data + self._input if self.eof else b""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        source = self._input + data
-        pieces: list[bytes] = []
-        size = at = 0
-        while size < max_length and not self.eof:
-            self._unit_left = self._unit_left or self._unit(source[at : at + _ZSTD_HEADER])
-            step = min(self._unit_left, len(source) - at)
-            if not step:
-                break
-            pieces.append(self._zstd.decompress(source[at : at + step]))
-            self._unit_left -= step
-            size += len(pieces[-1])
-            at += step
-        self._input = source[at:]
-        return b"".join(pieces)
-
-    def _unit(self, head: bytes) -> int:
-        """Bytes of the frame header, block or checksum that begins with `head`.
-
-        0 if `head` is too short.
-        """
-        if self._has_last_block:
-            return 4  # the checksum; without one, the frame has ended
-        if self._has_header:
-            block = int.from_bytes(head[:3], "little")
-            if len(head) < 3:
-                return 0
-            self._has_last_block = block & 1 == 1
-            is_run = block >> 1 & 3 == 1
-            return 3 + (1 if is_run else block >> 3)
-        if head[1:4] == _SKIPPABLE:  # it has no blocks
-            return 8 + int.from_bytes(head[4:8], "little") if len(head) >= 8 else 0
-        if len(head) < 6:
-            return 0
-        self._has_header = True
-        descriptor, window = head[4], head[5]
-        is_single = descriptor & 0x20 != 0
-        base = 1 << 10 + (window >> 3)
-        is_frame = head.startswith(ZSTD_MAGIC)  # otherwise the decompressor reports it
-        if is_frame and not is_single and base + base // 8 * (window & 7) > ZSTD_WINDOW:
-            limit = f"{ZSTD_WINDOW >> 20} MiB"
-            raise zstandard.ZstdError(f"its window is larger than {limit}, the largest supported")
-        content_size = (int(is_single), 2, 4, 8)[descriptor >> 6]
-        return 5 + (not is_single) + (0, 1, 2, 4)[descriptor & 3] + content_size
-
-
-class Codec(NamedTuple):
-    """One kind of compressed stream."""
-
-    name: str
-    magic: bytes
-    new: Callable[[], Decompressor]
-
-
-def _lz4() -> Decompressor:
-    import lz4.frame  # takes 5 ms, and few captures are compressed with it
-
-    decompressor: Decompressor = lz4.frame.LZ4FrameDecompressor()
-    return decompressor
-
-
-CODECS = (
-    Codec("gzip", b"\x1f\x8b", _Gzip),
-    Codec("zstd", ZSTD_MAGIC, _Zstd),
-    Codec("lz4", b"\x04\x22\x4d\x18", _lz4),
-)
 
 
 def is_stream(path: str) -> bool:
@@ -207,7 +79,7 @@ class ByteInput:
         pzstd writes such a frame before each other one."""
         self._waiting = self._read(_HEAD)
         magic = self.take(4)
-        while magic[1:] == _SKIPPABLE and magic[0] >> 4 == 5:
+        while magic[1:] == SKIPPABLE and magic[0] >> 4 == 5:
             left = int.from_bytes(self.take(4), "little")
             while left and (data := self.take(min(left, CHUNK))):
                 left -= len(data)
@@ -267,12 +139,14 @@ class ByteInput:
         """The next bytes of the file, decompressed; may be empty; None at the end."""
         assert self._codec
         assert self._stream
+        if self.damage is not None:
+            return None
         chunk, self._waiting = self._waiting, b""
         if not chunk and not self._full:
             chunk = self._read(CHUNK)
             if not chunk:
-                if not self._stream.eof:
-                    self.damage = self.damage or f"the {self._codec.name} stream is truncated"
+                if not self._stream.eof and self.damage is None:
+                    self.damage = f"the {self._codec.name} stream is truncated"
                 return None
         if self._stream.eof:
             chunk = chunk.lstrip(b"\0")  # archives pad with zeros
@@ -281,11 +155,11 @@ class ByteInput:
             self._stream = self._codec.new()
         try:
             plain = self._stream.decompress(chunk, limit)
-        except (zlib.error, zstandard.ZstdError, RuntimeError) as error:
+        except DamagedStreamError as error:
             self.damage = f"the {self._codec.name} stream is damaged: {error}"
-            return None
+            return error.plain or None
         self._full = len(plain) >= limit and not self._stream.eof
-        self._waiting = self._stream.unused_data or b""
+        self._waiting = self._stream.unused_data
         return plain
 
     def _read(self, size: int) -> bytes:

@@ -17,8 +17,9 @@ import os
 import numpy as np
 
 from dissector.packets.block import PAD, Bytes
-from dissector.packets.byte_input import CODECS, RangeSource
+from dissector.packets.byte_input import RangeSource
 from dissector.packets.capture_reader import PACKET_LIMIT, CaptureFormat, CaptureReader, ReadState
+from dissector.packets.decompression import CODECS
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
 from dissector.packets.remote import open_file

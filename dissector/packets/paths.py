@@ -23,8 +23,9 @@ import numpy as np
 
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD, Int64
-from dissector.packets.byte_input import CODECS, ByteInput
+from dissector.packets.byte_input import ByteInput
 from dissector.packets.capture_reader import CaptureReader, ReadState
+from dissector.packets.decompression import CODECS
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
 

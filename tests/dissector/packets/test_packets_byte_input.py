@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import tracemalloc
+import zlib
 from collections.abc import Callable
 from functools import partial
 
@@ -98,6 +99,54 @@ def test_a_damaged_stream_keeps_what_came_before(tmp_path, codec, plain):
     assert reading.rows == plain.rows[: len(reading.rows)]
     assert len(reading.rows) > 1000
     assert "damaged_stream" in reading.kinds
+
+
+def _with_checksum(codec: str, content: bytes) -> bytes:
+    """A stream that ends with a checksum of its content."""
+    if codec == "zstd":
+        return zstandard.ZstdCompressor(write_checksum=True).compress(content)
+    if codec == "lz4":
+        return lz4.frame.compress(content, content_checksum=True)
+    return gzip.compress(content)[:-4]  # without the size behind the checksum
+
+
+@compressed
+def test_a_wrong_checksum_costs_no_byte(tmp_path, codec, plain):
+    content = bytearray(_with_checksum(codec, CONTENT))
+    content[-1] ^= 0xFF
+    reading = read_bytes(tmp_path, bytes(content))
+    assert reading.rows == plain.rows
+    assert reading.kinds == ["damaged_stream"]
+    assert "damaged" in reading.problems[0].detail
+
+
+def test_damaged_gzip_costs_no_byte_before_the_damage(tmp_path, plain):
+    compressor = zlib.compressobj(wbits=31)
+    intact = compressor.compress(CONTENT[:50_000]) + compressor.flush(zlib.Z_FULL_FLUSH)
+    reserved = b"\x06"  # a block of type 3 (RFC 1951, section 3.2.3)
+    reading = read_bytes(tmp_path, intact + reserved + bytes(100_000))
+    expected = read_bytes(tmp_path, CONTENT[:50_000])
+    assert reading.rows == expected.rows
+    assert reading.kinds == ["truncated_file", "damaged_stream"]
+
+
+@pytest.mark.parametrize("block_checksum", [False, True])
+def test_blocks_of_lz4(tmp_path, plain, block_checksum):
+    """Damage costs the block that it is in, and those behind it."""
+    options = {"block_size": lz4.frame.BLOCKSIZE_MAX64KB, "block_checksum": block_checksum}
+    content = lz4.frame.compress(CONTENT, store_size=True, **options)
+    assert read_bytes(tmp_path, content).rows == plain.rows
+    header, blocks = 15, []  # magic, flags, size, checksum
+    at = header
+    while size := int.from_bytes(content[at : at + 4], "little") & 0x7FFFFFFF:
+        blocks.append(at)
+        at += 4 + size + 4 * block_checksum
+    damaged = bytearray(content)
+    damaged[blocks[3] + 3] |= 0x7F  # an impossible size
+    reading = read_bytes(tmp_path, bytes(damaged))
+    expected = read_bytes(tmp_path, CONTENT[: 3 << 16])
+    assert reading.rows == expected.rows
+    assert reading.kinds[-1] == "damaged_stream"
 
 
 @compressed
