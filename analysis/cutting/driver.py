@@ -1,8 +1,9 @@
 """Write the packets of chosen exchanges to a pcapng file.
 
 The input is read three times: for the places of messages in their streams, for the packets, and to
-write them. So it must be files. The written file is read, too: if a chosen exchange cannot be found
-in it without the messages around it, the gaps of its connection are closed.
+write them. So it must be files. The written file is read, too, before it gets its name: if a
+chosen exchange cannot be found in it without the messages around it, the gaps of its connection
+are closed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Collection, Iterator, Sequence
 from itertools import starmap
 from pathlib import Path
 from tempfile import NamedTemporaryFile
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import pyarrow as pa
 
@@ -21,7 +22,7 @@ import dissector
 from analysis.cutting.messages import Messages, messages_of
 from analysis.cutting.packets import PacketChoice
 from analysis.cutting.writing import PacketCount, packet_blocks
-from analysis.export.files import output_file
+from analysis.export.files import output_file, partial
 from analysis.input.passes import check_files, open_pass
 from analysis.input.times import SECOND
 from analysis.names.addresses import endpoint
@@ -101,16 +102,9 @@ def cut(
     comments = [title] if title else []
     comments += [comment(*each) for each in located.names.names.items() if each[1] in topics]
     encrypted = frozenset(located.encrypted_connections)
-    cutter = _Cutter(
-        files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options, output
-    )
-    first = cutter.write(overwrite=overwrite)
-    gaps = set(first.lost) - encrypted - first.fragmented
-    if not gaps or context is not None:
-        return cutter.result(first)
-    closed = cutter.write(gaps, overwrite=True)
-    improved = {each for each in gaps if closed.lost[each] < first.lost[each]}
-    return cutter.result(closed if improved == gaps else cutter.write(improved, overwrite=True))
+    cutter = _Cutter(files, exchanges, messages, encrypted, nanoseconds, secrets, comments, options)
+    with output_file(output, overwrite=overwrite) as sink:
+        return cutter.result(cutter.write_best(sink, partial(output)))
 
 
 def check_output(output: Path) -> None:
@@ -148,10 +142,22 @@ class _Cutter:
     with_secrets: bool
     comments: Sequence[str]
     options: dict[str, Any]
-    output: Path
 
-    def write(self, closed: Collection[int] = (), *, overwrite: bool) -> _Written:
-        """Write the file, and read it. `closed`: connections whose gaps are closed."""
+    def write_best(self, sink: BinaryIO, path: Path) -> _Written:
+        """Write the file, with those gaps closed that otherwise cost exchanges.
+
+        `path`: the name of the file while it is written.
+        """
+        first = self._write(sink, path)
+        gaps = set(first.lost) - set(self.encrypted) - first.fragmented
+        if not gaps or self.context is not None:
+            return first
+        closed = self._write(sink, path, gaps)
+        improved = {each for each in gaps if closed.lost[each] < first.lost[each]}
+        return closed if improved == gaps else self._write(sink, path, improved)
+
+    def _write(self, sink: BinaryIO, path: Path, closed: Collection[int] = ()) -> _Written:
+        """Write the file again, and read it. `closed`: connections whose gaps are closed."""
         choice = PacketChoice(self.messages, self.encrypted, self.context, closed)
         open_pass(self.files, **self.options).observe_packets(choice.observe)
         source = open_packets(self.files)
@@ -161,17 +167,19 @@ class _Cutter:
         comments = [*self.comments, *starmap(declared.comment, ends)]
         comments += [_closing(*client) for client, _ in ends]
         count = PacketCount()
-        with output_file(self.output, overwrite=overwrite) as sink:
-            sink.write(section_header(f"kafka-dissector {dissector.__version__}", comments))
-            if written_keys:
-                sink.write(secrets_block(_lines(keys)))
-            for block in packet_blocks(source, choice, count):
-                sink.write(block)
+        sink.seek(0)
+        sink.truncate()
+        sink.write(section_header(f"kafka-dissector {dissector.__version__}", comments))
+        if written_keys:
+            sink.write(secrets_block(_lines(keys)))
+        for block in packet_blocks(source, choice, count):
+            sink.write(block)
+        sink.flush()
         with NamedTemporaryFile() as keylog:  # the secrets may be in the captures only
             keylog.write(_lines(keys))
             keylog.flush()
             written = dissector.open_capture(
-                self.output, ports=self.options["ports"], keylog=keylog.name if keys else None
+                path, ports=self.options["ports"], keylog=keylog.name if keys else None
             )
             lost = _unreadable(self.exchanges, written)
         return _Written(count, len(written_keys), closed, lost, choice.fragmented)

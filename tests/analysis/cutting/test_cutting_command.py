@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from analysis.cli import main
+from analysis.cutting import driver
 from dissector.capture import open_capture
 from tests.captures.truth import CAPTURES
 
@@ -56,6 +57,24 @@ def test_errors(
     assert main(["cut", *arguments, "-o", str(output)]) == status
     assert message in capsys.readouterr().err
     assert not output.exists()
+
+
+@pytest.mark.parametrize("before", [b"a file of the user", None])
+def test_an_interrupted_cut_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bytes | None
+) -> None:
+    """Also if it is interrupted while the packets that were written are read."""
+
+    def interrupted(*_: object) -> None:
+        assert list(tmp_path.glob("*.partial"))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(driver, "_unreadable", interrupted)
+    output = tmp_path / "cut.pcapng"
+    if before is not None:
+        output.write_bytes(before)
+    assert main(["cut", QUOTAS, "--client", "maker", "--overwrite", "-o", str(output)]) == 130
+    assert [each.read_bytes() for each in tmp_path.iterdir()] == ([before] if before else [])
 
 
 def test_it_says_that_sequence_numbers_were_changed(
