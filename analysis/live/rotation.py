@@ -145,8 +145,9 @@ class AppendedFile(Watcher):
         """Start the next file if a limit is reached; returns whether it did. Raises OSError."""
         is_complete = self._is_rotated and self._files.is_complete(self._size)
         if is_complete:
-            self._file.close()
+            complete = self._file  # the current file until the next one exists
             self._open()
+            complete.close()
         return is_complete
 
     def append(self, piece: bytes | bytearray, count: int = 0) -> None:
@@ -173,8 +174,8 @@ class AppendedFile(Watcher):
         if not self._size:
             self._name.unlink(missing_ok=True)
         self.failure = (
-            f"{self._name}: {error.strerror}: stopped after {counted(self.count, self._unit)}, "
-            "which can be read"
+            f"{error.filename or self._name}: {error.strerror}: "
+            f"stopped after {counted(self.count, self._unit)}, which can be read"
         )
         self._report(self.failure)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -343,6 +344,25 @@ def test_json_lines_rotate(tmp_path: Path) -> None:
     whole = batch["correlation_id"].to_pylist()[: piece * 10]
     assert numbers == whole[-len(numbers) :]
     assert all(file.stat().st_size >= 6_000 for file in files[:-1])
+
+
+def test_rotation_that_fails_ends_only_this_output(tmp_path: Path) -> None:
+    """The next file cannot be created: here, its folder was replaced by a file."""
+    folder, reported = tmp_path / "kept", []
+    path, batch = folder / "rows.jsonl", pa.record_batch({"row": [1]})
+    lines = live_lines.JsonLinesFile(path, lambda rows: rows, Rotation(bytes=1), reported.append)
+    lines.read("exchanges", batch)
+    (kept,) = folder.iterdir()
+    moved = kept.rename(tmp_path / "moved.jsonl")
+    folder.rmdir()
+    folder.touch()
+    for _ in range(2):
+        lines.read("exchanges", batch)
+    lines.close()
+    assert moved.read_text() == '{"row":1}\n'
+    (message,) = reported
+    assert message == lines.failure
+    assert "-00002.jsonl: Not a directory: stopped after 1 row" in message
 
 
 @pytest.mark.parametrize("limits", [[], ["--rotate-size", "4k"]])
