@@ -10,9 +10,9 @@ copied.
     block     version, -, status, packets, first packet, used bytes, …     48 bytes
     packet    next, seconds, ns, captured, length, status, link header, network header, …, address
 
-The filter is compiled by libpcap, through scapy's binding. It is attached before the ring is
-created, which discards earlier packets. Loopback shows each packet twice, outgoing and incoming;
-the outgoing one is skipped.
+The filter is compiled by libpcap, through scapy's binding, for each type of interface. It is
+attached before the ring is created, which discards earlier packets. Loopback shows each packet
+twice, outgoing and incoming; the outgoing one is skipped.
 
 An interface may go down and return, even as a different interface with the same name. `watch`
 reports that, and continues with it. Only opening needs the right to capture.
@@ -76,6 +76,13 @@ _LINKS = {
 }
 """Link type by the interface's ARPHRD_… number: Ethernet and loopback; raw IP, tunnels and tun
 devices; 802.11 in monitor mode, without a header, with Prism's and with radiotap's."""
+_LIBPCAP_TYPES = {_RAW_IP: 12}
+"""The numbers that libpcap itself uses where they differ (pcap/dlt.h)."""
+
+# Instructions of the kernel's filters (linux/filter.h).
+_INSTRUCTION = struct.Struct("=HBBI")  # code, jump if true, jump if false, operand
+_LOAD, _JUMP, _JUMP_IF_EQUAL, _RETURN = 0x20, 0x05, 0x15, 0x06
+_INTERFACE_TYPE = 0xFFFFF000 + 28  # SKF_AD_OFF + SKF_AD_HATYPE
 
 
 @value
@@ -133,7 +140,7 @@ class PacketRing:
         opened = self._socket
         if program:  # the option takes the number of instructions, and their address
             held = ctypes.create_string_buffer(program, len(program))
-            attached = struct.pack("HL", len(program) // 8, ctypes.addressof(held))
+            attached = struct.pack("HL", len(program) // _INSTRUCTION.size, ctypes.addressof(held))
             opened.setsockopt(socket.SOL_SOCKET, _ATTACH_FILTER, attached)
         opened.setsockopt(_SOL_PACKET, _VERSION, _TPACKET_V3)
         ring = struct.pack("7I", BLOCK_BYTES, blocks, BLOCK_BYTES, blocks, _RETIRE_MS, 0, 0)
@@ -233,8 +240,38 @@ class PacketRing:
 def filter_program(expression: str) -> bytes:
     """A filter in libpcap's syntax, compiled to instructions for the kernel of 8 bytes each.
 
+    Headers depend on the type of the interface. So the program begins with jumps to a part for each
+    link type, by the type of the packet's interface; unknown types have the part of Ethernet. An
+    expression that a link type does not have, such as an Ethernet address, matches no packet of it.
+
     Raises CaptureError if the filter is invalid, DissectorError without scapy or libpcap.
     """
+    ethernet = _compiled(expression, _ETHERNET)
+    others = {link: _part(expression, link) for link in _LINKS.values() if link != _ETHERNET}
+    hardware = [number for number, link in _LINKS.items() if link != _ETHERNET]
+    begin = {}
+    end = 1 + 2 * len(hardware) + len(ethernet) // _INSTRUCTION.size
+    for link, part in others.items():
+        begin[link] = end
+        end += len(part) // _INSTRUCTION.size
+    program = _INSTRUCTION.pack(_LOAD, 0, 0, _INTERFACE_TYPE)
+    for position, number in enumerate(hardware):
+        following = 3 + 2 * position  # jumps count from the next instruction
+        program += _INSTRUCTION.pack(_JUMP_IF_EQUAL, 0, 1, number)
+        program += _INSTRUCTION.pack(_JUMP, 0, 0, begin[_LINKS[number]] - following)
+    return program + ethernet + b"".join(others.values())
+
+
+def _part(expression: str, link: int) -> bytes:
+    """`_compiled`, or a program that matches no packet if the link type has no such expression."""
+    try:
+        return _compiled(expression, link)
+    except CaptureError:
+        return _INSTRUCTION.pack(_RETURN, 0, 0, 0)
+
+
+def _compiled(expression: str, link: int) -> bytes:
+    """A filter of packets of a link type."""
     try:
         from scapy.libs import winpcapy
         from scapy.libs.structures import bpf_program
@@ -246,13 +283,13 @@ def filter_program(expression: str) -> bytes:
         raise DissectorError("a filter needs libpcap (Debian: libpcap0.8)") from error
     program = bpf_program()
     # The filter truncates packets to this size: scapy's default would truncate loopback frames.
-    handle = winpcapy.pcap_open_dead(_ETHERNET, PACKET_LIMIT)
+    handle = winpcapy.pcap_open_dead(_LIBPCAP_TYPES.get(link, link), PACKET_LIMIT)
     try:
         text = expression.encode()
         if winpcapy.pcap_compile(handle, ctypes.byref(program), text, 1, 0xFFFFFFFF) != 0:
             reason = ctypes.string_at(winpcapy.pcap_geterr(handle)).decode(errors="replace")
             raise CaptureError(f"the filter {expression!r} is invalid: {reason}")
-        return ctypes.string_at(program.bf_insns, 8 * program.bf_len)
+        return ctypes.string_at(program.bf_insns, _INSTRUCTION.size * program.bf_len)
     finally:
         winpcapy.pcap_freecode(ctypes.byref(program))
         winpcapy.pcap_close(handle)

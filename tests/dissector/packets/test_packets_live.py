@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import socket
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from ctypes.util import find_library
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +34,13 @@ from dissector.packets.pcapng_writer import (
 )
 from tests.analysis.live.capturing import needs_privilege
 from tests.captures.recorded import CAPTURES
+from tests.dissector.packets.packet_bytes import frame, ipv4, ipv6, rows_of, tcp
 
 NEW_NETWORK = 0x40000000
+TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000  # linux/if_tun.h
+NEEDS_TUN = pytest.mark.skipif(
+    not Path("/dev/net/tun").exists(), reason="the system has no tun devices"
+)
 NEEDS_LIBPCAP = pytest.mark.skipif(
     find_library("pcap") is None, reason="libpcap is not installed (Debian: libpcap0.8)"
 )
@@ -137,6 +145,45 @@ def test_the_kernel_filters() -> None:
         (block,) = [block for block in blocks(source) if len(block)]
     assert set(block.src_port.tolist()) | set(block.dst_port.tolist()) >= {wanted}
     assert ((block.src_port == wanted) | (block.dst_port == wanted)).all()
+
+
+@contextmanager
+def tunnel(name: str) -> Iterator[Callable[[bytes], int]]:
+    """An interface without link headers; gives the function by which it receives a packet."""
+    device = os.open("/dev/net/tun", os.O_RDWR)
+    try:
+        fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        ip(f"link set {name} up")
+        yield partial(os.write, device)
+    finally:
+        os.close(device)
+
+
+@NEEDS_TUN
+@NEEDS_LIBPCAP
+@in_a_network
+@pytest.mark.parametrize("interface", ["tun7", ANY])
+@pytest.mark.parametrize(
+    ("expression", "in_tunnel", "elsewhere"),
+    [
+        ("tcp port 9092", [b"first", b"second"], [b"on Ethernet"]),
+        ("ip6", [b"second"], []),
+        ("ether src 02:00:00:00:00:02", [], [b"on Ethernet"]),
+    ],
+)
+def test_a_filter_on_interfaces_without_link_headers(
+    interface: str, expression: str, in_tunnel: list[bytes], elsewhere: list[bytes]
+) -> None:
+    pytest.importorskip("scapy")
+    with tunnel("tun7") as receive, socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as raw:
+        source = LiveSource([PacketRing(interface, expression=expression)])
+        receive(ipv4(tcp(b"first")))
+        receive(ipv4(tcp(b"other", dst=80)))
+        receive(ipv6(tcp(b"second")))
+        raw.bind(("lo", 0))
+        raw.send(frame(b"on Ethernet"))
+        payloads = [row.payload for block in blocks(source) for row in rows_of(block)]
+    assert payloads == in_tunnel + (elsewhere if interface == ANY else [])
 
 
 @in_a_network
