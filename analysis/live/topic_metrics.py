@@ -20,6 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from analysis.live.series import OTHER, PREFIX, Series, label_values
 from analysis.sql.record_flow import ACTIONS, REPLICATES
+from dissector.tables.arrow import with_times
 
 PARTITIONS: Final = 10
 _LABELS: Final = ("action", "topic", "client_id")
@@ -83,7 +84,8 @@ class TopicMetrics:
     def _read_commits(self, rows: pa.Table) -> None:
         rows = rows.filter(pc.and_(rows["group_id"].is_valid(), rows["offset"].is_valid()))
         in_transactions = rows.filter(pc.equal(rows["api"], "TxnOffsetCommit"))
-        for row in in_transactions.select([*_EXCHANGE, *_COMMIT, "offset"]).to_pylist():
+        sent = in_transactions.select([*_EXCHANGE, *_COMMIT, "offset"])
+        for row in with_times(sent, pa.int64()).to_pylist():
             *exchange, group, topic, partition, offset = row.values()
             self._sent[tuple(exchange)][group, topic, partition] = offset
         rows = rows.filter(_is_one_of(rows, "OffsetCommit", "OffsetFetch"))
@@ -99,8 +101,8 @@ class TopicMetrics:
 
     def read_transactions(self, rows: pa.Table) -> None:
         """Follow transactions by rows of `transactions`; see `analysis.answers.lag.DECIDED`."""
-        rows = rows.filter(rows["transactional_id"].is_valid())
-        for row in rows.sort_by("response_time").to_pylist():
+        rows = rows.filter(rows["transactional_id"].is_valid()).sort_by("response_time")
+        for row in with_times(rows, pa.int64()).to_pylist():
             name, api = row["transactional_id"], row["api"]
             if api == "TxnOffsetCommit":
                 sent = self._sent.pop(tuple(row[each] for each in _EXCHANGE), {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import subprocess
 import urllib.request
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from analysis.live.series import OTHER, PREFIX
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
+from tests.analysis.commands import COMMAND
 from tools.record.kafka.truth import read
 
 ROOT = Path(__file__).parents[3]
@@ -192,6 +194,16 @@ def test_offsets_of_a_transaction_count_when_it_is_committed(
     metrics.read("transactions", rows("transactions", *transactions))
     lags = [n for (name, _), n in scraped(metrics).items() if name == "group_lag_records"]
     assert lags == ([] if lag is None else [lag])
+
+
+def test_a_session_with_transactions() -> None:
+    """In a process of its own, where PyArrow has no pandas for times in nanoseconds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    capture = str(ROOT / "captures" / "kafka-4-transactions.pcap.zst")
+    command = [*COMMAND, "sniff", capture, "--view", "none", "--metrics", str(port)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    assert (done.returncode, done.stderr) == (0, f"capturing from {capture}; Ctrl-C ends\n")
 
 
 def test_topics_and_lags_are_bounded() -> None:
