@@ -69,7 +69,7 @@ _ETHERNET, _RAW_IP = 1, 101
 _LOOPBACK = 772
 _LINKS = {
     **dict.fromkeys((1, _LOOPBACK), _ETHERNET),
-    **dict.fromkeys((519, 768, 776, 778, 65534), _RAW_IP),
+    **dict.fromkeys((519, 768, 769, 776, 778, 823, 65534), _RAW_IP),
     801: 105,
     802: 119,
     803: 127,

@@ -37,7 +37,7 @@ from tests.captures.recorded import CAPTURES
 from tests.dissector.packets.packet_bytes import frame, ipv4, ipv6, rows_of, tcp
 
 NEW_NETWORK = 0x40000000
-TUNSETIFF, IFF_TUN, IFF_NO_PI = 0x400454CA, 1, 0x1000  # linux/if_tun.h
+TUNSETIFF, TUNSETLINK, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x400454CD, 1, 0x1000  # linux/if_tun.h
 NEEDS_TUN = pytest.mark.skipif(
     not Path("/dev/net/tun").exists(), reason="the system has no tun devices"
 )
@@ -148,11 +148,15 @@ def test_the_kernel_filters() -> None:
 
 
 @contextmanager
-def tunnel(name: str) -> Iterator[Callable[[bytes], int]]:
-    """An interface without link headers; gives the function by which it receives a packet."""
+def tunnel(name: str, kind: int = 65534) -> Iterator[Callable[[bytes], int]]:
+    """An interface without link headers; gives the function by which it receives a packet.
+
+    `kind`: its type, ARPHRD_… of linux/if_arp.h.
+    """
     device = os.open("/dev/net/tun", os.O_RDWR)
     try:
         fcntl.ioctl(device, TUNSETIFF, struct.pack("16sH22x", name.encode(), IFF_TUN | IFF_NO_PI))
+        fcntl.ioctl(device, TUNSETLINK, kind)
         ip(f"link set {name} up")
         yield partial(os.write, device)
     finally:
@@ -184,6 +188,21 @@ def test_a_filter_on_interfaces_without_link_headers(
         raw.send(frame(b"on Ethernet"))
         payloads = [row.payload for block in blocks(source) for row in rows_of(block)]
     assert payloads == in_tunnel + (elsewhere if interface == ANY else [])
+
+
+@NEEDS_TUN
+@NEEDS_LIBPCAP
+@in_a_network
+@pytest.mark.parametrize("kind", [519, 768, 769, 776, 778, 823, 65534])
+def test_types_of_interfaces_without_link_headers(kind: int) -> None:
+    """RAWIP, TUNNEL (IP in IPv4), TUNNEL6, SIT (IPv6 in IPv4), IPGRE, IP6GRE, and NONE."""
+    pytest.importorskip("scapy")
+    with tunnel("tun7", kind) as receive:
+        source = LiveSource([PacketRing("tun7", expression="tcp port 9092")])
+        receive(ipv4(tcp(b"first")))
+        receive(ipv6(tcp(b"second")))
+        payloads = [row.payload for block in blocks(source) for row in rows_of(block)]
+    assert payloads == [b"first", b"second"]
 
 
 @in_a_network
