@@ -37,8 +37,8 @@ of input; see `raise_interruption`.
 
 The finders here are of no base class: `importlib.abc` imports `tempfile`, `shutil` and `lzma`.
 
-`import_pipeline`: `sniff` drops the privileges of root once its sockets are open. The modules that
-it needs may be readable only by root, so it imports them before.
+`import_pipeline`: `sniff` drops the privileges of root once its sockets are open. The modules and
+files that it needs may be readable only by root, so it reads them before.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from pkgutil import walk_packages
 from types import FrameType, GenericAlias, ModuleType
 from typing import Any
 
@@ -64,6 +66,14 @@ _ENVIRONMENT = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
 }  # fmt: skip
 """Variables that NumPy and PyArrow read at their import. Child processes have them, too."""
+
+
+_FIRST_USE = (
+    "concurrent.futures.thread", "difflib", "dpkt.ieee80211", "encodings.idna", "hashlib",
+    "google.protobuf.message", "importlib.resources", "opentelemetry.proto.metrics.v1.metrics_pb2",
+    "pyarrow.acero", "tempfile",
+)  # fmt: skip
+"""Modules that functions of `dissector`, of PyArrow and of Python's sockets import."""
 
 
 def prepare() -> None:
@@ -249,8 +259,18 @@ def _compute_function(module: ModuleType, name: str) -> Any:
 
 
 def import_pipeline() -> None:
-    """Import all modules that reading packets needs, including those imported on first use."""
+    """Import all modules that reading packets needs, including those imported on first use, and
+    read the definitions of messages."""
+    import dissector
     from dissector.pipeline import Pipeline
+    from dissector.protocol import registry
     from dissector.tables import TABLES
 
+    for module in walk_packages(dissector.__path__, "dissector."):
+        with suppress(ImportError):  # of an extra that is not installed
+            import_module(module.name)
+    for name in _FIRST_USE:
+        with suppress(ImportError):
+            import_module(name)
+    registry.read_files()
     Pipeline(None).tables(TABLES)

@@ -102,6 +102,14 @@ def all_apis() -> tuple[Api, ...]:
     return tuple(api(key) for key in apis())
 
 
+def read_files() -> None:
+    """Read all files, so that later calls need no right to read them."""
+    all_apis()
+    all_structures()
+    error_codes()
+    open_configs()
+
+
 def versions(api_key: int) -> range:
     """The versions of an API, in both directions. Raises UnknownVersion for an unknown key."""
     return api(api_key).versions
@@ -132,6 +140,7 @@ def page(api_key: int) -> Page:
     return parsed
 
 
+@cache
 def _text(api_key: int) -> tuple[str, str]:
     if api_key not in _pages():
         newest = max(_pages())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -20,6 +21,7 @@ from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from dissector.packets.paths import matches
+from dissector.tables import TABLES
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, sniffing
 from tests.dissector.streams.dialogue import pcap, request, response, spoken
@@ -264,6 +266,42 @@ def test_under_sudo_it_switches_to_the_caller() -> None:
         process.send_signal(signal.SIGINT)
         line_with(process.stdout, "packets")
         assert process.wait(180) == 0
+
+
+UNREADABLE = """
+import os, sys
+from importlib.machinery import PathFinder
+from analysis.cli import main
+from analysis.live import privileges
+
+def drop():
+    sys.meta_path[:] = [each for each in sys.meta_path if each is not PathFinder]
+    sys.addaudithook(check)
+
+def check(event, arguments):
+    if event == "open" and str(arguments[0]).startswith((os.getcwd() + "/dissector", sys.prefix)):
+        raise PermissionError(*arguments)
+
+privileges.drop = drop
+sys.exit(main())
+"""
+"""`sniff` with Python's modules in folders that only root may read, once it is not root anymore."""
+
+
+@pytest.mark.parametrize(
+    "capture", ["kafka-4-transactions.pcap.zst", "kafka-4-tls-secrets.pcapng.zst"]
+)
+def test_without_privileges_no_module_is_read(tmp_path: Path, capture: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    for program, name in ((SNIFF[2], "all"), (UNREADABLE, "unreadable")):
+        words = ["--table", "all", "--export", str(tmp_path / name), "--metrics", str(port)]
+        command = [sys.executable, "-c", program, "sniff", str(ROOT / "captures" / capture), *words]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+        assert (done.returncode, done.stderr.count("\n")) == (0, 1)
+    for name in TABLES:
+        whole, rows = (pq.read_table(tmp_path / each / name) for each in ("all", "unreadable"))
+        assert sorted(map(str, rows.to_pylist())) == sorted(map(str, whole.to_pylist())), name
 
 
 def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path, sniff: Sniff) -> None:
