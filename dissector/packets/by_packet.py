@@ -61,12 +61,15 @@ def _wlan_size(frame: bytes) -> int | None:
         return None
     body = bytes(parsed.data)
     size = len(frame) - len(body)
+    is_aggregate = False
     if frame[0] == _QOS_DATA:
+        is_aggregate = frame[size - 2] & _AGGREGATE != 0
         size += 4 * (frame[1] & _ORDER != 0)  # HT control
-        if frame[size - 2 - 4 * (frame[1] & _ORDER != 0)] & _AGGREGATE:
-            return _subframe(frame, size)
+    own = _SUBFRAME.size if is_aggregate else 0
     padded = size + -size % 4  # some drivers align the next header
-    return padded if frame[padded : padded + 3] == _SNAP else size
+    has_padding = frame[padded + own : padded + own + len(_SNAP)] == _SNAP
+    begin = padded if has_padding else size
+    return _subframe(frame, begin) if is_aggregate else begin
 
 
 def _subframe(frame: bytes, size: int) -> int | None:

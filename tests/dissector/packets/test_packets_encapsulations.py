@@ -201,6 +201,9 @@ LAYERS: dict[str, tuple[int, Wrap]] = {
     "radiotap": (127, lambda frame: radiotap(wlan(frame))),
     "radiotap, padded": (
         127, lambda frame: radiotap(wlan(frame, "8801", options=H("0000 0000")))),
+    "radiotap, one frame aggregated, padded": (
+        127, lambda frame: radiotap(wlan(frame, "8801", options=H("8000 0000"))[:28]
+        + frame[:12] + struct.pack(">H", len(snap(frame))) + snap(frame))),
     "PPI": (192, lambda frame: H("0000 0800 69000000") + wlan(frame)),
     "PKTAP": (258, pktap(1)),
     "PKTAP, raw": (258, lambda frame: pktap(12)(ip_of(frame))),
@@ -219,7 +222,7 @@ LAYERS: dict[str, tuple[int, Wrap]] = {
 }  # fmt: skip
 TSHARK_LACKS = {
     "PKTAP, as macOS numbered it", "802.11, one frame aggregated", "mPacket",
-    "PPP of pppd", "NFLOG, big-endian", "netANALYZER",
+    "radiotap, one frame aggregated, padded", "PPP of pppd", "NFLOG, big-endian", "netANALYZER",
     "CAPWAP with 802.11",  # it expects the byte order of Cisco
 }  # fmt: skip
 layers = pytest.mark.parametrize(("link", "wrap"), LAYERS.values(), ids=LAYERS)
