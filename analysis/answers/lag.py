@@ -35,7 +35,7 @@ negative.
 If a topic was deleted and created again, its groups have no row until they commit or fetch again,
 because brokers delete their offsets. Topic ids in Fetch (Kafka 3.1) or Produce (Kafka 4.1), or a
 DeleteTopics request, show this. Without either, a topic has a new end once all responses for a
-second show a smaller one, but committed offsets remain.
+second show a smaller one than earlier responses of the same API, but committed offsets remain.
 """
 
 from __future__ import annotations
@@ -140,21 +140,35 @@ _KNOWN_END: Final = """coalesce(high_watermark,
   try("offset" + told_lag))"""
 """SQL: the end of the partition that a response shows."""
 
+_SOURCE: Final = """case when api = 'ListOffsets' then 'ListOffsets ' || coalesce(client_id, '')
+  else api end"""
+"""SQL: ends that are comparable. With acks=1, a produced record may be beyond the high watermark; a
+client with read_committed gets the last stable offset from ListOffsets (KIP-98)."""
+
+_EARLIER: Final = "rows between unbounded preceding and 1 preceding"
+_LATER: Final = "rows between current row and unbounded following"
 _FALLEN: Final = f"""(
   with ends as (
-    select topic, partition, response_time, {_KNOWN_END} as known_end
-    from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic) where known_end is not null),
+    select topic, partition, {_SOURCE} as source, response_time, {_KNOWN_END} as known_end
+    from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic)
+    -- Share groups receive earlier records again (KIP-932).
+    where api in ('Produce', 'Fetch', 'ListOffsets') and known_end is not null),
   candidates as (
-    select topic, partition, max(response_time) as last_time from ends group by all
+    select topic, partition, source, max(response_time) as last_time from ends group by all
     having arg_max(known_end, response_time) < max(known_end)),
   around as (
-    select topic, partition, response_time, last_time, max(known_end) over (
-        sofar rows between unbounded preceding and 1 preceding) as earlier,
-      max(known_end) over (sofar rows between current row and unbounded following) as later
-    from ends join candidates using (topic, partition)
-    window sofar as (partition by topic, partition order by response_time))
+    select topic, partition, response_time, last_time,
+      max(known_end) over (of_partition {_EARLIER}) as earlier,
+      max(known_end) over (of_partition {_LATER}) as later,
+      max(known_end) over (of_source {_EARLIER}) as earlier_in_source,
+      max(known_end) over (of_source {_LATER}) as later_in_source
+    from ends semi join candidates using (topic, partition)
+      left join candidates using (topic, partition, source)
+    window of_partition as (partition by topic, partition order by response_time),
+      of_source as (partition by topic, partition, source order by response_time))
   select topic, partition, min(response_time) as since from around
-  where later < earlier and last_time >= response_time + interval 1 second group by all)"""
+  where later < earlier and later_in_source < earlier_in_source
+    and last_time >= response_time + interval 1 second group by all)"""
 """SQL: the time from which on all ends of a partition are smaller than before: it was created again
 or truncated. Ends in responses of several brokers may be out of order for a moment only."""
 

@@ -11,7 +11,7 @@ import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import exchange
+from tests.analysis.made_rows import SECOND, exchange
 from tools.record.kafka.truth import read
 
 NEEDS = ("partitions", "exchanges", "transactions")
@@ -275,3 +275,37 @@ def test_the_end_falls_if_a_topic_is_created_again_without_ids() -> None:
     assert produced.iloc[-1] < produced.max()
     lags = analysis.lag({**tables, "partitions": rows})
     assert set(lags["end_offset"]) == {produced.iloc[-1]}
+
+
+def test_the_end_does_not_fall_if_responses_show_less_than_the_end() -> None:
+    """A transaction is open from offset 50; followers have 90 of 100 records; a share group gets
+    its first 10 records again."""
+    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0}
+    produced = at | {"api": "Produce", "offset": 0, "last_offset": 99, "time": 1}
+    commit = at | {"api": "OffsetCommit", "group_id": "g", "offset": 10, "time": 2}
+    less: dict[str, dict[str, Any]] = {
+        "read_committed": {"api": "ListOffsets", "asked_timestamp": -1, "offset": 50},
+        "acks=1": {"api": "Fetch", "offset": 90, "high_watermark": 90},
+        "released": {"api": "ShareFetch", "group_id": "s", "last_offset": 9},
+        "administrator": {"api": "DescribeShareGroupOffsets", "offset": 20, "told_lag": 30},
+    }
+    for name, columns in less.items():
+        times = range(SECOND, 5 * SECOND, SECOND)
+        later = [at | columns | {"client_id": name, "time": time} for time in times]
+        rows = [row | {"response_time": row["time"] + 1} for row in (produced, commit, *later)]
+        groups = analysis.lag(made(partitions=rows)).set_index("group_id")
+        assert groups.loc["g", ["end_offset", "lag"]].tolist() == [100, 90], name
+
+
+def test_the_end_of_a_topic_that_was_created_again_falls_for_the_client_that_asked_before() -> None:
+    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0, "client_id": "c"}
+    asked = at | {"api": "ListOffsets", "asked_timestamp": -1}
+    rows = [
+        at | {"api": "OffsetCommit", "group_id": "g", "offset": 3, "time": 1, "response_time": 2},
+        *(
+            asked | {"offset": offset, "time": time, "response_time": time + 1}
+            for offset, time in ((200, SECOND), (8, 2 * SECOND), (9, 4 * SECOND))
+        ),
+    ]
+    groups = analysis.lag(made(partitions=rows)).set_index("group_id")
+    assert groups.loc["g", ["end_offset", "lag"]].tolist() == [9, 6]
