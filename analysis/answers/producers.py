@@ -31,7 +31,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, first_and_last
-from analysis.sql.expressions import ms_between
+from analysis.sql.expressions import EXCHANGE, ms_between
 
 _PRODUCER: Final = (
     Column("client_id", "string", "client id"),
@@ -50,7 +50,7 @@ TRANSACTION_COLUMNS: Final = (
         "string",
         "committed, aborted, aborted by the broker, failed, or open (no end captured)",
     ),
-    Column("error", "string", "error of the last attempt to end it"),
+    Column("error", "string", "error of the last attempt to end it; null if it succeeded"),
     Column("partitions", "int64", "partitions that it wrote to"),
     Column("records", "int64", "records that it wrote"),
     Column("bytes", "int64", "size of their batches", "bytes"),
@@ -146,12 +146,12 @@ NAMES: Final = f"""(
 """SQL: the client id and the transactional id of each producer id, if known."""
 
 _APPEARANCES: Final = f"""(
-  select {_ID}, time, error_code, (time, 0, nth) as place from {_PRODUCED}
+  select {_ID}, {EXCHANGE}, error_code, (time, 0, nth) as place from {_PRODUCED}
   union all
-  select given_producer_id, given_producer_epoch, time, error_code, (time, 1, nth)
+  select given_producer_id, given_producer_epoch, {EXCHANGE}, error_code, (time, 1, nth)
   from transactions where given_producer_id is not null and api = 'InitProducerId'
   union all
-  select {_ID}, time, error_code, (time, 2, nth)
+  select {_ID}, {EXCHANGE}, error_code, (time, 2, nth)
   from transactions where producer_id is not null and api != 'WriteTxnMarkers')"""
 """SQL: each appearance of a producer; `place` orders them."""
 
@@ -204,7 +204,7 @@ _ENDS: Final = f"""(
     union all
     select producer_id, producer_epoch - 1, time, response_time, api, committed, 1, nth
     from ended where api = 'WriteTxnMarkers')
-  select {_ID}, time as request_time, response_time as end_time,
+  select {_ID}, time as request_time, response_time as end_time, api = 'EndTxn' as is_answered,
     case when committed then 'committed' when api = 'EndTxn' then 'aborted'
       else 'aborted by the broker' end as outcome
   from bumped
@@ -218,28 +218,35 @@ _FAILED: Final = f"""(
 
 TRANSACTIONS: Final = f"""(
   with until as (
-    select did.*, end_time, outcome from {_ACTIVITY} as did asof left join {_ENDS} as ends
+    select did.*, end_time, outcome, is_answered
+    from {_ACTIVITY} as did asof left join {_ENDS} as ends
       on did.producer_id = ends.producer_id and did.producer_epoch = ends.producer_epoch
         and did.time <= ends.request_time),
-  attempts as (
-    select until.*, attempt, error from until asof left join {_FAILED} as failed
-      on until.producer_id = failed.producer_id and until.producer_epoch = failed.producer_epoch
-        and until.time <= failed.attempt),
   spans as (
     select {_ID}, end_time, min(time) as start_time, min(place) as place,
-      arg_min(outcome, place) as end_outcome, arg_min(attempt, place) as attempt,
-      arg_min(error, place) as last_error, count(distinct wrote_to) as partitions,
+      arg_min(outcome, place) as end_outcome, bool_or(is_answered) as is_answered,
+      count(distinct wrote_to) as partitions,
       coalesce(sum(records), 0) as records, coalesce(sum(bytes), 0) as bytes,
       arg_min(group_id, place) as group_id
-    from attempts where producer_id is not null and producer_epoch is not null and time is not null
-    group by all)
-  select spans.* exclude (end_outcome, last_error, attempt), client_id, transactional_id,
-    case
-      when coalesce(end_outcome != 'aborted by the broker' and attempt > end_time, false) then null
-      else last_error end as error,
+    from until where producer_id is not null and producer_epoch is not null and time is not null
+    group by all),
+  bounded as (
+    -- A producer that the broker fenced may try to end its transaction later.
+    select *, epoch_ns(case when coalesce(end_outcome = 'aborted by the broker', true)
+        then lead(start_time) over (partition by {_ID} order by start_time) else end_time end)
+      as attempts_end
+    from spans),
+  attempts as (
+    select bounded.*, case when attempt >= start_time and not coalesce(is_answered, false)
+        then error end as error
+    from bounded asof left join {_FAILED} as failed
+      on bounded.producer_id = failed.producer_id
+        and bounded.producer_epoch = failed.producer_epoch
+        and coalesce(attempts_end, {2**63 - 1}) > epoch_ns(failed.attempt))
+  select attempts.* exclude (end_outcome, is_answered, attempts_end), client_id, transactional_id,
     coalesce(end_outcome, case when error is null then 'open' else 'failed' end) as outcome,
     {ms_between("start_time", "end_time")} as duration_ms
-  from spans left join {NAMES} using (producer_id))"""
+  from attempts left join {NAMES} using (producer_id))"""
 """SQL: a row for each transaction with at least one batch, partition or offset."""
 
 _COUNTS: Final = (
@@ -250,7 +257,8 @@ _COUNTS: Final = (
 _PRODUCERS: Final = f"""
   with appearances as (
     select producer_id, coalesce(arg_min(producer_epoch, place), 0) as first_epoch,
-      max(producer_epoch) as last_epoch, count(*) filter (error_code in {FENCED}) as fenced,
+      max(producer_epoch) as last_epoch,
+      count(distinct ({EXCHANGE})) filter (error_code in {FENCED}) as fenced,
       min(time) as first_time, max(time) as last_time, min(place) as place
     from {_APPEARANCES} group by all),
   wrote as (

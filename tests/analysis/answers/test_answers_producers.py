@@ -96,6 +96,29 @@ def test_a_transaction_that_begins_before_the_markers_of_the_previous_one() -> N
     ]
 
 
+def test_the_error_is_that_of_the_last_attempt() -> None:
+    """A commit succeeds at the third attempt; the next one fails twice; the broker refuses a
+    request with three batches."""
+    base = {"producer_id": 7, "producer_epoch": 0, "connection_id": 0, "client_id": "app"}
+    tables: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
+    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "record_count": 1}
+    attempts = [
+        ("COORDINATOR_NOT_AVAILABLE", 15), ("CONCURRENT_TRANSACTIONS", 51), ("NONE", 0),
+        ("NOT_COORDINATOR", 16), ("PRODUCER_FENCED", 90),
+    ]  # fmt: skip
+    for number, (error, code) in enumerate(attempts):
+        at = START + number * SECOND
+        end = {"time": at, "response_time": at + MS, "error": error, "error_code": code}
+        tables["transactions"].append(base | end | {"api": "EndTxn", "committed": True})
+    for at, code in ((START - 1, 0), (START + 5 * SECOND // 2, 0), (START + 9 * SECOND, 47)):
+        written = {"time": at, "correlation_id": at % 1000, "error_code": code}
+        tables["batches"] += [base | batch | written | {"partition": each} for each in range(3)]
+    spans = analysis.producers(made(**tables), show="transactions")
+    assert spans["outcome"].tolist() == ["committed", "failed"]
+    assert spans["error"].fillna("").tolist() == ["", "PRODUCER_FENCED"]
+    assert analysis.producers(made(**tables))["fenced"].tolist() == [2]
+
+
 def test_a_client_that_only_the_mock_broker_fences() -> None:
     spans = analysis.producers(capture("librdkafka-mock-transactions", NEEDS), show="transactions")
     assert {"committed", "aborted"} <= set(spans["outcome"])
