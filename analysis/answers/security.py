@@ -111,8 +111,9 @@ _WITHOUT_TOKEN: Final = """
 
 _FINDINGS: Final = f"""
   with links as ({_LINKS}),
+  -- A request for several partitions is refused once for each topic.
   refused as (
-    select connection_id, time, error, error_message, api, error_code,
+    select distinct connection_id, correlation_id, time, error, error_message, api, error_code,
       case when error_code in {FAILED_LOGIN} then 'failed login' else 'denied request' end as kind,
       coalesce(errors.topic, resource, group_id, transactional_id) as name
     from errors left join (

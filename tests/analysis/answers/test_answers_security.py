@@ -120,6 +120,17 @@ def test_a_denied_group_is_the_one_with_the_error(tmp_path: Path) -> None:
     assert denied["resource"].tolist() == ["DeleteGroups shut", "FindCoordinator shut"]
 
 
+def test_a_request_for_several_partitions_of_a_topic_is_denied_once() -> None:
+    error = {"api": "Produce", "error": "TOPIC_AUTHORIZATION_FAILED", "error_code": 29}
+    rows = [
+        error | {"connection_id": 0, "correlation_id": n, "time": n, "topic": topic, "partition": p}
+        for n in (1, 2) for topic, partitions in (("t", 3), ("u", 1)) for p in range(partitions)
+    ]  # fmt: skip
+    denied = analysis.security(made(connections=[connection()], errors=rows))
+    denied = denied.query("finding == 'denied request'")
+    assert denied.set_index("resource")["count"].to_dict() == {"Produce t": 2, "Produce u": 2}
+
+
 LOGINS = "kafka-3-logins"
 
 
