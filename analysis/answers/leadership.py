@@ -32,7 +32,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column
-from analysis.sql.expressions import CLIENT_IDS, literals, ms_between
+from analysis.sql.expressions import CLIENT_IDS, EXCHANGE, literals, ms_between
 
 CLIENT_COLUMNS: Final = (
     Column("client_id", "string", "client id"),
@@ -118,19 +118,33 @@ def leadership(tables: Tables, *, show: str = "moves") -> ArrowTable:
     return select(tables, {"moves": _MOVES, "clients": _CLIENTS, "brokers": _BROKERS}[show])
 
 
-_IN_TIME: Final = f"partition by {_KEY} order by time, reported_by desc, nth"
-"""SQL: the window of the reports of a partition."""
+_IN_TIME: Final = f"partition by {_KEY}, topic_id order by time, reported_by desc, nth"
+"""SQL: the window of the reports of a partition. A topic that is deleted and created again has
+another id, and its epochs start again (KIP-516)."""
+
+_NEWEST: Final = f"""(
+  with reports as (
+    select {_KEY}, topic_id, time, leader, leader_epoch, 'metadata' as reported_by, nth, replicas
+    from topics
+    union all
+    select {_KEY}, topic_id, response_time, told_leader, told_leader_epoch, 'broker', nth, null
+    from partitions),
+  known as (
+    from reports where topic is not null and partition is not null and leader is not null),
+  identified as (
+    -- Metadata 9 and older has no ids.
+    select * replace (coalesce(
+      last_value(topic_id ignore nulls) over (of_topic rows unbounded preceding),
+      first_value(topic_id ignore nulls) over (
+        of_topic rows between current row and unbounded following)) as topic_id)
+    from known window of_topic as (partition by topic order by time, reported_by desc, nth))
+  from identified
+  qualify not coalesce(leader_epoch < max(leader_epoch) over (
+    {_IN_TIME} rows unbounded preceding), false))"""
+"""SQL: reports of leaders, without those that are older than an earlier one."""
 
 _CHANGES: Final = f"""(
-  with reports as (
-    select {_KEY}, time, leader, leader_epoch, 'metadata' as reported_by, nth from topics
-    union all
-    select {_KEY}, response_time, told_leader, told_leader_epoch, 'broker', nth from partitions),
-  newest as (
-    from reports
-    where topic is not null and partition is not null and leader is not null
-    qualify not coalesce(leader_epoch < max(leader_epoch) over (
-      {_IN_TIME} rows unbounded preceding), false)),
+  with newest as (select * exclude (replicas) from {_NEWEST}),
   changed as (
     select *, coalesce(leader != lag(leader) over ({_IN_TIME}), false) as is_other from newest),
   terms as (
@@ -142,7 +156,8 @@ _CHANGES: Final = f"""(
       first_value(leader_epoch ignore nulls) over (
         of_term rows between current row and unbounded following)) as leader_epoch)
     from terms
-    window of_term as (partition by {_KEY}, term order by time, reported_by desc, nth)),
+    window of_term as (
+      partition by {_KEY}, topic_id, term order by time, reported_by desc, nth)),
   followed as (
     select *, lag(leader) over ({_IN_TIME}) as previous_leader,
       lag(leader_epoch) over ({_IN_TIME}) as previous_epoch
@@ -222,8 +237,9 @@ _CLIENTS: Final = f"""
     from metadata group by all
     union all by name
     select coalesce(client_id, '') as client_id, client_ip,
-      count(*) filter (error in {literals(LEADER_ERRORS)}) as leader_errors,
-      count(*) filter (error in {literals(COORDINATOR_ERRORS)}) as coordinator_errors
+      count(distinct ({EXCHANGE})) filter (error in {literals(LEADER_ERRORS)}) as leader_errors,
+      count(distinct ({EXCHANGE})) filter (error in {literals(COORDINATOR_ERRORS)})
+        as coordinator_errors
     from errors where error in {literals(LEADER_ERRORS + COORDINATOR_ERRORS)} group by all
     union all by name from {_OPENED}),
   clients as (
@@ -231,16 +247,21 @@ _CLIENTS: Final = f"""
   from clients
   order by leader_errors + coordinator_errors + reconnects desc, metadata_busiest desc, {_CLIENT}"""
 
-_BROKERS: Final = """
+_BROKERS: Final = f"""
   with newest as (
-    select arg_max(leader, (time, nth)) as leader, arg_max(replicas, (time, nth)) as replicas
-    from topics where leader >= 0 group by topic, partition),
+    select *, last_value(topic_id) over (partition by topic order by time, nth
+      rows between unbounded preceding and unbounded following) as last_id
+    from {_NEWEST} where reported_by = 'metadata'),
+  last as (
+    from newest where topic_id is not distinct from last_id
+    qualify row_number() over (partition by {_KEY} order by time desc, nth desc) = 1),
   named as (
-    select leader as broker_id, 1 as leads, 0 as replicas, 0 as preferred from newest
+    select leader as broker_id, 1 as leads, 0 as replicas, 0 as preferred from last
+    where leader >= 0
     union all by name
     select unnest(replicas) as broker_id, 0 as leads, 1 as replicas,
       (broker_id = replicas[1])::int as preferred
-    from newest)
+    from last)
   select broker_id, sum(leads) as leads, sum(preferred) as preferred, sum(replicas) as replicas,
     sum(leads) * count(*) over () / sum(sum(leads)) over () as ratio,
     100 * sum(leads) / sum(sum(leads)) over () as share_percent
