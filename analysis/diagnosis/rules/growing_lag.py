@@ -1,11 +1,16 @@
 """Lag: a group falls further and further behind.
 
 The time of a group in a topic is divided into quarters. The lag of a partition grows if it is
-larger at the end of each quarter than at the end of the previous one. The cause is derived from the
-reader: whether it has fetched the records that it has not committed, and how much of the time it
-has a Fetch pending at the broker. A consumer that seldom has one is busy processing records: it is
-the bottleneck, unless it gets errors all the time because it has no coordinator or leader. A group
-whose members send nothing in the last quarter no longer has members: they left or crashed.
+larger at the end of each quarter than at the end of the previous one, and so is its minimum. A
+consumer that keeps up has a lag until its next commit. So the minimum in the last quarter must be
+above the maximum in the first one. If the group has fetched the records, it must have committed
+after the first quarter, or not for three default intervals (auto.commit.interval.ms).
+
+The cause is derived from the reader: whether it has fetched the records that it has not committed,
+and how much of the time it has a Fetch pending at the broker. A consumer that seldom has one is
+busy processing records: it is the bottleneck, unless it gets errors all the time because it has no
+coordinator or leader. A group whose members send nothing in the last quarter no longer has members:
+they left or crashed.
 
 Offsets of a client that is neither a member of the group nor reads the topic, such as those that
 MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
@@ -56,21 +61,34 @@ QUARTERS: Final = f"""
       first + ((quarter + 1) * (last - first)::hugeint // 4)::bigint as moment
     from (select distinct group_id, topic, partition from states) join spans using (group_id, topic)
       cross join range(4) as each (quarter)),
+  events as (
+    select group_id, topic, partition, min(lag) as low, max(lag) as high,
+      greatest((4 * (moment - first)::hugeint + span - 1) // span - 1, 0) as quarter
+    from states join (select *, greatest(last - first, 1) as span from spans) as spans
+      using (group_id, topic)
+    group by all),
   reached as (
-    select quarters.*, lag, end_offset from quarters asof join states
+    select quarters.*, states.lag, end_offset from quarters asof join states
       on quarters.group_id = states.group_id and quarters.topic = states.topic
-        and quarters.partition = states.partition and quarters.moment >= states.moment)
-  select group_id, reached.topic, reached.partition,
-    list(lag + coalesce(ends.end_offset - reached.end_offset, 0) order by quarter) as lags,
-    any_value(reached.first) as first_time,
-    max(reached.moment) filter (quarter = 2) as last_quarter
-  from reached asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
-    on reached.topic = ends.topic and reached.partition = ends.partition
-      and reached.moment >= ends.moment
+        and quarters.partition = states.partition and quarters.moment >= states.moment),
+  quartered as (from reached left join events using (group_id, topic, partition, quarter))
+  select group_id, quartered.topic, quartered.partition,
+    list(lag + coalesce(ends.end_offset - quartered.end_offset, 0) order by quarter) as lags,
+    list(low order by quarter) as lows, max(high) filter (quarter = 0) as first_high,
+    any_value(quartered.first) as first_time,
+    max(quartered.moment) filter (quarter = 0) as second_quarter,
+    max(quartered.moment) filter (quarter = 2) as last_quarter
+  from quartered asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
+    on quartered.topic = ends.topic and quartered.partition = ends.partition
+      and quartered.moment >= ends.moment
   group by all"""
 """SQL: the lags at the ends of the quarters, with what was produced since the last event of the
-group, and the begin of the last quarter. A group that works long on its records has no event in a
-quarter."""
+group; the lowest lag at an event in each quarter, and the highest in the first one; the begins of
+the second and the last quarter. A group that works long on its records has no event in a quarter.
+"""
+
+COMMITS_NS: Final = 15 * 10**9
+"""Three times the default of auto.commit.interval.ms."""
 
 FETCHING: Final = f"""
   select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
@@ -137,13 +155,14 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     growing = {
         (row["group_id"], row["topic"], row["partition"]): row
         for row in case.rows(QUARTERS)
-        if len(row["lags"]) == 4 and all(before < after for before, after in pairwise(row["lags"]))
+        if _grows(row)
     }
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
     rows = [
         row | quarters for row in (case.answer("lag") if growing else ())
         if (quarters := growing.get((row["group_id"], row["topic"], row["partition"])))
         and row["lag"] >= limits["lag"] and _reader(row) not in copied
+        and not _is_between_commits(row | quarters)
     ]  # fmt: skip
     fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
     last_times = {
@@ -167,6 +186,30 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
+
+
+def _grows(row: Row) -> bool:
+    """Whether the lag of a row of `QUARTERS` grows."""
+    ends: list[int] = row["lags"]
+    if len(ends) < 4:
+        return False
+    # The lag only rises between two events: a quarter begins with the lag of the previous one.
+    begins = (None, *ends[:-1])
+    pairs = zip(begins, row["lows"], strict=True)
+    lows = [min(each for each in pair if each is not None) for pair in pairs]
+    is_rising = all(before < after for lags in (ends, lows) for before, after in pairwise(lags))
+    return is_rising and lows[-1] > max(ends[0], row["first_high"])
+
+
+def _is_between_commits(row: Row) -> bool:
+    """Whether a group that has fetched the records may not have had to commit them yet."""
+    committed = row["committed_time"]
+    return (
+        (row["position_lag"] or 0) * 2 < row["lag"]
+        and committed is not None
+        and committed <= row["second_quarter"]
+        and row["time"] - committed < COMMITS_NS
+    )
 
 
 def _reader(row: Row) -> tuple[str | None, str, str]:

@@ -171,6 +171,38 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "processed", "falls_behind"),
+    [(6, 100, False), (45, 100, False), (66, 100, False), (30, 40, True), (66, 40, True)],
+)
+def test_a_group_that_keeps_up_has_a_lag_between_its_commits(
+    seconds: int, processed: int, falls_behind: bool
+) -> None:
+    """100 records a second are produced to each partition. Members fetch them at once, and commit
+    every 5 s what they have processed; in partition p, they first do so after p quarter seconds."""
+    rows = []
+    for partition in range(20):
+        where = {"partition": partition, "connection_id": partition}
+        for n in range(seconds):
+            end = 100 * n + 100
+            rows.append(fetched(n, 0) | where | {"last_offset": end - 1, "high_watermark": end})
+        for quarter in range(partition + 1, 4 * seconds, 20):
+            offset = {"offset": processed * (1 + quarter // 4), "high_watermark": None}
+            commit = fetched(0, 0) | {"api": "OffsetCommit", "group_id": "g"} | where | offset
+            time = START + quarter * SECOND // 4
+            rows.append(commit | {"time": time, "response_time": time})
+    exchanges = [
+        exchange_at(
+            START + n * SECOND, api=api, client_id="reader", topics=["t"], connection_id=link,
+            group_id="g" if api == "OffsetCommit" else None,
+        )
+        for link in range(20)
+        for n, api in ((0, "Fetch"), (seconds, "OffsetCommit"))
+    ]  # fmt: skip
+    findings = findings_of("growing_lag", made(exchanges=exchanges, partitions=rows))
+    assert [each.subject for each in findings] == ["group `g`"] * falls_behind
+
+
+@pytest.mark.parametrize(
     ("records", "responses", "fires"), [(1, 5, True), (1, 4, False), (2, 9, True), (2, 8, False)]
 )
 def test_a_share_group_gets_a_record_again_and_again(
