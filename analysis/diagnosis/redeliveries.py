@@ -79,7 +79,8 @@ def redelivery_finding(row: Row) -> Finding:
         command=sql(f"""
           select group_id, batches.topic, batches.partition, base_offset, count(*) as responses
           from batches join exchanges using (connection_id, correlation_id)
-          where batches.api = 'ShareFetch' and group_id = {literal(row["group_id"])}
+          where batches.api = 'ShareFetch' and response_time = time
+            and group_id = {literal(row["group_id"])}
             and batches.topic = {literal(topic)} group by all order by responses desc"""),
         requests=row["responses"],
         **span_of([row]),

@@ -55,7 +55,9 @@ LOST: Final = """
     any_value(end_time) as end_time, list(distinct acknowledged.client_id) as clients,
     list(distinct acks) as acks, min(request_packet) as first_packet
   from acknowledged join truncated using (topic, partition, log)
-    left join exchanges using (connection_id, correlation_id)
+    left join (
+      select connection_id, correlation_id, request_time as time, acks, request_packet
+      from exchanges) using (connection_id, correlation_id, time)
   where time < end_time and acknowledged.last_offset >= first_offset
   group by topic, partition, log order by records desc, topic, partition"""
 """SQL: by partition, the acknowledged batches whose offsets were assigned again."""

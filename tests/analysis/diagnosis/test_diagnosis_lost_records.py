@@ -62,9 +62,26 @@ def test_without_ids_in_produce_the_id_is_that_of_metadata(ids: list[str], count
 def test_the_setting_depends_on_acks(acks: int | None, setting: str) -> None:
     batches = [*OLD, batch(9, 30, 39), *(row | {"partition": 1} for row in OLD)]
     batches += [batch(10, 0, 0, partition=1, client_id="other")]
-    exchanges = [exchange(correlation_id=row["correlation_id"], api="Produce", acks=acks)
-                 for row in OLD]  # fmt: skip
+    exchanges = [
+        exchange(
+            correlation_id=row["correlation_id"], request_time=row["time"], api="Produce", acks=acks
+        )
+        for row in OLD
+    ]  # fmt: skip
     (finding,) = findings_of("lost_records", made(batches=batches, exchanges=exchanges))
     assert finding.sentence == "70 acknowledged records of topic `t` were lost"
     assert finding.evidence.startswith("In 2 partitions, most in partition 1 of topic `t`: ")
     assert finding.setting == setting
+
+
+def test_a_client_that_uses_a_correlation_id_again() -> None:
+    batches = [row | {"correlation_id": 0} for row in (*OLD, batch(9, 30, 39))]
+    exchanges = [
+        exchange(
+            correlation_id=0, request_time=row["time"], api="Produce", acks=1, request_packet=n
+        )
+        for n, row in enumerate(batches)
+    ]  # fmt: skip
+    (finding,) = findings_of("lost_records", made(batches=batches, exchanges=exchanges))
+    assert finding.sentence == "20 acknowledged records of topic `t` were lost"
+    assert (finding.requests, finding.first_packet) == (2, 3)
