@@ -21,14 +21,19 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint
-from analysis.sql.failures import CLOSED, NO_REPLY, OUTAGES, REFUSED
+from analysis.sql.expressions import CLIENT_IDS, endpoint
+from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, NO_REPLY, OUTAGES, REFUSED
 from analysis.sql.query import Row
 
 COMMAND: Final = "network --show failures"
 
 _OUTAGES: Final = f"""
   select {endpoint("broker")} as broker, * from {OUTAGES} order by first_time"""
+
+_CLIENTS: Final = f"""
+  select {endpoint("broker")} as broker, failure, client_id
+  from {FAILED_ENDPOINTS} join {CLIENT_IDS} using (connection_id)
+  group by all order by count(*) desc, client_id"""
 
 
 @rule(
@@ -78,7 +83,9 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         if row["failure"] == CLOSED:
-            yield _closed(row, is_down=is_down)
+            rows_of_clients = matching(case.rows(_CLIENTS), row, "broker failure")
+            names = known(each["client_id"] for each in rows_of_clients)
+            yield _closed(row, names, is_down=is_down)
         elif row["failure"] in (REFUSED, NO_REPLY):
             finding = _unreachable(row, outages, _lost(case, row), is_down=is_down)
             if is_down or lasts_ms >= limits["critical_ms"]:
@@ -147,19 +154,18 @@ def _unreachable(row: Row, outages: list[Row], lost: str, *, is_down: bool) -> F
     )  # fmt: skip
 
 
-def _closed(row: Row, *, is_down: bool) -> Finding:
+def _closed(row: Row, names: tuple[str, ...], *, is_down: bool) -> Finding:
     """The finding for an endpoint that closes connections before it sends any byte."""
     broker, served = row["broker"], row["served"]
-    ids = (row["client_ids"] or "").split(", ")
     return Finding(
         severity="critical" if is_down else "warning",
         subject=f"broker {broker}",
-        clients=known(ids),
+        clients=names,
         sentence=f"{broker} closes new connections without a response",
         evidence=f"{counted(row['connections'], 'connection')} from "
         f"{counted(row['hosts'], 'host')}{within(row)} ended at once, without any data from the "
         f"broker. {served:,} other connections to this broker had data in both directions."
-        + (f" Clients: {listed(f'`{id}`' for id in ids)}." if any(ids) else ""),
+        + (f" Clients: {listed(f'`{name}`' for name in names)}." if names else ""),
         numbers=cells(row, "broker failure connections hosts"),
         # A listener that expects TLS serves no other client, either.
         cause="a limit of connections is reached, "

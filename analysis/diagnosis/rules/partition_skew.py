@@ -19,7 +19,7 @@ from analysis.sql.query import Row
 PRODUCERS: Final = """
   select topic, partition, count(*) as requests,
     min(time) as first_time, max(time) as last_time,
-    string_agg(distinct client_id, ', ' order by client_id) as clients
+    list(distinct client_id order by client_id) as clients
   from partitions where api = 'Produce' group by all"""
 
 
@@ -61,16 +61,16 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _finding(row: Row, records: int, producer: Row) -> Finding:
-    topic, clients = row["topic"], (producer["clients"] or "").split(", ")
+    topic, clients = row["topic"], known(producer["clients"])
     return Finding(
         severity="warning",
         subject=f"topic `{topic}`",
-        clients=known(clients),
+        clients=clients,
         sentence=f"Partition {row['partition']} carries {percent(row['share_percent'])} of topic "
         f"`{topic}`",
         evidence=f"The partition has {row['produced_records'] or 0:,} of {records:,} produced "
         f"records, and {row['ratio']:,.1f} times the mean bytes of {row['partition_count']:,} "
-        f"partitions. Producers: {listed(clients)}.",
+        f"partitions. Producers: {listed(clients) or 'without id'}.",
         numbers=cells(row, "topic partition ratio share_percent produced_records partition_count"),
         cause="most records have the same key, or the producer chooses the partition itself",
         side="client",

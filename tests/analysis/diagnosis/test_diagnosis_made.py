@@ -384,6 +384,22 @@ def test_a_few_records_in_one_of_many_partitions_are_chance(records: int, fires:
     assert fired == ["partition_skew"] * fires
 
 
+def test_a_client_id_may_contain_a_comma() -> None:
+    rows = [
+        fetched(1, 0) | {"api": "Produce", "partition": n, "offset": 0, "last_offset": count - 1}
+        | {"record_count": count, "bytes": 100 * count, "client_id": name}
+        for n, count in enumerate((1000, 10, 10, 10)) for name in ("a, b", "c", None)
+    ]  # fmt: skip
+    tables = made(exchanges=[exchange()], connections=[connection()], partitions=rows)
+    (finding,) = findings_of("partition_skew", tables)
+    assert finding.clients == ("a, b", "c")
+    closed = {"broker_bytes": 0, "last_time": START + MS}
+    links = [connection(connection_id=n, **closed) for n in range(3)]
+    names = [exchange(connection_id=n, client_id=f"{n % 2}, x") for n in range(3)]
+    (finding,) = findings_of("failed_connections", made(exchanges=names, connections=links))
+    assert finding.clients == ("0, x", "1, x")
+
+
 def started(seconds: float, client: str, epoch: int) -> dict[str, Any]:
     """An InitProducerId with transactional id ``billing``."""
     time = START + int(seconds * SECOND)
