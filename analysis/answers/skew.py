@@ -8,7 +8,7 @@ unequal.
     $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show keys --top 3
     $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show partitioners
 
-**How to read it.** `ratio` is the number of bytes of a partition divided by the mean of all
+**How to read it.** `ratio` is the number of bytes of a partition divided by the mean of the
 partitions of its topic, or that of a broker divided by the mean of all brokers in the capture. A
 partition or broker with a ratio of at least 2 is `hot`. With `--show keys`, `share_percent` is the
 share of a key in the records of its topic. With `--show partitioners`, `misplaced` counts records
@@ -22,9 +22,11 @@ are wrong. If the load of brokers is unequal, reassign partitions or leaders (`l
 
 **How it is computed.** Bytes are those of batches in Produce requests without an error, and in
 responses to consumers. The number of partitions is that of Metadata, or the highest partition in
-the capture plus 1 if this is more. Keys are those of produced records or, if the capture contains
-none of the topic, of fetched records, each counted once. The default partitioner is murmur2 of the
-key modulo the number of partitions; records without a key do not count.
+the capture plus 1 if this is more. A capture at one broker does not show the load of others, so the
+mean omits partitions whose leader leads no partition with requests in the capture. Keys are those
+of produced records or, if the capture contains none of the topic, of fetched records, each counted
+once. The default partitioner is murmur2 of the key modulo the number of partitions; records without
+a key do not count.
 
 **Limitations.** In a short capture, a burst may look like a skew. If the number of partitions of a
 topic was changed, older records count as misplaced. If the application chooses partitions itself,
@@ -97,7 +99,7 @@ _RECORDS: Final = ("records",)
         *_TOPIC,
         *columns_of("partitions", "partition"),
         Column("hot", "bool", "whether the ratio is at least 2"),
-        Column("ratio", "double", "bytes, divided by the mean of all partitions of the topic"),
+        Column("ratio", "double", "bytes, divided by the mean of the partitions of the topic"),
         Column("share_percent", "double", "share of the bytes of the topic", "%"),
         Column("produced_bytes", "int64", "size of produced batches", "bytes"),
         Column("produced_records", "int64", "produced records; null if no header has their count"),
@@ -139,6 +141,18 @@ _COUNTS: Final = """(
   where topic is not null group by all)"""
 """SQL: the number of partitions of each topic."""
 
+_HIDDEN: Final = """(
+  with leaders as (
+    select topic, partition, arg_max(leader, (time, nth)) as leader
+    from topics where leader >= 0 group by all),
+  requested as (
+    select distinct topic, partition from partitions
+    where api in ('Produce', 'Fetch', 'ShareFetch') and replica_id is null)
+  select topic, count(*) as hidden_count from leaders anti join requested using (topic, partition)
+  where leader not in (select leader from leaders semi join requested using (topic, partition))
+  group by topic)"""
+"""SQL: the number of partitions of each topic whose leader is not in the capture."""
+
 _RATIO: Final = """
   (coalesce(produced, 0) + coalesce(fetched, 0)) as total,
   total / nullif(sum(total) over whole, 0) as share"""
@@ -150,9 +164,11 @@ _PARTITIONS: Final = f"""
       string_agg(distinct broker, ', ' order by broker) as brokers
     from {_MOVED} group by all),
   shares as (select *, {_RATIO} from sums window whole as (partition by topic))
-  select *, share * partition_count as ratio, ratio >= {HOT} as hot, 100 * share as share_percent,
-    coalesce(produced, 0) as produced_bytes, coalesce(fetched, 0) as fetched_bytes
-  from shares left join {_COUNTS} using (topic) order by ratio desc, topic, partition"""
+  select *, share * (partition_count - coalesce(hidden_count, 0)) as ratio, ratio >= {HOT} as hot,
+    100 * share as share_percent, coalesce(produced, 0) as produced_bytes,
+    coalesce(fetched, 0) as fetched_bytes
+  from shares left join {_COUNTS} using (topic) left join {_HIDDEN} using (topic)
+  order by ratio desc, topic, partition"""
 
 _BROKERS: Final = f"""
   with sums as (

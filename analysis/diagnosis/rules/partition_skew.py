@@ -29,12 +29,15 @@ PRODUCERS: Final = """
     rests_on="skew partitions",
     thresholds=(
         Threshold("ratio", 3, "times", "Bytes of the largest partition, as a multiple of the mean "
-                  "of all partitions of the topic. With a hundred keys, hashing rarely exceeds "
+                  "of the partitions of the topic. With a hundred keys, hashing rarely exceeds "
                   "1.5."),
         Threshold("records", 500, "records", "Smallest sample: produced records of a topic."),
         Threshold("partition_records", 100, "records", "Smallest sample: produced records of the "
                   "partition. With three records in each partition on average, chance puts nine in "
                   "one of a few hundred."),
+        Threshold("requests", 20, "requests", "Smallest sample: Produce requests for the "
+                  "partition. Producers fill the batch of one partition after the other with "
+                  "records without a key (KIP-480), so a few batches are chance."),
         Threshold("partitions", 3, "partitions", "Fewest partitions of a topic: one of two "
                   "partitions cannot have three times the mean."),
     ),
@@ -56,7 +59,8 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     producers = {(row["topic"], row["partition"]): row for row in case.rows(PRODUCERS)}
     for row in skewed:
-        if producer := producers.get((row["topic"], row["partition"])):
+        producer = producers.get((row["topic"], row["partition"]))
+        if producer and producer["requests"] >= limits["requests"]:
             yield _finding(row, records[row["topic"]], producer)
 
 
@@ -69,8 +73,8 @@ def _finding(row: Row, records: int, producer: Row) -> Finding:
         sentence=f"Partition {row['partition']} carries {percent(row['share_percent'])} of topic "
         f"`{topic}`",
         evidence=f"The partition has {row['produced_records'] or 0:,} of {records:,} produced "
-        f"records, and {row['ratio']:,.1f} times the mean bytes of {row['partition_count']:,} "
-        f"partitions. Producers: {listed(clients) or 'without id'}.",
+        f"records, and {row['ratio']:,.1f} times the mean bytes of the partitions. "
+        f"Producers: {listed(clients) or 'without id'}.",
         numbers=cells(row, "topic partition ratio share_percent produced_records partition_count"),
         cause="most records have the same key, or the producer chooses the partition itself",
         side="client",

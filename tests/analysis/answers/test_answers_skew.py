@@ -75,6 +75,25 @@ def test_a_partition_that_metadata_does_not_list_counts() -> None:
     assert row["partition_count"] == 6
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_partitions_of_brokers_that_are_not_in_the_capture_have_no_known_load(others: bool) -> None:
+    """Broker 0 leads partitions 0, 3, 6 and 9, of which the last one is idle. The capture was taken
+    there, or also has an empty Fetch from each other broker."""
+    topics = [{"topic": "t", "partition": n, "leader": n % 3, "time": 1} for n in range(12)]
+    moved = {"connection_id": 0, "topic": "t", "error_code": 0}
+    partitions = [
+        moved | {"api": "Produce", "partition": partition, "bytes": bytes}
+        for partition, bytes in ((0, 200), (3, 100), (6, 100))
+    ]
+    partitions += [moved | {"api": "Fetch", "partition": n} for n in (1, 2) if others]
+    tables = made(partitions=partitions, topics=topics, connections=[connection()])
+    hottest = analysis.skew(tables).iloc[0]
+    assert (hottest["partition"], hottest["share_percent"], hottest["partition_count"]) == (
+        0, 50, 12,
+    )  # fmt: skip
+    assert hottest["ratio"] == (6 if others else 2)
+
+
 def test_followers_do_not_count() -> None:
     moved = {"connection_id": 0, "topic": "t", "partition": 0, "bytes": 100, "error_code": 0}
     partitions = [

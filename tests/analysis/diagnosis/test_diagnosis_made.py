@@ -370,13 +370,20 @@ def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
     assert quota.sentence == "Client `app` spends 4 % of its time throttled by a quota"
 
 
-@pytest.mark.parametrize(("records", "fires"), [(99, False), (100, True)])
-def test_a_few_records_in_one_of_many_partitions_are_chance(records: int, fires: bool) -> None:
+@pytest.mark.parametrize(
+    ("records", "requests", "fires"), [(99, 20, False), (100, 20, True), (1000, 19, False)]
+)
+def test_a_few_records_or_batches_in_one_of_many_partitions_are_chance(
+    records: int, requests: int, fires: bool
+) -> None:
+    """The busiest partition gets its records in several requests."""
     counts = [records, *[10] * 99]
     rows = [
-        fetched(1, 0) | {"api": "Produce", "partition": n, "offset": 0, "last_offset": count - 1}
-        | {"record_count": count, "bytes": 100 * count, "client_id": "writer"}
-        for n, count in enumerate(counts)
+        fetched(n, 0) | {"api": "Produce", "partition": partition, "client_id": "writer"}
+        | {"record_count": count, "bytes": 100 * count}
+        for partition, total in enumerate(counts)
+        for n, count in enumerate([1] * (requests - 1) + [total - requests + 1]
+                                  if partition == 0 else [total])
     ]  # fmt: skip
     fired = rules(
         "partition_skew", exchanges=[exchange()], connections=[connection()], partitions=rows
@@ -386,9 +393,10 @@ def test_a_few_records_in_one_of_many_partitions_are_chance(records: int, fires:
 
 def test_a_client_id_may_contain_a_comma() -> None:
     rows = [
-        fetched(1, 0) | {"api": "Produce", "partition": n, "offset": 0, "last_offset": count - 1}
-        | {"record_count": count, "bytes": 100 * count, "client_id": name}
+        fetched(time, 0) | {"api": "Produce", "partition": n, "client_id": name}
+        | {"record_count": count, "bytes": 100 * count}
         for n, count in enumerate((1000, 10, 10, 10)) for name in ("a, b", "c", None)
+        for time in range(10)
     ]  # fmt: skip
     tables = made(exchanges=[exchange()], connections=[connection()], partitions=rows)
     (finding,) = findings_of("partition_skew", tables)
