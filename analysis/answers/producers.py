@@ -21,8 +21,9 @@ to EndTxn, or when brokers write markers on their own, because it timed out or i
 fenced. Since KIP-890, every transaction raises the epoch, and so does a broker that ends one.
 
 **Limitations.** Packets that are missing from the capture also appear as gaps. The markers that
-brokers write are visible only if connections between brokers are in the capture. A transaction that
-began before the capture has no start.
+brokers write are visible only if connections between brokers are in the capture. If a capture has
+only these, and not the requests of the producer to its coordinator, transactions that brokers
+aborted on their own are `aborted`. A transaction that began before the capture has no start.
 """
 
 from __future__ import annotations
@@ -189,6 +190,15 @@ _ACTIVITY: Final = f"""(
     and not coalesce(verify_only, false))"""
 """SQL: batches, partitions and offsets that became part of transactions."""
 
+COORDINATED: Final = f"""(
+  select coalesce(given_producer_id, producer_id) as producer_id from transactions
+  where api in ('InitProducerId', 'AddOffsetsToTxn', 'EndTxn')
+    and coalesce(given_producer_id, producer_id) is not null
+  union
+  select producer_id from transactions semi join {_PRODUCED} using (producer_id, client_id)
+  where api = 'AddPartitionsToTxn')"""
+"""SQL: the producers whose requests to their coordinator are in the capture."""
+
 _ENDS: Final = f"""(
   with ended as (
     from transactions
@@ -205,7 +215,8 @@ _ENDS: Final = f"""(
     select producer_id, producer_epoch - 1, time, response_time, api, committed, 1, nth
     from ended where api = 'WriteTxnMarkers')
   select {_ID}, time as request_time, response_time as end_time, api = 'EndTxn' as is_answered,
-    case when committed then 'committed' when api = 'EndTxn' then 'aborted'
+    case when committed then 'committed'
+      when api = 'EndTxn' or producer_id not in {COORDINATED} then 'aborted'
       else 'aborted by the broker' end as outcome
   from bumped
   qualify row_number() over (partition by {_ID}, time order by api, source, nth) = 1)"""

@@ -3,6 +3,9 @@
 Consumers with `isolation.level=read_committed` read up to the first open transaction of a
 partition. A transaction that stays open stops them all. After `transaction.timeout.ms` the broker
 aborts it, and the producer loses its records.
+
+A capture at the leader of a partition may not contain the coordinator of a transaction, and so not
+its end. Then only the last stable offset shows whether the transaction is open.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from analysis.answers.producers import COORDINATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
@@ -41,18 +45,20 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     for group in rows_by(ended, "client_id").values():
         if len(group) >= limits["timed_out"]:
             yield _aborted(group)
+    coordinated = {row["producer_id"] for row in (case.rows(f"from {COORDINATED}") if rows else ())}
     for row in rows:
         age = ((case.span[1] or 0) - row["start_time"]) / 1e6
-        if row["outcome"] == "open" and age >= limits["open_ms"]:
+        is_open = row["outcome"] == "open" and row["producer_id"] in coordinated
+        if is_open and age >= limits["open_ms"]:
             yield _open(row, age)
-    producers = {row["producer_id"] for row in rows}
+    begun = {row["producer_id"] for row in rows}
     for row in case.answer("stuck"):
         if (
             row["is_open"]
-            and row["producer_id"] not in producers  # a reader may show the id
+            and row["producer_id"] not in begun & coordinated  # a reader may show the id
             and row["duration_ms"] >= limits["open_ms"]
         ):
-            yield _held(row)
+            yield _held(row, began_before=row["producer_id"] not in begun)
 
 
 def _is_fenced(case: Case, row: Row) -> bool:
@@ -85,14 +91,15 @@ def _open(row: Row, age: float) -> Finding:
     )  # fmt: skip
 
 
-def _held(row: Row) -> Finding:
-    """A finding for a transaction that began before the capture."""
+def _held(row: Row, *, began_before: bool) -> Finding:
+    """A finding for a transaction that began before the capture, or without its coordinator."""
     where = f"partition {row['partition']} of topic `{row['topic']}`"
     readers = f" Readers: {row['readers']}." if row["readers"] else ""
+    began = "that began before the capture" if began_before else f"of {client(row['client_id'])}"
     return Finding(
         severity="critical",
         subject=f"topic `{row['topic']}`",
-        sentence=f"A transaction that began before the capture holds back {where}",
+        sentence=f"A transaction {began} holds back {where}",
         evidence=f"The last stable offset is {row['offset']:,} for {ms(row['duration_ms'])}, until "
         f"the capture ends; {counted(row['held'], 'offset')} after it cannot be read with "
         f"read_committed.{readers}",

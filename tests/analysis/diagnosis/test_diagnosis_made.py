@@ -99,7 +99,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 51), ("kafka-4-misused", 70)):
+    for name, most in (("kafka-4-franz-go", 51), ("kafka-4-misused", 71)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most
@@ -257,6 +257,63 @@ def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) 
     findings = findings_of("stuck_transactions", made(exchanges=[exchange()], partitions=rows))
     assert [each.subject for each in findings] == ["topic `t`"] * fires
     assert [each.numbers["held"] for each in findings] == [5] * fires
+
+
+@pytest.mark.parametrize("raises", [False, True], ids=["one epoch", "KIP-890"])
+@pytest.mark.parametrize("has_markers", [False, True])
+@pytest.mark.parametrize("has_coordinator", [False, True])
+def test_the_end_of_a_transaction_is_at_its_coordinator(
+    has_coordinator: bool, has_markers: bool, raises: bool
+) -> None:
+    """The producer aborts a transaction each second. The capture was taken at the leader, and also
+    contains the first request to the coordinator, or not."""
+    rows: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
+    producer = {"connection_id": 0, "client_id": "eos", "producer_id": 7, "error_code": 0}
+    for n in range(20):
+        time, epoch = START + n * SECOND, n if raises else 0
+        sent = producer | {"time": time, "response_time": time + MS, "producer_epoch": epoch}
+        batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
+        rows["batches"].append(sent | batch | {"record_count": 2, "base_sequence": 2 * n})
+        if has_markers:
+            marker = {"api": "WriteTxnMarkers", "client_id": "marker", "committed": False}
+            times = {"time": time + SECOND // 2, "response_time": time + SECOND * 6 // 10}
+            rows["transactions"].append(sent | marker | times | {"producer_epoch": epoch + raises})
+    if has_coordinator:
+        given = {"given_producer_id": 7, "given_producer_epoch": 0, "producer_id": None}
+        first = producer | given | {"api": "InitProducerId", "time": START - 1}
+        rows["transactions"].append(first | {"response_time": START - 1})
+    requests = [exchange_at(START + n * SECOND) for n in (0, 30)]
+    tables = made(exchanges=requests, **rows)
+    outcomes = set(analysis.producers(tables, show="transactions")["outcome"])
+    if has_markers:
+        assert outcomes == {"aborted by the broker" if has_coordinator else "aborted"}
+    else:
+        assert outcomes == {"open"}
+    findings = findings_of("stuck_transactions", tables)
+    assert bool(findings) == has_coordinator
+
+
+@pytest.mark.parametrize(
+    ("names", "sentence"),
+    [
+        ({}, "A transaction that began before the capture holds back"),
+        ({"client_id": "eos"}, "A transaction of client `eos` holds back"),
+    ],
+)
+def test_the_last_stable_offset_shows_a_transaction_without_its_coordinator(
+    names: dict[str, str], sentence: str
+) -> None:
+    batch = {
+        "connection_id": 0, "api": "Produce", "topic": "t", "partition": 0, "base_offset": 5,
+        "producer_id": 7, "producer_epoch": 0, "is_transactional": True, "is_control": False,
+        "time": START, "error_code": 0, "record_count": 5,
+    }  # fmt: skip
+    tables = made(
+        exchanges=[exchange()], partitions=[fetched(0, 5), fetched(30, 5)],
+        batches=[batch | names] if names else [],
+    )  # fmt: skip
+    (finding,) = findings_of("stuck_transactions", tables)
+    assert finding.sentence == f"{sentence} partition 0 of topic `t`"
 
 
 def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
