@@ -267,7 +267,7 @@ _COUNTS: Final = (
 
 _PRODUCERS: Final = f"""
   with appearances as (
-    select producer_id, coalesce(arg_min(producer_epoch, place), 0) as first_epoch,
+    select producer_id, arg_min(producer_epoch, place) as first_epoch,
       max(producer_epoch) as last_epoch,
       count(distinct ({EXCHANGE})) filter (error_code in {FENCED}) as fenced,
       min(time) as first_time, max(time) as last_time, min(place) as place

@@ -69,7 +69,8 @@ def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Find
         if each["error"] in FENCED and each["client_id"] in names
     ] or [row]  # fmt: skip
     are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
-    has_successor = row["first_epoch"] != row["last_epoch"] or len(instances) > 1
+    first, last = row["first_epoch"], row["last_epoch"]
+    has_successor = first != last or len(instances) > 1
     if are_rivals:
         advice = _RIVALS
     else:
@@ -89,8 +90,7 @@ def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Find
         + (f"transactional id `{id}`" if id else f"producer id {row['producer_id']}")
         + " is outdated",
         evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
-        + f"; the epoch rose from {row['first_epoch']:,} to {row['last_epoch']:,}"
-        * (row["first_epoch"] != row["last_epoch"])
+        + ("" if first == last else f"; the epoch rose from {first:,} to {last:,}")
         + "."
         + f" Brokers aborted {lost}." * bool(row["ended_by_broker"])
         + f" Successful InitProducerId requests: {listed(labels)}." * (len(instances) > 1),

@@ -483,6 +483,15 @@ def of_producer(seconds: float, api: str, epoch: int, **columns: Any) -> dict[st
     } | columns  # fmt: skip
 
 
+def test_a_producer_that_is_fenced_without_an_epoch() -> None:
+    refused = {"error_code": 90, "error": "PRODUCER_FENCED", "producer_epoch": None}
+    row = of_producer(0, "InitProducerId", 0, **refused)
+    tables = made(exchanges=[exchange()], transactions=[row])
+    (finding,) = findings_of("fenced_producers", tables)
+    assert finding.evidence == "1 response reported an outdated epoch."
+    assert (finding.numbers["first_epoch"], finding.numbers["last_epoch"]) == (None, None)
+
+
 @pytest.mark.parametrize("starts", [("app-1", "app-2"), ("app-1", "app-2", "app-1", "app-2")])
 def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> None:
     """The broker aborts the transaction of the fenced instance (KIP-98): it is the same cause."""
