@@ -23,10 +23,10 @@ are wrong. If the load of brokers is unequal, reassign partitions or leaders (`l
 **How it is computed.** Bytes are those of batches in Produce requests without an error, and in
 responses to consumers. The number of partitions is that of Metadata, or the highest partition in
 the capture plus 1 if this is more. A capture at one broker does not show the load of others, so the
-mean omits partitions whose leader leads no partition with requests in the capture. Keys are those
-of produced records or, if the capture contains none of the topic, of fetched records, each counted
-once. The default partitioner is murmur2 of the key modulo the number of partitions; records without
-a key do not count.
+mean is that of partitions with requests in the capture, and of those that Metadata assigns to the
+leaders of such partitions. Keys are those of produced records or, if the capture contains none of
+the topic, of fetched records, each counted once. The default partitioner is murmur2 of the key
+modulo the number of partitions; records without a key do not count.
 
 **Limitations.** In a short capture, a burst may look like a skew. If the number of partitions of a
 topic was changed, older records count as misplaced. If the application chooses partitions itself,
@@ -141,17 +141,19 @@ _COUNTS: Final = """(
   where topic is not null group by all)"""
 """SQL: the number of partitions of each topic."""
 
-_HIDDEN: Final = """(
+_OBSERVED: Final = """(
   with leaders as (
     select topic, partition, arg_max(leader, (time, nth)) as leader
     from topics where leader >= 0 group by all),
   requested as (
-    select distinct topic, partition from partitions
-    where api in ('Produce', 'Fetch', 'ShareFetch') and replica_id is null)
-  select topic, count(*) as hidden_count from leaders anti join requested using (topic, partition)
-  where leader not in (select leader from leaders semi join requested using (topic, partition))
-  group by topic)"""
-"""SQL: the number of partitions of each topic whose leader is not in the capture."""
+    select topic, partition from partitions
+    where api in ('Produce', 'Fetch', 'ShareFetch') and replica_id is null),
+  observed as (
+    select topic, partition from leaders
+    where leader in (select leader from leaders semi join requested using (topic, partition))
+    union from requested)
+  select topic, count(*) as observed_count from observed group by topic)"""
+"""SQL: the number of partitions of each topic whose load is in the capture, or which have none."""
 
 _RATIO: Final = """
   (coalesce(produced, 0) + coalesce(fetched, 0)) as total,
@@ -164,10 +166,10 @@ _PARTITIONS: Final = f"""
       string_agg(distinct broker, ', ' order by broker) as brokers
     from {_MOVED} group by all),
   shares as (select *, {_RATIO} from sums window whole as (partition by topic))
-  select *, share * (partition_count - coalesce(hidden_count, 0)) as ratio, ratio >= {HOT} as hot,
+  select *, share * observed_count as ratio, ratio >= {HOT} as hot,
     100 * share as share_percent, coalesce(produced, 0) as produced_bytes,
     coalesce(fetched, 0) as fetched_bytes
-  from shares left join {_COUNTS} using (topic) left join {_HIDDEN} using (topic)
+  from shares left join {_COUNTS} using (topic) left join {_OBSERVED} using (topic)
   order by ratio desc, topic, partition"""
 
 _BROKERS: Final = f"""

@@ -75,6 +75,14 @@ def test_a_partition_that_metadata_does_not_list_counts() -> None:
     assert row["partition_count"] == 6
 
 
+def test_without_metadata_only_partitions_with_requests_have_a_known_load() -> None:
+    moved = {"connection_id": 0, "topic": "t", "error_code": 0, "api": "Produce", "bytes": 100}
+    partitions = [moved | {"partition": partition} for partition in (2, 5)]
+    rows = analysis.skew(made(partitions=partitions, connections=[connection()]))
+    assert rows["ratio"].tolist() == [1, 1]
+    assert set(rows["partition_count"]) == {6}
+
+
 @pytest.mark.parametrize("others", [False, True])
 def test_partitions_of_brokers_that_are_not_in_the_capture_have_no_known_load(others: bool) -> None:
     """Broker 0 leads partitions 0, 3, 6 and 9, of which the last one is idle. The capture was taken
@@ -102,7 +110,8 @@ def test_followers_do_not_count() -> None:
         moved | {"api": "Fetch", "partition": 2, "bytes": 20},
         moved | {"api": "Produce", "partition": 2, "error_code": 6},
     ]
-    tables = made(partitions=partitions, connections=[connection()])
+    topics = [{"topic": "t", "partition": n, "leader": 1, "time": 1} for n in range(3)]
+    tables = made(partitions=partitions, connections=[connection()], topics=topics)
     first, second = analysis.skew(tables).to_dict("records")
     assert (first["partition"], first["produced_bytes"], first["fetched_bytes"]) == (0, 100, 0)
     assert (first["partition_count"], first["ratio"], first["hot"]) == (3, 2.5, True)
