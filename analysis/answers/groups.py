@@ -30,7 +30,8 @@ first Fetch of the new owner, which first asks for the committed offset.
 
 **Limitations.** Events inside the coordinator, for example the timeout of a member, are not on the
 wire. In this case, the rebalance starts when the first member is notified. Groups without members
-do not rebalance. Members whose connections are not in the capture do not count.
+do not rebalance. Members whose connections are not in the capture do not count; the trigger of a
+rebalance that they cause is unknown, or, in groups with epochs, changed.
 """
 
 from __future__ import annotations

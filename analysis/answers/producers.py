@@ -20,10 +20,11 @@ partition; since then, the broker adds the partition itself. The transaction end
 to EndTxn, or when brokers write markers on their own, because it timed out or its producer was
 fenced. Since KIP-890, every transaction raises the epoch, and so does a broker that ends one.
 
-**Limitations.** Packets that are missing from the capture also appear as gaps. The markers that
-brokers write are visible only if connections between brokers are in the capture. If a capture has
-only these, and not the requests of the producer to its coordinator, transactions that brokers
-aborted on their own are `aborted`. A transaction that began before the capture has no start.
+**Limitations.** Packets that are missing from the capture also appear as gaps, and so do batches to
+a leader that is not in the capture. The markers that brokers write are visible only if connections
+between brokers are in the capture. If a capture has only these, and not the requests of the
+producer to its coordinator, transactions that brokers aborted on their own are `aborted`. A
+transaction that began before the capture has no start.
 """
 
 from __future__ import annotations
