@@ -21,7 +21,9 @@ Fetch with a rack may wait at a follower (KIP-392): their net latency is unknown
 
 **Limitations.** Latencies captured at the client include the network; those captured at the broker
 do not. Lost packets remove requests or make them seem long: see `quality`. The wait of a Fetch is
-known exactly only if the capture contains the Produce of its records.
+known exactly only if the capture contains the Produce of its records. Otherwise it depends on their
+timestamps: if the application sets them, or the clock of the producer is behind, the wait seems to
+be work of the broker.
 """
 
 from __future__ import annotations

@@ -7,6 +7,10 @@ Latencies exclude long polls and the queue of the connection, and the round trip
 is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
 are one broker. The time of a finding is that of the requests above the threshold.
 
+If the capture does not contain the Produce of the records of a Fetch, their timestamps do not prove
+that they were there: an application may set them, and the clock of the producer may be wrong. Such
+a Fetch may have waited for fetch.max.wait.ms, so only the time beyond it counts.
+
 A broker delays the response to a failed login on purpose, so it does not count
 (connection.failed.authentication.delay.ms, KIP-306). If only ApiVersions is slow, which is the
 first request of a connection, the broker accepts connections late.
@@ -54,12 +58,22 @@ _IDS: Final = f"""
 """SQL: the id of each endpoint."""
 
 
+_MAY_HAVE_WAITED: Final = """
+  api in ('Fetch', 'ShareFetch') and coalesce(record_bytes > 0, false)
+    and not coalesce(list_has_any(topics, (
+      select list(distinct topic) from batches
+      where api = 'Produce' and base_offset is not null)), false)"""
+"""SQL: whether a Fetch has records of topics without a Produce in the capture."""
+
+
 def _requests() -> str:
     """SQL: requests with the time of their broker."""
     return f"""(
       select {endpoint("parts.broker")} as broker, api, request_time, response_time, request_packet,
-        {not_negative("net_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
-      from {exchanges_with_parts()} as parts left join {LINKS} as links using (connection_id)
+        {not_negative("net_ms - waited_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
+      from (select *, case when {_MAY_HAVE_WAITED} then coalesce(max_wait_ms, 0) else 0 end
+          as waited_ms from {exchanges_with_parts()}) as parts
+        left join {LINKS} as links using (connection_id)
         asof left join (from {OUTAGES} where end_time is not null) as outages
           on parts.broker_ip = outages.broker_ip and parts.broker_port = outages.broker_port
             and request_time >= end_time

@@ -41,6 +41,34 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
 
 
 @pytest.mark.parametrize(
+    ("latency_ms", "has_producer", "fires"),
+    [(400, False, False), (400, True, True), (599, False, False), (601, False, True)],
+)
+def test_a_fetch_may_have_waited_for_records_with_old_timestamps(
+    latency_ms: int, has_producer: bool, fires: bool
+) -> None:
+    """The application dates its records an hour back; fetch.max.wait.ms is 500."""
+    fetch = {"api": "Fetch", "api_key": 1, "topics": ["t"], "max_wait_ms": 500, "min_bytes": 1}
+    batch = {"topic": "t", "partition": 0, "connection_id": 0}
+    times = [START + n * SECOND for n in range(100)]
+    rows = [
+        exchange_at(
+            time, time + latency_ms * MS, correlation_id=n, latency_ms=float(latency_ms),
+            record_bytes=100, **fetch,
+        )
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    batches = [
+        batch | {"api": "Fetch", "correlation_id": n, "time": time + latency_ms * MS}
+        | {"base_offset": 100 + n, "max_timestamp": time - 3600 * SECOND}
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    sent = batch | {"api": "Produce", "time": START, "base_offset": 5, "error_code": 0}
+    tables = made(exchanges=rows, batches=batches + [sent] * has_producer)
+    assert [each.numbers["api"] for each in findings_of("slow_broker", tables)] == ["Fetch"] * fires
+
+
+@pytest.mark.parametrize(
     ("requests", "fires"),
     [
         ([(0, 0, 6), (1, 0, 6)], True),
