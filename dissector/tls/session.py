@@ -209,6 +209,13 @@ class TlsSession:
                 return True
             if self._hello is None and not self._finds_client_hello(side, record):
                 return False
+            if not side.has_changed_cipher and record.content == HANDSHAKE:
+                following = self._following(side)
+                if following is None:
+                    return False
+                if following[0].open(record, 0) is None:
+                    self._read_clear(side, record)  # ChangeCipherSpec was not lost
+                    return True
             if not self._begin(side):
                 return False
         if side.is_ending and not self._advance(side):

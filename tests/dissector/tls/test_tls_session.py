@@ -715,6 +715,26 @@ def test_a_lost_change_cipher_spec_of_the_client_before_the_server_hello_is_read
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
+def divided(flight: bytes, size: int) -> bytes:
+    """The handshake records of a flight as records of `size` bytes, as maximum fragment lengths
+    make them (RFC 6066, section 4)."""
+    body = joined(flight)[5:]
+    parts = [body[at : at + size] for at in range(0, len(body), size)]
+    return b"".join(flight[:3] + len(part).to_bytes(2) + part for part in parts)
+
+
+def test_a_lost_part_of_a_certificate_in_many_records(folder):
+    """The unencrypted records behind it are no encrypted ones, although ChangeCipherSpec may be
+    lost, too."""
+    made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
+    at = next(at for at, (end, _) in enumerate(made.wire) if end == SERVER)
+    made.wire[at] = SERVER, divided(made.wire[at][1], 8)
+    parts = [part for part in placed(made.wire, 130) if part[:2] != (SERVER, 260)]
+    session, texts = decrypted(parts, KeyLog(made.keys))
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+    assert session.problems == []
+
+
 @pytest.mark.parametrize("lost", [200, 400, 600, 1000])
 def test_a_server_hello_in_a_record_whose_end_is_lost(folder, lost):
     made = talk(folder, contexts(folder, "TLSv1_2"), MESSAGES[:4])
