@@ -14,7 +14,7 @@ client sends the data again.
 A hello may be lost, except for the ServerHello of TLS 1.2: `schedule` finds what it contained. If a
 part of its record is lost, the messages in the first bytes are read.
 
-After lost records, the numbers of the next epoch are tried, too (`side`). The length of the lost
+After lost records, the numbers of the next epochs are tried, too (`side`). The length of the lost
 plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a row
 do not open.
 """
@@ -63,6 +63,9 @@ if TYPE_CHECKING:
 
 REJECTS = 64
 """Consecutive positions without a valid record before an end is abandoned."""
+LATER_EPOCHS = 2
+"""Epochs that may begin in lost bytes: those of EndOfEarlyData and Finished, which a client sends
+together, or of key updates."""
 WAITING_LIMIT = 1 << 18
 """Bytes that may be buffered, of both ends, for the peer's handshake or for the key log."""
 
@@ -71,6 +74,8 @@ VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS
 _CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
 _FATAL = 2
+_HANDSHAKE_EPOCH = 1
+"""The epoch of TLS 1.3 that has no data."""
 _EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 that end an epoch; epoch 2 stands for all later ones."""
 
@@ -369,17 +374,22 @@ class TlsSession:
         following = self._following(side)
         if following is not None and self._hello is not None:
             self.keys.latest = self._hello.random
-            side.enter(*following)
+            side.enter(*following, side.epoch + 1)
         return following is not None
 
-    def _following(self, side: Side) -> tuple[Opener, bytes] | None:
-        """Opener and secret of the next epoch."""
+    def _following(
+        self, side: Side, epoch: int | None = None, secret: bytes = b""
+    ) -> tuple[Opener, bytes] | None:
+        """Opener and secret of the epoch behind the present one of an end, or behind `epoch`, whose
+        secret is `secret`."""
         if self._schedule is None:
             if self._hello is None or self._chosen is None or self._suite is None:
                 return None
             self._schedule = Schedule(self.keys, self._hello.random, self._chosen, self._suite)
         is_client = side.end == self.client
-        return self._schedule.following(side.epoch, side.secret, is_client=is_client)
+        if epoch is None:
+            epoch, secret = side.epoch, side.secret
+        return self._schedule.following(epoch, secret, is_client=is_client)
 
     def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
@@ -415,27 +425,30 @@ class TlsSession:
             return opened
         if side.may_be_early:
             return None
-        sequence, opened = side.attempt(record, side.opener, side.sequence + 1)
-        if opened is not None:
-            self._missed(side)
-            side.sequence = sequence + 1
-            return opened
-        following = self._following(side)
-        if following is None:
-            return None
-        sequence, opened = side.attempt(record, following[0], 0)
-        if opened is not None:
-            if sequence or side.epoch != 1:
-                self._missed(side)
-            self._advance(side)
-            side.sequence = sequence + 1
+        opener, secret, epoch, first = side.opener, side.secret, side.epoch, side.sequence + 1
+        for _ in range(1 + LATER_EPOCHS):
+            sequence, opened = side.attempt(record, opener, first)
+            if opened is not None:
+                self._note_lost(side, epoch, sequence)
+                if epoch != side.epoch:
+                    side.enter(opener, secret, epoch)
+                side.sequence = sequence + 1
+                break
+            following = self._following(side, epoch, secret)
+            if following is None:
+                break
+            (opener, secret), epoch, first = following, epoch + 1, 0
         return opened
 
-    def _missed(self, side: Side) -> None:
-        """Note lost records: their plaintext, and the remainder of a message, are unknown."""
+    def _note_lost(self, side: Side, epoch: int, sequence: int) -> None:
+        """Note that the records before this one of an epoch are lost: the remainder of a message,
+        and their plaintext, are unknown."""
         side.messages.clear()
-        if side.epoch != 1 or not self._is_1_3:  # otherwise handshake records
-            side.missed = True
+        if self._is_1_3:
+            lost_epochs = range(side.epoch, epoch + (sequence > 0))
+            side.missed |= any(each != _HANDSHAKE_EPOCH for each in lost_epochs)
+        else:
+            side.missed |= sequence > 1  # the first record is Finished
 
     def _not_opened(self, side: Side, record: TlsRecord) -> None:
         if side.may_be_early:

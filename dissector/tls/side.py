@@ -73,10 +73,9 @@ class Side:
         """Whether records that do not open may be early data, which has a separate key."""
         return self.passes_early and self.epoch == 1 and self.sequence == 0
 
-    def enter(self, opener: Opener, secret: bytes) -> None:
-        """Enter the next epoch."""
-        self.opener, self.secret = opener, secret
-        self.epoch += 1
+    def enter(self, opener: Opener, secret: bytes, epoch: int) -> None:
+        """Enter a later epoch."""
+        self.opener, self.secret, self.epoch = opener, secret, epoch
         self.sequence = 0
         self.is_ending = self.has_changed_cipher = False
         self.messages.clear()

@@ -246,6 +246,16 @@ def test_each_piece_of_early_data_lost_once(resumed):
         assert_right_or_absent(made, session, texts, is_followed=follows)
 
 
+@needs_openssl
+def test_the_end_of_early_data_and_the_finished_behind_it_are_lost(resumed):
+    """In one packet: then two epochs end in lost bytes."""
+    made = resumed[0]
+    sent = [part for part in placed(made.wire) if part[0] == CLIENT]
+    parts = [part for part in placed(made.wire) if part != sent[-2]]
+    _, texts = decrypted(parts, KeyLog(made.keys))
+    assert texts == [[EARLY, b"a line\n"], [b"a line\n"]]
+
+
 @pytest.fixture(scope="module", params=["1.3", "1.2", "cbc"])
 def made(request, folder) -> Dialogue:
     version = "TLSv1_3" if request.param == "1.3" else "TLSv1_2"
@@ -374,6 +384,26 @@ def test_more_lost_records_than_are_always_tried(long):
     session, texts = decrypted(parts, KeyLog(long.keys))
     assert texts[CLIENT] == [long.plain[CLIENT][:5000], long.plain[CLIENT][30000:]]
     assert [problem.kind for problem in session.problems] == ["tls_lost_records"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_the_finished_of_the_client_and_data_are_lost(long, count):
+    """`count`: lost packets of the client, of which the first one has Finished."""
+    sent = [part for part in placed(long.wire) if part[0] == CLIENT]
+    parts = [part for part in placed(long.wire) if part not in sent[1 : 1 + count]]
+    _, texts = decrypted(parts, KeyLog(long.keys))
+    left = long.plain[CLIENT][50 * (count - 1) :]
+    assert texts[CLIENT] == ([left] if count == 1 else [b"", left])
+
+
+@needs_openssl
+def test_two_changes_of_keys_are_lost(folder):
+    lines = ["one", "k", "k", "two"]
+    made = by_command_line(folder, ["-tls1_3"], ["-tls1_3"], lines)
+    sent = [part for part in placed(made.wire) if part[0] == CLIENT]
+    parts = [part for part in placed(made.wire) if part not in sent[-3:-1]]
+    _, texts = decrypted(parts, KeyLog(made.keys))
+    assert texts == [[b"one\n", b"two\n"], [b"eno\nowt\n"]]
 
 
 def test_damage_now_and_then_does_not_add_up(long):
