@@ -171,12 +171,20 @@ class TlsSession:
         return max(self._sides, key=lambda side: side.reader.size)
 
     def _end_waiting(self, waiting: int) -> None:
-        """Drop the buffered bytes, and report the reason."""
-        side = self._begin_end()
+        """Drop the buffered bytes, and report the reason.
+
+        `waiting`: number of buffered bytes. Beyond `WAITING_LIMIT`, it depends on how many were fed
+        at once, and so does the last byte: the problem has the time of the first one instead.
+        """
+        side, size = self._begin_end(), None if waiting > WAITING_LIMIT else waiting
+        if size is None:
+            waiting_sides = [each for each in self._sides if each.reader.size]
+            side = min(waiting_sides, key=lambda each: each.reader.since or 0)
+            self._time = side.reader.since or 0
         if self._has_failed and not any(each.position for each in self._sides):
             self.is_over = True  # the handshake failed, so that no data follows
         elif waiting and (self._hello is None or self._chosen is None):
-            self._stop_without_hello(side, waiting)
+            self._stop_without_hello(side, size)
         elif (
             waiting
             and self._hello
@@ -184,9 +192,9 @@ class TlsSession:
         ):
             random = self._hello.random.hex()
             reason = f"the key log has no secret for client random {random}"
-            self._stop("tls_no_keys", reason, side, waiting)
+            self._stop("tls_no_keys", reason, side, size)
         elif any(each.is_ending and each.reader.size for each in self._sides):
-            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side, waiting)
+            self._stop("tls_no_keys", "the key log lacks its traffic secrets", side, size)
         else:
             for each in self._sides:
                 self._report_cut(each)

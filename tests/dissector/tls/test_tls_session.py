@@ -581,7 +581,9 @@ def test_why_nothing_is_read(made, folder):
     assert kinds(parts, KeyLog()) == []  # only asked for with secrets
 
 
-@pytest.mark.parametrize("case", ["no_handshake", "malformed", "unsupported", "given_up"])
+@pytest.mark.parametrize(
+    "case", ["no_handshake", "malformed", "unsupported", "given_up", "no_keys", "no_keys: data"]
+)
 def test_problems_do_not_depend_on_how_many_bytes_are_read_at_once(made, folder, case):
     parts, keys = placed(made.wire), made.keys
     if case == "no_handshake":
@@ -591,6 +593,12 @@ def test_problems_do_not_depend_on_how_many_bytes_are_read_at_once(made, folder,
     elif case == "unsupported":
         old = talk(folder, contexts(folder, "TLSv1_1"), MESSAGES[:4])
         parts, keys = placed(old.wire), old.keys
+    elif case.startswith("no_keys"):  # more bytes than wait for them
+        messages = [(end, bytes(60_000)) for _ in range(5) for end in (CLIENT, SERVER)]
+        large = talk(folder, contexts(folder, "TLSv1_3"), messages)
+        parts, lines = placed(large.wire), large.keys.splitlines(keepends=True)
+        kept = b"HANDSHAKE" if case == "no_keys: data" else b"EARLY"
+        keys = other_sessions(1) + b"".join(line for line in lines if kept in line)
     else:
         parts[8:] = [(end, at, b"\x17\3\3\0\x30" * (len(data) // 5)) for end, at, data in parts[8:]]
     problems = []
@@ -603,7 +611,7 @@ def test_problems_do_not_depend_on_how_many_bytes_are_read_at_once(made, folder,
             session.read()
         session.read(last=True)
         problems.append(sorted(session.problems, key=lambda each: each.time))
-    assert {each.kind for each in problems[0]} == {f"tls_{case}"}
+    assert {each.kind for each in problems[0]} == {f"tls_{case.partition(':')[0]}"}
     assert problems[0] == problems[1] == problems[2]
 
 
