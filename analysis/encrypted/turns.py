@@ -6,8 +6,9 @@ packet of the client to the first packet of the broker. If the client sends more
 the turn begins with the last one, and the response time is too short.
 
 The headers of TLS records are not encrypted (RFC 8446, section 5.1). They show which packets have
-only an alert, and which turns belong to the handshake. Retransmissions, keep-alives and
-acknowledgements have no new bytes, and are skipped.
+only an alert, and which turns belong to the handshake: the client's part of it begins with such a
+record, or follows the ServerHello directly. Retransmissions, keep-alives and acknowledgements have
+no new bytes, and are skipped.
 """
 
 from __future__ import annotations
@@ -48,10 +49,12 @@ SMALLEST_MESSAGE: Final = 10 + 17
 """The smallest message of Kafka is the response to Heartbeat 0, and TLS 1.3 adds 17 bytes. Alerts
 and key updates are smaller."""
 
-_STREAM, _FIRST, _LAST, _PACKET, _CAPTURE, _BYTES, _IS_MESSAGE = range(7)
+_STREAM, _FIRST, _LAST, _PACKET, _CAPTURE, _BYTES, _IS_MESSAGE, _IS_HELLO = range(8)
 """Rows of an array of bursts: packets of one end without a packet of the other one in between.
 Stream; times of the first and of the last packet, ns; number and file of the last packet; payload
-bytes; whether the first packet is not part of a handshake."""
+bytes; whether the first packet is not part of a handshake; whether it begins with a ServerHello."""
+_SERVER_HELLO: Final = 2
+"""Type of a handshake message (RFC 8446, section 4)."""
 
 _FAR: Final = np.int64(1) << 33
 """More than the distance of two positions in a block."""
@@ -64,7 +67,7 @@ class _State(Rows):
     has_sent: Bools = by_connection(np.bool_, 2)
     sent_end: UInt32 = by_connection(np.uint32, 2)
     """Sequence number behind the last byte of each end."""
-    burst: Int64 = by_connection(np.int64, 7)
+    burst: Int64 = by_connection(np.int64, 8)
     """The last burst, which may continue; zeros without one."""
 
 
@@ -90,11 +93,10 @@ class Turns:
         stream = assignment.streams[assignment.slot]
         packets = np.flatnonzero((block.length > 0) & (connections.protocol[stream >> 1] != KAFKA))
         has_new = self._have_new_bytes(stream[packets], block, packets)
-        is_alert, is_message = _record_kinds(block, packets)
-        is_chosen = has_new & ~is_alert
-        packets, is_message = packets[is_chosen], is_message[is_chosen]
-        order = np.argsort(stream[packets] >> 1, kind="stable")
-        packets, is_message = packets[order], is_message[order]
+        is_alert, is_message, is_hello = _record_kinds(block, packets)
+        chosen = np.flatnonzero(has_new & ~is_alert)
+        chosen = chosen[np.argsort(stream[packets[chosen]] >> 1, kind="stable")]
+        packets, is_message, is_hello = packets[chosen], is_message[chosen], is_hello[chosen]
         stream = stream[packets]
         first, last = _runs(stream)
         times = block.time[packets]
@@ -102,7 +104,7 @@ class Turns:
             [
                 stream[first], times[first], times[last], block.number[packets[last]],
                 block.capture[packets[last]], _sums(block.length[packets], first),
-                is_message[first],
+                is_message[first], is_hello[first],
             ],
             np.int64,
         )  # fmt: skip
@@ -113,7 +115,12 @@ class Turns:
         state, row = self._state, np.unique(bursts[_STREAM] >> 1)
         earlier = state.burst[row].T
         bursts = _merged(np.concatenate([earlier[:, earlier[_BYTES] > 0], bursts], axis=1))
-        _, last = _runs(bursts[_STREAM] >> 1)
+        first, last = _runs(bursts[_STREAM] >> 1)
+        # A client that has sent ChangeCipherSpec before, or sends none (RFC 8446, appendix D.4),
+        # responds to the ServerHello with encrypted records.
+        is_after_hello = np.roll(bursts[_IS_HELLO] == 1, 1)
+        is_after_hello[first] = False
+        bursts[_IS_MESSAGE, is_after_hello] = 0
         state.burst[row] = bursts[:, last].T
         return bursts
 
@@ -159,9 +166,9 @@ def _turns(bursts: Int64) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=SCHEMA)
 
 
-def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools]:
-    """Whether each packet is one TLS record with an alert or a key update; and whether it does not
-    begin with a handshake record."""
+def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools, Bools]:
+    """Whether each packet is one TLS record with an alert or a key update; whether it does not
+    begin with a handshake record; and whether it begins with a ServerHello."""
     at, length = block.payload[packets], block.length[packets]
     kind = block.data[at]
     size = block.data[at + 3].astype(np.int64) << 8 | block.data[at + 4]
@@ -169,7 +176,9 @@ def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools]:
     has_alert_size = (size < SMALLEST_MESSAGE) | (size == PADDED_ALERT)
     is_alert = (kind == ALERT) | ((kind == APPLICATION_DATA) & has_alert_size)
     is_alert &= is_record & (length == HEADER + size)
-    return is_alert, ~(is_record & np.isin(kind, (CHANGE_CIPHER_SPEC, HANDSHAKE)))
+    is_hello = is_record & (kind == HANDSHAKE) & (block.captured[packets] > HEADER)
+    is_hello &= block.data[at + HEADER] == _SERVER_HELLO
+    return is_alert, ~(is_record & np.isin(kind, (CHANGE_CIPHER_SPEC, HANDSHAKE))), is_hello
 
 
 def _merged(bursts: Int64) -> Int64:

@@ -40,9 +40,9 @@ def turns_of(path: Path, block_bytes: int = BLOCK_BYTES) -> pa.Table:
     return table.append_column("latency_ms", pc.divide(latency, 1e6)).sort_by("request_time")
 
 
-def tls(content: int, size: int) -> bytes:
-    """A TLS record whose body has so many bytes."""
-    return struct.pack(">BHH", content, 0x303, size) + bytes(size)
+def tls(content: int, size: int, begin: bytes = b"") -> bytes:
+    """A TLS record whose body has so many bytes. `begin`: its first bytes."""
+    return struct.pack(">BHH", content, 0x303, size) + begin.ljust(size, b"\0")
 
 
 @pytest.fixture
@@ -143,6 +143,37 @@ def test_a_second_hello_is_part_of_the_handshake(dialogue: Dialogue, tmp_path: P
     connection.client(tls(CHANGE_CIPHER_SPEC, 1) + tls(HANDSHAKE, 330))
     connection.broker(tls(HANDSHAKE, 90) + tls(APPLICATION_DATA, 900))
     assert latencies(dialogue, tmp_path) == []
+
+
+@pytest.mark.parametrize("has_retry", [False, True])
+def test_a_finished_without_change_cipher_spec(
+    dialogue: Dialogue, tmp_path: Path, has_retry: bool
+) -> None:
+    """The client has sent ChangeCipherSpec with its second hello, or sends none."""
+    hello = b"\2"
+    connection = dialogue.connect()
+    connection.client(tls(HANDSHAKE, 300))
+    if has_retry:
+        connection.broker(tls(HANDSHAKE, 80, hello))  # HelloRetryRequest
+        connection.client(tls(CHANGE_CIPHER_SPEC, 1) + tls(HANDSHAKE, 330))
+    connection.broker(tls(HANDSHAKE, 90, hello) + tls(APPLICATION_DATA, 900))
+    connection.client(tls(APPLICATION_DATA, 69))
+    connection.broker(tls(APPLICATION_DATA, 200))  # a ticket
+    connection.client(tls(APPLICATION_DATA, 80))
+    dialogue.wait(2)
+    connection.broker(tls(APPLICATION_DATA, 100))
+    assert latencies(dialogue, tmp_path) == [3.0]
+
+
+def test_a_request_behind_a_ticket_of_tls_1_2(dialogue: Dialogue, tmp_path: Path) -> None:
+    """The broker's part of the handshake begins with a handshake record, too (RFC 5077)."""
+    connection = dialogue.connect()
+    connection.client(tls(HANDSHAKE, 300))
+    connection.broker(tls(HANDSHAKE, 90, b"\2") + tls(HANDSHAKE, 900, b"\x0b"))
+    connection.client(tls(HANDSHAKE, 70) + tls(CHANGE_CIPHER_SPEC, 1) + tls(HANDSHAKE, 40))
+    connection.broker(tls(HANDSHAKE, 200, b"\4") + tls(CHANGE_CIPHER_SPEC, 1) + tls(HANDSHAKE, 40))
+    connection.exchange(tls(APPLICATION_DATA, 80), tls(APPLICATION_DATA, 100))
+    assert latencies(dialogue, tmp_path) == [1.0]
 
 
 def test_a_request_without_response(
