@@ -385,19 +385,14 @@ class TlsSession:
             side.enter(*following, side.epoch + 1)
         return following is not None
 
-    def _following(
-        self, side: Side, epoch: int | None = None, secret: bytes = b""
-    ) -> tuple[Opener, bytes] | None:
-        """Opener and secret of the epoch behind the present one of an end, or behind `epoch`, whose
-        secret is `secret`."""
+    def _following(self, side: Side) -> tuple[Opener, bytes] | None:
+        """Opener and secret of the next epoch."""
         if self._schedule is None:
             if self._hello is None or self._chosen is None or self._suite is None:
                 return None
             self._schedule = Schedule(self.keys, self._hello.random, self._chosen, self._suite)
         is_client = side.end == self.client
-        if epoch is None:
-            epoch, secret = side.epoch, side.secret
-        return self._schedule.following(epoch, secret, is_client=is_client)
+        return self._schedule.following(side.epoch, side.secret, is_client=is_client)
 
     def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
@@ -427,12 +422,14 @@ class TlsSession:
     def _try(self, side: Side, record: TlsRecord) -> tuple[int, bytes] | None:
         """Content type and plaintext, by the first key and number that open the record."""
         assert side.opener is not None
+        assert self._schedule is not None
         opened = side.opener.open(record, side.sequence)
         if opened is not None:
             side.sequence += 1
             return opened
         if side.may_be_early:
             return None
+        is_client = side.end == self.client
         opener, secret, epoch, first = side.opener, side.secret, side.epoch, side.sequence + 1
         for _ in range(1 + LATER_EPOCHS):
             sequence, opened = side.attempt(record, opener, first)
@@ -442,7 +439,7 @@ class TlsSession:
                     side.enter(opener, secret, epoch)
                 side.sequence = sequence + 1
                 break
-            following = self._following(side, epoch, secret)
+            following = self._schedule.following(epoch, secret, is_client=is_client)
             if following is None:
                 break
             (opener, secret), epoch, first = following, epoch + 1, 0
