@@ -7,7 +7,7 @@ it gives no rows. A connection without payload has nothing to decode, and gets n
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Mapping
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.rows import chosen
 from dissector.streams.segments import Segments
 from dissector.streams.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
+
+if TYPE_CHECKING:
+    from dissector.tls import TlsFacts
 
 Refusal: TypeAlias = Callable[[bytes], str]
 """Returns the reason why bytes, without the size, cannot be decoded as a request."""
@@ -52,16 +55,19 @@ class NamedPorts:
         for first, client in zip(index[wanted].tolist(), row[wanted].tolist(), strict=True):
             self._first[client] = _joined(data, ready, first)
 
-    def problems(self, rows: Int64, explained: Container[int]) -> list[Problem]:
+    def problems(
+        self, rows: Int64, explained: Container[int], tls: Mapping[int, TlsFacts]
+    ) -> list[Problem]:
         """A problem for each of these connections that does not carry Kafka, with the time of its
         last packet.
 
-        `explained`: connections with another problem that gives the reason.
+        `explained`: connections with another problem that gives the reason. `tls`: facts of those
+        with TLS.
         """
         table = self._table
         has_payload = table.bytes[rows].any(1)
         rows = rows[has_payload & self._is_named(rows) & (table.protocol[rows] != KAFKA)]
-        return [self._problem(row) for row in rows.tolist() if row not in explained]
+        return [self._problem(row, tls) for row in rows.tolist() if row not in explained]
 
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections."""
@@ -82,12 +88,14 @@ class NamedPorts:
         either: Bools = named[:, 0] | named[:, 1]
         return either
 
-    def _problem(self, row: int) -> Problem:
+    def _problem(self, row: int, tls: Mapping[int, TlsFacts]) -> Problem:
         table = self._table
         size = int(table.bytes[row].sum())
         stage, kind = "streams", "not_kafka"
         reason = f"no Kafka was recognised: {self._reason(row)}"
-        if table.protocol[row] == TLS:
+        if row in tls and tls[row].is_decrypted:
+            reason = "no Kafka was recognised in its decrypted bytes"
+        elif table.protocol[row] == TLS:
             stage, kind, reason = "tls", "tls_no_keys", NO_KEY_LOG
         ports = [port for port in table.port[row].tolist() if port in self._ports]
         detail = f"connection to port {ports[0]}: {reason}"

@@ -251,7 +251,8 @@ class Streams:
     def last_problems(self, rows: Int64) -> list[Problem]:
         """The problems of these connections that are reported at their end: a named port that is
         not Kafka, and gaps without a known protocol."""
-        named = self._named_ports.problems(rows, self._tls_streams.reported)
+        tls_streams = self._tls_streams
+        named = self._named_ports.problems(rows, tls_streams.reported, tls_streams.facts)
         return named + self._gaps.undecided(rows)
 
     def finish(self) -> FrameBlock:

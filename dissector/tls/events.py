@@ -17,7 +17,8 @@ that none continues behind it."""
 
 @mutable
 class TlsFacts:
-    """Facts of the handshake. None if they are encrypted, or not in the capture."""
+    """Facts of a connection. Those of the handshake are None if they are encrypted, or not in the
+    capture."""
 
     version: str | None = None
     """1.2, 1.3, or an older version."""
@@ -29,6 +30,8 @@ class TlsFacts:
     """Protocol that the server chose."""
     subject: str | None = None
     """Subject of the server's certificate; encrypted in TLS 1.3."""
+    is_decrypted: bool = False
+    """Whether data was decrypted."""
 
 
 @value

@@ -412,6 +412,7 @@ class TlsSession:
         if content == APPLICATION_DATA and data:
             side.position += HOLE if side.missed else 0
             side.missed = False
+            self.facts.is_decrypted = True
             plaintext.append(Plaintext(side.end, side.position, data, record.arrival))
             side.position += len(data)
         elif content == HANDSHAKE:

@@ -147,6 +147,25 @@ def test_tls_without_its_keys() -> None:
     assert with_keys["problems"].num_rows == 0
 
 
+def test_decrypted_bytes_that_are_not_kafka(tmp_path: Path) -> None:
+    """The key log is right, so it is not the reason."""
+    pytest.importorskip("cryptography", reason="cryptography is not installed")
+    from tests.dissector.tls.tls_made import CLIENT, SERVER, contexts, talk
+
+    messages = [(CLIENT, CASES["HTTP"][0]), (SERVER, CASES["HTTP"][1])]
+    made = talk(tmp_path, contexts(tmp_path, "TLSv1_3"), messages)
+    dialogue = Dialogue()
+    flow = dialogue.connect(broker=(BROKER, PORT))
+    for end, data in made.wire:
+        flow.packet(end, data)
+    flow.fin()
+    options = {"ports": [PORT], "keylog": tmp_path / "keys.log"}
+    (row,) = tables(tmp_path / "a.pcap", dialogue.packets, **options)["problems"]
+    assert row["kind"] == "not_kafka"
+    reason = "no Kafka was recognised in its decrypted bytes"
+    assert row["detail"] == f"connection to port {PORT}: {reason}"
+
+
 @pytest.mark.parametrize("port", [-1, 0, 65_536])
 def test_a_number_that_is_no_port(port: int) -> None:
     capture = recorded.CAPTURES / "kafka-python-mock.pcap"
