@@ -105,9 +105,12 @@ def run(seed: int, folder: Path, *, blocks: str = "default", name: str | None = 
     return case
 
 
-def rows(paths: list[Path], block_bytes: int = 1 << 25) -> Counter[tuple[Any, ...]]:
+def rows(
+    paths: list[Path], block_bytes: int = 1 << 25, *, keylog: Path | None = None
+) -> Counter[tuple[Any, ...]]:
     """The rows of these files, each with the name of its table."""
-    capture = Pipeline(open_packets(paths, block_bytes=block_bytes), [], ports=[PORT])
+    source = open_packets(paths, block_bytes=block_bytes)
+    capture = Pipeline(source, [], ports=[PORT], keylog=keylog)
     counts: Counter[tuple[Any, ...]] = Counter()
     for name, table in capture.tables(COMPARED).items():
         columns = [column for column in table.column_names if column not in LEFT_OUT]
