@@ -61,13 +61,18 @@ class NamedPorts:
         """A problem for each of these connections that does not carry Kafka, with the time of its
         last packet.
 
-        `explained`: connections with another problem that gives the reason. `tls`: facts of those
-        with TLS.
+        `explained`: connections with another problem that gives the reason why they are not
+        decrypted. `tls`: facts of those with TLS.
         """
         table = self._table
         has_payload = table.bytes[rows].any(1)
         rows = rows[has_payload & self._is_named(rows) & (table.protocol[rows] != KAFKA)]
-        return [self._problem(row, tls) for row in rows.tolist() if row not in explained]
+        decrypted = {row for row in rows.tolist() if row in tls and tls[row].is_decrypted}
+        return [
+            self._problem(row, is_decrypted=row in decrypted)
+            for row in rows.tolist()
+            if row in decrypted or row not in explained
+        ]
 
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections."""
@@ -88,12 +93,12 @@ class NamedPorts:
         either: Bools = named[:, 0] | named[:, 1]
         return either
 
-    def _problem(self, row: int, tls: Mapping[int, TlsFacts]) -> Problem:
+    def _problem(self, row: int, *, is_decrypted: bool) -> Problem:
         table = self._table
         size = int(table.bytes[row].sum())
         stage, kind = "streams", "not_kafka"
         reason = f"no Kafka was recognised: {self._reason(row)}"
-        if row in tls and tls[row].is_decrypted:
+        if is_decrypted:
             reason = "no Kafka was recognised in its decrypted bytes"
         elif table.protocol[row] == TLS:
             stage, kind, reason = "tls", "tls_no_keys", NO_KEY_LOG
