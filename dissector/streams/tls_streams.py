@@ -239,7 +239,9 @@ class TlsStreams:
             streams.search_from[stream] = block_problems.behind_hole(stream, since)
         if last:
             block_problems.add_skipped_ends(stream_ids)
-        self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
+        others = self._follow_decisions(sorted(self._undecided.intersection(rows.tolist())))
+        # What connections without Kafka lack is not reported.
+        frames.problems[:] = [p for p in frames.problems if p.connection_id not in others]
         return frames
 
     def _joined(self, records: list[tuple[int, Plaintext]]) -> Bytes:
@@ -261,14 +263,17 @@ class TlsStreams:
             streams.next_position[stream] = plain.at + len(plain.data)
             streams.readable_time[stream] = plain.arrival[0]
 
-    def _follow_decisions(self, rows: list[int]) -> None:
-        """Close the connections that turned out not to carry Kafka."""
+    def _follow_decisions(self, rows: list[int]) -> set[int]:
+        """Close the connections that turned out not to carry Kafka, and return them."""
+        others = set()
         for row in rows:
             protocol = self._streams.protocol[row]
             if protocol != UNDECIDED:
                 self._undecided.discard(row)
             if protocol not in (UNDECIDED, KAFKA):
                 self._close(row)
+                others.add(row)
+        return others
 
 
 class _DecryptedProblems(BlockProblems):

@@ -63,3 +63,18 @@ def test_segments_behind_a_hole_when_the_connection_has_ended(
     streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end, keys=KeyLog(made.keys))
     out = dissect(packets, cuts=cuts, streams=streams)
     assert len(out.messages(0)[0]) == 4
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 100])
+def test_lost_records_of_connections_without_kafka_are_not_reported(
+    tmp_path: Path, packets_per_block: int
+) -> None:
+    messages = [(end, b"GET / HTTP/1.1\r\n\r\n") for _ in range(9) for end in (CLIENT, SERVER)]
+    made = talk(tmp_path, contexts(tmp_path, "TLSv1_3"), messages)
+    dialogue, connection = Dialogue.connected()
+    for number, (end, data) in enumerate(made.wire):
+        connection.packet(end, data, sent=number != len(made.wire) - 5)
+        dialogue.wait(2000)  # then the hole is final
+    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
+    streams = Streams(ports=(), newest=NEWEST, body_end=body_end, keys=KeyLog(made.keys))
+    assert dissect(dialogue.packets, cuts=cuts, streams=streams).problems == []
