@@ -102,7 +102,7 @@ class BlockProblems:
         """Index of the segment with the byte at a position, or with the next byte; None if there
         is none."""
         slot = int(self._stream_ids.searchsorted(stream))
-        if slot == len(self._stream_ids):
+        if slot == len(self._stream_ids) or self._stream_ids[slot] != stream:
             return None
         first, end = self._first[slot], self._first[slot + 1]
         index = first + int(self._behind[first:end].searchsorted(position, "right"))

@@ -78,3 +78,26 @@ def test_lost_records_of_connections_without_kafka_are_not_reported(
     cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
     streams = Streams(ports=(), newest=NEWEST, body_end=body_end, keys=KeyLog(made.keys))
     assert dissect(dialogue.packets, cuts=cuts, streams=streams).problems == []
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 4, 100])
+def test_the_time_of_skipped_bytes_while_another_connection_has_the_last_bytes(
+    tmp_path: Path, packets_per_block: int
+) -> None:
+    """The other connection ends in a message, at a later position."""
+    noise = [(SERVER, random.Random(each).randbytes(16_000)) for each in range(10)]
+    requests = [request(3, 1, number) for number in range(11_000)]
+    other = b"".join(requests)[:-5]
+    assert len(other) > 160_000
+    dialogue, keys = Dialogue(), b""
+    for messages in ([*noise, (CLIENT, requests[0])], [(CLIENT, other)]):
+        made = talk(tmp_path, contexts(tmp_path, "TLSv1_3"), messages)
+        keys, connection = made.keys, dialogue.connect()
+        for end, data in made.wire:
+            connection.packet(end, data)
+    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
+    streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end, keys=KeyLog(keys))
+    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    skipped = [each for each in out.problems if each.kind == "resync"]
+    last = max(each.time for each in dialogue.packets if each.target[1] == 40001)
+    assert [(each.offset, each.bytes, each.time) for each in skipped] == [(0, 160_000, last)]
