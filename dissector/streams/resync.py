@@ -28,6 +28,7 @@ from dissector.streams.header_evidence import (
     REQUEST_BITS,
     REQUEST_HEAD,
     RESERVED,
+    SEVERAL,
     UNCLEAR,
     YES,
     HeaderScorer,
@@ -40,6 +41,7 @@ from dissector.streams.places import (
     CONFIRMED,
     ENTRY,
     HOPS,
+    NUMBER,
     STATE,
     Columns,
     weighed,
@@ -85,6 +87,9 @@ DENSE_BYTES: Final = 1 << 10
 DENSE: Final = DENSE_BYTES // 13
 """Headers of requests in so many bytes that cannot all be right, because requests are longer: small
 numbers, as in lists of partitions. They are no evidence."""
+FREQUENT: Final = 512
+"""Possible responses with the same correlation id in one scan that are no evidence: a small number.
+A broker sends one of them."""
 SEGMENTS_AHEAD: Final = 16
 """Starts of segments behind the first messages of a path that may be on the path. Brokers send a
 response in several segments."""
@@ -237,7 +242,11 @@ class Search:
         )
         columns = self._columns(address(places).tolist())
         columns = columns[:, columns[STATE] == YES]
-        self._follow(self._add(_sparse(columns) if self._is_request else columns))
+        if self._is_request:
+            columns = _sparse(columns)
+        elif self._sole_id in (NEVER, SEVERAL):
+            columns = _rare(columns)
+        self._follow(self._add(columns))
 
     def _weigh(self, places: Iterable[int]) -> list[int]:
         """Add nodes at these places, and return the addresses of the new ones."""
@@ -477,3 +486,9 @@ def _sparse(columns: Columns) -> Columns:
     key = 2 * (columns[AT] // DENSE_BYTES) + (columns[BITS] < REQUEST_BITS)
     _, owner, count = np.unique(key, return_inverse=True, return_counts=True)
     return columns[:, count[owner] <= DENSE]
+
+
+def _rare(columns: Columns) -> Columns:
+    """The columns of those of these responses whose correlation id few others have."""
+    _, owner, count = np.unique(columns[NUMBER], return_inverse=True, return_counts=True)
+    return columns[:, count[owner] <= FREQUENT]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import random
 import struct
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from dissector.streams import resync
 from tests.dissector.streams.dialogue import (
     NO_ERROR,
     SASL_AUTHENTICATE,
@@ -96,6 +98,35 @@ def test_small_numbers_behind_holes_are_not_requests(most: int) -> None:
     expected = [MESSAGES[0][number] for number in (0, 1, 3, 4)]
     assert set(requests) >= set(expected)
     assert len(requests) - len(expected) < len(listed) // 4 // 1000
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_list_of_numbers_behind_a_hole_has_few_candidates(
+    end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search takes time for each candidate, and 1 MB of such numbers took a minute."""
+    numbers, node = random.Random(end), resync.Node
+    candidates: list[tuple[object, ...]] = []
+
+    def counted(*row: Any) -> resync.Node:
+        candidates.append(row)
+        return node(*row)
+
+    monkeypatch.setattr(resync, "Node", counted)
+    listed = b"".join(
+        struct.pack(">ii", numbers.randrange(10, 60), 2 if end else numbers.randrange(16))
+        for _ in range(10_000)
+    )
+    dialogue, connection = Dialogue.connected()
+    for number in range(5):
+        messages = REQUESTS[number], RESPONSES[number]
+        for each, message in enumerate(messages):
+            is_list = (number, each) == (2, end)
+            sent = message[:-1] + listed if is_list else message
+            for at in range(0, len(sent), 1448):
+                connection.packet(each, sent[at : at + 1448], sent=not is_list or at > 0)
+    assert dissect(dialogue.packets).messages()[end][-2:] == MESSAGES[end][3:5]
+    assert 0 < len(candidates) < len(listed) // 40
 
 
 @pytest.mark.parametrize("order", [(1, 2, 0), (7, 3, 5)])
