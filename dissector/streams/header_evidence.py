@@ -3,8 +3,8 @@
 A field that one random value in 2^k would satisfy is worth k bits:
 
 - a request: its size, an API and version that exist, a valid length of the client id. A client id
-  that is longer than usual, has control characters, or differs from those before it is weaker
-  evidence: brokers accept it, but few clients send it;
+  that is longer than usual, has control characters, or has another length than earlier ones is
+  weaker evidence: brokers accept it, but few clients send it;
 - a response: its size, and a correlation id near those of the client's requests.
 
 `places` adds the bits of segment borders and of the frames that follow. A header with an impossible

@@ -315,8 +315,8 @@ class StreamTable(Rows):
     search_from: Int64 = _by_stream(np.int64)
     """SEARCHING: position where the known frames end."""
     client_id_size: Int32 = _by_stream(np.int32)
-    """Bytes of the client id of the first request with its length, which is -1 for null; 0 if no
-    request is known."""
+    """Bytes of the client id of the first request, with the 2 bytes of its length: 1 for null,
+    whose length is -1. 0 if no request is known."""
     has_correlation: Bools = _by_stream(np.bool_)
     correlation: Int64 = _by_stream(np.int64)
     """Highest correlation id of the client's requests; correlation id of the latest response."""
