@@ -70,12 +70,17 @@ def group_barriers() -> tuple[str, ...]:
 
 
 @cache
-def waiting_apis() -> frozenset[str]:
-    """APIs whose requests wait at the broker by design: for data, or for members of a group."""
+def long_polls() -> tuple[str, ...]:
+    """APIs whose requests may wait for data, for max_wait_ms at most."""
     from dissector.protocol import registry
 
-    long_polls = (api.name for api in registry.all_apis() if api.is_long_poll)
-    return frozenset(group_barriers()).union(long_polls)
+    return tuple(api.name for api in registry.all_apis() if api.is_long_poll)
+
+
+@cache
+def waiting_apis() -> frozenset[str]:
+    """APIs whose requests wait at the broker by design: for data, or for members of a group."""
+    return frozenset(group_barriers()).union(long_polls())
 
 
 def is_normal(error: str | None, api: str | None, topic: str | None) -> bool:

@@ -1,6 +1,6 @@
 """The parts of a latency: waiting in the queue, waiting by design (a poll), and the net latency.
 
-Five kinds of waiting are independent of the speed of the broker:
+Six kinds of waiting are independent of the speed of the broker:
 
 - Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
   waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
@@ -15,6 +15,8 @@ Five kinds of waiting are independent of the speed of the broker:
 - Controllers. The active controller of a KRaft quorum gathers records for up to
   controller.quorum.append.linger.ms (25 ms), and returns them to brokers when a majority has them
   (KIP-595). How much of the latency of a Fetch with such records was work is unknown.
+- Long polls with an unknown max_wait_ms, as behind a snap length that cut the request. How much of
+  such a latency was work is unknown.
 - Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
   How much of their latency was work is unknown.
 - The queue. A broker processes the requests of a connection one after the other: a request behind a
@@ -29,7 +31,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.columns import Column
-from analysis.kafka.normal import group_barriers
+from analysis.kafka.normal import group_barriers, long_polls
 from analysis.sql.context import ALL_EXCHANGES, IS_SELECTED
 from analysis.sql.expressions import client_waits_for_quota, literal, literals
 from analysis.sql.intermediate import intermediate_table
@@ -126,6 +128,7 @@ def _parts() -> str:
         -- KRaft ignores min_bytes.
         min_bytes <= 0 and not is_kraft as returns_at_once,
         coalesce(leader != nearest, false) or coalesce(api in {barriers}, false)
+          or coalesce(api in {literals(long_polls())} and max_wait_ms is null, false)
           or is_kraft and coalesce(api = 'Fetch' and record_bytes > 0, false) as is_unknown
       from queued left join fetched on queued.connection_id = fetched.connection_id
         and queued.correlation_id = fetched.correlation_id

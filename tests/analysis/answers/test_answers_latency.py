@@ -97,7 +97,9 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("row", "poll", "net"),
     [
-        ({}, 0, 600),
+        ({}, 600, None),  # a snap length cut the request before max_wait_ms
+        ({"api": "ShareFetch"}, 600, None),
+        ({"api": "Produce"}, 0, 600),
         ({"max_wait_ms": 500, "record_bytes": 0}, 500, 100),
         ({"max_wait_ms": 700, "record_bytes": None}, 600, 0),
         ({"max_wait_ms": 500, "record_bytes": 9}, 0, 600),  # old records end no wait
