@@ -13,7 +13,8 @@ count only if they take most of the group's time.
 
 A single rebalance is a finding if it takes long. The coordinator waits until every member has
 joined, and a member joins when its application polls: the others wait for the slowest one, for
-`max.poll.interval.ms` at most. If the broker of the coordinator is down, no member can join.
+`max.poll.interval.ms` at most. If the broker of the coordinator is down, no member can join. A
+JoinGroup whose response may be missing from the capture does not show that a group still waits.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from analysis.answers.unanswered import unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import (
@@ -84,6 +86,14 @@ COORDINATORS_DOWN: Final = f"""
     from memberships join connections using (connection_id)) using (broker_ip, broker_port)
   order by first_time"""
 """SQL: the outages of brokers to which the members of each group sent requests."""
+
+
+def _unseen_ends() -> str:
+    """SQL: groups with a JoinGroup whose response may be missing from the capture."""
+    return f"""
+      select distinct group_id from {unanswered_requests()}
+      where api = 'JoinGroup' and reason in ('loss', 'one_sided')"""
+
 
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")
 """Triggers that shrink or restart a group; joins that follow are their consequence."""
@@ -151,7 +161,7 @@ CAUSES: Final = {"left": RESTARTED, "timed out": SILENT, "rejoined": RESUBSCRIBE
 @rule(
     question="Does a group keep rebalancing, and why?",
     place=11,
-    rests_on="groups memberships",
+    rests_on="groups memberships unanswered",
     thresholds=(
         Threshold("disruptions", 3, "rebalances", "Rebalances because a member left, timed out or "
                   "rejoined. Two occur when two members of a group stop."),
@@ -205,8 +215,10 @@ def _without_coordinator(case: Case, finding: Finding, rows: list[Row], spent_ms
 
 def _duration_ms(case: Case, row: Row) -> float:
     """The duration of a rebalance; of one that has not ended, until the end of the capture."""
-    start = row["start_time"]
+    start, group = row["start_time"], {"group_id": row["group_id"]}
     if start is not None and row["end_time"] is None:
+        if group in case.rows(_unseen_ends()):
+            return 0.0
         return float(((case.span[1] or start) - start) / 1e6)
     return row["duration_ms"] or 0.0
 

@@ -6,7 +6,16 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.made_rows import MS, SECOND, START, error, exchange, exchange_at, fetched
+from tests.analysis.made_rows import (
+    MS,
+    SECOND,
+    START,
+    connection,
+    error,
+    exchange,
+    exchange_at,
+    fetched,
+)
 
 
 @pytest.mark.parametrize("reason", ["consumer poll timeout has expired.", "the consumer is closed"])
@@ -272,3 +281,25 @@ def test_a_group_without_members_falls_behind(seconds: int) -> None:
     (finding,) = findings_of("growing_lag", tables)
     is_gone = finding.cause == "the group has no members any more: they left, or crashed"
     assert is_gone == (seconds == 5)
+
+
+@pytest.mark.parametrize(
+    ("link", "waits"),
+    [({}, True), ({"broker_packets": 0}, False), ({"broker_lost_bytes": 90}, False)],
+    ids=["both directions", "one direction", "lost packets"],
+)
+def test_the_end_of_a_rebalance_may_be_missing_from_the_capture(
+    link: dict[str, int], waits: bool
+) -> None:
+    """The only member joins at the start, gets no response, and reads for a minute."""
+    join = {"api": "JoinGroup", "group_id": "g", "client_id": "c"}
+    silent = {"status": "unanswered", "response_time": None, "response_end_time": None}
+    exchanges = [
+        exchange(**join, **silent, latency_ms=None),
+        exchange_at(START + 60 * SECOND, connection_id=1),
+    ]
+    member = join | {"group_type": "classic", "member_id": "m", "connection_id": 0, "time": START}
+    tables = made(
+        exchanges=exchanges, memberships=[member], connections=[connection(closed=None, **link)]
+    )
+    assert len(findings_of("rebalances", tables)) == waits
