@@ -29,7 +29,8 @@ from the time when it is in sync, and one that it removes until Metadata no long
 
 **Limitations.** The capture must contain the connections between brokers, for example because it
 was taken at the leader, and they must not be encrypted. Since Fetch 15 a follower names its replica
-id only when it changes, so a capture must contain the start of its connection.
+id only when it changes, so a capture must contain the start of its connection. `without` does not
+count a Produce if the capture lost a Fetch of the follower before the response.
 """
 
 from __future__ import annotations
@@ -99,6 +100,18 @@ _FETCHES: Final = f"""(
     and partition is not null)"""
 """SQL: partitions in Fetches of followers. KRaft replicates its metadata in another way."""
 
+_GAPS: Final = f"""(
+  with links as (select distinct connection_id, topic, partition, replica_id from {_FETCHES}),
+  requests as (
+    select connection_id, correlation_id, request_time as since,
+      lead(request_time) over following as until, lead(correlation_id) over following as next_id
+    from exchanges semi join (from connections where client_lost_bytes > 0) using (connection_id)
+    where request_time is not null and status is distinct from 'undecoded'
+    window following as (partition by connection_id order by request_time, correlation_id))
+  select topic, partition, replica_id, since, until
+  from requests join links using (connection_id) where next_id > correlation_id + 1)"""
+"""SQL: times in which the capture lost a Fetch of a follower; a client numbers its requests."""
+
 _CONFIRMED: Final = f"""(
   with produced as (
     select {EXCHANGE}, partitions.client_id, topic, partition, last_offset, response_time, acks,
@@ -137,11 +150,14 @@ _CONFIRMED: Final = f"""(
         and pairs.last_offset < confirmations."offset")
   select later.*, {ms_between("time", "later.confirmed_time")} as delay_ms,
     try(last_offset + 1 - confirmations."offset") as behind,
-    coalesce(acks = -1 and coalesce(later.confirmed_time > response_time, is_replica), false)
-      as is_without
+    coalesce(acks = -1 and coalesce(later.confirmed_time > response_time, is_replica)
+      and coalesce(gaps.until < time, true), false) as is_without
   from later asof left join confirmations
     on later.topic = confirmations.topic and later.partition = confirmations.partition
       and later.replica_id = confirmations.replica_id and time >= confirmations.confirmed_time
+    asof left join {_GAPS} as gaps
+    on later.topic = gaps.topic and later.partition = gaps.partition
+      and later.replica_id = gaps.replica_id and response_time >= gaps.since
   where was_replica or later.confirmed_time is not null)"""
 """SQL: a row for each Produce and follower, with the time of its confirmation, and how many records
 the follower was behind when the request was sent."""

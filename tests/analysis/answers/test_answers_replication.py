@@ -161,3 +161,39 @@ def test_a_request_with_several_partitions_counts_once() -> None:
     tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
     (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
+
+
+@pytest.mark.parametrize(
+    ("lost", "correlation_id", "status", "without"),
+    [
+        (90, 3, "answered", 0),
+        (90, 2, "answered", 1),
+        (90, 2, "undecoded", 0),
+        (0, 3, "answered", 1),
+    ],
+    ids=["a lost Fetch", "another lost packet", "a damaged Fetch", "another client"],
+)
+def test_a_fetch_that_the_capture_lost_may_have_confirmed_records(
+    lost: int, correlation_id: int, status: str, without: int
+) -> None:
+    """The follower sends Fetch 1 before the Produce, and the next Fetch after its response."""
+    partitions = [
+        row("Fetch", 5, offset=0, replica_id=2, correlation_id=1),
+        row("Produce", 10, last_offset=0, response_time=30 * MS, connection_id=1),
+        row("Fetch", 40, offset=1, replica_id=2, correlation_id=3),
+    ]
+    fetches = [(1, 5, "answered"), (correlation_id, 20 if status == "undecoded" else 40, status)]
+    exchanges = [
+        {"connection_id": 0, "correlation_id": number, "api": "Fetch", "request_time": at * MS,
+         "status": state}
+        for number, at, state in dict.fromkeys([*fetches, (3, 40, "answered")])
+    ]  # fmt: skip
+    produce = {"api": "Produce", "acks": -1, "latency_ms": 20.0, "correlation_id": 10}
+    times = {"request_time": 10 * MS, "request_end_time": 10 * MS}
+    connections = [connection(client_lost_bytes=lost), connection(connection_id=1)]
+    tables = made(
+        partitions=partitions, exchanges=[*exchanges, {"connection_id": 1, **produce, **times}],
+        connections=connections,
+    )  # fmt: skip
+    (follower,) = analysis.replication(tables).to_dict("records")
+    assert (follower["confirmed"], follower["without"]) == (1, without)
