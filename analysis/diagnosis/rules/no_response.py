@@ -63,8 +63,9 @@ SIZES: Final = sql("""
     place=7,
     rests_on="unanswered network",
     thresholds=(
-        Threshold("requests", 3, "requests", "Requests of an API that ended with a timeout or a "
-                  "reset. One or two occur when a process is killed."),
+        Threshold("requests", 3, "requests", "Requests of an API that ended with a timeout, or "
+                  "their connections if these were reset at once. A process that is killed leaves "
+                  "one or two connections, with several requests in flight."),
     ),
 )  # fmt: skip
 def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -93,7 +94,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["reason"] in REASONS
         and row["api"] not in waiting
         and (row["api"] != "ApiVersions" or _is_timeout(row))
-        and row["requests"] >= limits["requests"]
+        and row["requests" if _is_timeout(row) else "connections"] >= limits["requests"]
         and (row["client_id"], row["broker"], row["api"], row["reason"]) not in explained
         and not (row["reason"] == "reset" and row["broker"] in refusing)
     ]  # fmt: skip

@@ -479,3 +479,22 @@ def test_a_broker_that_was_down_comes_before_its_effects(broker_ip: str, side: s
     assert rows["side"][1] == side
     evidence = " Meanwhile, 10.0.0.9:9092 accepted no connection for 40.0 s."
     assert rows["evidence"][1].endswith(evidence) == (side == "broker")
+
+
+@pytest.mark.parametrize(
+    ("connections", "seconds", "fires"),
+    [(2, 0, False), (3, 0, True), (1, 5, True)],
+    ids=["killed", "killed again", "waited in vain"],
+)
+def test_several_requests_in_flight_on_a_connection_that_is_reset(
+    connections: int, seconds: int, fires: bool
+) -> None:
+    """A producer has five requests in flight (max.in.flight.requests.per.connection)."""
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    rows = [
+        exchange(api="Produce", connection_id=link, correlation_id=n, **unanswered)
+        for link in range(connections) for n in range(5)
+    ]  # fmt: skip
+    end = START + seconds * SECOND
+    links = [connection(connection_id=n, closed="rst", last_time=end) for n in range(connections)]
+    assert len(findings_of("no_response", made(exchanges=rows, connections=links))) == fires
