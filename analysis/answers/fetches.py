@@ -26,7 +26,7 @@ error and without records count only in `requests`.
 
 **Limitations.** Two consumers with the same client id are one group, with the sum of their rates.
 Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client ids
-start with broker- or raft-client-.
+are broker-ID-fetcher-NUMBER and raft-client-ID.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ however many records are waiting (KIP-74). Fetches of brokers are excluded.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -28,6 +29,9 @@ LIMITED: Final = """
   from exchanges join filled using (connection_id, correlation_id, response_time)
   where is_full or (has_more and record_bytes >= max_bytes) group by client_id"""
 """SQL: responses of each client that reach a limit of the request, although more records wait."""
+
+_BROKER: Final = re.compile(r"broker-\d+-fetcher-\d+|raft-client-\d+")
+"""Client ids of brokers (Kafka's classes BrokerBlockingSender and KafkaRaftManager)."""
 
 
 @rule(
@@ -112,7 +116,7 @@ def _limited_finding(row: Row, limited: Row) -> Finding:
 
 
 def _is_broker(client_id: str | None) -> bool:
-    return (client_id or "").startswith(("broker-", "raft-client-"))
+    return _BROKER.fullmatch(client_id or "") is not None
 
 
 def _finding(

@@ -218,6 +218,22 @@ def test_idle_consumers_with_one_client_id_do_not_fetch_too_often(
 
 
 @pytest.mark.parametrize(
+    ("client_id", "fires"),
+    [("broker-2-fetcher-0", False), ("raft-client-3", False), ("broker-service", True)],
+)
+def test_only_the_fetches_of_brokers_are_left_out(client_id: str, fires: bool) -> None:
+    """60 Fetches a second, each without records; the ids are those in kafka-4-quorum."""
+    rows = [
+        exchange_at(
+            START + n * SECOND // 60, api="Fetch", api_key=1, correlation_id=n, topics=["t"],
+            max_wait_ms=500, min_bytes=1, record_bytes=0, client_id=client_id,
+        )
+        for n in range(600)
+    ]  # fmt: skip
+    assert rules("fetches", exchanges=rows) == ["fetches"] * fires
+
+
+@pytest.mark.parametrize(
     ("size", "limits_of", "waiting", "setting"),
     [
         (16_253, (1_000, 1_000), 5, "max.partition.fetch.bytes=1048576"),
