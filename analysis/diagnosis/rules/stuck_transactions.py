@@ -5,7 +5,8 @@ partition. A transaction that stays open stops them all. After `transaction.time
 aborts it, and the producer loses its records.
 
 A capture at the leader of a partition may not contain the coordinator of a transaction, and so not
-its end. Then only the last stable offset shows whether the transaction is open.
+its end, and a capture that lost packets of the coordinator may not, either. Then only the last
+stable offset shows whether the transaction is open.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ from analysis.sql.query import Row
 STARTS: Final = """
   select transactional_id, epoch_ns(time) as time from transactions
   where api = 'InitProducerId' and transactional_id is not null"""
+COMPLETE: Final = f"""
+  from {COORDINATED} except
+  select coalesce(given_producer_id, producer_id)
+  from transactions join connections using (connection_id)
+  where api != 'WriteTxnMarkers' and client_lost_bytes + broker_lost_bytes > 0"""
+"""SQL: producers with a coordinator of which the capture has all bytes."""
 ABORTED: Final = "aborted by the broker"
 
 
@@ -40,24 +47,30 @@ ABORTED: Final = "aborted by the broker"
 )  # fmt: skip
 def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Open transactions, and those that the broker aborted, by the answer `producers`."""
-    rows = case.answer("producers --show transactions")
-    ended = [row for row in rows if row["outcome"] == ABORTED and not _is_fenced(case, row)]
+    rows, end = case.answer("producers --show transactions"), case.span[1] or 0
+    ended = [row for row in rows if row["outcome"] == ABORTED]
+    still_open = [
+        row | {"age_ms": (end - row["start_time"]) / 1e6} for row in rows
+        if row["outcome"] == "open" and (end - row["start_time"]) / 1e6 >= limits["open_ms"]
+    ]  # fmt: skip
+    held = [
+        row for row in case.answer("stuck")
+        if row["is_open"] and row["duration_ms"] >= limits["open_ms"]
+    ]  # fmt: skip
+    producers = case.rows(COMPLETE) if ended or still_open or held else ()
+    coordinated = {row["producer_id"] for row in producers}
+    ended = [
+        row for row in ended if row["producer_id"] in coordinated and not _is_fenced(case, row)
+    ]
     for group in rows_by(ended, "client_id").values():
         if len(group) >= limits["timed_out"]:
             yield _aborted(group)
-    coordinated = {row["producer_id"] for row in (case.rows(f"from {COORDINATED}") if rows else ())}
-    for row in rows:
-        age = ((case.span[1] or 0) - row["start_time"]) / 1e6
-        is_open = row["outcome"] == "open" and row["producer_id"] in coordinated
-        if is_open and age >= limits["open_ms"]:
-            yield _open(row, age)
+    for row in still_open:
+        if row["producer_id"] in coordinated:
+            yield _open(row, row["age_ms"])
     begun = {row["producer_id"] for row in rows}
-    for row in case.answer("stuck"):
-        if (
-            row["is_open"]
-            and row["producer_id"] not in begun & coordinated  # a reader may show the id
-            and row["duration_ms"] >= limits["open_ms"]
-        ):
+    for row in held:
+        if row["producer_id"] not in begun & coordinated:  # a reader may show the id
             yield _held(row, began_before=row["producer_id"] not in begun)
 
 

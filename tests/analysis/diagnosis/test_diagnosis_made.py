@@ -277,9 +277,12 @@ def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) 
 
 @pytest.mark.parametrize("raises", [False, True], ids=["one epoch", "KIP-890"])
 @pytest.mark.parametrize("has_markers", [False, True])
-@pytest.mark.parametrize("has_coordinator", [False, True])
+@pytest.mark.parametrize(
+    ("has_coordinator", "lost_bytes"), [(False, 0), (True, 0), (True, 90)],
+    ids=["leader", "coordinator", "lost packets"],
+)  # fmt: skip
 def test_the_end_of_a_transaction_is_at_its_coordinator(
-    has_coordinator: bool, has_markers: bool, raises: bool
+    has_coordinator: bool, lost_bytes: int, has_markers: bool, raises: bool
 ) -> None:
     """The producer aborts a transaction each second. The capture was taken at the leader, and also
     contains the first request to the coordinator, or not."""
@@ -299,14 +302,15 @@ def test_the_end_of_a_transaction_is_at_its_coordinator(
         first = producer | given | {"api": "InitProducerId", "time": START - 1}
         rows["transactions"].append(first | {"response_time": START - 1})
     requests = [exchange_at(START + n * SECOND) for n in (0, 30)]
-    tables = made(exchanges=requests, **rows)
+    link = connection(client_lost_bytes=lost_bytes)
+    tables = made(exchanges=requests, connections=[link], **rows)
     outcomes = set(analysis.producers(tables, show="transactions")["outcome"])
     if has_markers:
         assert outcomes == {"aborted by the broker" if has_coordinator else "aborted"}
     else:
         assert outcomes == {"open"}
     findings = findings_of("stuck_transactions", tables)
-    assert bool(findings) == has_coordinator
+    assert bool(findings) == (has_coordinator and not lost_bytes)
 
 
 @pytest.mark.parametrize(
