@@ -27,7 +27,7 @@ def exchange(**columns: Any) -> dict[str, Any]:
         "latency_ms": 2.0, "request_packet": 4, "response_packet": 5, "request_bytes": 30,
         "response_bytes": 60, "in_flight": 1, "error_count": 0, "error_code": 0, "error": "NONE",
     }  # fmt: skip
-    return row | columns
+    return row | {"acks": -1 if columns.get("api") == "Produce" else None} | columns
 
 
 def exchange_at(start: int, end: int | None = None, **columns: Any) -> dict[str, Any]:

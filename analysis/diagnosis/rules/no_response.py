@@ -12,7 +12,8 @@ request, and closes the connection if it is above `socket.request.max.bytes`. On
 has the reason, and the client sends the request again.
 
 A response that the client did not wait for counts, too: its transfer takes longer than
-`request.timeout.ms`.
+`request.timeout.ms`. Produce requests that a snap length cut before acks do not count: with acks=0,
+brokers send no response.
 """
 
 from __future__ import annotations
@@ -31,7 +32,17 @@ from analysis.diagnosis.sessions import (
     unauthenticated_clients,
     unauthenticated_finding,
 )
-from analysis.diagnosis.words import by_end, client, ends, listed, ms, of_client, of_ends, sql
+from analysis.diagnosis.words import (
+    by_end,
+    client,
+    ends,
+    listed,
+    ms,
+    of_client,
+    of_ends,
+    rows_by,
+    sql,
+)
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
 from analysis.sql.expressions import endpoint
@@ -52,6 +63,11 @@ OVERSIZED: Final = f"""(
   where reason in ('closed', 'reset') and wait_ms < {TIMEOUT_MS}
     and request_bytes > greatest(answered_bytes, {OVERSIZED_BYTES}))"""
 """SQL: large requests whose connection ended at once; the broker responded to smaller ones only."""
+
+UNKNOWN_ACKS: Final = f"""
+  select client_id, {endpoint("broker")} as broker, api from exchanges
+  where api = 'Produce' and status = 'unanswered' group by all having count(acks) = 0"""
+"""SQL: producers whose requests were truncated before acks: with acks=0, there is no response."""
 
 SIZES: Final = sql("""
   select client_id, api, status, count(*) as requests, min(request_bytes) as smallest_bytes,
@@ -98,6 +114,12 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         and (row["client_id"], row["broker"], row["api"], row["reason"]) not in explained
         and not (row["reason"] == "reset" and row["broker"] in refusing)
     ]  # fmt: skip
+    if any(row["api"] == "Produce" for row in unanswered):
+        unknown = rows_by(case.rows(UNKNOWN_ACKS), "client_id", "broker", "api")
+        unanswered = [
+            row for row in unanswered
+            if (row["client_id"], row["broker"], row["api"]) not in unknown
+        ]  # fmt: skip
     for end in ((reason, is_timeout) for reason in REASONS for is_timeout in (True, False)):
         alike = [row for row in unanswered if (row["reason"], _is_timeout(row)) == end]
         yield from map(_finding, by_end(alike, "requests"))

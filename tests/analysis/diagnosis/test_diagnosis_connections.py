@@ -498,3 +498,12 @@ def test_several_requests_in_flight_on_a_connection_that_is_reset(
     end = START + seconds * SECOND
     links = [connection(connection_id=n, closed="rst", last_time=end) for n in range(connections)]
     assert len(findings_of("no_response", made(exchanges=rows, connections=links))) == fires
+
+
+@pytest.mark.parametrize("acks", [1, None], ids=["acks=1", "truncated"])
+def test_a_truncated_produce_request_may_expect_no_response(acks: int | None) -> None:
+    """The snap length cuts the requests of a producer with acks=0 behind their header."""
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    rows = [exchange(api="Produce", correlation_id=n, acks=acks, **unanswered) for n in range(5)]
+    tables = made(exchanges=rows, connections=[connection(closed="fin")])
+    assert len(findings_of("no_response", tables)) == (acks is not None)
