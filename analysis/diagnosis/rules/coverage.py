@@ -1,10 +1,10 @@
 """Coverage: what the capture cannot show, so that the absence of a finding proves nothing.
 
-Encrypted connections, connections with only one direction, lost bytes and unknown protocols hide
-requests from all other rules. So do files that could not be read completely. Different clocks of
-the two directions make latencies wrong. Connections that began before the capture hide the software
-of the client and how it authenticated. Answers identify topics by name, so they mix the topics of
-several clusters.
+Encrypted connections, connections with only one direction, lost bytes, truncated packets and
+unknown protocols hide requests from all other rules. So do files that could not be read completely.
+Different clocks of the two directions make latencies wrong. Connections that began before the
+capture hide the software of the client and how it authenticated. Answers identify topics by name,
+so they mix the topics of several clusters.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Flaw(NamedTuple):
     cause: str
     change: str
     noun: str = "file"
-    """What a problem of a file counts."""
+    """What a problem counts."""
 
 
 _AGAIN: Final = "Copy the file again, or repeat the capture."
@@ -50,6 +50,13 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "{total} {are} truncated or damaged inside the compression: requests are missing",
         "the file was copied before it was complete, or the copy is damaged",
         _AGAIN,
+    ),
+    "problem: streams cut_packets": Flaw(
+        "The capture contains only the first bytes of packets in {total}: fields and records are "
+        "missing",
+        "the snapshot length of the capture (tcpdump -s)",
+        "Capture whole packets (tcpdump -s 0).",
+        "stream",
     ),
     "connections encrypted": Flaw(
         "{count} of {total} {are} encrypted: the findings do not cover encrypted requests",

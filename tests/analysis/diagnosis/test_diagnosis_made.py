@@ -80,6 +80,21 @@ def test_files_that_could_not_be_read(kind: str, count: int, sentence: str | Non
     assert [each.numbers for each in findings] == [numbers] * len(findings)
 
 
+@pytest.mark.parametrize(
+    ("streams", "sentence"),
+    [
+        (0, []),
+        (1, ["only the first bytes of packets in 1 stream: fields and records are missing"]),
+        (2, ["only the first bytes of packets in 2 streams: fields and records are missing"]),
+    ],
+)
+def test_a_snap_length_hides_fields(streams: int, sentence: list[str]) -> None:
+    problem = {"stage": "streams", "kind": "cut_packets", "count": 1, "bytes": 600, "detail": "x"}
+    problems = [problem | {"connection_id": n} for n in range(streams)]
+    findings = findings_of("coverage", made(exchanges=[exchange()], problems=problems))
+    assert [each.sentence for each in findings] == [f"The capture contains {s}" for s in sentence]
+
+
 @pytest.mark.parametrize("ids", [["a"], ["a", "b"], [None, "a"], ["b", "a", "b"]])
 def test_topics_of_several_clusters_are_mixed(ids: list[str | None]) -> None:
     rows = [
