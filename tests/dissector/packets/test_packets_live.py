@@ -39,7 +39,8 @@ from tests.dissector.packets.packet_bytes import frame, ipv4, ipv6, rows_of, tcp
 NEW_NETWORK = 0x40000000
 TUNSETIFF, TUNSETLINK, IFF_TUN, IFF_NO_PI = 0x400454CA, 0x400454CD, 1, 0x1000  # linux/if_tun.h
 NEEDS_TUN = pytest.mark.skipif(
-    not Path("/dev/net/tun").exists(), reason="the system has no tun devices"
+    not os.access("/dev/net/tun", os.R_OK | os.W_OK) or not Path("/sys/class/misc/tun").exists(),
+    reason="the system has no tun devices",
 )
 NEEDS_LIBPCAP = pytest.mark.skipif(
     find_library("pcap") is None, reason="libpcap is not installed (Debian: libpcap0.8)"
