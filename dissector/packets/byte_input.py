@@ -145,7 +145,7 @@ class ByteInput:
         if not chunk and not self._full:
             chunk = self._read(CHUNK)
             if not chunk:
-                if not self._stream.eof and self.damage is None:
+                if not self._stream.eof:
                     self.damage = f"the {self._codec.name} stream is truncated"
                 return None
         if self._stream.eof:

@@ -14,6 +14,8 @@ from typing import Any, Final, NamedTuple, Protocol
 
 import zstandard
 
+from dissector.errors import DissectorError
+
 ZSTD_MAGIC: Final = b"\x28\xb5\x2f\xfd"
 ZSTD_WINDOW: Final = 1 << 27
 """Largest window of a zstd frame, which the decompressor keeps in memory. The zstd command has the
@@ -26,7 +28,7 @@ _CHECKSUM: Final = 4
 """Bytes of a checksum of zstd or lz4."""
 
 
-class DamagedStreamError(Exception):
+class DamagedStreamError(DissectorError):
     """A compressed stream is damaged.
 
     `plain`: the output before the damage, since the last call.
