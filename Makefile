@@ -55,12 +55,12 @@ test: $(READY) $(SPARK) $(BROWSER)
 coverage: $(READY) $(SPARK) $(BROWSER)
 	$(BIN)/pytest -n auto --cov --cov-report term:skip-covered
 
-# Spark, the browser and the notebooks are left to `make test`; so is the work guard, whose counts are
-# those of the pinned packages.
+# The browser and the notebooks are left to `make test`; so is the work guard, whose counts are those of
+# the pinned packages. Without Java, the tests of Spark are skipped.
 test-oldest: $(OLDEST)/.ready
 	$(OLDEST)/bin/python -m pytest -n auto tests/dissector tests/analysis tests/captures \
-	  --ignore tests/analysis/spark --ignore tests/analysis/report/test_report_browser.py \
-	  --ignore tests/analysis/report/test_report_hostile.py --ignore tests/dissector/test_work_guard.py
+	  --ignore tests/analysis/report/test_report_browser.py --ignore tests/analysis/report/test_report_hostile.py \
+	  --ignore tests/dissector/test_work_guard.py
 
 lint: $(READY)
 	$(BIN)/ruff check --fix

@@ -4,8 +4,8 @@
 # missing.
 #
 #     setup.sh PYTHON VENV            this project and its extras
-#     setup.sh PYTHON VENV oldest     the same and the group `dev`, with the oldest packages that
-#                                     pyproject.toml allows
+#     setup.sh PYTHON VENV oldest     the same and the groups `dev` and `spark`, with the oldest
+#                                     packages that pyproject.toml allows
 #     setup.sh PYTHON VENV dev        on top: the packages of the dependency group `dev`
 #     setup.sh PYTHON VENV spark      on top: the group `spark`, and Java
 #     setup.sh PYTHON VENV browser    on top: Chromium
@@ -65,7 +65,7 @@ install cython pip setuptools setuptools-scm # a pip that knows dependency group
 if [ "$extra" = oldest ]; then
   "$python" tools/lower_bounds.py >"$venv/oldest.txt"
   pins=$venv/oldest.txt
-  install --group dev
+  install --group dev --group spark
 fi
 # `compat` adds a path; other modes add an import hook, which every command would load, unlike those
 # of an installed package.

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).parents[1]
-NEEDS_JAVA: Final = "pyspark"
 _REQUIREMENT: Final = re.compile(r"([\w.-]+)(?:>=([\w.]+))?")
 
 
 def lower_bounds(project: dict[str, Any]) -> dict[str, str]:
     """Lower bounds of dependencies and extras, by name of package."""
     lines = chain(project["dependencies"], *project["optional-dependencies"].values())
-    return dict(requirement(line) for line in lines if not line.startswith(NEEDS_JAVA))
+    return dict(map(requirement, lines))
 
 
 def requirement(line: str) -> tuple[str, str]:

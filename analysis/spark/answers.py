@@ -18,13 +18,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from analysis.answers import ANSWERS, Answer
 from analysis.input.exported import in_schema
 from analysis.spark.requirements import refuse_connect
-from analysis.spark.schemas import with_nanoseconds
+from analysis.spark.schemas import to_arrow, with_nanoseconds
 from analysis.sql.query import missing_table, no_tables
 from dissector import arguments
 from dissector.tables import TABLES
@@ -63,7 +63,7 @@ def answer(declared: Answer, tables: Mapping[str, DataFrame], **options: Any) ->
             raise missing_table(name, names, "load it: analysis.spark.load(spark, paths, ")
     schema = columns(declared, options)
     packed = [tables[name].mapInArrow(partial(pack, name), _PACKED) for name in names]
-    work = partial(answered, declared.name, options, to_arrow_schema(schema, timezone="UTC"))
+    work = partial(answered, declared.name, options, to_arrow(schema))
     return reduce(DataFrame.unionAll, packed).repartition(1).mapInArrow(work, schema)
 
 

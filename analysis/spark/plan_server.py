@@ -21,11 +21,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from analysis.spark.causes import cause
 from analysis.spark.options import Request, parse
+from analysis.spark.schemas import to_arrow
 from analysis.spark.session import LOOPBACK
 from dissector.errors import DissectorError
 
@@ -92,7 +92,7 @@ class PlanServer:
 
 def rows_of(path: str, columns: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of a result file, with these columns."""
-    schema = to_arrow_schema(columns, timezone="UTC")
+    schema = to_arrow(columns)
     with pa.parquet.ParquetFile(path) as file:
         for rows in file.iter_batches(columns=schema.names):
             arrays = [rows.column(field.name).cast(field.type) for field in schema]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from inspect import signature
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -61,8 +62,15 @@ def check_schema(table: str, given: StructType) -> None:
 
 @cache
 def arrow_schema(table: str) -> pa.Schema:
-    """The exact Arrow schema that Spark expects."""
-    return to_arrow_schema(spark_schema(table), timezone="UTC")
+    """The exact Arrow schema that Spark expects for the rows of a table."""
+    return to_arrow(spark_schema(table))
+
+
+def to_arrow(schema: StructType) -> pa.Schema:
+    """The exact Arrow schema that Spark expects. Times are in UTC."""
+    # PySpark 4.0 and 4.1 have no such parameter, and always use UTC.
+    zone = {"timezone": "UTC"} if "timezone" in signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(schema, **zone)
 
 
 def to_spark(table: str, rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 OLDEST_JAVA: Final = 17
-OLDEST_PYSPARK: Final = (4, 2)
+OLDEST_PYSPARK: Final = (4, 0)
 """The oldest version that is tested."""
 ATTEMPTS: Final = 4
 """Attempts of a task on this machine, as on a cluster. With ``local[N]`` there is one attempt, and

@@ -41,7 +41,6 @@ from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
 from analysis.spark.schemas import check_schema, selected
 from analysis.spark.session import SMALL_BATCHES
-from analysis.spark.stream import StreamReader
 from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"
@@ -133,6 +132,10 @@ class _Source(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         check_schema(self._table, schema)
+        try:
+            from analysis.spark.stream import StreamReader
+        except ModuleNotFoundError as error:  # pyspark.sql.streaming.datasource
+            raise DissectorError("streams need PySpark 4.2 or newer") from error
         return StreamReader(dict(self.options), schema, self.plan_client)
 
 

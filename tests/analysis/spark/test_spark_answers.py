@@ -14,13 +14,12 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 import analysis.spark
 from analysis.answers import ANSWERS
 from analysis.cli import main
 from analysis.spark import answers
-from analysis.spark.schemas import to_spark
+from analysis.spark.schemas import to_arrow, to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from tests.analysis.spark.sharding import CAPTURES, exact
@@ -77,7 +76,7 @@ def test_a_task_gives_the_answer_of_one_machine(
 ) -> None:  # fmt: skip
     """The functions of the tasks, without Spark, for all answers."""
     declared = ANSWERS[name]
-    schema = to_arrow_schema(answers.columns(declared, options), timezone="UTC")
+    schema = to_arrow(answers.columns(declared, options))
     parts = chain.from_iterable(
         answers.pack(table, iter(reversed_rows[table].to_batches(max_chunksize=1000)))
         for table in declared.tables_for(options)

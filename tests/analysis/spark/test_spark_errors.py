@@ -233,4 +233,4 @@ def test_an_old_pyspark_is_rejected(
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.1")
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables")]) == 1
-    assert "PySpark 3.5.1 is too old: install 4.2 or newer" in capsys.readouterr().err
+    assert "PySpark 3.5.1 is too old: install 4.0 or newer" in capsys.readouterr().err

@@ -20,7 +20,6 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.datasource import InputPartition
 
 from analysis.cli import main
 from analysis.input.exported import ExportedTables
@@ -29,8 +28,7 @@ from analysis.spark.dissection import Part, Task, packed, result_of
 from analysis.spark.manifests import OWNER, RUNS, JobFolder, Manifest
 from analysis.spark.options import Request
 from analysis.spark.output import JOB, SUCCESS, Output
-from analysis.spark.schemas import arrow_schema, spark_schema, to_spark
-from analysis.spark.stream import StreamReader
+from analysis.spark.schemas import arrow_schema, to_spark
 from analysis.spark.writing import PARTIAL, RunFiles
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
@@ -473,10 +471,3 @@ def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
         folder.check()
     folder.write(OWNER, b"1")
     folder.check()
-
-
-def test_a_stream_needs_a_shared_state_folder(tmp_path: Path) -> None:
-    options = {"path": str(QUOTAS), "state": str(tmp_path)}
-    reader = StreamReader(options, spark_schema("exchanges"), None)
-    with pytest.raises(DissectorError, match=r"elsewhere on .* is not the driver's folder"):
-        next(reader.read(InputPartition(str(tmp_path / "elsewhere"))))

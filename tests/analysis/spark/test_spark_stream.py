@@ -18,8 +18,10 @@ import pytest
 import zstandard
 
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark is older than 4.2")
 
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -420,3 +422,10 @@ def test_a_stream_that_is_run_again_and_again_forgets_missing_files(
     end = reader.latestOffset(start, ReadAllAvailable())
     assert [*end["files"]][:-1] == ["b", "c"]
     assert reader.latestOffset(end, ReadAllAvailable()) == end
+
+
+def test_a_stream_needs_a_shared_state_folder(tmp_path: Path) -> None:
+    options = {"path": str(ADMIN), "state": str(tmp_path)}
+    reader = stream.StreamReader(options, spark_schema("exchanges"), None)
+    with pytest.raises(DissectorError, match=r"elsewhere on .* is not the driver's folder"):
+        next(reader.read(InputPartition(str(tmp_path / "elsewhere"))))
