@@ -21,6 +21,8 @@ CACHE = (
 
 KAFKA_4 = "4.4.0"
 KAFKA_3 = "3.9.2"
+SCALA = {(3,): "2.13", (2,): "2.12", (0, 10): "2.11", (0,): "2.10"}
+"""The version of Scala in the name of a broker, by the first release with it."""
 CONNECT = "4.3.1"
 """The newest release whose file connectors are on Maven Central."""
 SMALL_JVM = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
@@ -30,8 +32,12 @@ POM = """<project><modelVersion>4.0.0</modelVersion>
 <dependencies>{dependencies}</dependencies></project>
 """
 DEPENDENCY = """<dependency>
-<groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version></dependency>
+<groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
+<exclusions>{exclusions}</exclusions></dependency>
 """
+EXCLUDED = ("com.sun.jmx:jmxri", "com.sun.jdmk:jmxtools", "javax.jms:jms")
+"""Dependencies of log4j 1.2.15 that no repository has."""
+EXCLUSION = "<exclusion><groupId>{0}</groupId><artifactId>{1}</artifactId></exclusion>"
 COPY_ONE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 COPY = f"{COPY_ONE}-dependencies"
 
@@ -52,7 +58,11 @@ def maven(*coordinates: str) -> str:
 
     def fetch(target: Path) -> None:
         require("java", "mvn")
-        listed = "".join(DEPENDENCY.format(*coordinate.split(":")) for coordinate in coordinates)
+        exclusions = "".join(EXCLUSION.format(*excluded.split(":")) for excluded in EXCLUDED)
+        listed = "".join(
+            DEPENDENCY.format(*coordinate.split(":"), exclusions=exclusions)
+            for coordinate in coordinates
+        )
         (target / "pom.xml").write_text(POM.format(dependencies=listed))
         run(["mvn", "-q", "-B", COPY, f"-DoutputDirectory={target}"], target)
 
@@ -104,12 +114,24 @@ def cargo(program: Path) -> Path:
     return cached("cargo", [program.name, *sources], fetch) / "bin" / program.name
 
 
+def numbers(version: str) -> tuple[int, ...]:
+    """A release as numbers, which can be compared."""
+    return tuple(int(number) for number in version.split("."))
+
+
 def broker(version: str) -> str:
     """Class path of a Kafka broker, with a logger that writes the request log."""
-    core = f"org.apache.kafka:kafka_2.13:{version}"
-    if version.startswith("3."):
-        return maven(core, "org.slf4j:slf4j-reload4j:1.7.36")
-    return maven(core, "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5")
+    release = numbers(version)
+    scala = next(scala for first, scala in SCALA.items() if release >= first)
+    core = f"org.apache.kafka:kafka_{scala}:{version}"
+    if release >= (4,):
+        return maven(core, "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5")
+    if release >= (1,):
+        # ZooKeeper 3.4.13 and 3.4.14 cannot read addresses as Java prints them since 14.
+        zookeeper = ["org.apache.zookeeper:zookeeper:3.4.10"] if (2,) <= release < (2, 4) else []
+        return maven(core, "org.slf4j:slf4j-reload4j:1.7.36", *zookeeper)
+    # Older releases bring a binding of slf4j, and use a package that Java 11 removed.
+    return maven(core, "javax.xml.bind:jaxb-api:2.3.1")
 
 
 def client(version: str) -> str:

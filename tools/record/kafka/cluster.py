@@ -22,7 +22,7 @@ from tools.record.kafka.recording import Recording, end, wait_for
 
 CLUSTER_ID = "cmVjb3JkZXIta2Fma2EtMQ"
 JVM = [*SMALL_JVM, "-Xmx320m", "-Xms64m"]
-STARTED = re.compile(r"Kafka Server started|\[KafkaServer id=\d+\] started")
+STARTED = re.compile(r"Kafka Server started|\[Kafka ?Server (?:id=)?\d+\],? started")
 
 COMMON = {
     "num.network.threads": "2",
@@ -134,7 +134,7 @@ class Cluster:
         """Start a node, and wait until it serves."""
         node, folder = self.nodes[number], self._folder(number)
         logger = f"-Dlog4j2.configurationFile={HERE / 'log4j2.xml'}"
-        if self.version.startswith("3."):
+        if artifacts.numbers(self.version) < (4,):
             logger = f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}"
         logs = [logger, f"-Drequest.log={folder / 'request.log'}"]
         program = ["-cp", self.classpath, "kafka.Kafka", str(folder / "properties")]
@@ -261,6 +261,9 @@ class Cluster:
 
     def _addresses(self, node: Node) -> dict[str, str]:
         host = node.host or self._host
+        zookeeper = {"broker.id": str(node.id), "zookeeper.connect": f"{self._host}:2181"}
+        if artifacts.numbers(self.version) < (3,):  # KIP-103 names listeners, as of 0.10.2
+            return zookeeper | {"host.name": host, "port": str(node.port)}
         clients = f"CLIENTS://{host}:{node.port}"
         controllers = f"CONTROLLERS://{host}:{node.controller_port}"
         protocols = f"CLIENTS:{self._protocol},CONTROLLERS:PLAINTEXT"
@@ -270,7 +273,6 @@ class Cluster:
         if node.is_broker:
             addresses["advertised.listeners"] = clients
         if not node.roles:
-            zookeeper = {"broker.id": str(node.id), "zookeeper.connect": f"{self._host}:2181"}
             return addresses | zookeeper | {"listeners": clients}
         listeners = {"broker": clients, "controller": controllers}
         voters = (other for other in self.nodes.values() if "controller" in other.roles)
@@ -300,7 +302,9 @@ class ZooKeeper:
         main = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         logger = f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}"
         program = ["-cp", self._classpath, main, str(settings)]
-        command = [*JVM, logger, "-Drequest.log=/dev/null", *program]
+        # reload4j has no management beans, which ZooKeeper 3.4 registers.
+        options = ["-Drequest.log=/dev/null", "-Dzookeeper.jmx.log4j.disable=true"]
+        command = [*JVM, logger, *options, *program]
         self._process = self._recording.start("zookeeper", command)
         log = self._recording.work / "zookeeper.log"
         wait_for(lambda: "binding to port" in log.read_text(), "ZooKeeper starts", 30)

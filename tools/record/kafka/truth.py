@@ -9,7 +9,9 @@ broker     One line of Kafka's request log: a request that was answered, or, wit
            throttle_time_ms (in the response), errors (every code that is not 0, in the order of the
            response), record_bytes (of all record sets), and acks, max_wait_ms, min_bytes,
            max_bytes, isolation_level, client_rack, group_id, member_id, transactional_id if the
-           request has them. Null, empty or absent values have no key.
+           request has them. Null, empty or absent values have no key. Until Kafka 0.11, the log
+           has no responses: response_is_logged is false. Until 0.10, times are whole ms, and
+           until 2.6, the size of fetched records is not logged.
 envelope   The same for a request inside an Envelope (KIP-590), which itself is not logged:
            correlation_id and client_id are those of the request inside.
 librdkafka One line of its protocol log, request or response: time, client_id, broker (as it names
@@ -47,12 +49,13 @@ from typing import Any
 
 import zstandard
 
+from tools.record.kafka import old_request_log
 from tools.record.ledger import CAPTURES
 
 Value = str | int | float | bool
 Row = dict[str, Any]
 
-CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)+")
+CONNECTION = re.compile(r"(.+:\d+)-(.+:\d+?)(?:-\d+)*")
 WHEN = r"(?P<when>[\d-]+[T ]\S+)"
 """Time of a line of a node's log: since Kafka 4 with a T."""
 NODE_LINES = {
@@ -94,6 +97,8 @@ REQUEST_FIELDS = {
     "transactional_id": "transactionalId",
 }
 ISOLATION_LEVELS = {0: "read_uncommitted", 1: "read_committed"}
+LOGGERS = ("SLF4J: ", "log4j:")
+"""Begin lines that the libraries for logs print on their own behalf."""
 RDKAFKA = re.compile(
     r"^%7\|(?P<seconds>\d+)\.(?P<ms>\d+)\|(?P<event>SEND|RECV)\|(?P<client>[^|]*)\| "
     r"\[thrd:[^\]]*\]: (?P<broker>\S+): "
@@ -116,18 +121,22 @@ def of_logs(work: Path) -> list[Row]:
 
 def of_broker(path: Path) -> Iterator[Row]:
     """The facts of one node's request log."""
+    properties = path.with_name("properties").read_text()
+    settings = dict(line.split("=", 1) for line in properties.splitlines())
+    broker = f"{settings.get('host.name')}:{settings.get('port')}"
     for line in path.read_text().splitlines():
         when, separator, text = line.partition(" Completed request:")
         if separator:
             time = datetime.fromisoformat(when).replace(tzinfo=UTC)
-            entry = json.loads(text)
+            is_json = text.startswith('{"')
+            entry = json.loads(text) if is_json else old_request_log.entry(text, broker)
             source = "envelope" if entry.get("isForwarded") else "broker"
             yield {"source": source, "time": nanoseconds(time)} | of_request(entry)
 
 
 def of_request(entry: dict[str, Any]) -> Row:
     """The facts of one line of the request log."""
-    header, request, response = entry["requestHeader"], entry["request"], entry["response"]
+    header, request, response = entry["requestHeader"], entry["request"], entry.get("response")
     endpoints = CONNECTION.fullmatch(entry["connection"])
     assert endpoints is not None, entry["connection"]
     codes = (value for key, value in walk(response) if key.lower().endswith("errorcode"))
@@ -142,9 +151,10 @@ def of_request(entry: dict[str, Any]) -> Row:
         "software": software(entry.get("clientInformation", {})),
         "principal": entry.get("principal"),
         "security_protocol": entry.get("securityProtocol"),
-        **{name: entry[key] for name, key in STEPS.items()},
+        **{name: entry.get(key) for name, key in STEPS.items()},
         "throttle_time_ms": (response or {}).get("throttleTimeMs"),
         "errors": [code for code in codes if code],
+        "response_is_logged": None if "response" in entry else False,
         "record_bytes": records(request) + records(response) or None,
         **{name: request.get(key) for name, key in REQUEST_FIELDS.items()},
         "isolation_level": ISOLATION_LEVELS.get(request.get("isolationLevel")),
@@ -163,7 +173,8 @@ def software(client_information: dict[str, str]) -> str | None:
 
 def records(message: object) -> int:
     """Bytes of all record sets in a message."""
-    return sum(value for key, value in walk(message) if key == "recordsSizeInBytes")
+    sizes = ("recordsSizeInBytes", "recordSetSizeInBytes")
+    return sum(value for key, value in walk(message) if key in sizes)
 
 
 def of_node(path: Path) -> Iterator[Row]:
@@ -179,7 +190,7 @@ def of_node(path: Path) -> Iterator[Row]:
 def of_tool(path: Path) -> Iterator[Row]:
     """The output of one administration tool."""
     for line in path.read_text(errors="replace").splitlines():
-        if line.strip():
+        if line.strip() and not line.startswith(LOGGERS):
             row: Row = {"source": "tool", "time": path.stat().st_mtime_ns}
             yield row | {"command": path.stem.removeprefix("tool-"), "line": line}
 
