@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from typing import Any
 
 from tests.captures.recorded import CAPTURES
 from tools.record.kafka import truth
@@ -11,6 +12,8 @@ from tools.record.kafka.coverage import TITLE
 
 README = (CAPTURES / "README.md").read_text()
 LARGEST, ALL = 400_000, 20_000_000
+UNREADABLE = ("kafka-0-8.truth.jsonl.zst", 0, 1)
+"""The broker answers Produce v1 with the response of v0."""
 
 
 def seen() -> dict[int, dict[int, int]]:
@@ -25,9 +28,9 @@ def seen() -> dict[int, dict[int, int]]:
 
 
 def test_each_capture_has_a_row_and_each_row_a_capture() -> None:
-    rows = set(re.findall(r"^\| `(kafka-[34]-[^`]+\.zst)` \|", README, re.M))
+    rows = set(re.findall(r"^\| `(kafka-[0-4]-[^`]+\.zst)` \|", README, re.M))
 
-    assert rows == {path.name for path in CAPTURES.glob("kafka-[34]-*.pcap*.zst")}
+    assert rows == {path.name for path in CAPTURES.glob("kafka-[0-4]-*.pcap*.zst")}
 
 
 def test_captures_are_small() -> None:
@@ -38,14 +41,16 @@ def test_captures_are_small() -> None:
 
 
 def test_the_table_of_versions_has_all_that_brokers_logged() -> None:
-    logged = defaultdict(set)
-    for path in CAPTURES.glob("kafka-[34]-*.truth.jsonl.zst"):
+    logged = defaultdict[tuple[Any, ...], set[str]](set)
+    for path in CAPTURES.glob("kafka-[0-4]-*.truth.jsonl.zst"):
         if not path.name.startswith(("kafka-4-cut-", "kafka-4-tls", "kafka-4-net-vxlan")):
             for fact in truth.read(path.name.partition(".")[0]):
                 # acks=0 is logged and never answered; error 35 answers an unknown version.
                 answered = fact.get("acks") != 0 and fact.get("errors") != [35]
                 if fact["source"] == "broker" and answered:
                     logged[fact["api_key"], fact["version"]].add(path.name)
+    name, *unreadable = UNREADABLE
+    logged[tuple(unreadable)].remove(name)
     table = seen()
 
     assert len(logged) > 200

@@ -18,6 +18,11 @@ READ_AGAIN = (
     "kafka-4-franz-go.pcap.zst",
     "kafka-4-followed.pcap.zst",
     "chatter-mock.pcap.zst",
+    "kafka-0-8.pcap.zst",
+    "kafka-0-9.pcap.zst",
+    "kafka-0-10.pcap.zst",
+    "kafka-0-11.pcap.zst",
+    "kafka-2-8.pcap.zst",
 )
 """Recordings in which consumers read what was produced."""
 OLD = "kafka-3-java-0-8.pcap.zst"
