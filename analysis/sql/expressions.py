@@ -22,9 +22,9 @@ from typing import Final, TypeAlias
 from analysis.columns import Column
 from analysis.kafka.normal import (
     CREATED_BY_BROKERS,
-    FALLBACKS,
     INTERNAL_TOPICS,
     NORMAL_ERRORS,
+    NORMAL_IN_API,
 )
 from analysis.sql.intervals import interval_start, is_interval
 from dissector.arguments import texts
@@ -230,15 +230,15 @@ PER_SECOND_COLUMN: Final = Column(
     "per_second", "double", "requests per second, over at least 1 s; null for a single request"
 )
 
-_IS_FALLBACK: Final = " or ".join(
-    f"error = {literal(error)} and api = {literal(api)}" for error, api in FALLBACKS
+_IS_NORMAL_IN_API: Final = " or ".join(
+    f"error = {literal(error)} and api = {literal(api)}" for error, api in NORMAL_IN_API
 )
 _IS_CREATED: Final = (
     "error = {} and api = {}".format(*map(literal, CREATED_BY_BROKERS))
     + f" and topic in {literals(INTERNAL_TOPICS)}"
 )
 IS_NORMAL: Final = (
-    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_FALLBACK} or {_IS_CREATED}, false)"
+    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_NORMAL_IN_API} or {_IS_CREATED}, false)"
 )
 """SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from analysis.kafka.normal import (
     CREATED_BY_BROKERS,
-    FALLBACKS,
     GROUP_TIMEOUT_MS,
     INTERNAL_TOPICS,
     NORMAL_ERRORS,
+    NORMAL_IN_API,
     REQUEST_TIMEOUT_MS,
     SYN_TIMEOUT_MS,
     group_barriers,
@@ -435,7 +435,7 @@ def are_normal(errors: pa.Table) -> pa.ChunkedArray:
     error, api = errors["error"], errors["api"]
     is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
     is_internal = pc.is_in(errors["topic"], pa.array(INTERNAL_TOPICS))
-    for name, name_api in (*FALLBACKS, CREATED_BY_BROKERS):
+    for name, name_api in (*NORMAL_IN_API, CREATED_BY_BROKERS):
         is_expected = pc.and_(pc.equal(error, name), pc.equal(api, name_api))
         if (name, name_api) == CREATED_BY_BROKERS:
             is_expected = pc.and_(is_expected, is_internal)

@@ -41,7 +41,7 @@ from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
-from analysis.kafka.normal import FALLBACKS, is_normal
+from analysis.kafka.normal import NORMAL_IN_API, is_normal
 from analysis.sql.expressions import literal
 from analysis.sql.query import Row
 
@@ -257,7 +257,7 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
 
 
 def _recurs(case: Case, row: Row, limits: Limits) -> bool:
-    if (row["error"], row["api"]) in FALLBACKS:
+    if (row["error"], row["api"]) in NORMAL_IN_API:
         return False
     if is_normal(row["error"], row["api"], row["topic"]):
         lasts_ms = (row["last_time"] - row["first_time"]) / 1e6

@@ -19,7 +19,7 @@ import analysis
 import dissector
 from analysis.answers import ANSWERS
 from analysis.display.summary_screen import screen
-from analysis.kafka.normal import FALLBACKS, NORMAL_ERRORS, is_normal
+from analysis.kafka.normal import NORMAL_ERRORS, NORMAL_IN_API, is_normal
 from analysis.sql.failures import NO_REPLY, REFUSED
 from analysis.sql.query import row_dicts
 from analysis.summary.counts import Summary, are_normal
@@ -475,7 +475,7 @@ def test_requests_in_flight_at_the_end_are_no_fault() -> None:
         assert ("1 request without a response" in shown(summary)) == is_fault
 
 
-@pytest.mark.parametrize(("name", "api"), FALLBACKS)
+@pytest.mark.parametrize(("name", "api"), NORMAL_IN_API)
 def test_an_error_with_a_fallback_is_normal_only_in_its_api(name: str, api: str) -> None:
     errors = [error(error=name, api=each) for each in (api, "Fetch")]
     summary = summed(errors=errors)
