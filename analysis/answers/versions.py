@@ -14,6 +14,8 @@ cannot use that API with Kafka 4.0. The protocol pages list the removed versions
 responses of Kafka 4 agree with them, with one exception: they list Produce from version 0, because
 librdkafka does not start otherwise (KAFKA-18659), although brokers accept it only from version 3.
 
+Brokers that use such versions, by their client ids, need ZooKeeper, which Kafka 4.0 does not have.
+
 **Limitations.** With a broker as old as the client, the client may support newer versions than the
 capture shows. Clients that sent nothing during the capture are missing. With brokers of Kafka 4, so
 are clients that negotiate versions, because they do not send requests that are refused. Kafka 4.0.0
@@ -26,7 +28,8 @@ from typing import TYPE_CHECKING, Final
 
 from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.expressions import by_api, grouped, literals, natural, with_columns
+from analysis.kafka.client_ids import BROKER_CLIENT_IDS
+from analysis.sql.expressions import by_api, grouped, literal, literals, natural, with_columns
 
 if TYPE_CHECKING:
     from dissector.protocol.notation import Api
@@ -66,7 +69,8 @@ def versions(tables: Tables) -> ArrowTable:
         _KEY,
         f"client_id, client, {natural('min(software)')}, api, api_version",
         kept_since="any_value(kept_since)",
-        breaks=by_api(effect),
+        breaks=f"""case when regexp_full_match(client_id, {literal(BROKER_CLIENT_IDS)})
+          then {literal(effect["LeaderAndIsr"])} else {by_api(effect)} end""",
         requests="count(*)",
         first_time="min(request_time)",
         last_time="max(request_time)",

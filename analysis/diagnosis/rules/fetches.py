@@ -9,7 +9,6 @@ however many records are waiting (KIP-74). Fetches of brokers are excluded.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -17,6 +16,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import capital, client, of_client, percent, share
 from analysis.display.terminal import counted
+from analysis.kafka.client_ids import is_broker
 from analysis.sql.query import Row
 
 LIMITED: Final = """
@@ -29,9 +29,6 @@ LIMITED: Final = """
   from exchanges join filled using (connection_id, correlation_id, response_time)
   where is_full or (has_more and record_bytes >= max_bytes) group by client_id"""
 """SQL: responses of each client that reach a limit of the request, although more records wait."""
-
-_BROKER: Final = re.compile(r"broker-\d+-fetcher-\d+|raft-client-\d+")
-"""Client ids of brokers (Kafka's classes BrokerBlockingSender and KafkaRaftManager)."""
 
 
 @rule(
@@ -58,7 +55,7 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
     """Consumers with many empty, limited or small responses, by the answer `fetches`."""
     busy = {
         row["client_id"] for row in case.answer("fetches --by client_id,connection_id")
-        if _is_load(row, limits) and not _is_broker(row["client_id"])
+        if _is_load(row, limits) and not is_broker(row["client_id"])
     }  # fmt: skip
     limited = {row["client_id"]: row for row in (case.rows(LIMITED) if busy else ())}
     for row in case.answer("fetches --by client_id") if busy else ():
@@ -113,10 +110,6 @@ def _limited_finding(row: Row, limited: Row) -> Finding:
         "Raise max.partition.fetch.bytes and fetch.max.bytes; the defaults are 1,048,576 and "
         "52,428,800.",
     )  # fmt: skip
-
-
-def _is_broker(client_id: str | None) -> bool:
-    return _BROKER.fullmatch(client_id or "") is not None
 
 
 def _finding(

@@ -1,8 +1,9 @@
 """Kafka 4: a client uses versions that Kafka 4.0 removed.
 
 Kafka 4.0 removed the oldest versions of many APIs (KIP-896). A client that uses such a version with
-a broker of 2.1 or newer supports no newer one, so it stops working after the upgrade. It removed
-the APIs of brokers with ZooKeeper completely (KIP-500).
+a broker of 2.1 or newer supports no newer one, so it stops working after the upgrade. With an older
+broker, the client may be newer. Kafka 4.0 removed the APIs of brokers with ZooKeeper completely
+(KIP-500).
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, rule
 from analysis.diagnosis.words import Advice, cells, clients, listed, of_clients, rows_by, span_of
 from analysis.display.terminal import counted
+from analysis.kafka.client_ids import is_broker
 from analysis.sql.query import Row
 
 _OLD: Final = Advice(
-    "the client library is older than Kafka 2.1, or is configured for an old broker",
+    "the client library or its broker is older than Kafka 2.1, or the client is configured for an "
+    "old broker",
     "client", "api.version.request",
     "Upgrade the client library before the brokers, at least to Java 2.1, librdkafka 1.8.2, Sarama "
     "1.30.1, KafkaJS 1.15.0 or kafka-python 2.0.2. Remove settings that select an old version "
@@ -43,7 +46,8 @@ def removed_versions(case: Case, limits: Limits) -> Iterator[Finding]:
     by_use: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     rows = case.answer("versions")
     for own in rows_by(rows, "client_id").values():
-        by_use[tuple((row["software"], row["api"], row["api_version"]) for row in own)] += own
+        columns = ("software", "api", "api_version", "breaks")
+        by_use[tuple(tuple(row[column] for column in columns) for row in own)] += own
     yield from map(_finding, by_use.values())
 
 
@@ -58,7 +62,7 @@ def _finding(rows: list[Row]) -> Finding:
         f"{row['api']} {row['api_version']} ({_kept(row['kept_since'])})" for row in rows
     )
     # No other client sends requests of the APIs that were removed completely.
-    is_broker = any(row["kept_since"] is None for row in rows)
+    is_of_broker = any(row["kept_since"] is None or is_broker(row["client_id"]) for row in rows)
     return Finding(
         severity="warning",
         **of_clients(names),
@@ -70,7 +74,7 @@ def _finding(rows: list[Row]) -> Finding:
         command="versions",
         requests=count,
         **span_of(rows),
-        **(_ZOOKEEPER if is_broker else _OLD)._asdict(),
+        **(_ZOOKEEPER if is_of_broker else _OLD)._asdict(),
     )
 
 

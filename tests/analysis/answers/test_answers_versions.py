@@ -77,3 +77,14 @@ def test_an_api_that_is_gone_is_gone_in_every_version() -> None:
     assert removed["api"].tolist() == ["LeaderAndIsr"]
     assert removed["kept_since"].isna().all()
     assert removed["requests"].tolist() == [1]
+
+
+@pytest.mark.parametrize("name", ["kafka-0-8", "kafka-0-10", "kafka-2-0"])
+def test_old_brokers_need_zookeeper(name: str) -> None:
+    """Brokers are clients in these threads; the controller has the id of its broker."""
+    old = analysis.versions(capture(name)).dropna(subset=["kept_since"])
+    is_broker = old["client_id"].str.contains("fetcher", case=False)
+    is_broker |= old["client_id"].str.contains("txn-marker")
+    assert is_broker.any()
+    assert set(old[is_broker]["breaks"]) == {"brokers with ZooKeeper no longer exist"}
+    assert not set(old[~is_broker]["breaks"]) & set(old[is_broker]["breaks"])
