@@ -7,13 +7,15 @@ the next undamaged byte. Each problem becomes a row of the table `problems`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from dissector.arrays import value
 
 UNREADABLE: Final = "unreadable_file"
 FILE_KINDS: Final = (UNREADABLE, "truncated_file", "damaged_file", "damaged_stream")
 """Kinds of problems for which a file is missing in the rows, or a part of it."""
+DROPPED: Final = "dropped_packets"
+"""Kind of problem for packets that were sent, but that the capture dropped."""
 
 UNDECRYPTED: Final = {
     "tls_no_keys": "the key log has no secrets for them",
@@ -67,3 +69,10 @@ def file_problems(problems: Iterable[Problem]) -> Iterator[Problem]:
 def packets_are(count: int) -> str:
     """Subject and verb of a sentence about `count` packets."""
     return "1 packet is" if count == 1 else f"{count} packets are"
+
+
+def drop_problem(interface: str, dropper: str, count: int, **place: Any) -> Problem:
+    """The problem that `dropper` dropped packets of an interface. `place`: fields of `Problem`."""
+    packets = "1 packet" if count == 1 else f"{count} packets"
+    detail = f"{interface}: {dropper} dropped {packets}"
+    return Problem("packets", DROPPED, detail, count=count, **place)

@@ -5,12 +5,13 @@
 **How to read it.** Each row is a kind of flaw, with its count and the total number of candidates,
 so that parts without flaws are also listed.
 
-**What to do.** If bytes were lost, capture with a larger buffer (`tcpdump -B 65536`) or a filter.
-If packets are truncated, set the snapshot length to 0 (`tcpdump -s 0`). If a direction is missing,
-capture at the host itself, or mirror both directions. If connections are encrypted, pass
-`--keylog`. If responses have an earlier time than their request, the two directions were captured
-with different clocks, and latencies are wrong: correct the times of one file with `editcap -t
-SECONDS`. If packets were captured more than once, capture on one interface.
+**What to do.** If bytes were lost, or the capture dropped packets, capture with a larger buffer
+(`tcpdump -B 65536`) or a filter. If packets are truncated, set the snapshot length to 0 (`tcpdump
+-s 0`). If a direction is missing, capture at the host itself, or mirror both directions. If
+connections are encrypted, pass `--keylog`. If responses have an earlier time than their request,
+the two directions were captured with different clocks, and latencies are wrong: correct the times
+of one file with `editcap -t SECONDS`. If packets were captured more than once, capture on one
+interface.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
 all other answers; a connection with only one direction has no latencies; encrypted connections, and
@@ -20,7 +21,8 @@ sent about twice the bytes of their messages, or more, and many packets repeat c
 rows and latencies are those of the first copy, but the other copies count as retransmitted.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
-leave no trace. A connection that began before the capture is recognised by its port or its content.
+leave no trace. Only pcapng files contain how many packets the capture dropped. A connection that
+began before the capture is recognised by its port or its content.
 """
 
 from __future__ import annotations

@@ -31,6 +31,7 @@ from analysis.summary.counts import Summary
 from analysis.summary.results import Totals
 from dissector.packets.paths import input_name
 from dissector.problems import (
+    DROPPED,
     FAILED_HANDSHAKE,
     FILE_KINDS,
     UNDECRYPTED,
@@ -120,7 +121,7 @@ def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[Rende
 
 
 def _files(summary: Summary) -> Iterator[RenderableType]:
-    """Files that could not be read, or not wholly."""
+    """Files that could not be read, or not wholly, and packets that the capture dropped."""
     for row in summary.problems():
         if row["kind"] == UNREADABLE:
             yield _finding(counted(row["count"], "file"), f"not read: {excerpt(row['detail'])}")
@@ -130,12 +131,15 @@ def _files(summary: Summary) -> Iterator[RenderableType]:
             file = f"{input_name(row['capture'])}: " if row["capture"] else ""
             first = excerpt(f"{file}{row['detail']}")
             yield _finding(parts, f"could not be read{':' if is_one else '; the first:'} {first}")
+        elif row["kind"] == DROPPED:
+            dropped = counted(row["count"], "packet")
+            yield _finding(dropped, "dropped by the capture: requests may be missing")
 
 
 def _good(totals: Totals, *, is_whole: bool) -> Text:
     """The text for a capture without problems, limited to connections that could be read.
 
-    `is_whole`: whether all files could be read.
+    `is_whole`: whether all files could be read, and the capture dropped no packet.
     """
     clean = "no error, no throttling, every request answered."
     connections = sum(totals.protocols.values())

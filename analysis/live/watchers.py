@@ -14,7 +14,7 @@ from analysis.display.terminal import printable
 from analysis.live.bounded_summary import BoundedSummary
 from analysis.live.session import Watcher
 from analysis.summary.counts import Summary
-from dissector.problems import FILE_KINDS
+from dissector.problems import DROPPED, FILE_KINDS
 
 _SECONDS: Final = 1.0
 _ROWS: Final = 1 << 14
@@ -64,7 +64,7 @@ class Notices(Watcher):
     """Prints drops, interface changes and damage of the input to standard error immediately."""
 
     tables = frozenset({"problems"})
-    KINDS: Final = ("dropped_packets", "interface_down", "interface_up", *FILE_KINDS)
+    KINDS: Final = (DROPPED, "interface_down", "interface_up", *FILE_KINDS)
 
     def __init__(self, *, is_paused: bool = False) -> None:
         """`is_paused`: keep messages until `release`, because a full screen uses the terminal."""

@@ -35,7 +35,7 @@ from dissector.arrays import value
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets.block import Bytes, Int32, Int64
 from dissector.packets.capture_reader import PACKET_LIMIT, PacketColumns, gather
-from dissector.problems import Problem
+from dissector.problems import Problem, drop_problem
 
 ANY: Final = "any"
 """Name of all interfaces together, as in tcpdump."""
@@ -204,8 +204,7 @@ class PacketRing:
         _, dropped, _ = struct.unpack("3I", counts)
         if dropped:
             self.dropped += dropped
-            detail = f"the kernel dropped {dropped} packets"
-            problems.append(self._problem("dropped_packets", detail))
+            problems.append(drop_problem(self.name, "the kernel", dropped, capture=self.name))
         if self.name != ANY:
             is_up = self._look()
             if is_up != self._is_up:

@@ -123,6 +123,7 @@ class ScanResult:
     is_broken: bool = False
     """The chain is broken there; otherwise bytes are missing."""
     problems: list[Problem] = field(default_factory=list)
+    """Offsets are positions in the buffer; packet numbers are counted from 1 in `columns`."""
 
 
 class Memory:
@@ -315,7 +316,8 @@ class CaptureReader:
                 problems.append(self._resume(base + position))
                 at = position
             scan = self.form.scan(data, at, end)
-            problems += scan.problems
+            packets = self._packets + sum(len(part.start) for part in parts)
+            problems += [_placed(problem, base, packets) for problem in scan.problems]
             if len(scan.columns.start):
                 parts.append(scan.columns)
             if scan.stop > at or scan.is_broken:
@@ -367,3 +369,12 @@ class CaptureReader:
         if self._input.damage:
             problems.append(Problem("packets", "damaged_stream", self._input.damage, offset=end))
         return problems
+
+
+def _placed(problem: Problem, base: int, packets: int) -> Problem:
+    """A problem of a scan, with its offset and packet number in the file."""
+    if problem.offset is not None:
+        problem = replace(problem, offset=base + problem.offset)
+    if problem.packet is not None:
+        problem = replace(problem, packet=packets + problem.packet)
+    return problem

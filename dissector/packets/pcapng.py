@@ -8,6 +8,7 @@
     simple packet       length, packet                              of interface 0, without a time
     secrets             kind, size, text
     name resolution     kind, size, address and names; ends with kind 0
+    statistics          interface, time, options                dropped packets: see `drop_counts`
 
 Blocks of other types are skipped. The section has the byte order; the interface has the unit and
 origin of times. The size at the end of a block must equal the size at its beginning: this
@@ -38,10 +39,11 @@ from dissector.packets.capture_reader import (
     first_record,
     gather,
 )
-from dissector.problems import Problem, packets_are
+from dissector.packets.drop_counts import DropCounts, obsolete_drops, packet_drops, total_drops
+from dissector.problems import Problem, drop_problem, packets_are
 
 SECTION = 0x0A0D0D0A
-INTERFACE, OBSOLETE, SIMPLE, NAMES, ENHANCED, SECRETS = 1, 2, 3, 4, 6, 10
+INTERFACE, OBSOLETE, SIMPLE, NAMES, STATISTICS, ENHANCED, SECRETS = 1, 2, 3, 4, 5, 6, 10
 TLS_KEY_LOG = 0x544C534B
 ADDRESS_BYTES = {1: 4, 2: 16}
 """Size of the address in a record of names, by its kind: IPv4, IPv6."""
@@ -59,6 +61,8 @@ UNREAD_LINK = -2
 """The link type of packets of later interfaces; -1 is that of interfaces without a description."""
 OPTIONS_LIMIT = 1 << 14
 """Bytes of an interface block whose options are kept."""
+NAME_LIMIT = 100
+"""Bytes of an interface's name to quote. Windows has names of 50 bytes."""
 COMMENT_LIMIT = 1 << 14
 """Comments on a file to keep."""
 NAMES_LIMIT = 1 << 16
@@ -72,7 +76,7 @@ _SECOND = 1_000_000_000
 _LATEST_ORIGIN = LATEST // _SECOND
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 COMMENT = 1  # option of all blocks
-RESOLUTION, OFFSET = 9, 14  # options of an interface
+NAME, RESOLUTION, OFFSET = 2, 9, 14  # options of an interface
 _MICROSECONDS = 6
 
 
@@ -88,6 +92,7 @@ class Pcapng:
         self._secrets_left = SECRETS_LIMIT
         self._sections_left = SECTION_LIMIT
         self._time = 0  # of the last packet
+        self._drop_counts = DropCounts()
         self.interfaces: list[Interface] = []
         self.comments: list[str] = []
         self.host_names: list[tuple[str, str]] = []
@@ -95,9 +100,10 @@ class Pcapng:
 
     @property
     def context(self) -> object:
-        """The section, and the interfaces described in it so far."""
+        """The section, the interfaces described in it so far, and counts of dropped packets."""
         links = zip(self._links, self._resolutions, self._offsets, strict=True)
-        return self._sections_left, self._order, self._snaplen, self._described, tuple(links)
+        section = self._sections_left, self._order, self._snaplen, self._described
+        return section, tuple(links), self._drop_counts.context
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -230,18 +236,21 @@ class Pcapng:
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
+        statistics = at[(kind == STATISTICS) & (size >= 24)]
         if not (detailed | simple).any():
-            return NO_PACKETS, []
+            return NO_PACKETS, self._drop_problems(data, statistics, NO_PACKETS)
         short = detailed & (size < 32)
         detailed &= ~short
         # An interface must be described before the packets that name it.
         later = describes[::-1].cumsum()[::-1][detailed]
-        columns, problems = self._read_enhanced(data, at[detailed], size[detailed], later)
+        columns, problems, drops = self._read_enhanced(data, at[detailed], size[detailed], later)
+        dropped = at[detailed][drops > 0], drops[drops > 0]
         if simple.any():
             parts = [columns, self._read_simple(data, at[simple], size[simple])]
             detail = "without a time: each has that of the packet before it, or that of 1970"
             problems.append(_problem("no_time", int(simple.sum()), detail))
             columns = self._in_order(PacketColumns.joined(parts), len(columns.start))
+        problems += self._drop_problems(data, statistics, columns, *dropped)
         if len(columns.time):
             self._time = int(columns.time[-1])
         if short.any():
@@ -251,20 +260,29 @@ class Pcapng:
 
     def _read_enhanced(
         self, data: Bytes, at: Int64, size: Int64, later: Int64
-    ) -> tuple[PacketColumns, list[Problem]]:
-        """Enhanced and obsolete packet blocks. `later`: number of interfaces after each."""
+    ) -> tuple[PacketColumns, list[Problem], Int64]:
+        """Enhanced and obsolete packet blocks, with the number of dropped packets before each.
+        `later`: number of interfaces after each."""
         block = gather(data, at, self._enhanced)
         interface = block["interface"].astype(np.int64)
+        captured = block["captured"].astype(np.int64)
+        options_at = at + 28 + captured + -captured % 4
         obsolete = block["kind"] == OBSOLETE
+        has_options = np.flatnonzero((options_at < at + size - 4) & ~obsolete)
+        drops = np.zeros(len(at), np.int64)
+        if len(has_options):
+            ends = (at + size - 4)[has_options]
+            drops[has_options] = packet_drops(data, options_at[has_options], ends, self._order)
         if obsolete.any():  # half of that field counts drops
-            half = interface >> 16 if self._order == ">" else interface & 0xFFFF
-            interface = np.where(obsolete, half, interface)
+            halves = interface >> 16, interface & 0xFFFF
+            number, dropped = halves if self._order == ">" else halves[::-1]
+            interface = np.where(obsolete, number, interface)
+            drops = np.where(obsolete, obsolete_drops(dropped), drops)
         unknown = len(self._links) - 1
         is_unknown = interface >= self._described - later
         is_unread = ~is_unknown & (interface >= INTERFACE_LIMIT)
         interface = np.where(is_unknown | is_unread, unknown, interface)
         ticks = (block["high"].astype(np.uint64) << np.uint64(32)) | block["low"]
-        captured = block["captured"].astype(np.int64)
         time = self._nanoseconds(ticks, interface)
         counts = (
             ("unknown_interface", is_unknown, "of an interface that is not described"),
@@ -287,7 +305,7 @@ class Pcapng:
             link=link,
             interface=self._numbered(interface),
         )
-        return columns, problems
+        return columns, problems, drops
 
     def _read_simple(self, data: Bytes, at: Int64, size: Int64) -> PacketColumns:
         """Simple packet blocks, without times."""
@@ -296,6 +314,50 @@ class Pcapng:
         link = np.full(len(at), self._links[0], np.int32)
         first = self._numbered(np.zeros(len(at), np.int64))
         return PacketColumns(at + 12, captured, length, np.zeros(len(at), np.int64), link, first)
+
+    def _drop_problems(
+        self, data: Bytes, statistics: Int64, columns: PacketColumns, *dropped: Int64
+    ) -> list[Problem]:
+        """Packets that the capture dropped, by the statistics at these positions, and by packets.
+
+        `dropped`: positions of packet blocks, and the number of dropped packets before each.
+        """
+        positions, counts = dropped or (statistics[:0], statistics[:0])
+        events = [*zip(positions.tolist(), counts.tolist(), strict=True)]
+        events += [(position, -1) for position in statistics.tolist()]
+        problems = []
+        for position, count in sorted(events):
+            row = int(np.searchsorted(columns.start, position))
+            if count >= 0:
+                interface, packet = int(columns.interface[row]), row + 1
+                count = self._drop_counts.before_packet(interface, count)
+            else:
+                row, packet = row - 1, None
+                interface, total = self._statistics(data, position)
+                count = self._drop_counts.in_all(interface, total)
+            if count:
+                time = int(columns.time[row]) if row >= 0 else self._time
+                problems.append(
+                    drop_problem(
+                        self._name(interface), "the capture", count, time=time or None,
+                        packet=packet, offset=position,
+                    )
+                )  # fmt: skip
+        return problems
+
+    def _statistics(self, data: Bytes, at: int) -> tuple[int, int]:
+        """The interface of statistics, and how many of its packets were dropped."""
+        size, interface = struct.unpack_from(self._order + "II", data.data, at + 4)
+        number = self._numbered(np.array([min(interface, len(self._links) - 1)]))
+        options = read_options(data[at + 20 : at + size - 4].tobytes(), self._order)
+        return int(number[0]), total_drops(options, self._order)
+
+    def _name(self, interface: int) -> str:
+        """The name of an interface of the file."""
+        if interface < 0:
+            return "unknown interface"
+        names = (value for code, value in self.interfaces[interface].options if code == NAME)
+        return next(names, b"")[:NAME_LIMIT].decode(errors="replace") or f"interface {interface}"
 
     def _numbered(self, interface: Int64) -> NDArray[np.int32]:
         """Index of each interface of the section among those of the file; -1 if unknown."""

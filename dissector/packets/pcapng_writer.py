@@ -20,6 +20,7 @@ from dissector.packets.pcapng import (
     COMMENT,
     ENHANCED,
     INTERFACE,
+    NAME,
     OFFSET,
     RESOLUTION,
     SECRETS,
@@ -33,7 +34,6 @@ Options: TypeAlias = Iterable[tuple[int, bytes]]
 
 _MOST: Final = 0xFFFF
 """Bytes of an option."""
-_NAME: Final = 2
 _APPLICATION: Final = 4
 _NANOSECONDS: Final = 9
 _UNKNOWN_LINK: Final = 147  # USER0
@@ -77,7 +77,7 @@ def interface_block(interface: Interface) -> bytes:
 
 def named_interface(name: str, link: int) -> Interface:
     """An interface with a name, whose times are in ns."""
-    return Interface(link, PACKET_LIMIT, _NANOSECONDS, ((_NAME, name.encode()),))
+    return Interface(link, PACKET_LIMIT, _NANOSECONDS, ((NAME, name.encode()),))
 
 
 def secrets_block(keylog: bytes) -> bytes:

@@ -17,7 +17,7 @@ from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
-from dissector.problems import UNDECRYPTED, UNUSED_SECRETS
+from dissector.problems import DROPPED, UNDECRYPTED, UNUSED_SECRETS
 
 
 class Flaw(NamedTuple):
@@ -50,6 +50,12 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "{total} {are} truncated or damaged inside the compression: requests are missing",
         "the file was copied before it was complete, or the copy is damaged",
         _AGAIN,
+    ),
+    f"problem: packets {DROPPED}": Flaw(
+        "The capture dropped {total}: requests may be missing",
+        "the capture could not keep up with the traffic",
+        "Capture with a larger buffer (tcpdump -B 65536), or less traffic.",
+        "packet",
     ),
     "problem: streams cut_packets": Flaw(
         "The capture contains only the first bytes of packets in {total}: fields and records are "

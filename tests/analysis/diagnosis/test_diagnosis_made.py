@@ -95,6 +95,21 @@ def test_a_snap_length_hides_fields(streams: int, sentence: list[str]) -> None:
     assert [each.sentence for each in findings] == [f"The capture contains {s}" for s in sentence]
 
 
+@pytest.mark.parametrize(
+    ("counts", "sentence"),
+    [
+        ([], []),
+        ([1], ["The capture dropped 1 packet: requests may be missing"]),
+        ([1000, 200], ["The capture dropped 1,200 packets: requests may be missing"]),
+    ],
+)
+def test_packets_that_the_capture_dropped(counts: list[int], sentence: list[str]) -> None:
+    problem = {"stage": "packets", "kind": "dropped_packets", "detail": "eth0: the capture"}
+    problems = [problem | {"count": count, "capture": "x.pcapng"} for count in counts]
+    findings = findings_of("coverage", made(exchanges=[exchange()], problems=problems))
+    assert [each.sentence for each in findings] == sentence
+
+
 @pytest.mark.parametrize("ids", [["a"], ["a", "b"], [None, "a"], ["b", "a", "b"]])
 def test_topics_of_several_clusters_are_mixed(ids: list[str | None]) -> None:
     rows = [

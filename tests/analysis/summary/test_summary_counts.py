@@ -378,6 +378,16 @@ def test_files_that_could_not_be_read_come_first(
     assert text.index(expected) < text.index("What could not be read")
 
 
+def test_packets_that_the_capture_dropped() -> None:
+    problem = {"stage": "packets", "kind": "dropped_packets", "detail": "lo: it dropped some"}
+    problems = [{**problem, "count": count, "capture": "x.pcapng"} for count in (1200, 34)]
+    text = shown(summed(exchanges=[exchange()], connections=[connection()], problems=problems))
+    lines = [line.strip() for line in text.splitlines()]
+    expected = "1,234 packets dropped by the capture: requests may be missing"
+    assert lines[lines.index("What is wrong") + 1] == expected
+    assert "every request answered" not in text
+
+
 def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
     text = shown(summed(connections=[TLS, TLS]))
     assert "0 of 2 connections could be read" in text

@@ -251,6 +251,7 @@ def test_packets_dropped_by_the_kernel_are_a_problem() -> None:
     assert 0 < seen < 4000
     assert seen + ring.dropped == 4000
     assert problems[0].detail == f"kafka1: the kernel dropped {ring.dropped} packets"
+    assert problems[0].count == ring.dropped
 
 
 @in_a_network

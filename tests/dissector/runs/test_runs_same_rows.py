@@ -28,6 +28,12 @@ from dissector.tables.arrow import with_dictionaries
 from dissector.tables.builder import TableBuilder
 from tests.captures import recorded
 from tests.captures.recorded import Packet
+from tests.dissector.packets.packet_bytes import (
+    ng_block,
+    ng_enhanced,
+    ng_interface,
+    ng_section,
+)
 from tests.dissector.runs.cutting import (
     MEMORY,
     cut,
@@ -455,3 +461,28 @@ def test_secrets_behind_the_head_of_a_file(tmp_path: Path) -> None:
     actual, counts = joined([path], parts, warm_up=0)
     assert counts.whole == 1  # only the parent has the secrets of all runs
     assert not differences(tables([path]), actual)
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("seed", range(4))
+def test_packets_that_the_capture_dropped(tmp_path: Path, seed: int) -> None:
+    """Later counts contain earlier ones, of runs before."""
+    generator = random.Random(seed)
+    content, total = ng_section() + ng_interface(), 0
+    for packet in recorded.read(CHATTER.name)[:3000]:
+        dropped = generator.choice([0, 0, 7]) if generator.random() < 0.006 else None
+        content += ng_enhanced(packet.frame, packet.time // 1000)
+        if dropped is not None:
+            total += dropped
+            count = struct.pack("<3IHHQ", 0, 0, 0, 5, 8, total)  # isb_ifdrop
+            content += ng_block(5, count)
+    path = tmp_path / "drops.pcapng"
+    path.write_bytes(content)
+    expected = tables([path])
+    rows = expected["problems"].to_pylist()
+    counts = [row["count"] for row in rows if row["kind"] == "dropped_packets"]
+    assert len(counts) > 1
+    assert sum(counts) == total
+    actual, joiner_counts = joined([path], cut([path], 5, generator), warm_up=1 << 16)
+    assert joiner_counts.runs > 1
+    assert not differences(expected, actual)
