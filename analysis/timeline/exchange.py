@@ -108,6 +108,12 @@ class Side:
             return []
         return [f"acknowledges the {other.name}"]
 
+    def is_keep_alive(self, low: int, high: int) -> bool:
+        """Whether a segment from position `low` to `high` is only the last byte that was sent (RFC
+        9293, section 3.8.4)."""
+        is_captured = all(end < high for _, end in self.holes)
+        return high == self.sent and high - low == 1 and is_captured
+
     def loss(self, low: int, high: int) -> str:
         """What a segment from position `low` to `high` shows of loss; empty: nothing."""
         if self.sent is None:
@@ -268,8 +274,10 @@ def _meaning(
     """
     parts = [name for flag, name in _FLAGS.items() if packet.flags & flag]
     is_problem = bool(packet.flags & RST)
-    if packet.length:
-        high = low + packet.length
+    high = low + packet.length
+    if packet.length and own.is_keep_alive(low, high):
+        parts.append("keep-alive")
+    elif packet.length:
         parts += own.content(low, high)
         if lost := own.loss(low, high):
             parts.append(lost)

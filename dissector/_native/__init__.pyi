@@ -83,7 +83,7 @@ def find_positions(
     captured: NDArray[np.int32], time: Int64, near: Int64, reference: Int64, is_ignored: Bytes,
     least: Int64, limits: Int64, at: Int64, count: Int64, lowest: Int64, cut: Int64, end: Int64,
     highest: Int64, latest: Int64, repeated: Int64, in_order: bool, stray: Int64,
-    payload_time: Int64, jumps: Int64,
+    payload_time: Int64, payload_end: Int64, jumps: Int64,
 ) -> tuple[int, bool]:  # fmt: skip
     """The position of each payload in its stream, or a number below all positions where there is
     none. Returns the number of payloads that are beyond any window, see `origins.LIMITS`: their
@@ -96,7 +96,9 @@ def find_positions(
     `highest` and `latest`: end, highest start and latest time of the payloads before, and then of
     all payloads if they follow each other. `repeated`: number of payloads from `least` on that only
     have bytes of others; they get no position. `in_order`: no segment was behind `end` before.
-    `payload_time`: of the latest payload in the window; -1 without one. `jumps`: number of payloads
+    `payload_time`, `payload_end`: time of the latest payload in the window, and sequence number
+    behind it; -1 without one. A payload of one byte that ends there is a keep-alive, or a repeated
+    probe of a zero window: it has no position. `jumps`: number of payloads
     beyond any window behind it that have a position.
     """
 

@@ -59,7 +59,8 @@ def find_positions(
     slot: Ints, seq: Words32, flags: Bytes, length: Ints32, captured: Ints32, time: Ints,
     near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, limits: Ints, at: IntsOut,
     count: IntsOut, lowest: IntsOut, cut: IntsOut, end: IntsOut, highest: IntsOut, latest: IntsOut,
-    repeated: IntsOut, in_order: cython.bint, stray: IntsOut, payload_time: IntsOut, jumps: IntsOut,
+    repeated: IntsOut, in_order: cython.bint, stray: IntsOut, payload_time: IntsOut,
+    payload_end: IntsOut, jumps: IntsOut,
 ) -> tuple[int, bool]:  # fmt: skip
     strays: Int = 0
     silence: Int
@@ -69,17 +70,25 @@ def find_positions(
     shortest: Int = limits[3]
     longest_skew: Int = limits[4]
     size: Int
+    first: Int
+    following: Int
     ahead: Int
     is_whole: cython.bint
     with cython.nogil:
         for packet in range(slot.shape[0]):
             at[packet] = NOWHERE
             row, size = slot[packet], length[packet]
-            if size <= 0 or is_ignored[row]:
-                continue
             # A SYN occupies a number before the payload (TCP Fast Open, RFC 7413).
-            ahead = seq[packet] + (flags[packet] & SYN != 0)
-            ahead = (ahead - reference[row]) & ALL_32
+            first = seq[packet] + (flags[packet] & SYN != 0)
+            following = (first + size) & ALL_32
+            if size <= 0 or is_ignored[row]:
+                if flags[packet] & SYN:
+                    payload_end[row] = following
+                continue
+            # The byte of a keep-alive is not data (RFC 9293, section 3.8.4).
+            if size == 1 and following == payload_end[row]:
+                continue
+            ahead = (first - reference[row]) & ALL_32
             if ahead >> 31:
                 ahead -= ALL_32 + 1
             place = near[row] + ahead
@@ -92,6 +101,7 @@ def find_positions(
                 or (silence > longest_skew and ahead < -behind)
             ):  # fmt: skip
                 at[packet] = near[row] + (ahead & ALL_32)
+                payload_end[row] = following
                 count[row] += 1
                 jumps[row] += 1
                 in_order = False
@@ -105,6 +115,7 @@ def find_positions(
                 near[row] = place + size
                 reference[row] += ahead + size
                 at[packet] = place
+                payload_end[row] = following
                 if jumps[row] < most_jumps:
                     payload_time[row], jumps[row] = time[packet], 0
                 if in_order:

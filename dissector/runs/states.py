@@ -42,8 +42,8 @@ from dissector.tables.connections import ClientInfo, selected_info
 
 _SAME_CONNECTION: Final = ("client", "protocol", "closed", "replaced", "last_time")
 _SAME_STREAM: Final = (
-    "state", "has_origin", "readable_time", "payload_time", "close_deadline", "has_correlation",
-    "correlation",
+    "state", "has_origin", "readable_time", "payload_time", "payload_end", "close_deadline",
+    "has_correlation", "correlation",
 )  # fmt: skip
 _SAME_POSITION: Final = ("highest", "boundary", "frame_end", "framed_until", "fin")
 _POSITIONS: Final = (*_SAME_POSITION, "next_position", "check_from", "search_from", "acknowledged")

@@ -229,13 +229,16 @@ class OriginFinder:
         at, stray = np.empty(len(block), np.int64), np.empty((len(block), 2), np.int64)
         count, cut, repeated, jumps = np.zeros((4, len(stream_ids)), np.int64)
         payload_time = streams.payload_time[stream_ids]
+        payload_end = streams.payload_end[stream_ids]
         lowest = np.full(len(stream_ids), LAST_TIME)
         strays, in_order = _native.find_positions(
             assignment.slot, block.seq, block.flags, block.length, block.captured, block.time, near,
             reference, is_ignored, least, LIMITS, at, count, lowest, cut, end, highest, latest,
-            repeated, bool((highest <= near).all()), stray.reshape(-1), payload_time, jumps,
+            repeated, bool((highest <= near).all()), stray.reshape(-1), payload_time, payload_end,
+            jumps,
         )  # fmt: skip
         streams.payload_time[stream_ids] = payload_time
+        streams.payload_end[stream_ids] = payload_end
         self._table.cut.reshape(-1)[stream_ids] += cut
         self._table.retransmitted.reshape(-1)[stream_ids] += repeated
         behind = self._behind_fins(block, assignment, at)

@@ -292,6 +292,8 @@ class StreamTable(Rows):
     payload_time: Int64 = _by_stream(np.int64, NEVER)
     """ns; time of the latest payload in the window. Before the first one: the time of the first
     packet of a connection with a SYN, or -1."""
+    payload_end: Int64 = _by_stream(np.int64, NEVER)
+    """Sequence number behind that payload, or behind the SYN; -1 before both."""
     receiver_ack: Int64 = _by_stream(np.int64, NEVER)
     """Acknowledgement number of the receiver's latest packet; -1 if there is none."""
     fin: Int64 = _by_stream(np.int64, LAST_TIME)

@@ -266,7 +266,9 @@ def _packets_from(end: str) -> tuple[TableColumn, ...]:
         TableColumn(f"{end}_packets", pa.int64(), f"number of packets from the {end}"),
         TableColumn(f"{end}_bytes", pa.int64(), f"payload bytes from the {end}", "bytes"),
         TableColumn(
-            f"{end}_retransmitted", pa.int64(), "number of packets with only retransmitted bytes"
+            f"{end}_retransmitted",
+            pa.int64(),
+            "number of packets with only retransmitted bytes, without keep-alives",
         ),
         TableColumn(
             f"{end}_out_of_order", pa.int64(), "number of packets that arrived after a later one"

@@ -53,6 +53,7 @@ def test_segments_acknowledgements_and_retransmissions(tmp_path: Path) -> None:
     connection.packet(1, ack=connection.seq[0] - 5)
     connection.packet(1)
     connection.packet(1)
+    connection.retransmit(0, b"?", back=1)
     connection.broker(answered(2))
     connection.packet(0)
     connection.client(asked(3))
@@ -64,10 +65,11 @@ def test_segments_acknowledgements_and_retransmissions(tmp_path: Path) -> None:
         (9, "broker", f"acknowledges {SIZE - 5} bytes of the request"),
         (10, "broker", "acknowledges the request"),
         (11, "broker", "duplicate acknowledgement"),
-        (12, "broker", f"response, all {BACK} bytes"),
-        (13, "client", "acknowledges the response"),
+        (12, "client", "keep-alive"),
+        (13, "broker", f"response, all {BACK} bytes"),
+        (14, "client", "acknowledges the response"),
     ]
-    assert [each.is_problem for each in events_of(path, 2)] == [False] * 2 + [True] + [False] * 5
+    assert [each.is_problem for each in events_of(path, 2)] == [False] * 2 + [True] + [False] * 6
 
 
 def test_a_hole_and_a_reset(tmp_path: Path) -> None:

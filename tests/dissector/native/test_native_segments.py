@@ -94,7 +94,8 @@ def test_each_byte_is_of_the_first_segment_that_has_it(rows: list[tuple[int, int
 
 @given(mostly_following(), st.booleans())
 def test_positions(rows: list[tuple[int, int, int]], is_new: bool) -> None:
-    """Payloads that only repeat bytes have no position, as long as all others follow each other."""
+    """Payloads that only repeat bytes have no position, as long as all others follow each other;
+    nor does the byte of a keep-alive."""
     slot, at, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
     size, index = length.astype(np.int32), np.arange(len(rows))
     near, reference, end = np.full((3, STREAMS), NEEDED)
@@ -105,12 +106,18 @@ def test_positions(rows: list[tuple[int, int, int]], is_new: bool) -> None:
     strays, in_order = _native.find_positions(
         slot, at.astype(np.uint32), np.zeros(len(rows), np.uint8), size, size, index, near,
         reference, np.zeros(STREAMS, np.uint8), least, LIMITS, positions, count, lowest, cut, end,
-        highest, latest, repeated, True, stray, np.full(STREAMS, -1), jumps,
+        highest, latest, repeated, True, stray, *np.full((2, STREAMS), -1), jumps,
     )  # fmt: skip
     assert strays == 0
     ends, tops, repeats = [NEEDED] * STREAMS, [NEEDED - 1] * STREAMS, [0] * STREAMS
     expected, follows = [], True
+    last = [-1] * STREAMS
     for stream, begin, bytes_sent in rows:
+        is_keep_alive = (bytes_sent, begin + 1) == (1, last[stream])
+        last[stream] = begin + bytes_sent
+        if is_keep_alive:
+            expected.append(NOWHERE)
+            continue
         if follows and begin == ends[stream]:
             ends[stream], tops[stream] = begin + bytes_sent, begin
         elif (

@@ -76,15 +76,62 @@ def test_a_retransmission_with_new_bytes_behind():
     assert counts(out, "retransmitted") == (0, 0)
 
 
-def test_keep_alive_probes_with_and_without_a_byte():
+@pytest.mark.parametrize("packets_per_block", [1, 2, 3, 100])
+@pytest.mark.parametrize("byte", [b"", b"\0", ONE[-1:]])
+@pytest.mark.parametrize("isn", [1000, 2**32 - len(ONE) - 2, 2**32 - 1])
+def test_keep_alives_are_no_retransmissions(byte: bytes, isn: int, packets_per_block: int):
+    """A sender may repeat a byte that was acknowledged, or send any byte in its place (RFC 9293,
+    section 3.8.4), also before all data."""
+    dialogue, connection = Dialogue.connected(isn=(isn, 5000))
+    for message in (ONE, TWO, THREE):
+        for _ in range(3):
+            dialogue.wait(75_000)
+            connection.retransmit(0, byte, 1)
+            connection.packet(1)
+        connection.client(message)
+    connection.retransmit(0, THREE, len(THREE))
+    connection.retransmit(0, byte, 1)
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    assert out.messages()[0] == [ONE[4:], TWO[4:], THREE[4:]]
+    assert out.problems == []
+    assert counts(out, "retransmitted") == (1, 0)
+    assert counts(out, "out_of_order") == (0, 0)
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 2, 100])
+def test_a_keep_alive_behind_a_hole(packets_per_block: int):
     dialogue, connection = Dialogue.connected()
     connection.client(ONE)
-    connection.retransmit(0, b"", 1)
+    connection.client(TWO, sent=False)
+    connection.client(THREE)
     connection.retransmit(0, b"\0", 1)
-    connection.client(TWO)
-    out = dissect(dialogue.packets)
+    connection.client(FOUR)
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    assert out.messages()[0] == [ONE[4:], THREE[4:], FOUR[4:]]
+    assert counts(out, "retransmitted") == (0, 0)
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+@pytest.mark.parametrize("packets_per_block", [1, 2, 100])
+def test_probes_of_a_zero_window_are_no_retransmissions(is_accepted: bool, packets_per_block: int):
+    """A sender with data sends its next byte, again and again (RFC 9293, section 3.8.6.1). Unless
+    the receiver accepts the byte, it comes again with the data behind it."""
+    dialogue, connection = Dialogue.connected()
+    connection.client(ONE)
+    for back in (0, 1, 1):
+        connection.retransmit(0, TWO[:1], back)
+        connection.seq[0] += not back
+        connection.packet(1)
+    connection.seq[0] -= not is_accepted
+    connection.client(TWO[is_accepted:])
+    connection.retransmit(0, TWO, len(TWO))
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert out.problems == []
+    assert counts(out, "retransmitted") == (1, 0)
 
 
 def test_the_first_copy_wins_if_a_later_one_begins_before_it():
@@ -402,7 +449,7 @@ def test_a_keep_alive_behind_a_truncated_packet(packets_per_block: int):
     first, second = (each for each in out.frames if each.is_request)
     assert (first.end_time, len(first.message)) == (sent, 56)
     assert second.end_time == dialogue.now
-    assert counts(out, "retransmitted") == (1, 0)
+    assert counts(out, "retransmitted") == (0, 0)
 
 
 def test_a_segment_beyond_the_window_does_no_harm():
