@@ -2,6 +2,9 @@
 
 All requests that are pending during a pause are late, but they are few, because clients wait for
 them: a quantile of the latency does not show a pause.
+
+If no client sends anything meanwhile, perhaps all of them wait for the broker. But the clock of the
+capture may also have been set forward.
 """
 
 from __future__ import annotations
@@ -25,12 +28,18 @@ _PAUSED: Final = Advice(
     "broker.session.timeout.ms (9 s by default), the controller moves the leaders of the broker.",
     "Kafka documentation: Monitoring; KIP-500",
 )  # fmt: skip
+_SILENT: Final = _PAUSED._replace(
+    cause=f"{_PAUSED.cause}; or the clock of the capture was set forward, or its host was paused: "
+    "no message of any connection was captured meanwhile",
+    change=f"{_PAUSED.change} Compare with the log of NTP on the capturing host.",
+)
 
 
 def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
     """The longest pause of each broker, by address.
 
     A request is pending if it waited for at least half of the pause, without its long poll.
+    `is_silent`: whether most of the pause has no message of any connection.
     """
     rows = case.rows(f"""
       with sent as (
@@ -51,7 +60,26 @@ def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
         and api not in {literals(group_barriers())}
       group by long.broker, since, until having count(distinct connection_id) >= 2
       order by lasts_ms, long.broker""")
-    return {row["broker"]: row for row in rows}
+    silences = _silences(case, 0.9 * pause_ms) if rows else []
+    return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
+
+
+def _silences(case: Case, least_ms: float) -> list[Row]:
+    """The times without a message of any connection."""
+    return case.rows(f"""
+      select since, until, (epoch_ns(until) - epoch_ns(since)) / 1e6 as lasts_ms from (
+        select time as since, lead(time) over (order by time) as until from (
+          select unnest([request_time, response_time]) as time from exchanges)
+        where time is not null)
+      where epoch_ns(until) - epoch_ns(since) >= {least_ms * 1e6}""")
+
+
+def _is_silent(pause: Row, silences: list[Row]) -> bool:
+    return any(
+        pause["since"] <= each["since"] and each["until"] <= pause["until"]
+        and each["lasts_ms"] >= 0.9 * pause["lasts_ms"]
+        for each in silences
+    )  # fmt: skip
 
 
 def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
@@ -65,5 +93,5 @@ def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
         first_packet=pause["first_packet"],
         first_time=pause["since"],
         last_time=pause["until"],
-        **_PAUSED._asdict(),
+        **(_SILENT if pause["is_silent"] else _PAUSED)._asdict(),
     )

@@ -2,7 +2,8 @@
 
 Encrypted connections, connections with only one direction, lost bytes, truncated packets and
 unknown protocols hide requests from all other rules. So do files that could not be read completely.
-Different clocks of the two directions make latencies wrong. Connections that began before the
+Different clocks of the two directions make latencies wrong, as does a clock that is set back during
+the capture. Connections that began before the
 capture hide the software of the client and how it authenticated. Answers identify topics by name,
 so they mix the topics of several clusters.
 """
@@ -28,6 +29,7 @@ class Flaw(NamedTuple):
     """What a problem counts."""
 
 
+_EARLIER: Final = "responses with an earlier time than their request"
 _AGAIN: Final = "Copy the file again, or repeat the capture."
 FLAWS: Final[Mapping[str, Flaw]] = {
     "problem: packets unreadable_file": Flaw(
@@ -109,13 +111,27 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "the request was sent before the capture, or its packets are missing",
         "Nothing to do at the start of a capture; otherwise see quality.",
     ),
-    "responses with an earlier time than their request": Flaw(
+    _EARLIER: Flaw(
         "{count} of {total} {have} an earlier time than the request: latencies are wrong",
         "the two directions were captured with different clocks",
         "Capture both directions with one clock, or correct the times of one file: "
         "editcap -t SECONDS.",
     ),
 }
+
+_CLOCK_SET_BACK: Final = Flaw(
+    "The clock of the capture was set back: {count} of {total} {have} an earlier time than the "
+    "request",
+    "the clock of the capturing host was corrected while requests waited for a response",
+    "Ignore latencies and other durations at this time. Correct clocks gradually (NTP: slew).",
+)
+_SET_BACK: Final = """
+  select max(request_packet) < min(response_packet) and count(distinct capture) = 1
+    and min(latency_ms) <= -100 as is_set_back
+  from exchanges where latency_ms < 0"""
+"""SQL: whether all such requests are before a place in the file, and their responses behind it.
+Packets of two clocks are mixed instead, or in order of time. NTP corrects less than 128 ms
+gradually."""
 
 CHANGES: Final[Mapping[str | None, str]] = {
     UNDECRYPTED["tls_no_keys"]: "Pass the key log of these sessions. See Decrypt TLS.",
@@ -146,7 +162,9 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
             continue
         count, is_problem = row["count"], row["total"] is None
         part = share(count, row["total"])
-        if not is_problem and part < limits["percent"]:
+        if row["flaw"] == _EARLIER and case.rows(_SET_BACK)[0]["is_set_back"]:
+            flaw = _CLOCK_SET_BACK
+        elif not is_problem and part < limits["percent"]:
             continue
         noun = flaw.noun if is_problem else _noun(row["flaw"])
         total = counted(count if is_problem else row["total"], noun)

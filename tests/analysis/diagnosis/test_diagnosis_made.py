@@ -156,6 +156,34 @@ def test_different_clocks_of_the_two_directions() -> None:
     assert finding.evidence == "50 % of the responses. Up to 1.5 ms earlier."
 
 
+@pytest.mark.parametrize(
+    ("packets", "latency_ms", "capture", "is_set_back"),
+    [
+        ([(4, 7), (5, 8)], -29_998.0, "made.pcap", True),
+        ([(4, 5), (6, 7)], -29_998.0, "made.pcap", False),  # two places
+        ([(5, 4), (7, 6)], -29_998.0, "made.pcap", False),  # in order of time: two clocks
+        ([(4, 7), (5, 8)], -29_998.0, "other.pcap", False),
+        ([(4, 7), (5, 8)], -20.0, "made.pcap", False),
+    ],
+)
+def test_a_clock_that_is_set_back(
+    packets: list[tuple[int, int]], latency_ms: float, capture: str, is_set_back: bool
+) -> None:
+    """Also if the responses are a small part."""
+    rows = [
+        exchange(latency_ms=latency_ms, request_packet=request, response_packet=response)
+        for request, response in packets
+    ]
+    rows[0]["capture"] = capture
+    rows += [exchange(request_packet=10 + n, response_packet=11 + n) for n in range(300)]
+    tables = made(connections=[connection()], exchanges=rows)
+    sentences = [each.sentence for each in findings_of("coverage", tables)]
+    assert sentences == is_set_back * [
+        "The clock of the capture was set back: 2 of 302 responses have an earlier time than the "
+        "request"
+    ]
+
+
 def leaders(*counts: int) -> list[dict[str, Any]]:
     """Partitions of one topic: broker N leads counts[N] of them, and all brokers have replicas."""
     brokers = [broker for broker, count in enumerate(counts) for _ in range(count)]

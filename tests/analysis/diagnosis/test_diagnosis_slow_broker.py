@@ -99,6 +99,22 @@ def test_a_broker_that_pauses(
     assert [each.sentence for each in findings] == expected
 
 
+@pytest.mark.parametrize(("port", "is_silent"), [(None, True), (9093, False)])
+def test_a_clock_that_is_set_forward_looks_like_a_pause(port: int | None, is_silent: bool) -> None:
+    """Not if a broker responds meanwhile."""
+    rows = [exchange(correlation_id=n, connection_id=n) for n in range(3)]
+    rows += [
+        exchange_at(START + 10 * MS, START + 30 * SECOND, connection_id=n, correlation_id=10,
+                    latency_ms=29_990.0)
+        for n in range(2)
+    ]  # fmt: skip
+    if port:
+        rows.append(exchange_at(START + 15 * SECOND, connection_id=9, broker_port=port))
+    (finding,) = findings_of("slow_broker", made(exchanges=rows))
+    assert finding.sentence == "Broker 10.0.0.9:9092 sent no response for 30.0 s"
+    assert ("the clock of the capture was set forward" in finding.cause) == is_silent
+
+
 @pytest.mark.parametrize(("error_code", "fires"), [(58, False), (0, True)])
 def test_failed_logins_are_late_on_purpose(error_code: int, fires: bool) -> None:
     login = {"api": "SaslAuthenticate", "api_key": 36, "error_code": error_code}
