@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from dissector.arrays import value
-from dissector.packets.af_packet import PacketRing
+from dissector.packets.af_packet import PacketRing, filter_program
 from dissector.packets.live import LiveSource, Pipe
 from dissector.packets.paths import input_name
 from dissector.pipeline import Pipeline
@@ -35,6 +35,8 @@ class Origin:
         """Open the sources. Raises what `PacketRing` and `Pipe` raise."""
         if self.pipe is not None:
             return [Pipe(self.pipe)]
+        if self.expression:
+            filter_program(self.expression)  # an error quotes what the user typed
         return [
             PacketRing(name, expression=self.kernel_filter, buffer_bytes=self.buffer_bytes)
             for name in dict.fromkeys(self.interfaces)

@@ -68,7 +68,8 @@ def line_with(stream: IO[bytes] | None, word: str) -> str:
     ("arguments", "message"),
     [
         (["-i", "eth7"], "there is no interface 'eth7'; choose from lo, any"),
-        (["-i", "lo", "--filter", "prot 9092"], "is invalid: can't parse filter"),
+        (["-i", "lo", "--filter", "prot 1"], "filter 'prot 1' is invalid: can't parse filter"),
+        (["-i", "lo", "--port", "1", "--filter", "tcp) or (ip"], "filter 'tcp) or (ip' is invalid"),
         (["-i", "lo", "--write", "/proc/nowhere/a.pcapng"], "cannot write /proc/nowhere/a.pcapng"),
         (["-i", "lo", "--export", "/proc/tables"], "cannot write /proc/tables"),
     ],
