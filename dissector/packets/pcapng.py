@@ -348,9 +348,10 @@ class Pcapng:
     def _statistics(self, data: Bytes, at: int) -> tuple[int, int]:
         """The interface of statistics, and how many of its packets were dropped."""
         size, interface = struct.unpack_from(self._order + "II", data.data, at + 4)
-        number = self._numbered(np.array([min(interface, len(self._links) - 1)]))
+        number = self._section_interfaces + interface
+        is_known = interface < len(self._links) - 1 and number < len(self.interfaces)
         options = read_options(data[at + 20 : at + size - 4].tobytes(), self._order)
-        return int(number[0]), total_drops(options, self._order)
+        return number if is_known else -1, total_drops(options, self._order)
 
     def _name(self, interface: int) -> str:
         """The name of an interface of the file."""
