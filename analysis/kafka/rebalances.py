@@ -49,13 +49,18 @@ def _between(steps: list[Step], times: list[int], since: int, until: int) -> lis
 
 
 def _without_departed(
-    before: list[Step], left: list[Step], joined: list[Step]
+    before: list[Step], left: list[Step], joined: list[Step], *, has_others: bool
 ) -> tuple[list[Step], list[Step]]:
     """`before` and `left` without the members that had all left before those in `joined` came: a
-    group without members does not rebalance."""
+    group without members does not rebalance.
+
+    `has_others`: whether others are known to have stayed, if `before` is empty, because the capture
+    does not contain their joins.
+    """
     first = min(step.time for step in joined)
     gone = {step.member_id for step in left if step.time < first}
-    if not before or not {step.member_id for step in before} <= gone:
+    have_left = {step.member_id for step in before} <= gone if before else not has_others
+    if not have_left:
         return before, left
     return [], [step for step in left if step.time >= first]
 
@@ -90,8 +95,9 @@ def of_classic_group(steps: list[Step]) -> Iterator[Span]:
             parts.setdefault(step.member_id, step.end)
         until = joined[-1].end
         left = _between(leaves, left_at, since, until)
-        before, left = _without_departed(before, left, joined)
-        cause = _cause_of_join(before, joined, left, _between(signs, signs_at, since, until))
+        notices = _between(signs, signs_at, since, until)
+        before, left = _without_departed(before, left, joined, has_others=bool(notices))
+        cause = _cause_of_join(before, joined, left, notices)
         yield {
             **cause,
             "end_time": max([until, *(parts[member] for member in members & parts.keys())]),
@@ -186,7 +192,10 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
         silent = [step for step in present.values() if last_seen[step.member_id or ""] < first.time]
         newcomers = [step for step in (*came, *early[epoch]) if step.request_generation == 0]
         if newcomers:
-            before, left = _without_departed([*present.values()], left, newcomers)
+            has_others = any(step.request_generation for step in came)
+            before, left = _without_departed(
+                [*present.values()], left, newcomers, has_others=has_others
+            )
             present = present if before else {}
         cause = _cause_of_epoch(came, left, early[epoch], present, silent)
         for step in (*left, *silent):

@@ -211,22 +211,51 @@ def epochs(name: str) -> dict[int, dict[str, Any]]:
     return by_epoch
 
 
-@pytest.mark.parametrize("kind", ["classic", "consumer"])
-def test_a_group_without_members_does_not_rebalance(kind: str) -> None:
-    """Both members leave, and a third one comes much later, as after a deployment."""
-    apis = ("JoinGroup", "LeaveGroup") if kind == "classic" else ("ConsumerGroupHeartbeat",) * 2
-    join, leave = apis
-    steps = [(join, "a", 0, 1), (join, "b", 0, 2), (join, "a", 1, 2)]
-    steps += [(leave, "a", -1, None), (leave, "b", -1, None), (join, "c", 0, 5)]
-    done = {"group_id": "g", "group_type": kind, "error": "NONE", "error_code": 0}
+DONE = {"error": "NONE", "error_code": 0}
+JOINS = {"classic": "JoinGroup", "consumer": "ConsumerGroupHeartbeat"}
+LEAVES = JOINS | {"classic": "LeaveGroup"}
+
+
+def last_rebalance(kind: str, *steps: dict[str, Any]) -> Any:
+    """The last rebalance of a group whose members send these requests, one in a microsecond."""
     rows = [
-        done | {"time": 1000 * n, "response_time": 1000 * n + 1, "api": api, "member_id": member}
-        | {"request_generation": before, "generation": after, "client_id": member}
-        for n, (api, member, before, after) in enumerate(steps)
+        {"time": 1000 * n, "response_time": 1000 * n + 1, "group_id": "g", "group_type": kind}
+        | DONE | step | {"client_id": step["member_id"]}
+        for n, step in enumerate(steps, 1)
     ]  # fmt: skip
-    last = analysis.groups(made(memberships=rows)).iloc[-1]
+    return analysis.groups(made(memberships=rows)).iloc[-1]
+
+
+def joined(kind: str, member: str, generation: int, since: int = 0) -> dict[str, Any]:
+    row = {"api": JOINS[kind], "member_id": member, "generation": generation}
+    return row | {"request_generation": since}
+
+
+def left(kind: str, member: str) -> dict[str, Any]:
+    return {"api": LEAVES[kind], "member_id": member, "request_generation": -1}
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+@pytest.mark.parametrize("missing", [0, 1, 3, 4], ids=lambda count: f"without {count} requests")
+def test_a_group_without_members_does_not_rebalance(kind: str, missing: int) -> None:
+    """Both members leave, and a third one comes much later, as after a deployment. The capture may
+    begin when the members had joined, or when one had left."""
+    steps = [joined(kind, "a", 1), joined(kind, "b", 2), joined(kind, "a", 2, since=1)]
+    steps += [left(kind, "a"), left(kind, "b"), joined(kind, "c", 5)]
+    last = last_rebalance(kind, *steps[missing:])
     assert (last["trigger"], last["trigger_client_id"]) == ("joined", "c")
-    assert last["start_time"].value == 5000
+    assert last["start_time"].value == 1000 * (6 - missing)
+
+
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_a_member_that_stays_has_to_rebalance(kind: str) -> None:
+    """The capture begins after the joins of two members; one leaves, and a third one comes."""
+    notice = {"api": "Heartbeat", "error": "REBALANCE_IN_PROGRESS", "error_code": 27}
+    notices = [notice | {"member_id": "b"}] if kind == "classic" else []
+    after = [joined(kind, "c", 3), joined(kind, "b", 3, since=2)]
+    last = last_rebalance(kind, left(kind, "a"), *notices, *after)
+    assert (last["trigger"], last["trigger_client_id"]) == ("left", "a")
+    assert last["start_time"].value == 1000
 
 
 def test_a_join_that_the_capture_does_not_see_answered() -> None:
