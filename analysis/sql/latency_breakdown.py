@@ -63,6 +63,11 @@ def exchanges_with_parts() -> str:
     from {ALL_EXCHANGES} as exchanges join {_LATENCY_PARTS} using (nth) where {IS_SELECTED})"""
 
 
+_FORMAT: Final = "case when magic >= 2 then (magic, codec, timestamp_type) end"
+"""SQL: what a broker may change, and the checksum with it (message.format.version, compression.type
+and message.timestamp.type of the topic). Otherwise, it only sets fields before the checksum."""
+
+
 def _parts() -> str:
     """SQL of the number and the parts of each exchange of `all_exchanges`."""
     barriers = literals(group_barriers())
@@ -72,12 +77,12 @@ def _parts() -> str:
         row(broker_ip, broker_port) as broker
       from all_exchanges where api = 'Produce' and response_time is not null),
     produced as (
-      select topic, partition, base_offset, min(epoch_ns(response_time)) as written,
-        arg_min(broker, response_time) as leader
+      select topic, partition, base_offset, crc, {_FORMAT} as format,
+        min(epoch_ns(response_time)) as written, arg_min(broker, response_time) as leader
       from all_batches join responses using (connection_id, correlation_id, time)
       where api = 'Produce' and base_offset is not null group by all),
     -- Without Metadata, a Fetch may have the id of a topic that a Produce before version 13 names
-    -- (KIP-516). Brokers do not change the checksum of a batch.
+    -- (KIP-516).
     named as (
       select fetched.topic as id, min(sent.topic) as name
       from all_batches as fetched join all_batches as sent using (partition, base_offset, crc)
@@ -85,16 +90,22 @@ def _parts() -> str:
         and sent.api = 'Produce' and sent.topic_id is null
       group by all having count(distinct sent.topic) = 1),
     readable as (
-      select connection_id, correlation_id, time, topic, partition, base_offset, leader,
-        coalesce(written, epoch_ns(max_timestamp)) as written,
+      select connection_id, correlation_id, time, fetched.topic, fetched.partition,
+        fetched.base_offset, leader, coalesce(written, epoch_ns(max_timestamp)) as written,
         -- In a transaction: when the marker after the batch was written.
         case when is_transactional and not is_control then
           min(case when is_control then epoch_ns(max_timestamp) end) over (
-            partition by connection_id, correlation_id, time, topic, partition, producer_id
-            order by base_offset rows between 1 following and unbounded following) end as ended
-      from (select * replace (coalesce(name, topic) as topic)
-          from all_batches left join named on topic = id)
-        left join produced using (topic, partition, base_offset)
+            partition by connection_id, correlation_id, time, fetched.topic, fetched.partition,
+              producer_id
+            order by fetched.base_offset rows between 1 following and unbounded following)
+        end as ended
+      from (select * replace (coalesce(name, topic) as topic), {_FORMAT} as format
+          from all_batches left join named on topic = id) as fetched
+        -- Another batch has this offset if a topic was created again, or is in several clusters.
+        left join produced on fetched.topic = produced.topic
+          and fetched.partition = produced.partition
+          and fetched.base_offset = produced.base_offset
+          and coalesce(fetched.crc = produced.crc or fetched.format != produced.format, true)
       where api in ('Fetch', 'ShareFetch')),
     firsts as (
       select connection_id, correlation_id, time as response_time,

@@ -151,6 +151,33 @@ def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_writte
 
 @pytest.mark.parametrize(
     ("columns", "poll"),
+    [
+        ({}, 300),
+        ({"crc": 6}, 0),
+        ({"crc": 6, "codec": "zstd"}, 300),
+        ({"crc": 6, "timestamp_type": "log_append_time"}, 300),
+        ({"crc": 6, "magic": 1}, 300),
+    ],
+    ids=["same", "other", "compressed", "dated", "converted"],
+)
+def test_another_batch_has_the_offset_in_another_topic_of_the_same_name(
+    columns: dict[str, Any], poll: float
+) -> None:
+    """A broker that stores a batch as it is does not change its checksum."""
+    batch = {
+        "topic": "t", "partition": 0, "base_offset": 7, "correlation_id": 7, "crc": 5, "magic": 2,
+        "codec": "none", "timestamp_type": "create_time", "max_timestamp": START - 1000 * MS,
+    }  # fmt: skip
+    produced = batch | {"connection_id": 1, "api": "Produce", "time": START}
+    fetched = batch | {"connection_id": 0, "api": "Fetch", "time": START + 600 * MS} | columns
+    produce = at(0, 300, connection_id=1, api="Produce")
+    fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
+    tables = made(exchanges=[fetch, produce], batches=[fetched, produced])
+    assert latency_parts(tables)["poll_ms"].iloc[0] == poll
+
+
+@pytest.mark.parametrize(
+    ("columns", "poll"),
     [({"client_rack": "b"}, 600), ({}, 300), ({"client_rack": "b", "broker_port": 9092}, 300)],
     ids=["follower", "no rack", "leader"],
 )
