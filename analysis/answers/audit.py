@@ -27,6 +27,7 @@ from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import grouped
 from analysis.sql.record_flow import RECORD_FLOW
+from analysis.sql.topic_logs import with_log
 
 _KEY: Final = ("topic", "partition", "action", "client_id", "groups", "client", "software")
 
@@ -35,15 +36,15 @@ _RANGES: Final = f"""(
     select *, coalesce(last_offset, "offset") as ends,
       -- A ShareFetch has no offset: it gets records that the group has not seen.
       coalesce("offset", try(ends - record_count + 1)) as begins
-    from {RECORD_FLOW} where bytes > 0 and coalesce(error_code, 0) = 0),
+    from {with_log(RECORD_FLOW, "time")} where bytes > 0 and coalesce(error_code, 0) = 0),
   reached as (
     select *, try(begins - 1) <= max(ends) over (
-      partition by {", ".join(_KEY)} order by begins, nth
+      partition by {", ".join(_KEY)}, log order by begins, nth
       rows between unbounded preceding and 1 preceding) as follows
     from offsets)
   -- Batches without known offsets are one range of their own.
   select *, case when begins is null then -1 else sum((not coalesce(follows, false))::int) over (
-    partition by {", ".join(_KEY)} order by begins, nth rows unbounded preceding) end as range
+    partition by {", ".join(_KEY)}, log order by begins, nth rows unbounded preceding) end as range
   from reached)"""
 """SQL: batches in flow, each with the number of its range of offsets within `_KEY`."""
 
@@ -74,8 +75,8 @@ def audit(tables: Tables) -> ArrowTable:
     """Ranges of offsets that one client wrote or read, in order of partition."""
     query = grouped(
         _RANGES,
-        (*_KEY, "range"),
-        ", ".join((*_KEY, "first_offset")),
+        (*_KEY, "log", "range"),
+        ", ".join((*_KEY, "first_offset", "first_time")),
         first_offset="min(begins)",
         last_offset="max(ends)",
         records="sum(record_count)",

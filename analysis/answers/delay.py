@@ -31,6 +31,7 @@ from typing import Final
 from analysis.answers import ArrowTable, Tables, answer, grouped_by, select
 from analysis.columns import Column, first_and_last
 from analysis.sql.expressions import By, column_names, grouped, ms_between, quantiles, with_columns
+from analysis.sql.topic_logs import with_log
 
 BY: Final = ("topic", "partition", "producer", "reader")
 """Columns to group by; `producer` and `reader` are client ids. With `reader`, every reader of a
@@ -77,21 +78,23 @@ def delay(tables: Tables, *, by: By = ("topic", "partition")) -> ArrowTable:
 
 
 _PAIRS: Final = f"""(
-  with successful as (from partitions where error_code = 0 and topic is not null),
+  with successful as (
+    from {with_log("partitions", "response_time")} where error_code = 0 and topic is not null),
   fetches as (
-    select topic, partition, coalesce(client_id, '') as reader, response_time as fetch_time,
+    select topic, partition, log, coalesce(client_id, '') as reader, response_time as fetch_time,
       last_offset, coalesce("offset", try(last_offset - record_count + 1), 0) as first_offset
     from successful
     where api in ('Fetch', 'ShareFetch') and replica_id is null and last_offset is not null
       and response_time is not null
     -- Fetches that advance the reader, without those of earlier offsets.
     qualify last_offset > coalesce(max(last_offset) over (
-      partition by topic, partition, reader order by response_time, nth
+      partition by topic, partition, log, reader order by response_time, nth
       rows between unbounded preceding and 1 preceding), -1)),
   produced as (
     select successful.* replace (coalesce(last_offset, "offset") as last_offset), reader
     from successful
-      left join (select distinct topic, partition, reader from fetches) using (topic, partition)
+      left join (select distinct topic, partition, log, reader from fetches)
+        using (topic, partition, log)
     where api = 'Produce' and "offset" is not null)
   select produced.nth, produced.topic, produced.partition, produced.client_id as producer,
     produced.reader, time, produced.last_offset,
@@ -99,7 +102,8 @@ _PAIRS: Final = f"""(
       then {ms_between("time", "fetch_time")} end as delay_ms
   from produced asof left join fetches
     on produced.topic = fetches.topic and produced.partition = fetches.partition
-      and produced.reader = fetches.reader and produced.last_offset <= fetches.last_offset)"""
+      and produced.log = fetches.log and produced.reader = fetches.reader
+      and produced.last_offset <= fetches.last_offset)"""
 """SQL: produce requests, a row for each reader of the partition, with the delay until the reader
 received the last record; null if it did not receive it, or had it before."""
 

@@ -40,6 +40,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of, first_and_last
+from analysis.sql.topic_logs import with_log
 
 _PLACE: Final = columns_of("batches", "client_id", "topic", "partition")
 
@@ -95,7 +96,7 @@ def duplicates(tables: Tables, *, show: str = "producers") -> ArrowTable:
     query = f"""
       with copies as (
         select *, timestamp_type = 'create_time' and base_timestamp < max(base_timestamp) over (
-          partition by topic, partition, client_id, producer_id order by first_offset, nth
+          partition by topic, partition, log, client_id, producer_id order by first_offset, nth
           rows between unbounded preceding and 1 preceding) as is_late
         from {_COPIES})
       select client_id, topic, partition, producer_id is not null as idempotent,
@@ -130,12 +131,14 @@ _COPIES: Final = f"""(
     from sent),
   originals as (select {_CONTENT}, max(original) as originals from numbered group by all),
   places as (
-    select {_CONTENT}, base_offset from batches
+    select {_CONTENT}, base_offset, min(log) as log
+    from {with_log("batches", "time", "batches")}
     where base_offset is not null and topic is not null and not truncated
       and (api != 'Produce' or error_code = 0)
     group by all),
   stored as (
     select {_CONTENT}, count(*) as stored, min(base_offset) as first_offset,
+      arg_min(log, base_offset) as log,
       string_agg(base_offset::varchar, ', ' order by base_offset) as offsets
     from places group by all),
   batches_sent as (
@@ -152,6 +155,6 @@ _COPIES: Final = f"""(
     case when producer_id is not null then 'seen' else 'inferred' end as evidence,
     -- Equal originals cannot be distinguished in the log.
     case when originals = 1 then coalesce(stored, 0) else sent end as stored,
-    case when originals = 1 then offsets end as offsets, first_offset
+    case when originals = 1 then offsets end as offsets, first_offset, log
   from batches_sent join originals using ({_CONTENT}) left join stored using ({_CONTENT}))"""
 """SQL: each sent batch with the number of its copies, and their places in the log."""

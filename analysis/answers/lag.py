@@ -45,10 +45,12 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, answer, select
 from analysis.columns import Column
+from analysis.sql.context import ALL_PARTITIONS
 from analysis.sql.expressions import By, column_names, literals, not_negative, quoted
 from analysis.sql.intermediate import intermediate_table
 from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
+from analysis.sql.topic_logs import with_log, with_several_ids
 
 _SHARE_STATE: Final = (
     "ReadShareGroupState", "ReadShareGroupStateSummary", "WriteShareGroupState",
@@ -127,12 +129,9 @@ _LEADER_EPOCH: Final = "case when api in ('Fetch', 'ListOffsets') then leader_ep
 _SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 """SQL: partitions in responses without an error."""
 
-_RESPONDED: Final = f"(from all_partitions where {_IN_RESPONSES})"
-_CREATED_AGAIN: Final = """(
-  select topic from all_partitions group by topic having count(distinct topic_id) > 1)"""
-"""SQL: topics with several ids. The epoch of a topic that was deleted and created again begins anew
-(KIP-516)."""
-_LOG: Final = "topic, partition, current_id"
+_RESPONDED: Final = f"(from {ALL_PARTITIONS} where {_IN_RESPONSES})"
+_CREATED_AGAIN: Final = with_several_ids(ALL_PARTITIONS)
+_LOG: Final = "topic, partition, log"
 
 _KNOWN_END: Final = """coalesce(high_watermark,
   case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
@@ -180,20 +179,15 @@ _ENDS: Final = f"""
       coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
         min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
     from (
-      select responded.*, case when response_time >= since then 'again' end as current_id
-      from (from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic)) as responded
-        left join {_FALLEN} using (topic, partition)
-      union all by name
-      select *, coalesce(
-        last_value(topic_id ignore nulls) over (partition by topic order by response_time),
-        first_value(topic_id ignore nulls) over (partition by topic order by response_time
-          rows between current row and unbounded following)) as current_id
-      from {_RESPONDED} semi join {_CREATED_AGAIN} using (topic)))
+      select responded.* replace (case when response_time >= since then 'again' else log end as log)
+      from {with_log(_RESPONDED, "response_time", ALL_PARTITIONS)} as responded
+        left join {_FALLEN} using (topic, partition)))
   where known_end is not null and partition is not null"""
 ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)
 """SQL: each response with the end of a partition, and the largest end so far. A new leader may have
 a shorter log (KIP-101), so that ends under earlier leaders do not count; nor do those of a deleted
-topic of the same name. The end does not depend on a filter: see `analysis.sql.context`."""
+topic of the same name, whose epochs are not comparable. The end does not depend on a filter: see
+`analysis.sql.context`."""
 
 DECIDED: Final = f"""(
   with named as (

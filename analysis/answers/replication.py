@@ -40,6 +40,7 @@ from typing import Final
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of, first_and_last
 from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles, sum_of_ms
+from analysis.sql.topic_logs import with_log
 from analysis.sql.zones import ENDPOINTS
 
 PRODUCER_COLUMNS: Final = (
@@ -93,9 +94,11 @@ def _quantiles(column: str) -> str:
     return ", ".join(f"{sql} as {name}" for name, sql in each.items())
 
 
+_PARTITIONS: Final = with_log("partitions", "time")
+
 _FETCHES: Final = f"""(
   select partitions.*, {endpoint("broker")} as leader
-  from partitions join connections using (connection_id)
+  from {_PARTITIONS} as partitions join connections using (connection_id)
   where api = 'Fetch' and replica_id >= 0 and topic != '__cluster_metadata'
     and partition is not null)"""
 """SQL: partitions in Fetches of followers. KRaft replicates its metadata in another way."""
@@ -114,24 +117,24 @@ _GAPS: Final = f"""(
 
 _CONFIRMED: Final = f"""(
   with produced as (
-    select {EXCHANGE}, partitions.client_id, topic, partition, last_offset, response_time, acks,
-      request_end_time, latency_ms, broker_id
-    from partitions join (
+    select {EXCHANGE}, partitions.client_id, topic, partition, log, last_offset, response_time,
+      acks, request_end_time, latency_ms, broker_id
+    from {_PARTITIONS} as partitions join (
       select connection_id, correlation_id, request_time as time, request_end_time, acks,
         latency_ms, broker_id
       from exchanges left join {ENDPOINTS} using (broker_ip, broker_port)
       where api = 'Produce') using (connection_id, correlation_id, time)
     where api = 'Produce' and error_code = 0 and topic is not null and last_offset is not null),
   confirmations as (
-    select topic, partition, replica_id, "offset", min(time) as confirmed_time
+    select topic, partition, log, replica_id, "offset", min(time) as confirmed_time
     from {_FETCHES} where "offset" is not null group by all),
   followers as (
-    select topic, partition, replica_id,
+    select topic, partition, log, replica_id,
       coalesce(min(time) filter ("offset" >= high_watermark), min(time)) as since
     from {_FETCHES} where "offset" is not null group by all),
   states as (select topic, partition, time, replicas from topics where len(replicas) > 0),
   candidates as (
-    select produced.*, replica_id from produced join followers using (topic, partition)
+    select produced.*, replica_id from produced join followers using (topic, partition, log)
     where time >= since and replica_id is distinct from broker_id),
   pairs as (
     select candidates.*, coalesce(list_contains(last.replicas, replica_id), true) as was_replica,
@@ -146,7 +149,7 @@ _CONFIRMED: Final = f"""(
     select pairs.*, confirmed_time
     from pairs asof left join confirmations
       on pairs.topic = confirmations.topic and pairs.partition = confirmations.partition
-        and pairs.replica_id = confirmations.replica_id
+        and pairs.log = confirmations.log and pairs.replica_id = confirmations.replica_id
         and pairs.last_offset < confirmations."offset")
   select later.*, {ms_between("time", "later.confirmed_time")} as delay_ms,
     try(last_offset + 1 - confirmations."offset") as behind,
@@ -154,7 +157,8 @@ _CONFIRMED: Final = f"""(
       and coalesce(gaps.until < time, true), false) as is_without
   from later asof left join confirmations
     on later.topic = confirmations.topic and later.partition = confirmations.partition
-      and later.replica_id = confirmations.replica_id and time >= confirmations.confirmed_time
+      and later.log = confirmations.log and later.replica_id = confirmations.replica_id
+      and time >= confirmations.confirmed_time
     asof left join {_GAPS} as gaps
     on later.topic = gaps.topic and later.partition = gaps.partition
       and later.replica_id = gaps.replica_id and response_time >= gaps.since

@@ -41,6 +41,7 @@ from analysis.answers.lag import LAST
 from analysis.answers.producers import NAMES
 from analysis.columns import Column, columns_of
 from analysis.sql.expressions import ms_between
+from analysis.sql.topic_logs import with_log
 
 _PARTITION: Final = columns_of("partitions", "topic", "partition")
 
@@ -104,7 +105,7 @@ def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> Arrow
     )
 
 
-_SEEN: Final = """(
+_SEEN: Final = f"""(
   with isolation as (
     select connection_id, correlation_id, request_time as time, isolation_level, partition_count
     from exchanges where api = 'Fetch'),
@@ -120,15 +121,16 @@ _SEEN: Final = """(
       using (connection_id, correlation_id, time)
     where partition_count > case when named > 0 then named else coalesce(listed, 0) end),
   named as (
-    select *, max(response_time) over (partition by connection_id, topic, partition) as last_named
-    from partitions
+    select *, max(response_time) over (
+      partition by connection_id, topic, partition, log) as last_named
+    from {with_log("partitions", "response_time")}
     -- A session's request may name a partition that the response omits.
     where api = 'Fetch' and (error_code != 0 or high_watermark is not null))
-  select topic, partition, response_time, high_watermark, client_id, isolation_level, replica_id,
-    case when response_time = last_named and session_end is not null
+  select topic, partition, log, response_time, high_watermark, client_id, isolation_level,
+    replica_id, case when response_time = last_named and session_end is not null
       then least(session_end, removal) end as same_until,
     named.nth, max(last_stable_offset) over (
-      partition by topic, partition order by response_time, named.nth
+      partition by topic, partition, log order by response_time, named.nth
       rows unbounded preceding) as stable
   from named left join isolation using (connection_id, correlation_id, time)
     left join sessions using (connection_id) asof left join removals
@@ -145,24 +147,24 @@ partitions from the session.
 _HELD: Final = f"""(
   with seen as {_SEEN},
   stops as (
-    select topic, partition, stable as "offset", max(high_watermark) as highest,
+    select topic, partition, log, stable as "offset", max(high_watermark) as highest,
       min(response_time) filter (high_watermark > stable) as first_seen,
       max(coalesce(same_until, response_time)) as last_seen,
       string_agg(distinct client_id, ', ' order by client_id)
         filter (isolation_level = 'read_committed' and replica_id is null) as readers
     from seen group by all),
   firsts as (
-    select topic, partition, stable as "offset", min(response_time) as since
+    select topic, partition, log, stable as "offset", min(response_time) as since
     from seen group by all),
   ends as (
-    select topic, partition, "offset",
-      lead(since) over (partition by topic, partition order by "offset") as end_time
+    select topic, partition, log, "offset",
+      lead(since) over (partition by topic, partition, log order by "offset") as end_time
     from firsts),
   writes as (
-    select topic, partition, base_offset as "offset", arg_min(producer_id, nth) as producer_id,
+    select topic, partition, log, base_offset as "offset", arg_min(producer_id, nth) as producer_id,
       arg_min(producer_epoch, nth) as producer_epoch,
       min(case when api = 'Produce' then time end) as written
-    from batches where is_transactional and not is_control group by all),
+    from {with_log("batches", "time")} where is_transactional and not is_control group by all),
   timeouts as (
     select given_producer_id as producer_id, max(transaction_timeout_ms) as timeout_ms
     from transactions where api = 'InitProducerId' group by all),
@@ -173,8 +175,8 @@ _HELD: Final = f"""(
   placed as (
     select stops.*, try(highest - "offset") as held, producer_id, producer_epoch,
       least(first_seen, written) as start_time, end_time as seen_end
-    from stops join ends using (topic, partition, "offset")
-      left join writes using (topic, partition, "offset")
+    from stops join ends using (topic, partition, log, "offset")
+      left join writes using (topic, partition, log, "offset")
     where first_seen is not null),
   ended as (
     select placed.*, least(seen_end, finished_time) as end_time, end_time is null as is_open
@@ -187,7 +189,8 @@ _HELD: Final = f"""(
 _LAG: Final = f"""
   with seen as {_SEEN},
   stable_offsets as (
-    select topic, partition, max(stable) as last_stable_offset from seen group by all),
+    select topic, partition, arg_max(stable, (response_time, nth)) as last_stable_offset
+    from seen group by all),
   levels as (
     select client_id, topic, arg_max(isolation_level, (response_time, nth)) as isolation_level
     from seen group by all)

@@ -5,7 +5,7 @@ unknown protocols hide requests from all other rules. So do files that could not
 Different clocks of the two directions make latencies wrong, as does a clock that is set back during
 the capture. Connections that began before the
 capture hide the software of the client and how it authenticated. Answers identify topics by name,
-so they mix the topics of several clusters.
+so a row may be that of several topics: in several clusters, or created one after the other.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def _mixed_finding(topics: list[Row]) -> Finding:
         severity="note",
         subject="the capture",
         sentence=f"{counted(len(topics), 'topic name')} {verb(len(topics), 'have')} several topic "
-        "ids: lag, delay, audit and other answers mix these topics",
+        "ids: answers have one row for these topics",
         evidence=f"Metadata has {topics[0]['ids']:,} ids of `{topics[0]['topic']}`"
         + (f"; all: {names}." if len(topics) > 1 else "."),
         numbers=dict(topics[0]),

@@ -105,6 +105,18 @@ def test_a_producer_retries_on_the_same_connection_only_after_an_error(
     assert analysis.duplicates(made(batches=batches))["resent"].sum() == resent
 
 
+@pytest.mark.parametrize("log", ["new", "old"])
+def test_a_topic_that_was_created_again_has_another_log(log: str) -> None:
+    """The producer gets an error for the old topic, and sends its batch to the new one."""
+    refused = sent(20, base_offset=None, error_code=100, crc=2, topic_id="old")
+    later = {"crc": 2, "topic_id": log, "base_offset": 0, "base_timestamp": START + 20 * SECOND}
+    rows = [sent(10, topic_id="old"), sent(15, topic_id="old", crc=3)]
+    rows += [refused | {"base_timestamp": later["base_timestamp"]}, sent(30, **later)]
+    (row,) = analysis.duplicates(made(batches=rows)).to_dict("records")
+    assert (row["batches"], row["resent"]) == (3, 1)
+    assert row["out_of_order"] == (2 if log == "old" else 0)
+
+
 def test_a_fetch_shows_a_copy_without_a_response() -> None:
     lost = sent(0, base_offset=None, error_code=None)
     fetched = [sent(9, api="Fetch", base_offset=offset) for offset in (3, 5, 3)]

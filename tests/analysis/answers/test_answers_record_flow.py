@@ -102,6 +102,13 @@ def test_a_refused_batch_was_not_written() -> None:
     assert not len(audited(produced(0, 5, error_code=7)))
 
 
+def test_a_topic_that_was_created_again_has_another_log() -> None:
+    """Its offsets are other records, which are not joined to those of the old topic."""
+    rows = [produced(offset, 2, topic_id=log) for log in ("old", "new") for offset in (0, 2)]
+    ranges = audited(*rows)
+    assert ranges[["first_offset", "last_offset", "records"]].to_numpy().tolist() == [[0, 3, 4]] * 2
+
+
 def test_unanswered_records_have_no_offsets() -> None:
     ranges = audited(produced(None, 5), produced(0, 3), produced(None, 4))
     assert ranges["first_offset"].tolist() == [0, pd.NA]

@@ -90,6 +90,31 @@ def test_a_produce_before_the_first_fetch_does_not_count() -> None:
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
 
 
+def test_a_topic_that_was_created_again_has_another_log() -> None:
+    """A Fetch of the new log confirms its record, which has the same offset as the old one."""
+    partitions = [
+        each
+        for log, since in (("old", 0), ("new", 100))
+        for each in (
+            row("Fetch", since + 5, offset=0, replica_id=2, topic_id=log),
+            row("Produce", since + 10, last_offset=0, response_time=(since + 40) * MS,
+                topic_id=log),
+            row("Fetch", since + 25, offset=1, replica_id=2, topic_id=log),
+        )
+    ]  # fmt: skip
+    exchanges = [
+        {"connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
+         "request_time": at * MS, "request_end_time": at * MS, "latency_ms": 30.0}
+        for at in (10, 110)
+    ]  # fmt: skip
+    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
+    (follower,) = analysis.replication(tables).to_dict("records")
+    assert (follower["confirmed"], follower["without"], follower["lag_max"]) == (2, 0, 1)
+    assert (follower["delay_p50_ms"], follower["delay_max_ms"]) == (15, 15)
+    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
+    assert (wait["requests"], wait["follower_percent"]) == (2, 50)
+
+
 def test_a_leader_does_not_follow_itself() -> None:
     """Broker 2 followed broker 1 until it became the leader."""
     partitions = [

@@ -105,6 +105,17 @@ def test_an_older_offset_of_a_follower_is_not_a_new_stop() -> None:
     ]
 
 
+def test_a_topic_that_was_created_again_has_another_log() -> None:
+    """A transaction of the new log is open; the old log was longer, and had none."""
+    old = [fetched(at, 50, 50, topic_id="old") for at in (10, 20)]
+    new = [fetched(at, 5, 9, topic_id="new", offset=3) for at in (1000, 4000)]
+    tables = made(partitions=[*old, *new])
+    (row,) = analysis.stuck(tables).to_dict("records")
+    assert (row["offset"], row["held"], row["duration_ms"], row["is_open"]) == (5, 4, 3000, True)
+    (row,) = analysis.stuck(tables, show="lag").to_dict("records")
+    assert (row["last_stable_offset"], row["stable_lag"], row["lag"]) == (5, 2, 6)
+
+
 EMPTY_FETCH, REMOVAL = (3, 9000, 0), (4, 5000, 1)
 """Correlation id, time in ms, and the number of partitions that the request names."""
 

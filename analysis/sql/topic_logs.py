@@ -1,0 +1,31 @@
+"""Logs of topics with the same name: their offsets are not comparable.
+
+A topic that was deleted and created again has a new id (KIP-516), and its offsets begin at 0 again.
+Topics of the same name in several clusters have different ids, too. A row without an id, of an
+older version of its API, belongs to the log of the row before it, or else of the row after it.
+"""
+
+from __future__ import annotations
+
+
+def with_several_ids(table: str) -> str:
+    """SQL: topics with several ids in a table."""
+    return f"""(
+      select topic from {table} group by topic having min(topic_id) != max(topic_id))"""
+
+
+def with_log(rows: str, time: str, table: str = "partitions") -> str:
+    """SQL: rows with the id of their topic as `log`, which is empty for topics with one id.
+
+    `rows`: of `partitions` or `batches`. `time`: the column that orders them. `table`: see
+    `with_several_ids`.
+    """
+    several = with_several_ids(table)
+    return f"""(
+      select *, '' as log from {rows} anti join {several} using (topic)
+      union all by name
+      select *, coalesce(topic_id,
+        last_value(topic_id ignore nulls) over (partition by topic order by {time}),
+        first_value(topic_id ignore nulls) over (partition by topic order by {time}
+          rows between current row and unbounded following)) as log
+      from {rows} semi join {several} using (topic))"""
