@@ -95,9 +95,10 @@ def duplicates(tables: Tables, *, show: str = "producers") -> ArrowTable:
         )
     query = f"""
       with copies as (
-        select *, timestamp_type = 'create_time' and base_timestamp < max(base_timestamp) over (
-          partition by topic, partition, log, client_id, producer_id order by first_offset, nth
-          rows between unbounded preceding and 1 preceding) as is_late
+        select *, first_offset is not null and timestamp_type = 'create_time'
+          and base_timestamp < max(base_timestamp) over (
+            partition by topic, partition, log, client_id, producer_id order by first_offset, nth
+            rows between unbounded preceding and 1 preceding) as is_late
         from {_COPIES})
       select client_id, topic, partition, producer_id is not null as idempotent,
         count(*) as batches, sum(sent - 1) as resent, count(*) filter (not acknowledged)

@@ -105,6 +105,15 @@ def test_a_producer_retries_on_the_same_connection_only_after_an_error(
     assert analysis.duplicates(made(batches=batches))["resent"].sum() == resent
 
 
+def test_a_batch_of_unknown_place_is_not_out_of_order() -> None:
+    """It was sent first, and its response is missing, so it may not be in the log at all."""
+    later = {"crc": 2, "base_timestamp": START + SECOND}
+    unanswered = {"base_offset": None, "error_code": None, "base_timestamp": START + 2 * SECOND}
+    batches = [sent(0, **unanswered), sent(1, **later)]
+    batches.append(sent(2, crc=3, **unanswered) | {"base_timestamp": START})
+    assert analysis.duplicates(made(batches=batches)).empty
+
+
 @pytest.mark.parametrize("log", ["new", "old"])
 def test_a_topic_that_was_created_again_has_another_log(log: str) -> None:
     """The producer gets an error for the old topic, and sends its batch to the new one."""
