@@ -201,5 +201,5 @@ _LAG: Final = f"""
   from ({LAST}) as last left join stable_offsets using (topic, partition)
     left join levels using (client_id, topic)
   where "offset" is not null
-  order by lag desc, last.group_id, last.topic, last.partition"""
+  order by lag desc, last.group_id, last.topic, last.partition, last.client_id"""
 """SQL: the lag of each reader to the last stable offset and to the end."""

@@ -116,6 +116,13 @@ def test_a_topic_that_was_created_again_has_another_log() -> None:
     assert (row["last_stable_offset"], row["stable_lag"], row["lag"]) == (5, 2, 6)
 
 
+def test_readers_with_the_same_lag_are_in_order_of_their_names() -> None:
+    clients = [f"r{number}" for number in range(50)]
+    rows = [fetched(10, 5, 9, offset=5, client_id=name) for name in clients[::-1]]
+    lags = analysis.stuck(made(partitions=rows), show="lag")
+    assert lags["client_id"].tolist() == sorted(clients)
+
+
 EMPTY_FETCH, REMOVAL = (3, 9000, 0), (4, 5000, 1)
 """Correlation id, time in ms, and the number of partitions that the request names."""
 
