@@ -55,6 +55,11 @@ class Browser(ExchangeScreen):
         self.rows = rows
         self.action_filter_by(self.first_filter)
 
+    def head(self) -> list[str]:
+        count = self.source.clusters
+        warning = f"{count} clusters: topics, groups and brokers with the same name are mixed"
+        return [*super().head(), *([warning] if count > 1 else [])]
+
     def filtered(self) -> None:
         self.update_tab(self.active_tab)
 

@@ -27,6 +27,7 @@ from analysis.browse.source import Reading
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.display import presentation
+from analysis.input.clusters import CLUSTERS, Endpoints, listed
 from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.input.open import open_input, with_context
@@ -67,6 +68,8 @@ class CaptureSource:
         self.reading = Reading()
         self.start: int | None = None
         """Time of the first packet, ns; None: unknown."""
+        self.clusters = 0
+        """Number of known clusters."""
         self._paths = paths
         self._options = options | {"progress": self.reading.show}
         self._capture = open_input(paths, **self._options)
@@ -93,7 +96,8 @@ class CaptureSource:
         with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
             file = str(Path(folder) / "exchanges")
             writer: Any = None
-            for name, batch in self._first_pass():
+            endpoints = Endpoints()
+            for name, batch in endpoints.taken(self._first_pass()):
                 if name == BROKERS:
                     columns = ("broker_id", "host", "port")
                     values = (batch[column].to_pylist() for column in columns)
@@ -103,6 +107,7 @@ class CaptureSource:
                     writer = pa.ipc.new_file(file, batch.schema)
                 writer.write_batch(batch)
             names.learn_hosts(self._capture.host_names)
+            self.clusters = len(listed(endpoints.table))
             if writer is None:
                 return Rows([], exchange_columns())
             writer.close()
@@ -112,14 +117,14 @@ class CaptureSource:
             return Rows([mapped.get_batch(index) for index in range(count)], exchange_columns())
 
     def _first_pass(self) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """The rows of exchanges, with messages if there are any, and of brokers."""
+        """The rows of exchanges, with messages if there are any, of brokers and of clusters."""
         if isinstance(self._capture, Capture):
             self.start = first_time(self._capture.paths)
-            return self._capture.stream(["exchanges", BROKERS], with_messages=True)
+            return self._capture.stream(["exchanges", BROKERS, CLUSTERS], with_messages=True)
         if isinstance(self._capture, ExportedTables):
             self.start = self._capture.first_time
-        has_brokers = self._capture.has_table(BROKERS)
-        return self._capture.stream(["exchanges", *([BROKERS] if has_brokers else [])])
+        also = [name for name in (BROKERS, CLUSTERS) if self._capture.has_table(name)]
+        return self._capture.stream(["exchanges", *also])
 
     def exchange(self, row: pa.RecordBatch) -> Exchange | None:
         """The exchange of a row; None without the bytes of its messages."""

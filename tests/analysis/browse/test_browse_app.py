@@ -128,6 +128,26 @@ def test_exchanges_are_filtered_sorted_and_explained() -> None:
     drive(steps)
 
 
+TWO_CLUSTERS = CAPTURES / "kafka-4-two-clusters.pcap.zst"
+
+
+@pytest.mark.parametrize("cluster", [None, "", "cmVjb3JkZXIta2Fma2EtMQ"])
+def test_several_clusters_are_mixed_unless_one_was_exported(
+    cluster: str | None, tmp_path: Path
+) -> None:
+    """`cluster`: the exported one; None: nothing is exported."""
+    if cluster is not None:
+        chosen = ["--cluster", cluster] if cluster else []
+        arguments = ["export", str(TWO_CLUSTERS), "--table", "all", "-o", str(tmp_path / "x")]
+        assert main([*arguments, *chosen]) == 0
+
+    async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
+        assert "exchanges" in text(app, "#head")
+        assert ("2 clusters" in text(app, "#head")) == (not cluster)
+
+    drive(steps, TWO_CLUSTERS if cluster is None else tmp_path / "x")
+
+
 def test_a_filter_may_select_no_exchange() -> None:
     async def steps(app: Browser, pilot: Pilot[Exception]) -> None:
         view = app.query_one("#list", RowView)
