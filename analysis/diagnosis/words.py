@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from analysis.display.terminal import shell_words
 
 if TYPE_CHECKING:
     from analysis.diagnosis.rule import Numbers, Side
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 _SPECIAL: Final = re.compile(r'["$`\\!]')
 """Characters with a meaning inside of double quotes."""
+_SPACES: Final = re.compile(r"('(?:[^']|'')*')|\s+")
+"""A text in SQL, which stays as it is, or spaces and line ends."""
 
 _SINGULAR: Final = {"are": "is", "were": "was", "have": "has"}
 
@@ -99,8 +102,9 @@ def listed(names: Iterable[object], most: int = 4) -> str:
 
 def sql(query: str) -> str:
     """The command that runs a query, on one line, quoted for a shell."""
-    line = " ".join(query.split())
-    return f"sql {shlex.quote(line)}" if _SPECIAL.search(line) else f'sql "{line}"'
+    line = _SPACES.sub(lambda match: match[1] or " ", query).strip()
+    is_plain = line.isprintable() and not _SPECIAL.search(line)
+    return f'sql "{line}"' if is_plain else f"sql {shell_words([line])}"
 
 
 def matching(rows: Iterable[Row], row: Row, names: str) -> list[Row]:

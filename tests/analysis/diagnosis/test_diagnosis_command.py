@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 
+import duckdb
 import pytest
 
 from analysis.cli import main
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
+from analysis.diagnosis.words import sql
 from analysis.display.diagnosis_screen import screen
 from analysis.display.terminal import time_text
+from analysis.sql.expressions import literal
 from tests.analysis.answering import CAPTURES, broker_log, capture
 from tests.analysis.printing import printed
 
@@ -86,6 +91,24 @@ def test_the_screen_fits_the_terminal(diagnosis: Diagnosis, width: int) -> None:
     assert max(len(line.rstrip()) for line in lines if not line.startswith("  more  ")) <= width
     first = next(line for line in lines if "[" in line)
     assert first.startswith("critical[stuck_transactions]: A transaction of client")
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@pytest.mark.parametrize(
+    "name",
+    ["", "it's", "''", '"$x" `y` \\', "!x", "two  spaces ", "x\ny\t", "\x01", "漢\u2028", "-c"],
+)
+def test_a_shell_and_sql_get_the_names_of_a_query(name: str) -> None:
+    """Client ids and groups may have any characters."""
+    command = sql(f"""
+      select {literal(name)}
+        as  name, 'a''  b' as text""")
+    assert "\n" not in command
+    assert command.isprintable()
+    line = f"printf '%s\\0' {command}"
+    words = subprocess.run(["bash", "-c", line], capture_output=True, check=True).stdout.decode()
+    verb, query, _ = words.split("\0")
+    assert (verb, duckdb.sql(query).fetchall()) == ("sql", [(name, "a'  b")])
 
 
 def test_responses_without_requests_are_kafka(capsys: pytest.CaptureFixture[str]) -> None:
