@@ -106,14 +106,17 @@ def _iso(text: str, without_fraction: str, fraction: str | None, zone: tzinfo) -
 
 
 def _near(text: str, match: re.Match[str], start: int | None, zone: tzinfo) -> int | None:
-    """A time of day on the day of the start; on the next day if that is 12 h before it."""
+    """A time of day on the day of the start; on the next day if that is 12 h before it.
+
+    A time that the clock repeats is the second one only if the start is in the repeated time.
+    """
     hour, minute, second = (int(each or 0) for each in match.group(1, 2, 3))
     if hour > 23 or minute > 59 or second > 59:
         raise DissectorError(f"{text!r} is not a time of day")
     if start is None:
         return None
-    day = datetime.fromtimestamp(start // SECOND, zone).date()
-    clock = time(hour, minute, second, tzinfo=zone)
+    begin = datetime.fromtimestamp(start // SECOND, zone)
+    day, clock = begin.date(), time(hour, minute, second, tzinfo=zone, fold=begin.fold)
     moment = _ns(datetime.combine(day, clock)) + _fraction(match[4])
     if moment < start - DAY // 2:
         moment = _ns(datetime.combine(day + timedelta(1), clock)) + _fraction(match[4])

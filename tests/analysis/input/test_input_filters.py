@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pandas as pd
 import pyarrow as pa
@@ -250,6 +251,21 @@ def test_times(text: str, after: float) -> None:
     time = time_ns(text, START)
     assert time is not None
     assert time - START == round(after * 10**9)
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("2023-10-28T23:50:00Z", "2023-10-29T00:30:00Z"),  # 01:50
+        ("2023-10-29T00:20:00Z", "2023-10-29T00:30:00Z"),  # 02:20, before the clock is changed
+        ("2023-10-29T01:10:00Z", "2023-10-29T01:30:00Z"),  # 02:10, after it
+        ("2023-10-29T01:40:00Z", "2023-10-29T01:30:00Z"),
+    ],
+)
+def test_a_time_of_day_that_the_clock_repeats(start: str, expected: str) -> None:
+    """In Berlin, 02:00 to 03:00 of 2023-10-29 comes twice: at 00:00 and 01:00 UTC."""
+    time = time_ns("02:30", time_ns(start, None), ZoneInfo("Europe/Berlin"))
+    assert time == time_ns(expected, None)
 
 
 @pytest.mark.parametrize(
