@@ -38,28 +38,35 @@ _SILENT: Final = _PAUSED._replace(
 def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
     """The longest pause of each broker, by address.
 
-    A request is pending if it waited for at least half of the pause, without its long poll.
-    `is_silent`: whether most of the pause has no message of any connection.
+    It begins with the first request that waits for its end, because a broker without requests sends
+    no response, either. Requests of several connections wait for at least half of it. A long poll
+    waits from its max_wait_ms on. `is_silent`: whether most of the pause has no message of any
+    connection.
     """
     rows = case.rows(f"""
       with sent as (
         select *, {endpoint("broker")} as broker from exchanges where request_time is not null),
       gaps as (
-        select broker, response_time as since,
-          lead(response_time) over (partition by broker order by response_time) as until
+        select broker, epoch_ns(response_time) as since,
+          epoch_ns(lead(response_time) over (
+            partition by broker order by response_time)) as until
         from sent where response_time is not null),
-      long as (
-        select *, (epoch_ns(until) - epoch_ns(since)) / 1e6 as lasts_ms from gaps
-        where epoch_ns(until) - epoch_ns(since) >= {pause_ms * 1e6})
-      select long.broker, since, until, any_value(lasts_ms) as lasts_ms,
-        count(*) as requests, count(distinct connection_id) as connections,
-        count(distinct client_id) as clients, min(request_packet) as first_packet
-      from long join sent on sent.broker = long.broker and request_time < until
-        and response_time >= until
-        and latency_ms - coalesce(max_wait_ms, 0) >= lasts_ms / 2
-        and api not in {literals(group_barriers())}
-      group by long.broker, since, until having count(distinct connection_id) >= 2
-      order by lasts_ms, long.broker""")
+      waits as (
+        select sent.*, until, greatest(
+          since, epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000) as since
+        from gaps join sent on sent.broker = gaps.broker and epoch_ns(request_time) < until
+          and epoch_ns(response_time) >= until and api not in {literals(group_barriers())}
+        where until - gaps.since >= {pause_ms * 1e6}),
+      pending as (
+        select *, (until - since) / 1e6 as waited_ms,
+          max(waited_ms) over (partition by broker, until) as lasts_ms
+        from waits)
+      select broker, min(since) as since, until, any_value(lasts_ms) as lasts_ms,
+        count(*) as requests, count(distinct client_id) as clients,
+        min(request_packet) as first_packet
+      from pending where lasts_ms >= {pause_ms} and waited_ms >= lasts_ms / 2
+      group by broker, until having count(distinct connection_id) >= 2
+      order by lasts_ms, broker""")
     silences = _silences(case, 0.9 * pause_ms) if rows else []
     return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
 

@@ -76,6 +76,8 @@ def test_a_fetch_may_have_waited_for_records_with_old_timestamps(
         ([(0, 0, 6), (1, 4, 6)], False),  # sent at the end of the pause
         ([(0, 0, 6), (1, 0, 6), (2, 3, 3)], False),  # a response meanwhile
         ([(0, 0, 4), (1, 0, 4)], False),
+        ([(0, 2, 6), (1, 2, 6)], False),  # without requests before
+        ([(0, 3, 9), (1, 4, 9)], True),
     ],
 )
 @pytest.mark.parametrize(
