@@ -14,6 +14,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, cells, span_of, within
 from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint
 from analysis.sql.failures import TLS
 from analysis.sql.query import Row
 
@@ -62,6 +63,14 @@ _NO_TLS_OF_BROKER: Final = Advice(
     "listener.",
     _TLS,
 )  # fmt: skip
+_CLOSED: Final = Advice(
+    "the broker closes connections although its listener uses TLS: it stops, or a limit of "
+    "connections is reached",
+    "broker", "max.connections.per.ip",
+    "Read the log of the broker, and compare the number of its connections with max.connections "
+    "and max.connections.per.ip.",
+    "KIP-402; Kafka documentation: Broker Configs, max.connections.per.ip",
+)  # fmt: skip
 _NEITHER: Final = Advice(
     "the other side sent data that violates the TLS protocol",
     "broker", "ssl.enabled.protocols",
@@ -92,11 +101,15 @@ _BY_EITHER: Final = {
 
 COMMAND: Final = "network --show failures"
 
+_LISTENERS: Final = f"""
+  select distinct {endpoint("broker")} as broker from connections where tls_version is not null"""
+"""SQL: brokers that sent a ServerHello."""
+
 
 @rule(
     question="Do TLS handshakes fail?",
     place=24,
-    rests_on="network",
+    rests_on="network connections",
     thresholds=(
         Threshold("alerts", 1, "connection", "Connections that ended with an alert. Java "
                   "clients do not retry after one."),
@@ -106,14 +119,15 @@ COMMAND: Final = "network --show failures"
 )  # fmt: skip
 def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints with failed handshakes, by the reason; by the answer `network`."""
+    listeners = {row["broker"] for row in case.rows(_LISTENERS)}
     for row in case.answer(COMMAND):
         is_alert = "alert" in row["failure"]
         is_failed = row["connections"] >= limits["alerts" if is_alert else "closed"]
         if is_failed and row["failure"].startswith(TLS):
-            yield _finding(row)
+            yield _finding(row, has_tls=row["broker"] in listeners)
 
 
-def _finding(row: Row) -> Finding:
+def _finding(row: Row, *, has_tls: bool) -> Finding:
     reason, broker = row["failure"].removeprefix(TLS), row["broker"]
     others = counted(row["served"], "other connection") if row["served"] else "No other connection"
     sent = f" The {row['ended_by']} sent the alert." if "alert" in reason else ""
@@ -127,12 +141,15 @@ def _finding(row: Row) -> Finding:
         numbers=cells(row, "broker failure ended_by connections hosts"),
         command=COMMAND,
         **span_of([row]),
-        **_advice(reason, by_broker=row["ended_by"] == "broker")._asdict(),
+        **_advice(reason, by_broker=row["ended_by"] == "broker", has_tls=has_tls)._asdict(),
     )
 
 
-def _advice(reason: str, *, by_broker: bool) -> Advice:
+def _advice(reason: str, *, by_broker: bool, has_tls: bool) -> Advice:
+    """The advice; `has_tls`: whether other handshakes show that the listener uses TLS."""
     if reason.endswith("without TLS"):
         return _NO_TLS_OF_CLIENT
     advice = (_BY_BROKER if by_broker else _BY_CLIENT).get(reason)
+    if has_tls and advice == _NO_TLS_OF_BROKER:
+        return _CLOSED
     return advice or _BY_EITHER.get(reason, _NEITHER)

@@ -413,6 +413,22 @@ def test_a_single_failed_handshake_has_no_duration() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("version", "setting"),
+    [("1.3", "max.connections.per.ip"), (None, "security.protocol=PLAINTEXT")],
+)
+def test_a_broker_with_tls_that_closes_connections(version: str | None, setting: str) -> None:
+    """Another connection shows whether the listener uses TLS."""
+    detail = "TLS failed: the connection ended before the ServerHello (sent by 10.0.0.9:9092)"
+    kind = {"kind": "tls_closed", "detail": detail, "time": START}
+    links = [connection(connection_id=n, protocol="tls", broker_bytes=0) for n in range(3)]
+    links.append(connection(connection_id=3, tls_version=version))
+    problems = [kind | {"connection_id": n} for n in range(3)]
+    tables = made(exchanges=[], connections=links, problems=problems)
+    (finding,) = findings_of("failed_handshakes", tables)
+    assert finding.setting == setting
+
+
 @pytest.mark.parametrize(("refused", "stopped"), [(3, True), (2, False)])
 def test_resets_of_a_broker_that_stops(refused: int, stopped: bool) -> None:
     unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
