@@ -132,7 +132,8 @@ _COPIES: Final = f"""(
     from sent),
   originals as (select {_CONTENT}, max(original) as originals from numbered group by all),
   places as (
-    select {_CONTENT}, base_offset, min(log) as log
+    -- The id of a fetched copy is better than that of another row.
+    select {_CONTENT}, base_offset, coalesce(min(topic_id), min(log)) as log
     from {with_log("batches", "time", "batches")}
     where base_offset is not null and topic is not null and not truncated
       and (api != 'Produce' or error_code = 0)

@@ -126,6 +126,17 @@ def test_a_topic_that_was_created_again_has_another_log(log: str) -> None:
     assert row["out_of_order"] == (2 if log == "old" else 0)
 
 
+def test_fetches_show_the_log_of_a_batch_if_produce_requests_have_no_topic_ids() -> None:
+    """Fetch 13 has ids, but Produce only since version 13."""
+    later = {"crc": 2, "base_timestamp": START + SECOND, "base_offset": 0}
+    rows = [sent(10), sent(20, **later)]
+    rows += [
+        row | {"api": "Fetch", "time": row["time"] + 15 * SECOND, "topic_id": log}
+        for row, log in zip(rows, ("1st", "2nd"), strict=True)
+    ]
+    assert analysis.duplicates(made(batches=rows)).empty
+
+
 def test_a_fetch_shows_a_copy_without_a_response() -> None:
     lost = sent(0, base_offset=None, error_code=None)
     fetched = [sent(9, api="Fetch", base_offset=offset) for offset in (3, 5, 3)]
