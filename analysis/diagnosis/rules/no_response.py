@@ -7,9 +7,10 @@ are closed at once, and resets of a broker that then refuses connections, both o
 `failed_connections` reports.
 
 A broker whose listener requires SASL closes a connection at the first request without it, and at
-the first request after the end of a session (KIP-368). A broker also first reads the length of a
-request, and closes the connection if it is above `socket.request.max.bytes`. Only the broker's log
-has the reason, and the client sends the request again.
+the first request after the end of a session (KIP-368). Each broker closes a connection at a request
+of an API or a version that it does not know, and if the length of a request is above
+`socket.request.max.bytes`. Only the broker's log has the reason, and the client sends the request
+again.
 
 A response that the client did not wait for counts, too: its transfer takes longer than
 `request.timeout.ms`. Produce requests that a snap length cut before acks do not count: with acks=0,
@@ -32,6 +33,7 @@ from analysis.diagnosis.sessions import (
     unauthenticated_clients,
     unauthenticated_finding,
 )
+from analysis.diagnosis.unsupported import unsupported_clients, unsupported_finding
 from analysis.diagnosis.words import (
     by_end,
     client,
@@ -94,6 +96,10 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["connections"] >= limits["requests"]:
             yield unauthenticated_finding(row)
             explained |= {(row["client_id"], row["broker"], api, "reset") for api in row["apis"]}
+    strangers = {row["client_id"] for row in unauthenticated_clients(case)}
+    for row in unsupported_clients(case, int(limits["requests"])):
+        if row["client_id"] not in strangers:
+            yield unsupported_finding(row)
     for row in expired_sessions(case):
         if row["connections"] >= limits["requests"]:
             yield expired_session_finding(row)

@@ -27,6 +27,7 @@ from typing import Final
 from analysis.answers.unanswered import unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
+from analysis.diagnosis.unsupported import unsupported_requests
 from analysis.diagnosis.words import (
     Advice,
     capital,
@@ -89,10 +90,12 @@ COORDINATORS_DOWN: Final = f"""
 
 
 def _unseen_ends() -> str:
-    """SQL: groups with a JoinGroup whose response may be missing from the capture."""
+    """SQL: groups with a JoinGroup whose response may be missing from the capture, or that the
+    broker does not know."""
     return f"""
-      select distinct group_id from {unanswered_requests()}
-      where api = 'JoinGroup' and reason in ('loss', 'one_sided')"""
+      select group_id from {unanswered_requests()}
+      where api = 'JoinGroup' and reason in ('loss', 'one_sided')
+      union select group_id from {unsupported_requests()} where api = 'JoinGroup'"""
 
 
 DISRUPTIONS: Final = ("left", "timed out", "rejoined")

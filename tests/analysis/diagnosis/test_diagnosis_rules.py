@@ -413,6 +413,15 @@ def test_brokers_with_zookeeper_are_no_old_clients() -> None:
     assert finding["side"] == "broker"
 
 
+def test_a_broker_closes_the_connection_at_an_api_that_it_does_not_know() -> None:
+    """Kafka 0.8 has no JoinGroup (KIP-40): the group does not wait for members."""
+    assert "JOIN_GROUP" not in set(broker_log("kafka-0-8")["api"])
+    finding = finding_of("kafka-0-8", "no_response", "newer-consumer")
+    assert "closes the connection at JoinGroup 0" in finding["sentence"]
+    assert finding["numbers"]["connections"] == finding["requests"] == 5
+    assert not rule_findings("kafka-0-8", "rebalances")
+
+
 def test_a_client_without_sasl_is_that_of_the_broker_log() -> None:
     rows = [row for row in read("kafka-4-no-sasl") if row["source"] == "security"]
     closed = [row for row in rows if "Unexpected error from" in row["message"]]
