@@ -23,6 +23,8 @@ KAFKA_4 = "4.4.0"
 KAFKA_3 = "3.9.2"
 SCALA = {(3,): "2.13", (2,): "2.12", (0, 10): "2.11", (0,): "2.10"}
 """The version of Scala in the name of a broker, by the first release with it."""
+ZOOKEEPER = {(2, 8): "", (2, 4): "3.5.9", (2,): "3.4.10"}
+"""The release of ZooKeeper for brokers whose own is unusable, by the first broker."""
 CONNECT = "4.3.1"
 """The newest release whose file connectors are on Maven Central."""
 SMALL_JVM = ["java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Duser.timezone=UTC"]
@@ -35,8 +37,8 @@ DEPENDENCY = """<dependency>
 <groupId>{0}</groupId><artifactId>{1}</artifactId><version>{2}</version>
 <exclusions>{exclusions}</exclusions></dependency>
 """
-EXCLUDED = ("com.sun.jmx:jmxri", "com.sun.jdmk:jmxtools", "javax.jms:jms")
-"""Dependencies of log4j 1.2.15 that no repository has."""
+EXCLUDED = ("log4j:log4j", "org.slf4j:slf4j-log4j12")
+"""Old loggers, in whose place brokers before 4.0 get reload4j."""
 EXCLUSION = "<exclusion><groupId>{0}</groupId><artifactId>{1}</artifactId></exclusion>"
 COPY_ONE = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy"
 COPY = f"{COPY_ONE}-dependencies"
@@ -126,12 +128,12 @@ def broker(version: str) -> str:
     core = f"org.apache.kafka:kafka_{scala}:{version}"
     if release >= (4,):
         return maven(core, "org.apache.logging.log4j:log4j-slf4j-impl:2.25.5")
-    if release >= (1,):
-        # ZooKeeper 3.4.13 and 3.4.14 cannot read addresses as Java prints them since 14.
-        zookeeper = ["org.apache.zookeeper:zookeeper:3.4.10"] if (2,) <= release < (2, 4) else []
-        return maven(core, "org.slf4j:slf4j-reload4j:1.7.36", *zookeeper)
-    # Older releases bring a binding of slf4j, and use a package that Java 11 removed.
-    return maven(core, "javax.xml.bind:jaxb-api:2.3.1")
+    # Until 1.0, brokers use a package that Java 11 removed. Some releases of ZooKeeper cannot read
+    # addresses as Java prints them since 14.
+    removed = ["javax.xml.bind:jaxb-api:2.3.1"] if release < (1,) else []
+    readable = next((each for first, each in ZOOKEEPER.items() if release >= first), "")
+    zookeeper = [f"org.apache.zookeeper:zookeeper:{readable}"] if readable else []
+    return maven(core, "org.slf4j:slf4j-reload4j:1.7.36", *removed, *zookeeper)
 
 
 def client(version: str) -> str:
