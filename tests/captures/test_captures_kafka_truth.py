@@ -31,8 +31,8 @@ SURPLUS = {
     "kafka-4-list-topics.pcap.zst": ("Metadata", 13, 3),
 }
 """Which requests of librdkafka have surplus bytes, and how many."""
-STOPPED = ("0-9", "0-10", "0-11", "1-1", "2-0", "2-3", "2-8")
-"""Old brokers that stop while they send a response."""
+STOPPED = ("0-9", "0-10", "0-11", "1-0", "1-1", "2-0", "2-3", "2-4", "2-8")
+"""Old brokers: they stop, or their client does, while they send a response."""
 PROBLEMS = {
     # A broker that answers Produce v1 with the response of v0; and stopped brokers, from here on.
     "kafka-0-8.pcap.zst": {"malformed", "cut_message"},

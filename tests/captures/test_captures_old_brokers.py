@@ -18,7 +18,10 @@ from tests.tshark import needs_tshark, tshark
 from tools.record.kafka import truth
 
 NAMES = ("kafka-0-8", "kafka-0-9", "kafka-0-10", "kafka-0-11")
-WITH_TOOL = ("kafka-0-10", "kafka-0-11", "kafka-1-1", "kafka-2-0", "kafka-2-3", "kafka-2-8")
+WITH_TOOL = (
+    *("kafka-0-10", "kafka-0-11", "kafka-1-0", "kafka-1-1", "kafka-2-0", "kafka-2-3"),
+    *("kafka-2-4", "kafka-2-8", "kafka-3-4"),
+)
 PORTS = (9092, 9093)
 LISTED = re.compile(r"(?:java +)?orders +(?P<partition>\d) +(?P<committed>\d+) ")
 MISREAD = "kafka.response_key == 18 || (kafka.response_key == 1 && kafka.response.version > 1)"
