@@ -50,6 +50,10 @@ NORMAL_IN_API: Final = MappingProxyType(
 """Why each error is normal in one API, by error and API. Either the client then sends another
 request, which succeeds or has an error of its own, or the error has no effect."""
 
+KNOWN_LEADERS: Final = ("STALE_CONTROLLER_EPOCH", "LeaderAndIsr")
+"""Error and API that are normal for a topic: since 0.10, the broker already knows this leader. An
+error of the whole request is not: it is for a controller that was replaced."""
+
 INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 CREATED_BY_BROKERS: Final = ("TOPIC_ALREADY_EXISTS", "CreateTopics")
 """Error and API that are normal for `INTERNAL_TOPICS`: a broker that needs one asks the controller
@@ -90,4 +94,5 @@ def waiting_apis() -> frozenset[str]:
 def is_normal(error: str | None, api: str | None, topic: str | None) -> bool:
     """Whether an error is part of normal operation in the response of an API, for a topic."""
     is_created = (error, api) == CREATED_BY_BROKERS and topic in INTERNAL_TOPICS
-    return error in NORMAL_ERRORS or (error, api) in NORMAL_IN_API or is_created
+    is_known = (error, api) == KNOWN_LEADERS and topic is not None
+    return error in NORMAL_ERRORS or (error, api) in NORMAL_IN_API or is_created or is_known

@@ -23,6 +23,7 @@ from analysis.columns import Column
 from analysis.kafka.normal import (
     CREATED_BY_BROKERS,
     INTERNAL_TOPICS,
+    KNOWN_LEADERS,
     NORMAL_ERRORS,
     NORMAL_IN_API,
 )
@@ -237,8 +238,12 @@ _IS_CREATED: Final = (
     "error = {} and api = {}".format(*map(literal, CREATED_BY_BROKERS))
     + f" and topic in {literals(INTERNAL_TOPICS)}"
 )
+_IS_KNOWN: Final = "error = {} and api = {} and topic is not null".format(
+    *map(literal, KNOWN_LEADERS)
+)
 IS_NORMAL: Final = (
-    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_NORMAL_IN_API} or {_IS_CREATED}, false)"
+    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_NORMAL_IN_API} or {_IS_CREATED}"
+    f" or {_IS_KNOWN}, false)"
 )
 """SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 

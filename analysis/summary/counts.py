@@ -21,6 +21,7 @@ from analysis.kafka.normal import (
     CREATED_BY_BROKERS,
     GROUP_TIMEOUT_MS,
     INTERNAL_TOPICS,
+    KNOWN_LEADERS,
     NORMAL_ERRORS,
     NORMAL_IN_API,
     REQUEST_TIMEOUT_MS,
@@ -434,11 +435,14 @@ def are_normal(errors: pa.Table) -> pa.ChunkedArray:
     """`is_normal` of each row of `errors`."""
     error, api = errors["error"], errors["api"]
     is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
-    is_internal = pc.is_in(errors["topic"], pa.array(INTERNAL_TOPICS))
-    for name, name_api in (*NORMAL_IN_API, CREATED_BY_BROKERS):
+    topics = {
+        CREATED_BY_BROKERS: pc.is_in(errors["topic"], pa.array(INTERNAL_TOPICS)),
+        KNOWN_LEADERS: pc.is_valid(errors["topic"]),
+    }
+    for name, name_api in (*NORMAL_IN_API, *topics):
         is_expected = pc.and_(pc.equal(error, name), pc.equal(api, name_api))
-        if (name, name_api) == CREATED_BY_BROKERS:
-            is_expected = pc.and_(is_expected, is_internal)
+        if (name, name_api) in topics:
+            is_expected = pc.and_(is_expected, topics[name, name_api])
         is_known = pc.or_(is_known, pc.fill_null(is_expected, False))
     return is_known
 

@@ -60,3 +60,35 @@ def test_committed_offsets_as_the_tool_of_the_release_lists_them(name: str) -> N
     ours = dict(zip(lag["partition"], lag["committed_offset"], strict=True))
     assert len(listed) == 2
     assert ours == listed
+
+
+@pytest.mark.parametrize("name", ["kafka-0-8", "kafka-0-10", "kafka-2-3"])
+def test_a_stale_epoch_is_that_of_a_leader_that_the_broker_knows(name: str) -> None:
+    """Why these errors are normal, see analysis.kafka.normal."""
+    commands = [
+        each for each in open_capture(CAPTURES / f"{name}.pcap.zst").exchanges()
+        if each.api == "LeaderAndIsr" and each.response is not None
+    ]  # fmt: skip
+    known: dict[tuple[int | None, str, int], int] = {}
+    stale = 0
+    for each in sorted(commands, key=lambda each: each.request_time):
+        assert each.request is not None
+        assert each.response is not None
+        partitions = each.request.body.get("ungrouped_partition_states") or [
+            {**partition, "topic_name": topic["topic_name"]}
+            for topic in each.request.body["topic_states"]
+            for partition in topic["partition_states"]
+        ]
+        codes = {
+            (partition["topic_name"], partition["partition_index"]): partition["error_code"]
+            for partition in each.response.body["partition_errors"]
+        }
+        for partition in partitions:
+            place = partition["topic_name"], partition["partition_index"]
+            epoch, before = partition["leader_epoch"], known.get((each.broker_port, *place), -1)
+            if codes[place]:
+                stale += 1
+                assert codes[place] == (13 if name == "kafka-0-8" else 11)
+                assert epoch <= before
+            known[each.broker_port, *place] = max(epoch, before)
+    assert stale

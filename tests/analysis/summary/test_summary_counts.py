@@ -509,6 +509,21 @@ def test_brokers_create_internal_topics_again_and_again() -> None:
     assert [*normal["api"]] == ["CreateTopics"]
 
 
+def test_a_broker_that_knows_a_leader_already_is_no_replaced_controller() -> None:
+    rows = [
+        error(error="STALE_CONTROLLER_EPOCH", api=api, topic=topic)
+        for api in ("LeaderAndIsr", "UpdateMetadata")
+        for topic in ("orders", None)
+    ]
+    expected = [True, False, False, False]
+    assert are_normal(pa.Table.from_pylist(rows)).to_pylist() == expected
+    assert [is_normal(row["error"], row["api"], row["topic"]) for row in rows] == expected
+    answer = analysis.errors(made(exchanges=[exchange()], errors=rows), by=("api", "topic"))
+    normal = answer[answer["normal"] > 0]
+    assert [*normal["api"]] == ["LeaderAndIsr"]
+    assert [*normal["topic"]] == ["orders"]
+
+
 def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
     page = (Path(__file__).parents[3] / "docs" / "answers" / "errors.md").read_text()
     for name, reason in NORMAL_ERRORS.items():
