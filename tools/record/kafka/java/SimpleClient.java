@@ -4,8 +4,8 @@ import kafka.common.*;
 import kafka.javaapi.TopicMetadataRequest;
 import kafka.javaapi.consumer.SimpleConsumer;
 
-/** The requests that a client in Scala can send itself: offsets of a group in both versions, a time, a fetch that is
- *  smaller than a message.  SimpleClient BOOTSTRAP TOPIC */
+/** The requests that a client in Scala can send itself: the offsets of a group in ZooKeeper, offsets by time, fetches that
+ *  are smaller than a message or out of range.  SimpleClient BOOTSTRAP TOPIC */
 class SimpleClient {
     public static void main(String[] args) throws Exception {
         String[] address = args[0].split(",")[0].split(":");
