@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_4
-from tools.record.kafka.scenarios import each, recorded
+from tools.record.kafka.scenarios import each, recorded, scenario
 
 KAFKAJS, PLATFORMATIC = "kafkajs@2.2.4", "@platformatic/kafka@2.12.1"
 ABOUT = {
@@ -44,3 +44,13 @@ PROGRAMS: dict[str, Callable[[], clients.Program]] = {
     "kafka-4-rskafka": lambda: clients.in_rust("rskafka"),
 }
 each(today, *PROGRAMS)
+
+
+@scenario
+def kafka_4_java_4_0() -> None:
+    """The first release of Kafka 4: versions that no other release prefers."""
+    java = artifacts.client("4.0.0")
+    about = "Java client 4.0.0: each codec, a group of one, an offset out of range, transactions"
+    with recorded("kafka-4-java-4-0", about, "plain:2:1", "ledger:1:1") as cluster:
+        cluster.java("ProduceConsume", "plain", "readers", classpath=java)
+        cluster.java("Transactions", "ledger", classpath=java)
