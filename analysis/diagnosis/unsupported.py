@@ -17,7 +17,7 @@ from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.sessions import COMMAND
 from analysis.diagnosis.words import client, of_client
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literals
+from analysis.sql.expressions import endpoint, literals, ms_between
 from analysis.sql.query import Row
 
 _ENDS: Final = ("closed", "reset")
@@ -51,7 +51,10 @@ def unsupported_clients(case: Case, least: int) -> list[Row]:
         max(wait_ms) as longest_ms, min(request_packet) as first_packet,
         min(request_time) as first_time, max(request_time) as last_time
       from {unsupported_requests()} group by client_id, broker, api, api_version
-      having connections >= {least} order by requests desc, client_id, broker, api, api_version""")
+      -- A broker that is killed ends connections, too, but all of them at the same time.
+      having connections >= {least}
+        and {ms_between("first_time", "last_time")} >= {_AT_ONCE_MS}
+      order by requests desc, client_id, broker, api, api_version""")
 
 
 def unsupported_finding(row: Row) -> Finding:
