@@ -28,7 +28,7 @@ from analysis.browse.source import Reading
 from analysis.input.filters import Filter
 from analysis.live.kept_packets import KeptPackets
 from analysis.live.lines import RowFilter
-from analysis.live.recent_exchanges import SECONDS, GroupStats, RecentExchanges
+from analysis.live.recent_exchanges import SECONDS, RecentExchanges
 from analysis.live.session import Session, Watcher
 from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange, as_exchanges
@@ -172,7 +172,7 @@ class LiveBrowser(ExchangeScreen):
         pane = self.query_one(RatesPane)
         dimension = pane.dimension
 
-        def show(groups: list[GroupStats]) -> None:
+        def show(groups: pa.Table) -> None:
             if dimension == pane.dimension:
                 pane.show(groups)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-import numpy as np
 import pyarrow as pa
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -17,7 +15,7 @@ from textual.widgets import Static
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Rows, columns_of
-from analysis.live.recent_exchanges import DIMENSIONS, SECONDS, GroupStats
+from analysis.live.recent_exchanges import DIMENSIONS, SECONDS
 from analysis.sql.expressions import literal
 
 REQUESTS: Final = "requests/s"
@@ -47,16 +45,18 @@ class RatesPane(Vertical):
         yield Static(f"No data in the last {SECONDS:.0f} s.", id="no-groups")
         yield RowView(id="groups")
 
-    def show(self, groups: Sequence[GroupStats]) -> None:
+    def show(self, groups: pa.Table) -> None:
         """Show groups in the order that the user has chosen; the cursor stays on its group."""
         view = self.query_one("#groups", RowView)
         known = self.dimension in view.rows.columns and view.count
         name = view.value(self.dimension) if known else None
-        rows = _rows(self.dimension, groups)
-        self.query_one("#no-groups").display = not groups
+        styles = dict.fromkeys(_PROBLEMS, lambda count: "red" if count else "")
+        batches = groups.combine_chunks().to_batches()
+        rows = Rows(batches, columns_of(groups.schema, styles))
+        self.query_one("#no-groups").display = not len(rows)
         column = view.sorted_by if view.sorted_by in rows.columns else REQUESTS
         descending = view.descending or not view.sorted_by
-        if not groups:
+        if not len(rows):
             view.show(Rows([], []), rows.numbers, column, descending)
             return
         numbers = rows.ordered(rows.numbers, column, descending=descending)
@@ -74,23 +74,6 @@ class RatesPane(Vertical):
         event.stop()
         view = self.query_one("#groups", RowView)
         self.post_message(self.Opened(_condition(self.dimension, view.value(self.dimension))))
-
-
-def _rows(dimension: str, groups: Sequence[GroupStats]) -> Rows:
-    batch = pa.record_batch(
-        {
-            dimension: pa.array([group.name for group in groups], pa.string()),
-            REQUESTS: pa.array([group.requests_s for group in groups], pa.float64()),
-            "p50 ms": pa.array([group.p50_ms for group in groups], pa.float64()),
-            "p99 ms": pa.array([group.p99_ms for group in groups], pa.float64()),
-            "errors": pa.array([group.errors for group in groups], pa.int64()),
-            "throttled": pa.array([group.throttled for group in groups], pa.int64()),
-            "unanswered": pa.array([group.unanswered for group in groups], pa.int64()),
-            "bytes/s": pa.array(np.rint([group.bytes_s for group in groups]), pa.int64()),
-        }
-    )
-    styles = dict.fromkeys(_PROBLEMS, lambda count: "red" if count else "")
-    return Rows([batch], columns_of(batch.schema, styles))
 
 
 def _condition(dimension: str, name: str) -> str:

@@ -21,7 +21,6 @@ from analysis.live.session import Watcher
 from analysis.sql.conditions import database
 from analysis.sql.expressions import endpoint
 from analysis.summary.counts import are_normal
-from dissector.arrays import value
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.arrow import with_times
 
@@ -54,29 +53,16 @@ _GROUPS: Final = """
     select *, {name} as name, (connection_id, correlation_id, response_time) in (
       select (connection_id, correlation_id, time) from problems) as is_problem
     from numbered)
-  select name, count(*) / $seconds as requests_s,
-    quantile_cont(latency_ms, 0.5) as p50_ms, quantile_cont(latency_ms, 0.99) as p99_ms,
+  select name as "{dimension}", count(*) / $seconds as "requests/s",
+    quantile_cont(latency_ms, 0.5) as "p50 ms", quantile_cont(latency_ms, 0.99) as "p99 ms",
     count(*) filter (is_problem) as errors, count(*) filter (throttle_time_ms > 0) as throttled,
     count(*) filter (status = 'unanswered') as unanswered,
-    sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0)) / $seconds as bytes_s
+    round_even(
+      sum(coalesce(request_bytes, 0) + coalesce(response_bytes, 0)) / $seconds, 0
+    )::bigint as "bytes/s"
   from named group by name order by count(*) desc, min((nth, list_position(topics, name)))"""
-
-
-@value
-class GroupStats:
-    """Statistics of one client, API, broker or topic in the last seconds."""
-
-    name: str
-    requests_s: float
-    """Requests per second."""
-    p50_ms: float | None
-    p99_ms: float | None
-    errors: int
-    """Exchanges with an error that is not part of normal operation."""
-    throttled: int
-    unanswered: int
-    bytes_s: float
-    """Bytes of requests and responses per second."""
+"""SQL: the rates of each group. Errors are those that are not part of normal operation; bytes are
+those of requests and responses."""
 
 
 class RecentExchanges(Watcher):
@@ -123,8 +109,8 @@ class RecentExchanges(Watcher):
         while self._problems and self._problems[0][0] < oldest:
             self._problems.popleft()
 
-    def groups(self, dimension: str) -> list[GroupStats]:
-        """Statistics per value of one of `DIMENSIONS`, by descending number of requests."""
+    def groups(self, dimension: str) -> pa.Table:
+        """A row for each value of one of `DIMENSIONS`, by descending number of requests."""
         with self._lock:
             self._expire()
             batches = [rows for _, rows in self._batches]
@@ -137,6 +123,5 @@ class RecentExchanges(Watcher):
         with database().cursor() as connection:
             connection.register("exchanges", with_times(exchanges, pa.int64()))
             connection.register("problems", with_times(errors, pa.int64()))
-            query = _GROUPS.format(name=_NAMES[dimension])
-            rows = connection.execute(query, {"seconds": seconds}).fetchall()
-        return [GroupStats(*row) for row in rows]
+            query = _GROUPS.format(name=_NAMES[dimension], dimension=dimension)
+            return connection.sql(query, params={"seconds": seconds}).to_arrow_table()
