@@ -5,27 +5,25 @@ body starts with the first payload and ends at the last moment when all requests
 both directions are at the end of a frame. So it can be repeated any number of times in one
 connection, if sequence numbers, acknowledgements and correlation ids are advanced.
 
-Recordings must be pcap, optionally compressed with gzip or zstd, with Ethernet, IPv4 and TCP, and
-without lost packets.
+Recordings must have Ethernet, IPv4 and TCP, without lost packets.
 """
 
 from __future__ import annotations
 
-import gzip
 import struct
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-import zstandard
 from numpy.typing import NDArray
 
 from bench.pcap import RECORD
+from dissector.packets import open_packets
 
 IP = RECORD + 14
 """Offset of the IP header in a record, whose header counts."""
-UNITS = {b"\x4d\x3c\xb2\xa1": 1, b"\xd4\xc3\xb2\xa1": 1000}
-"""Magic of a little-endian pcap, and the ns of one unit of its times."""
+ETHERNET = 1
+"""Link type (LINKTYPE_ETHERNET)."""
 SYN = 0x02
 ID_OFFSET = (4, 8)
 """Offset of the correlation id in a frame, including its size: by broker, by client."""
@@ -91,7 +89,7 @@ def read(path: Path, longest: int = 0) -> Template:
 
     `longest`: most exchanges of a body, which then has no tail; 0: no limit.
     """
-    records, times = _packets(_unpacked(path))
+    records, times = _packets(path)
     conversations = _conversations(records)
     marks: list[list[tuple[int, int, int]]] = [[] for _ in records]
     for conversation in conversations:
@@ -120,32 +118,24 @@ def read(path: Path, longest: int = 0) -> Template:
     )
 
 
-def _unpacked(path: Path) -> bytes:
-    data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        return gzip.decompress(data)
-    if data[:4] == b"\x28\xb5\x2f\xfd":
-        return zstandard.ZstdDecompressor().decompressobj().decompress(data)
-    return data
-
-
-def _packets(data: bytes) -> tuple[list[bytes], list[int]]:
+def _packets(path: Path) -> tuple[list[bytes], list[int]]:
     """Records of complete TCP packets over IPv4, and their times in ns."""
-    unit = UNITS.get(data[:4])
-    if unit is None or struct.unpack_from("<I", data, 20)[0] != 1:
-        raise ValueError("only little-endian pcap with Ethernet can be repeated")
     records, times = [], []
-    at = 24
-    while at + RECORD <= len(data):
-        seconds, fraction, captured, length = struct.unpack_from("<IIII", data, at)
-        frame = data[at + RECORD : at + RECORD + captured]
-        at += RECORD + captured
-        if frame[12:14] == b"\x08\x00" and frame[14] >> 4 == 4 and frame[23] == 6:
-            if captured < length:
-                raise ValueError("a packet is truncated")
-            times.append(seconds * 10**9 + fraction * unit)
-            header = struct.pack("<IIII", seconds, fraction * unit, captured, length)
-            records.append(header + frame)
+    source = open_packets([str(path)])
+    while (batch := source.read_records()) is not None:
+        data, columns = batch[0].data, batch[0].columns
+        if (columns.link != ETHERNET).any():
+            raise ValueError("only packets with Ethernet can be repeated")
+        sizes = zip(columns.captured.tolist(), columns.length.tolist(), strict=True)
+        places = zip(columns.start.tolist(), columns.time.tolist(), sizes, strict=True)
+        for start, time, (captured, length) in places:
+            frame = data[start : start + captured].tobytes()
+            if frame[12:14] == b"\x08\x00" and frame[14] >> 4 == 4 and frame[23] == 6:
+                if captured < length:
+                    raise ValueError("a packet is truncated")
+                times.append(time)
+                header = struct.pack("<IIII", *divmod(time, 10**9), captured, length)
+                records.append(header + frame)
     return records, times
 
 
