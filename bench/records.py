@@ -13,10 +13,11 @@ and without this check. A third column converts its objects to a table.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -81,22 +82,13 @@ def ours(load: Load) -> int:
     return sum(map(len, map(records_table, parts, repeat(batches))))
 
 
-def aiokafka(load: Load) -> int:
-    """Read to objects; checksums are verified, as in aiokafka's consumer."""
+def objects(parser: type[Any], batches: Sequence[bytes], *, is_checked: bool = True) -> int:
+    """Read to objects of a client; checksums are verified, as in its consumer."""
     count = 0
-    for data in load.batches:
-        batch = MemoryRecords(data).next_batch()
-        assert batch.validate_crc()
+    for data in batches:
+        batch = parser(data).next_batch()
+        assert not is_checked or batch.validate_crc()
         for _ in batch:
-            count += 1
-    return count
-
-
-def aiokafka_unchecked(load: Load) -> int:
-    """Read to objects without checksums."""
-    count = 0
-    for data in load.batches:
-        for _ in MemoryRecords(data).next_batch():
             count += 1
     return count
 
@@ -117,23 +109,14 @@ def aiokafka_table(load: Load) -> int:
     return count
 
 
-def kafka_python(load: Load) -> int:
-    """Read to objects; checksums are verified, as in kafka-python's consumer."""
-    count = 0
-    for data in load.batches[:SLOW_BATCHES]:
-        batch = KafkaPythonRecords(data).next_batch()
-        assert batch.validate_crc()
-        for _ in batch:
-            count += 1
-    return count
-
-
 READERS: dict[str, Callable[[Load], int]] = {
     "kafka-dissector, to a table": ours,
-    "aiokafka, objects": aiokafka,
-    "aiokafka, objects, unchecked": aiokafka_unchecked,
+    "aiokafka, objects": lambda load: objects(MemoryRecords, load.batches),
+    "aiokafka, objects, unchecked": lambda load: objects(
+        MemoryRecords, load.batches, is_checked=False
+    ),
     "aiokafka, to a table": aiokafka_table,
-    "kafka-python, objects": kafka_python,
+    "kafka-python, objects": lambda load: objects(KafkaPythonRecords, load.batches[:SLOW_BATCHES]),
 }
 
 
