@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import generated, template
-from bench.pcap import HEADER
+from bench.pcap import HEADER, Content
 from bench.template import IP, Conversation, Template
 
 HERE = Path(__file__).parent
@@ -55,22 +55,6 @@ class Input:
     def path(self) -> Path:
         """Path of the input."""
         return DATA / f"{self.name}.pcap"
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """The content of an input."""
-
-    packets: int
-    bytes: int
-    messages: int
-    """Requests and responses, without those in heads and tails of connections."""
-    connections: int
-    broker_ports: list[int]
-    seconds: float
-    """Time from the first packet to the last."""
-    made_from: str
-    """A digest of the recording and the specification."""
 
 
 @dataclass(frozen=True, slots=True)

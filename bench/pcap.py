@@ -1,9 +1,10 @@
-"""Reads little-endian pcap files, without NumPy: the measuring process stays small."""
+"""Little-endian pcap files, without NumPy: the measuring process stays small."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import dataclass
 from mmap import mmap
 from pathlib import Path
 
@@ -11,6 +12,22 @@ HEADER = bytes.fromhex("4d3cb2a1 0200 0400 00000000 00000000 00000400 01000000")
 """Header of a pcap with times in ns: snaplen 262144, Ethernet."""
 RECORD = 16
 """Bytes of a record header."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The content of an input."""
+
+    packets: int
+    bytes: int
+    messages: int
+    """Requests and responses, without those in heads and tails of connections."""
+    connections: int
+    broker_ports: list[int]
+    seconds: float
+    """Time from the first packet to the last."""
+    made_from: str
+    """A digest of the recording and the specification."""
 
 
 def records(data: bytes | mmap) -> Iterator[tuple[int, int]]:

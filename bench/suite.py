@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.measure import Progress, Series, in_turn, run, warm
-from bench.pcap import divide
+from bench.pcap import Content, divide
 from bench.peers import FLOOR, OURS, PEERS, PROGRAM, command, export
 
 HERE = Path(__file__).parent
@@ -62,15 +62,10 @@ OWN_ROUNDS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Large:
+class Large(Content):
     """An input file."""
 
     path: Path
-    packets: int
-    bytes: int
-    messages: int
-    connections: int
-    broker_ports: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,10 +109,7 @@ def make(options: Options, name: str, recording: str, sizes: Mapping[str, int]) 
     content = json.loads(subprocess.run(line, check=True, capture_output=True).stdout)
     path = DATA / f"{name}.pcap"
     warm(path)
-    return Large(
-        path, content["packets"], content["bytes"], content["messages"], content["connections"],
-        content["broker_ports"],
-    )  # fmt: skip
+    return Large(**content, path=path)
 
 
 def scaled(options: Options, sizes: Mapping[str, int], times: float = 1.0) -> dict[str, int]:

@@ -10,8 +10,8 @@ import pytest
 
 import dissector
 from bench import inputs
-from bench.inputs import Content, Input
-from bench.pcap import divide
+from bench.inputs import Input
+from bench.pcap import Content, divide
 from tests.captures.recorded import CAPTURES
 from tests.tshark import needs_tshark, tshark
 
