@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
@@ -19,7 +19,6 @@ from analysis.spark.schemas import to_spark
 from analysis.spark.writing import RunFiles
 from bench import inputs
 from dissector.capture import open_capture
-from dissector.packets import open_packets
 from tests.captures.recorded import CAPTURES
 from tests.robustness.robustness_damage import recording
 
@@ -42,17 +41,6 @@ def split_capture(path: Path, folder: Path, files: int, *, shuffled: bool = Fals
     return [*map(str, paths)]
 
 
-def split_captures(
-    recordings: Sequence[Path], folder: Path, files: int, shuffled: bool
-) -> list[str]:
-    """Divide each of these recordings among files."""
-    return [
-        part
-        for path in recordings
-        for part in split_capture(path, folder, files, shuffled=shuffled)
-    ]
-
-
 def make_capture(kind: str, folder: Path) -> Path:
     """A capture of 100 MB with many connections, blocks and splits."""
     source, connections = {"chatter": ("chatter-mock", 200), "bulk": ("bulk-tansu", 8)}[kind]
@@ -61,34 +49,6 @@ def make_capture(kind: str, folder: Path) -> Path:
     )
     inputs.make(large)
     return large.path
-
-
-def disjoint_groups(paths: Iterable[Path]) -> list[list[Path]]:
-    """Groups of recordings without common endpoint pairs, so that a group can be read as one
-    capture."""
-    groups: list[tuple[set[tuple[int, ...]], list[Path]]] = []
-    for path in paths:
-        mine = _pairs(path)
-        for pairs, group in groups:
-            if not pairs & mine:
-                pairs |= mine
-                group.append(path)
-                break
-        else:
-            groups.append((mine, [path]))
-    return [group for _, group in groups]
-
-
-def _pairs(path: Path) -> set[tuple[int, ...]]:
-    source = open_packets([path])
-    records: set[tuple[int, ...]] = set()
-    while block := source.read(0):
-        source_end = np.stack([block.src_high, block.src_low, block.src_port]).T.tolist()
-        target_end = np.stack([block.dst_high, block.dst_low, block.dst_port]).T.tolist()
-        records |= {
-            (*low, *high) for low, high in map(sorted, zip(source_end, target_end, strict=True))
-        }
-    return records
 
 
 def write_with_one_process(

@@ -17,13 +17,10 @@ from tests.analysis.spark.sharding import (
     CAPTURES,
     TEST_TABLES,
     assert_same_rows,
-    disjoint_groups,
     make_capture,
     split_capture,
-    split_captures,
     write_with_one_process,
 )
-from tests.captures.recorded import RECORDINGS
 from tests.dissector.runs.cutting import may_mount
 
 DRIVER = "tests.analysis.spark.cluster_driver"
@@ -81,19 +78,6 @@ def test_a_folder_that_is_not_shared_and_a_killed_worker(java: None, tmp_path: P
     assert len(printed) == 2
     assert [*unshared.iterdir()] == []
     compare(tmp_path, paths)
-
-
-@pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
-@pytest.mark.parametrize("files", [1, 2, 7, 50])
-def test_all_recordings(slow: None, java: None, tmp_path: Path, files: int, shuffled: bool) -> None:
-    with cluster(tmp_path) as running:
-        for number, group in enumerate(disjoint_groups(RECORDINGS)):
-            folder = tmp_path / str(number)
-            folder.mkdir()
-            paths = split_captures(group, folder, files, shuffled)
-            with driver_running(running, folder / "tables", paths):
-                pass
-            compare(folder, paths)
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])

@@ -1,4 +1,7 @@
-"""Spark gives the rows of one process in any order, however packets are divided into files."""
+"""Spark gives the rows of one process in any order, however packets are divided into files.
+
+`python -m tests.analysis.same_rows` compares all recordings.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +22,13 @@ from tests.analysis.spark.sharding import (
     TABLES,
     TEST_TABLES,
     assert_same_rows,
-    disjoint_groups,
     make_capture,
     split_capture,
-    split_captures,
     write_with_one_process,
     write_with_spark,
 )
 from tests.captures import recorded
-from tests.captures.recorded import RECORDINGS, Packet
+from tests.captures.recorded import Packet
 
 KEYS = str(CAPTURES / "kafka-4-tls.keys.log")
 DIFFICULT = [
@@ -61,8 +62,7 @@ def compare(
 
 def test_files_of_several_capture_points(spark: SparkSession, tmp_path: Path) -> None:
     """Packets shuffled between files, several recordings at a time."""
-    assert len(disjoint_groups(DIFFICULT)) == 1
-    paths = split_captures(DIFFICULT, tmp_path, 2, True)
+    paths = [part for path in DIFFICULT for part in split_capture(path, tmp_path, 2, shuffled=True)]
     compare(spark, tmp_path / "rows", paths, run_bytes=1_000_000)
 
 
@@ -90,15 +90,6 @@ def test_runs_before_the_first_connection(spark: SparkSession, tmp_path: Path) -
         for name, part in (("a.pcap", datagrams), ("b.pcap", datagrams), ("c.pcap", packets))
     ]
     compare(spark, tmp_path / "rows", paths, run_bytes=5_000)
-
-
-@pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
-@pytest.mark.parametrize("files", [1, 2, 7, 50])
-def test_all_recordings(
-    slow: None, spark: SparkSession, tmp_path: Path, files: int, shuffled: bool
-) -> None:
-    for group in disjoint_groups(RECORDINGS):
-        compare(spark, tmp_path / "rows", split_captures(group, tmp_path, files, shuffled))
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
