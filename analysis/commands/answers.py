@@ -9,20 +9,19 @@ import click
 from click.core import ParameterSource
 
 from analysis.answers import Answer, Option
-from analysis.commands.common import (
-    FORMAT_NAMES,
-    NOTHING,
-    TABLE,
-    Input,
-    Output,
-    notify,
-    on_capture,
-    on_output,
-    words,
-)
+from analysis.commands.common import NOTHING, Input, notify, on_capture
 from analysis.commands.coverage import COVERAGE, Coverage, coverage_of
-from analysis.commands.options import Choice, Integer, named_command, usage_errors
-from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.options import Choice, Integer, named_command, usage_errors, words
+from analysis.commands.output import (
+    FORMAT_NAMES,
+    TABLE,
+    Output,
+    check,
+    check_columns,
+    on_output,
+    to_terminal,
+    write,
+)
 
 QUALITY: Final = "quality"
 """The answer that lists what could not be read."""

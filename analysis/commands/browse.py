@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.commands.common import Input, on_capture_alone, on_secrets
+from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.filter_options import ON_ARRIVAL
-from analysis.commands.options import decoder, named_command, on_schema_registry
+from analysis.commands.options import decoder, named_command, on_schema_registry, on_secrets
 from analysis.extras import needed
 from analysis.startup import allow_pandas
 

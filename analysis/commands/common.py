@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from analysis.commands import filter_options, presentation
 from analysis.commands.coverage import Coverage
-from analysis.commands.options import Choice, Integer, input_option, output_option
+from analysis.commands.options import Integer, input_option
 from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value
@@ -44,23 +44,6 @@ TABLE_NAMES: Final = (
 ALL: Final = "all"
 """Stands for all tables."""
 TABLES_OR_ALL: Final = f"{', '.join(TABLE_NAMES)}, or all of them ({ALL})"
-FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
-TABLE: Final = "table"
-"""The human-readable format; it needs all rows before it writes the first."""
-OTLP: Final = "otlp"
-"""The format of spans, whose lines are JSON."""
-JSON: Final = "json"
-"""The format of a whole result as one object."""
-FORMAT_OF_SUFFIX: Final = {
-    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".parquet": "parquet",
-    ".pq": "parquet", ".arrow": "arrow", ".arrows": "arrow",
-}  # fmt: skip
-"""The format of an output file by its suffix."""
-OTHER_SUFFIXES: Final = (
-    ".avro", ".bz2", ".feather", ".gz", ".html", ".lz4", ".ods", ".orc", ".tsv", ".xls", ".xlsx",
-    ".xz", ".zip", ".zst",
-)  # fmt: skip
-"""Suffixes of formats that no command with `on_output` writes."""
 
 BROKERS: Final = "brokers"
 _BROKERS: Final = f"select distinct broker_id, host, port from {BROKERS} order by all"
@@ -378,114 +361,3 @@ def _files(_: click.Context, __: click.Parameter, start: str) -> list[Completion
 
 on_capture_alone = partial(on_capture, jobs="")
 """`on_capture` for commands that read in one process."""
-
-
-@value
-class Output:
-    """How and where rows are written."""
-
-    form: str
-    file: Path | None
-    overwrite: bool = False
-    show_secrets: bool = False
-    columns: tuple[str, ...] = ()
-    """Columns to write, in this order; empty: all."""
-    is_wide: bool = False
-    """Whether a table shows all columns in any terminal."""
-    is_vertical: bool = False
-    """Whether a table has a line for each value."""
-    pager: bool = True
-
-
-def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = True) -> F:
-    """Add the options of commands that write rows; the command gets an `Output`.
-
-    `forms`: the formats, the default first. `secrets`: whether rows may contain secrets.
-    """
-
-    @wraps(command)
-    def run(
-        form: str | None, file: Path | None, overwrite: bool, columns: tuple[str, ...],
-        show_secrets: bool = False, is_wide: bool = False, is_vertical: bool = False,
-        no_pager: bool = False, **given: Any,
-    ) -> Any:  # fmt: skip
-        output = Output(
-            _form(form, file, forms), file, overwrite, show_secrets, columns, is_wide, is_vertical,
-            not no_pager,
-        )  # fmt: skip
-        if output.form != TABLE and (is_wide or is_vertical):
-            raise click.UsageError(f"--wide and --vertical need --format table, not {output.form}")
-        return command(output=output, **given)
-
-    if secrets:
-        run = on_secrets(run)
-    for option in (*(_TABLE_OPTIONS if TABLE in forms else ()), *_output_options(forms)):
-        run = option(run)
-    return cast(F, run)
-
-
-def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
-    """The format of `--format`, or of the suffix of the file, or the default."""
-    if file and file.suffix.lower() in OTHER_SUFFIXES:
-        raise click.UsageError(
-            f"{file}: no format has the suffix {file.suffix}; choose from .csv, .jsonl, .parquet "
-            "and .arrow, or another suffix with --format"
-        )
-    named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
-    expected = "jsonl" if form == JSON else form
-    if form not in (None, OTLP) and named not in (None, expected):
-        raise click.UsageError(
-            f"--format {form} contradicts the suffix of {file} ({named}); change one of them"
-        )
-    return form or named or forms[0]
-
-
-def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
-    return (
-        output_option(
-            "--columns", metavar="COLUMN,...", multiple=True, callback=words,
-            help="Write only these columns, in this order.",
-        ),
-        on_overwrite,
-        output_option(
-            "-o", "--output", "file", type=click.Path(path_type=Path),
-            metavar="FILE", help="Write rows to FILE, which appears when it is complete.",
-        ),
-        output_option(
-            "--format", "form", type=Choice(forms),
-            help=f"Set the output format.  [default: by the suffix of FILE, else {forms[0]}]",
-        ),
-    )  # fmt: skip
-
-
-on_secrets = output_option(
-    "--show-secrets", is_flag=True, help="Show credentials and configuration values."
-)
-"""A decorator of commands whose output may contain secrets."""
-
-on_overwrite = output_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
-"""A decorator of commands that write a file."""
-
-on_pager = output_option(
-    "--no-pager", is_flag=True, help="Print long output directly, not in a pager (PAGER or less)."
-)
-"""A decorator of commands that print text."""
-
-_TABLE_OPTIONS: Final = (
-    on_pager,
-    output_option(
-        "--vertical", "is_vertical", is_flag=True, help="Print a line for each value of a row."
-    ),
-    output_option(
-        "--wide", "is_wide", is_flag=True,
-        help="Print all columns, even beyond the width of the terminal.",
-    ),
-)  # fmt: skip
-
-
-def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
-    """``--by client_id,api`` is ``--by client_id --by api``."""
-    names = tuple(word.strip() for text in given for word in text.split(","))
-    if "" in names:
-        raise click.BadParameter("a name is empty")
-    return names

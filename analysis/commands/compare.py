@@ -9,19 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.common import (
+from analysis.commands.common import Input, on_capture
+from analysis.commands.coverage import Coverage, coverage_of
+from analysis.commands.options import Number, named_command, usage_errors, words
+from analysis.commands.output import (
     FORMAT_NAMES,
     JSON,
     TABLE,
-    Input,
     Output,
-    on_capture,
+    check,
+    check_columns,
     on_output,
-    words,
+    to_terminal,
+    write,
 )
-from analysis.commands.coverage import Coverage, coverage_of
-from analysis.commands.options import Number, named_command, usage_errors
-from analysis.commands.output import check, check_columns, to_terminal, write
 
 if TYPE_CHECKING:
     import pyarrow as pa

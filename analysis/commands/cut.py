@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from analysis.commands.common import Input, on_capture_alone, on_overwrite
-from analysis.commands.options import Number, named_command, output_option
+from analysis.commands.common import Input, on_capture_alone
+from analysis.commands.options import Number, named_command, on_overwrite, output_option
 from analysis.commands.output import check_file
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import NOTHING, Input, on_capture, on_pager
-from analysis.commands.options import Choice, Number, named_command, output_option
+from analysis.commands.common import NOTHING, Input, on_capture
+from analysis.commands.options import Choice, Number, named_command, on_pager, output_option
 from analysis.diagnosis.rule import SEVERITIES
 
 if TYPE_CHECKING:

@@ -6,18 +6,18 @@ from functools import partial
 
 import click
 
-from analysis.commands.common import (
+from analysis.commands.common import Input, notify, on_capture
+from analysis.commands.options import named_command, usage_errors, words
+from analysis.commands.output import (
     FORMAT_NAMES,
     TABLE,
-    Input,
     Output,
-    notify,
-    on_capture,
+    check,
+    check_columns,
     on_output,
-    words,
+    to_terminal,
+    write,
 )
-from analysis.commands.options import named_command, usage_errors
-from analysis.commands.output import check, check_columns, to_terminal, write
 from analysis.encrypted import BY, FILTERS
 
 

@@ -13,22 +13,28 @@ from click.core import ParameterSource
 
 from analysis.commands.common import (
     ALL,
-    FORMAT_NAMES,
-    FORMAT_OF_SUFFIX,
     NOTHING,
-    OTLP,
     TABLE_NAMES,
     TABLES_OR_ALL,
     Input,
-    Output,
     chosen_tables,
     notify,
     on_capture,
-    on_output,
 )
 from analysis.commands.coverage import COVERAGE, Coverage
 from analysis.commands.options import Choice, named_command, usage_errors
-from analysis.commands.output import check, check_columns, check_file, to_terminal, write
+from analysis.commands.output import (
+    FORMAT_NAMES,
+    FORMAT_OF_SUFFIX,
+    OTLP,
+    Output,
+    check,
+    check_columns,
+    check_file,
+    on_output,
+    to_terminal,
+    write,
+)
 from dissector.arguments import name_text
 
 if TYPE_CHECKING:

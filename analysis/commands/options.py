@@ -7,7 +7,7 @@ share.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -100,9 +100,30 @@ def named_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], 
     return click.command(name, cls=Command, **settings)
 
 
+def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
+    """``--by client_id,api`` is ``--by client_id --by api``."""
+    names = tuple(word.strip() for text in given for word in text.split(","))
+    if "" in names:
+        raise click.BadParameter("a name is empty")
+    return names
+
+
 filter_option = partial(click.option, cls=SharedOption, section=_FILTERS)
 output_option = partial(click.option, cls=SharedOption, section=_OUTPUT)
 input_option = partial(click.option, cls=SharedOption, section=_INPUT)
+
+on_secrets = output_option(
+    "--show-secrets", is_flag=True, help="Show credentials and configuration values."
+)
+"""A decorator of commands whose output may contain secrets."""
+
+on_overwrite = output_option("--overwrite", is_flag=True, help="Replace FILE if it exists.")
+"""A decorator of commands that write a file."""
+
+on_pager = output_option(
+    "--no-pager", is_flag=True, help="Print long output directly, not in a pager (PAGER or less)."
+)
+"""A decorator of commands that print text."""
 
 on_schema_registry = click.option(
     "--schema-registry", "registry", metavar="FOLDER|URL",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from functools import partial
 
-from analysis.commands.common import Input, Output, on_capture, on_output
+from analysis.commands.common import Input, on_capture
 from analysis.commands.export import write_table
 from analysis.commands.options import named_command
+from analysis.commands.output import Output, on_output
 
 
 @named_command("records")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from analysis.commands.common import Input, on_capture, on_overwrite
-from analysis.commands.options import named_command, output_option
+from analysis.commands.common import Input, on_capture
+from analysis.commands.options import named_command, on_overwrite, output_option
 from analysis.commands.output import check_file
 from analysis.extras import needed
 from analysis.startup import allow_pandas

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import Input, on_capture_alone, on_pager, on_secrets
+from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.options import (
     Choice,
     Integer,
     decoder,
     named_command,
+    on_pager,
     on_schema_registry,
+    on_secrets,
     output_option,
 )
 

@@ -15,10 +15,9 @@ from analysis.commands.common import (
     Input,
     chosen_tables,
     on_capture,
-    on_secrets,
     processors,
 )
-from analysis.commands.options import Choice, named_command, output_option
+from analysis.commands.options import Choice, named_command, on_secrets, output_option
 from analysis.startup import allow_pandas
 
 

@@ -11,9 +11,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture_alone, on_output
+from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.options import named_command
-from analysis.commands.output import check, to_terminal, write
+from analysis.commands.output import (
+    FORMAT_NAMES,
+    TABLE,
+    Output,
+    check,
+    on_output,
+    to_terminal,
+    write,
+)
 from analysis.extras import needed
 from analysis.startup import Terminated, forget_interruption
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from analysis.commands.common import Input, on_capture, on_pager
-from analysis.commands.options import named_command
+from analysis.commands.common import Input, on_capture
+from analysis.commands.options import named_command, on_pager
 
 
 @named_command("summary")

@@ -7,10 +7,19 @@ from typing import Any
 
 import click
 
-from analysis.commands.common import FORMAT_NAMES, TABLE, Input, Output, on_capture, on_output
+from analysis.commands.common import Input, on_capture
 from analysis.commands.coverage import COVERAGE, coverage_of
 from analysis.commands.options import Integer, named_command, usage_errors
-from analysis.commands.output import check, check_columns, to_terminal, write
+from analysis.commands.output import (
+    FORMAT_NAMES,
+    TABLE,
+    Output,
+    check,
+    check_columns,
+    on_output,
+    to_terminal,
+    write,
+)
 
 
 @named_command("trace")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import click
 
-from analysis.commands.common import on_overwrite
-from analysis.commands.options import named_command, output_option
+from analysis.commands.options import named_command, on_overwrite, output_option
 from analysis.commands.output import check_file
 
 

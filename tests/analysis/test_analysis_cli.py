@@ -14,7 +14,8 @@ import pytest
 
 import dissector
 from analysis.cli import main
-from analysis.commands.common import ALL, FORMAT_NAMES, TABLE_NAMES, chosen_tables
+from analysis.commands.common import ALL, TABLE_NAMES, chosen_tables
+from analysis.commands.output import FORMAT_NAMES
 from dissector import tables
 from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT
 from tests.analysis.made_rows import Make, connection, exchange

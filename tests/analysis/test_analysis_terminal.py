@@ -21,7 +21,7 @@ import pytest
 import dissector
 from analysis import startup
 from analysis.cli import app, main
-from analysis.commands.common import FORMAT_NAMES
+from analysis.commands.output import FORMAT_NAMES
 from dissector import tables
 from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT, on_terminal, run
 
