@@ -27,6 +27,13 @@ def limited(size: int) -> list[str]:
     return ["env", "PYTHONDONTWRITEBYTECODE=1", "prlimit", f"--fsize={size}"]
 
 
+def send(process: subprocess.Popen[bytes], data: bytes) -> None:
+    """Write to the pipe of a running command."""
+    assert process.stdin
+    process.stdin.write(data)
+    process.stdin.flush()
+
+
 @contextmanager
 def sniffing(
     *arguments: str, before: Sequence[str] = (), **given: Any

@@ -23,7 +23,7 @@ from dissector.capture import open_capture
 from dissector.packets.paths import matches
 from dissector.tables import TABLES
 from tests.analysis.live.capturing import needs_privilege
-from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, sniffing
+from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, send, sniffing
 from tests.dissector.streams.dialogue import pcap, request, response, spoken
 from tests.robustness.robustness_damage import recording
 
@@ -168,14 +168,12 @@ def test_a_closed_pipe_ends_the_session(tmp_path: Path) -> None:
         assert process.stdin
         assert process.stdout
         data = PLAIN.read_bytes()
-        process.stdin.write(data[:9000])
-        process.stdin.flush()
+        send(process, data[:9000])
         process.stdout.readline()
         process.stdout.close()
         try:
             for start in range(9000, len(data), 3000):
-                process.stdin.write(data[start : start + 3000])
-                process.stdin.flush()
+                send(process, data[start : start + 3000])
                 time.sleep(0.15)
             process.stdin.close()
         except BrokenPipeError:
@@ -217,9 +215,7 @@ def test_lines_for_a_slow_reader_are_dropped_and_counted() -> None:
 
 def test_sigterm_ends_a_session_like_the_end_of_a_file() -> None:
     with sniffing("-") as process:
-        assert process.stdin
-        process.stdin.write(PLAIN.read_bytes())
-        process.stdin.flush()
+        send(process, PLAIN.read_bytes())
         line_with(process.stdout, "Produce")
         process.send_signal(signal.SIGTERM)
         assert "exchanges" in line_with(process.stdout, "connections")
@@ -231,9 +227,7 @@ def test_unanswered_requests_are_shown_while_it_runs() -> None:
     cut = max(row["request_packet"] for row in expected if row["status"] == "answered")
     whole = recording(PLAIN)
     with sniffing("-", "--unanswered-after", "1s") as process:
-        assert process.stdin
-        process.stdin.write(whole.data[: whole.end[cut - 1]])
-        process.stdin.flush()
+        send(process, whole.data[: whole.end[cut - 1]])
         # The pipe stays open without further data.
         assert "no response" in line_with(process.stdout, "no response")
 

@@ -8,7 +8,6 @@ import os
 import pty
 import signal
 import stat
-import subprocess
 import termios
 import time
 from collections import Counter
@@ -34,7 +33,7 @@ from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
 from dissector.tables import TABLES
-from tests.analysis.live.sniffing import ROOT, Sniff, limited, sniffing
+from tests.analysis.live.sniffing import ROOT, Sniff, limited, send, sniffing
 
 PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
 IDENTITY = ("client_id", "api", "correlation_id", "client_port", "request_bytes")
@@ -47,12 +46,6 @@ def rows_of(capture: Path, table: str = "exchanges") -> list[dict[str, Any]]:
 
 def identities(rows: Sequence[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row[name] for name in IDENTITY) for row in rows)
-
-
-def send(process: subprocess.Popen[bytes], data: bytes) -> None:
-    assert process.stdin
-    process.stdin.write(data)
-    process.stdin.flush()
 
 
 def wait_for(condition: Callable[[], object]) -> None:
