@@ -14,7 +14,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 import pyarrow as pa
 
-from analysis.display.terminal import printable
+from analysis.display.terminal import first_three, printable
 from analysis.kafka.errors import error_name
 from dissector.arrays import value
 from dissector.packets.block import Int64
@@ -30,8 +30,6 @@ COLUMNS: Final = (
     "topics",
 )  # fmt: skip
 """The columns of `exchanges` that a cut needs."""
-TOPICS: Final = 3
-"""Most topics in a comment."""
 
 Address: TypeAlias = tuple[str, int]
 """IP address and port."""
@@ -164,9 +162,8 @@ def comment(row: dict[str, Any], name: str) -> str:
     """The comment of a message, such as ``Produce v13 orders, 153 ms, throttled 1,000 ms``."""
     api = row["api"] or (f"API {row['api_key']}" if row["api_key"] is not None else "unknown API")
     version = "" if row["api_version"] is None else f" v{row['api_version']}"
-    topics = row["topics"] or []
-    beyond = f" and {len(topics) - TOPICS:,} more" if len(topics) > TOPICS else ""
-    named = f" {', '.join(map(printable, topics[:TOPICS]))}{beyond}" if topics else ""
+    topics = row["topics"] or ()
+    named = f" {first_three(topics, printable)}" if topics else ""
     facts = [("" if name == "request" else "response to ") + f"{api}{version}{named}"]
     if row["latency_ms"] is not None:
         facts.append(milliseconds(row["latency_ms"]))

@@ -18,6 +18,7 @@ from analysis.display.terminal import (
     counted,
     duration_text,
     excerpt,
+    first_three,
     printable,
     size_text,
     span_text,
@@ -309,7 +310,7 @@ def _counts(
 
 def _clients(summary: Summary) -> Iterator[RenderableType]:
     def addresses(row: Row) -> Text:
-        return _text(_first_three([*map(names().shown, row["addresses"])]))
+        return _text(first_three([*row["addresses"]], names().shown))
 
     return _listed(
         [*map(asdict, summary.clients())],
@@ -445,8 +446,3 @@ def _ms(value: float | None) -> Text:
 
 def _bad(count: int) -> Text:
     return Text(f"{count:,}", "red" if count else "dim")
-
-
-def _first_three(addresses: Sequence[str]) -> str:
-    suffix = f" and {len(addresses) - 3:,} more" if len(addresses) > 3 else ""
-    return ", ".join(addresses[:3]) + suffix

@@ -14,7 +14,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, tzinfo
 from typing import TYPE_CHECKING, Any, Final
@@ -89,6 +89,12 @@ def excerpt(text: str, longest: int = EXCERPT) -> str:
     if len(text) <= longest:
         return printable(text)
     return f"{printable(text[:EXCERPT])}… ({len(text):,} characters)"
+
+
+def first_three(names: Sequence[str], text: Callable[[str], str] = str) -> str:
+    """The `text` of three names, and the number of further ones."""
+    suffix = f" and {len(names) - 3:,} more" if len(names) > 3 else ""
+    return ", ".join(map(text, names[:3])) + suffix
 
 
 def time_text(ns: int, digits: int = 9) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 import click
 import pyarrow as pa
 
-from analysis.display.terminal import counted, excerpt, has_colours, time_text
+from analysis.display.terminal import counted, excerpt, first_three, has_colours, time_text
 from analysis.export.text import json_lines, terminal_json, text_bytes
 from analysis.kafka.errors import error_name
 from analysis.live.nonblocking_writer import NonblockingWriter
@@ -34,8 +34,6 @@ COLUMNS: Final = (
 )
 """Columns that a line uses."""
 
-_TOPICS = 3
-"""Most topic names in a line; further ones are counted."""
 _STATUS = {
     "unanswered": "no response",
     "no_reply_expected": "no response expected",
@@ -132,7 +130,7 @@ class LineFormat:
             excerpt(row["client_id"] or "-"),
             " > ".join(endpoint(row[f"{s}_ip"], row[f"{s}_port"]) for s in ("client", "broker")),
             f"{row['api'] or _unnamed(row['api_key'])}{version}",
-            _topics(row["topics"]),
+            first_three(row["topics"] or (), excerpt),
             counted(row["record_count"], "record") if row["record_count"] else "",
             f"{row['latency_ms']:,.3f} ms" if row["latency_ms"] is not None else "",
         ]
@@ -156,13 +154,6 @@ def _errors(row: dict[str, Any]) -> list[str]:
 
 def _unnamed(api_key: int | None) -> str:
     return "-" if api_key is None else f"API {api_key}"
-
-
-def _topics(topics: list[str] | None) -> str:
-    if not topics:
-        return ""
-    surplus = f" and {len(topics) - _TOPICS:,} more" if len(topics) > _TOPICS else ""
-    return ", ".join(map(excerpt, topics[:_TOPICS])) + surplus
 
 
 def _report_dropped(lines: int) -> None:
