@@ -36,6 +36,13 @@ def spark(java: None) -> Iterator[SparkSession]:
     spark_session.stop()
 
 
+@pytest.fixture
+def kept_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
+    """The session, which the command `spark` uses, and does not stop."""
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+    return spark
+
+
 @pytest.fixture(scope="module")
 def registered(spark: SparkSession) -> SparkSession:
     """The session, with the data source."""

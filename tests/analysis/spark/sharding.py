@@ -22,6 +22,7 @@ from dissector.capture import open_capture
 from tests.captures.recorded import CAPTURES
 from tests.robustness.robustness_damage import recording
 
+QUOTAS, QUORUM = (CAPTURES / f"kafka-4-{name}.pcap.zst" for name in ("quotas", "quorum"))
 TABLES = (
     "exchanges", "errors", "connections", "topics", "partitions", "memberships", "transactions",
     "brokers", "clusters", "batches", "decompressed_batches", "records",

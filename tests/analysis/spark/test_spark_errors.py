@@ -23,9 +23,7 @@ from analysis.spark import causes, job
 from analysis.spark import session as sessions
 from analysis.spark.dissection import Task
 from dissector.errors import DissectorError
-from tests.analysis.spark.sharding import CAPTURES
-
-QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
+from tests.analysis.spark.sharding import QUOTAS
 
 
 @pytest.mark.sampled(2)
@@ -58,12 +56,11 @@ def _bare_python(folder: Path) -> tuple[Path, Path]:
 
 
 def test_missing_packages_of_executors_are_named(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     bare, python = _bare_python(tmp_path)
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
-    monkeypatch.setattr(spark.sparkContext, "pythonExec", str(python))
+    monkeypatch.setattr(kept_spark.sparkContext, "pythonExec", str(python))
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"]) == 1
     message = capsys.readouterr().err.splitlines()[-1]
     assert message.startswith("Error: the Python of executor ")
@@ -157,17 +154,14 @@ def test_the_cause_is_named(text: str, cause: str) -> None:
 
 
 def test_the_command_reports_an_error_in_a_task(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     for_each = job._for_each
 
     def fail(spark: SparkSession, task: Task, *arguments: object) -> None:
         for_each(spark, replace(task, job=replace(task.job, output="/dev/full")), *arguments)
 
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
     monkeypatch.setattr(job, "_for_each", fail)
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "2"]) == 1
     message = capsys.readouterr().err.splitlines()[-1]

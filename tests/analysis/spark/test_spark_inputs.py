@@ -18,9 +18,8 @@ from analysis.cli import main
 from analysis.spark import job
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
-from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
+from tests.analysis.spark.sharding import QUOTAS, split_capture, texts
 
-QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SEGMENT = "00000000000000000000.log"
 SEGMENT_TABLES = ("batches", "records", "problems")
 LATENCY = ("exchanges", "batches", "connections")
@@ -44,10 +43,7 @@ def test_segments_next_to_captures(registered: SparkSession, brokers: Path, tmp_
         assert texts(tables[name].toArrow().to_batches()) == expected
 
 
-def test_segments_without_captures(
-    spark: SparkSession, brokers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+def test_segments_without_captures(kept_spark: SparkSession, brokers: Path, tmp_path: Path) -> None:
     segments = brokers / "kafka-3"
     words = ["spark", str(segments), "--table", "records", "--table", "exchanges", "--jobs", "2"]
     assert main([*words, "-o", str(tmp_path / "tables")]) == 0

@@ -15,18 +15,12 @@ from analysis.cli import main
 from analysis.spark import job
 from analysis.spark.options import Request
 from dissector.capture import open_capture
-from tests.analysis.spark.sharding import CAPTURES, split_capture, write_with_spark
-
-QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
+from tests.analysis.spark.sharding import QUOTAS, split_capture, write_with_spark
 
 
 def test_parquet_by_date(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kept_spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)  # other tests need the session
     folder, output = tmp_path / "parts", tmp_path / "tables"
     folder.mkdir()
     split_capture(QUOTAS, folder, 3)
@@ -55,27 +49,20 @@ def test_missing_java_gives_one_message_with_the_package(
     assert message.count("\n") == 1
 
 
-def test_an_invalid_time(
-    spark: SparkSession,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+def test_an_invalid_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--since", "noon"]) == 1
     assert "'noon' is not a time; use ISO 8601" in capsys.readouterr().err
 
 
 def test_memory_is_per_task(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     requests = []
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
-    monkeypatch.setattr(job, "run", lambda spark, request, output: requests.append(request) or [])
-    monkeypatch.setattr(job, "check", lambda spark, output: None)
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(job, "run", lambda spark, request, output: requests.append(request) or [])
+        patch.setattr(job, "check", lambda spark, output: None)
+        assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [request.memory for request in requests] == [20 << 20]
     request = Request([str(QUOTAS)], ["problems"], memory=1 << 10)
-    monkeypatch.undo()
-    write_with_spark(spark, request, tmp_path / "tables")
+    write_with_spark(kept_spark, request, tmp_path / "tables")
     assert "memory" in ds.dataset(tmp_path / "tables" / "problems").to_table()["kind"].to_pylist()

@@ -38,7 +38,7 @@ from dissector.tables import EXCHANGES, Table
 from dissector.tables.schema import PARTITIONS
 from tests.analysis.spark.interrupted_job import TABLES
 from tests.analysis.spark.sharding import (
-    CAPTURES,
+    QUOTAS,
     assert_same_rows,
     split_capture,
     write_with_one_process,
@@ -46,7 +46,6 @@ from tests.analysis.spark.sharding import (
 )
 from tests.dissector.runs.cutting import may_mount
 
-QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 RUN_BYTES = 22_739
 """A run for each file that `split_capture` makes of `QUOTAS`, by time."""
 REQUEST = Request([str(QUOTAS)], ("exchanges", "errors"))
@@ -438,10 +437,7 @@ def test_a_table_without_some_dates_can_be_read(
     assert files_of(tmp_path) == before
 
 
-def test_overwrite_and_a_job_with_other_options(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(SparkSession, "stop", lambda session: None)
+def test_overwrite_and_a_job_with_other_options(kept_spark: SparkSession, tmp_path: Path) -> None:
     words = command(tmp_path, "--api", "Metadata")
     assert main(words) == 0
     first = files_of(tmp_path)

@@ -25,10 +25,9 @@ from analysis.spark.schemas import check_schema, to_spark
 from bench.cluster import ENVIRONMENT
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
+from tests.analysis.spark.sharding import CAPTURES, QUOTAS, split_capture, texts
 from tests.robustness.robustness_damage import recording
 
-QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 SECOND = 10**9
 SOON = 60
 """Seconds that Java may take to end on a busy machine."""

@@ -32,11 +32,10 @@ from analysis.spark.plan_server import PlanClient
 from analysis.spark.schemas import spark_schema, to_spark
 from dissector.capture import open_capture
 from dissector.errors import DissectorError
-from tests.analysis.spark.sharding import CAPTURES, split_capture, texts
+from tests.analysis.spark.sharding import CAPTURES, QUORUM, split_capture, texts
 
 ADMIN = CAPTURES / "kafka-4-admin.pcap.zst"
 FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
-QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
 WATERMARK = 60
 """Seconds; no request of these captures waits this long."""
 

@@ -23,13 +23,13 @@ from analysis.spark.output import Output
 from dissector.runs import planning
 from tests.analysis.spark.sharding import (
     CAPTURES,
+    QUORUM,
     assert_same_rows,
     split_capture,
     write_with_one_process,
     write_with_spark,
 )
 
-QUORUM = CAPTURES / "kafka-4-quorum.pcap.zst"
 TABLES = ("exchanges", "connections")
 LOOPBACK = "127.0.0.1"
 
