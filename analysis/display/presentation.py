@@ -9,29 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import field
 from datetime import UTC, tzinfo
 from typing import Final
 
 from analysis.names.addresses import Names
-from dissector.arrays import value
 
-
-@value
-class Presentation:
-    """The settings of a command."""
-
-    zone: tzinfo = UTC
-    names: Names = field(default_factory=Names)
-
-
-_CURRENT: Final[ContextVar[Presentation]] = ContextVar("presentation")
+_CURRENT: Final[ContextVar[tuple[tzinfo, Names]]] = ContextVar("presentation")
 
 
 @contextmanager
 def presented(zone: tzinfo, names: Names) -> Iterator[None]:
     """Use these settings in the context. `names` may grow."""
-    token = _CURRENT.set(Presentation(zone, names))
+    token = _CURRENT.set((zone, names))
     try:
         yield
     finally:
@@ -40,13 +29,13 @@ def presented(zone: tzinfo, names: Names) -> Iterator[None]:
 
 def zone() -> tzinfo:
     """The time zone of times."""
-    return _current().zone
+    return _current()[0]
 
 
 def names() -> Names:
     """The names of addresses."""
-    return _current().names
+    return _current()[1]
 
 
-def _current() -> Presentation:
-    return _CURRENT.get(None) or Presentation()
+def _current() -> tuple[tzinfo, Names]:
+    return _CURRENT.get(None) or (UTC, Names())
