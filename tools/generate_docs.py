@@ -189,8 +189,7 @@ def _table(table: Table) -> str:
     lines += [*_markdown(heads, rows), ""]
     if table.name == "exchanges":
         lines += ["SQL (`sql`, `analysis.connect`) adds these columns:", ""]
-        columns = [_column(column) for column in exchange_columns.COLUMNS]
-        lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+        lines += _columns(exchange_columns.COLUMNS)
     return "\n".join(lines)
 
 
@@ -236,13 +235,11 @@ def _answer(answer: Answer) -> str:
         lines += [*_markdown(("option", "meaning", "default"), rows), ""]
     if any(option.name == "by" for option in answer.options):
         lines += ["The columns of `--by` come first, followed by:", ""]
-    columns = [_column(column) for column in answer.columns]
-    lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+    lines += _columns(answer.columns)
     needed = {f"--{v.option} {v.value}": v.tables for v in answer.variants}
     for option, others in answer.other_columns.items():
         lines += [f"The columns with `{option}`{_also_needed(needed[option])}:", ""]
-        columns = [_column(column) for column in others]
-        lines += [*_markdown(("column", "type", "unit", "meaning"), columns), ""]
+        lines += _columns(others)
     return "\n".join(lines)
 
 
@@ -257,8 +254,9 @@ def _links(tables: Sequence[str]) -> str:
     return f"{', '.join(others)} and {last}" if others else last
 
 
-def _column(column: TableColumn) -> tuple[str, ...]:
-    return f"`{column.name}`", _type(column.type), column.unit, column.meaning
+def _columns(columns: Iterable[TableColumn]) -> list[str]:
+    rows = [(f"`{each.name}`", _type(each.type), each.unit, each.meaning) for each in columns]
+    return [*_markdown(("column", "type", "unit", "meaning"), rows), ""]
 
 
 def _value(option: Option) -> str:
