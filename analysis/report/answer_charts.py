@@ -13,8 +13,8 @@ from analysis.report.chart_data import LINES, SPANS, Rows
 from analysis.report.chart_elements import (
     ROW_LABEL,
     Chart,
+    chart_of,
     colour,
-    height,
     limit_note,
     logarithmic,
     names,
@@ -80,7 +80,7 @@ def network(paths: pd.DataFrame) -> Chart | None:
     if not rows:
         return None
     return (
-        alt.Chart(alt.InlineData(rows), height=height(rows, "path"), width="container")
+        chart_of(rows, "path")
         .mark_bar()
         .encode(
             x=alt.X("ms:Q").title("median, ms").axis(tickCount=8),
@@ -103,7 +103,7 @@ def delay(delays: pd.DataFrame) -> Chart | None:
     rows = to_rows(slowest.assign(name=name))
     if not rows:
         return None
-    base = alt.Chart(alt.InlineData(rows), height=height(rows, "name"), width="container").encode(
+    base = chart_of(rows, "name").encode(
         y=alt.Y("name:N", sort=[row["name"] for row in rows]).title(None).axis(**ROW_LABEL),
         tooltip=tooltips(rows, *columns),
     )
@@ -130,7 +130,7 @@ def offsets(audit: pd.DataFrame) -> Chart | None:
     if not rows:
         return None
     return (
-        alt.Chart(alt.InlineData(rows), height=height(rows, "name", 30), width="container")
+        chart_of(rows, "name", 30)
         .mark_bar()
         .encode(
             x=alt.X("first_offset:Q").scale(zero=False).title("offset"),
@@ -161,9 +161,7 @@ def _spans(
 def _bars(rows: Rows, kind: str, description: str, busiest_rows: str) -> Chart | None:
     if not rows:
         return None
-    base = alt.Chart(
-        alt.InlineData(rows), height=height(rows, "row", 36), width="container"
-    ).encode(
+    base = chart_of(rows, "row", 36).encode(
         x=time("start_time"),
         y=names("row"),
         color=colour(kind, rows),

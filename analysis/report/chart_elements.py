@@ -20,9 +20,8 @@ from analysis.report.chart_data import OTHER, Rows
 
 Chart: TypeAlias = alt.TopLevelMixin
 
-HEIGHT: Final = 240
 ROW: Final = 24
-"""Height of a chart, and of a row in charts with rows, in pixels."""
+"""Height of a row in charts with rows, in pixels."""
 LONGEST_NAME: Final = 1000
 """Characters of a name that a chart contains whole."""
 
@@ -133,9 +132,11 @@ def names(name: str) -> alt.Y:
     return alt.Y(f"{name}:N").title(None).axis(**ROW_LABEL)
 
 
-def height(rows: Rows, name: str, row: int = ROW) -> int:
-    """Height of a chart with one row per name, in pixels."""
-    return row * len({values[name] for values in rows})
+def chart_of(rows: Rows, name: str = "", row: int = ROW) -> alt.Chart:
+    """A chart as wide as the page. `name`: it has a row of `row` pixels for each value of this
+    column; empty: it has no rows."""
+    height = row * len({values[name] for values in rows}) if name else 240
+    return alt.Chart(alt.InlineData(rows), height=height, width="container")
 
 
 PALETTE: Final = (

@@ -16,12 +16,11 @@ from analysis.display.presentation import names as shown_names
 from analysis.report.chart_data import NAMES, Rows
 from analysis.report.chart_elements import (
     COLUMN_LABEL,
-    HEIGHT,
     SIZE,
     Chart,
+    chart_of,
     colour,
     counts,
-    height,
     legend,
     limit_note,
     logarithmic,
@@ -60,7 +59,7 @@ def latency_over_time(rows: Rows) -> Chart:
     scale = logarithmic(rows, "p99_ms")
     pick = legend("api")
     return (
-        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
+        chart_of(rows)
         .mark_line(point=alt.OverlayMarkDef(size=24), strokeWidth=1.5)
         .encode(
             x=time(),
@@ -78,7 +77,7 @@ def latency_distribution(rows: Rows) -> Chart:
     """The distribution of latency by API."""
     apis = len({row["api"] for row in rows})
     return (
-        alt.Chart(alt.InlineData(rows), height=height(rows, "api"), width="container")
+        chart_of(rows, "api")
         .mark_rect()
         .encode(
             x=alt.X("from_ms:Q", scale=logarithmic(rows, "from_ms", "to_ms"))
@@ -98,7 +97,7 @@ def clients_and_brokers(rows: Rows) -> Chart:
     rows = [row | {"broker": shown_names().brief(row["broker"])} for row in rows]
     scale = logarithmic_domain(rows, "p99_ms")
     return (
-        alt.Chart(alt.InlineData(rows), height=height(rows, "client"), width="container")
+        chart_of(rows, "client")
         .mark_rect()
         .encode(
             x=alt.X("broker:N").title("broker").axis(**COLUMN_LABEL),
@@ -115,7 +114,7 @@ def batch_sizes(rows: Rows) -> Chart:
     # One more bin at both ends, so that a single bar does not fill the chart.
     ends = [min(row["from_bytes"] for row in rows) / 2, max(row["to_bytes"] for row in rows) * 2]
     return (
-        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
+        chart_of(rows)
         .mark_bar(binSpacing=0)
         .encode(
             x=alt.X("from_bytes:Q", bin="binned")
@@ -136,7 +135,7 @@ def lag(rows: Rows) -> Chart:
     lags = [row["lag"] for row in rows]
     largest = max(1, *lags)
     return (
-        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
+        chart_of(rows)
         .mark_line(interpolate="step-after", point=alt.OverlayMarkDef(size=16))
         .encode(
             x=time(),
@@ -162,7 +161,7 @@ def _stacked(
     axis = alt.Axis() if value == "rate" else counts(_largest(rows, "time", value))
     pick = legend(name)
     return (
-        alt.Chart(alt.InlineData(rows), height=HEIGHT, width="container")
+        chart_of(rows)
         .mark_bar(binSpacing=0)
         .encode(
             x=time(binned=True),
