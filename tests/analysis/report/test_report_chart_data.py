@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from datetime import UTC
 from typing import Any
 
@@ -32,10 +31,8 @@ from analysis.report.page import FOLDER
 from analysis.report.topology_chart import topology_chart
 from analysis.sql.views import CaptureTables, views
 from analysis.summary.counts import Summary
+from tests.analysis.made_rows import START, Make
 from tests.captures.recorded import CAPTURES
-
-Make = Callable[..., None]
-START = 1_700_000_000 * 10**9
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,8 @@ from analysis.answers import ANSWERS
 from analysis.cli import main
 from analysis.display.terminal import size_text
 from tests.analysis.answering import path_of
-from tests.analysis.made_rows import connection
+from tests.analysis.made_rows import START, Make, connection
 from tests.analysis.report.browser import chromium, report
-
-Make = Callable[..., None]
-START = 1_700_000_000 * 10**9
 
 UNDECODED: dict[str, Any] = {
     "connection_id": 0, "client_ip": "10.0.0.1", "client_port": 5, "broker_ip": "10.0.0.9",

@@ -12,7 +12,7 @@ import pytest
 from selenium.webdriver import ActionChains
 
 import dissector
-from tests.analysis.made_rows import MadeCapture
+from tests.analysis.made_rows import SECOND, START, MadeCapture
 from tests.analysis.report.browser import chromium, report
 
 NAMES = (
@@ -25,8 +25,6 @@ NAMES = (
     """javascript:document.title='owned'""",
     "\u202edrowssap\x1b[2J\x00",
 )
-SECOND = 10**9
-START = 1_700_000_000 * SECOND
 
 
 def hostile(number: int, name: str) -> dict[str, list[dict[str, Any]]]:
