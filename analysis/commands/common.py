@@ -227,14 +227,17 @@ class Input:
         """Options for `open_capture`. Errors in the context: as in `opened`."""
         from analysis.display.terminal import progress
 
-        options: dict[str, Any] = {"ports": self.ports} if self.ports else {}
-        options |= {"show_secrets": show_secrets, "keylog": self.keylog}
-        options |= {"memory": self.memory << 20}
+        options = self.pass_options | {"show_secrets": show_secrets}
         try:
             with progress(show_progress) as show:
                 yield options | {"progress": _interruptible(show)}
         except DissectorError as error:
             raise click.ClickException(str(error)) from error
+
+    @property
+    def pass_options(self) -> dict[str, Any]:
+        """Options for `open_pass`, without progress."""
+        return {"ports": self.ports or None, "keylog": self.keylog, "memory": self.memory << 20}
 
     def again(self, command: str) -> str:
         """The command line that runs another command, with its options, on the same capture."""

@@ -48,7 +48,7 @@ def command(
     from dissector.arguments import name_text
     from dissector.pipeline import collected
 
-    with source.options() as options:
+    with source.options():
         check_files(source.captures)
         check_output(file)
     with source.opened() as capture:
@@ -57,11 +57,10 @@ def command(
         raise click.ClickException("no exchange is selected; nothing was written")
     chosen = shell_words(source.filter.options) if source.filter else "all exchanges"
     names = ", ".join(Path(name_text(each)).name for each in source.captures)
-    with source.options(show_progress=False) as options:
+    with source.options(show_progress=False):
         result = cut(
             source.captures, exchanges, file, context=context, secrets=secrets,
-            title=f"Cut from {names}: {chosen}", overwrite=overwrite,
-            ports=options.get("ports"), keylog=source.keylog, memory=options["memory"],
+            title=f"Cut from {names}: {chosen}", overwrite=overwrite, **source.pass_options,
         )  # fmt: skip
     remedy = "--context SECONDS" if context is None else "a longer --context"
     click.echo(_report(file, result, remedy))

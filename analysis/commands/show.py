@@ -107,14 +107,8 @@ def command(
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:
     from analysis.timeline.exchange import timelines
 
-    with source.options() as options:
-        return timelines(
-            source.captures,
-            exchanges,
-            ports=options.get("ports"),
-            keylog=source.keylog,
-            memory=options["memory"],
-        )
+    with source.options():
+        return timelines(source.captures, exchanges, **source.pass_options)
 
 
 def _print_trees(
