@@ -2,7 +2,7 @@
 -- first pass adds a row for each message, and later passes only read the rows. Wireshark calls
 -- kafkad.init before each first pass.
 do
-    local byte, find = string.byte, string.find
+    local int16, int32 = wire.short, wire.int
     local MOST_BYTES = 104857600 -- socket.request.max.bytes of brokers
     local NEWER = 16 -- versions above the newest known one, in a first ApiVersions request
     local SASL_HANDSHAKE, API_VERSIONS = 17, 18
@@ -62,22 +62,6 @@ do
             streams[number] = stream
         end
         return stream
-    end
-
-    -- Numbers of a header; nil where bytes are missing.
-    local function int16(data, at)
-        local a, b = byte(data, at, at + 1)
-        if b then
-            return a < 128 and a * 256 + b or a * 256 + b - 65536
-        end
-    end
-
-    local function int32(data, at)
-        local a, b, c, d = byte(data, at, at + 3)
-        if d then
-            local value = ((a * 256 + b) * 256 + c) * 256 + d
-            return a < 128 and value or value - 4294967296
-        end
     end
 
     -- The size of the message at a position, with its own 4 bytes; nil if it cannot be one.
@@ -304,10 +288,6 @@ do
         end
     end
 
-    local function signed(value)
-        return value < 32768 and value or value - 65536
-    end
-
     -- Adds to a message what the first pass knows of it: row, key, version, packet and latency of
     -- the other message, client id, text.
     function conversations.identify(stream, message, pinfo)
@@ -324,7 +304,8 @@ do
         local kind = row and rows.kind[row] or UNMATCHED
         message.is_token = kind == TOKEN
         if kind >= 0 then
-            message.key, message.version = signed(math.floor(kind / 65536)), signed(kind % 65536)
+            message.key = wire.signed(math.floor(kind / 65536))
+            message.version = wire.signed(kind % 65536)
         end
         local peer = row and rows.peer[row]
         if peer then

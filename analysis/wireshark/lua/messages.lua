@@ -1,6 +1,5 @@
 -- One message: its header, its body, and what the packet list shows of it.
 do
-    local byte = string.byte
     local API_VERSIONS, UNSUPPORTED_VERSION = 18, 35
     local handle
     local FEW, PART = 4, 4 -- surplus that a response may have: bytes, and a fraction of its fields
@@ -70,8 +69,7 @@ do
         if message.key ~= API_VERSIONS or message.direction ~= "response" or #message.data < 14 then
             return false
         end
-        local _, code, a, b, c, d = byte(message.data, 9, 14)
-        local count = ((a * 256 + b) * 256 + c) * 256 + d
+        local code, count = wire.short(message.data, 9), wire.int(message.data, 11)
         return code == UNSUPPORTED_VERSION and message.stop - 1 == 14 + 6 * count
     end
 

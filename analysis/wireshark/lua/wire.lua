@@ -27,22 +27,31 @@ do
         return value < 128 and value or value - 256, stop
     end
 
-    function wire.uint16(message, at)
-        local stop = wire.after(message, at, 2)
-        local high, low = byte(message.data, at, at + 1)
-        return high * 256 + low, stop
+    -- A number of 16 bits, read as signed.
+    function wire.signed(value)
+        return value < 32768 and value or value - 65536
+    end
+
+    -- Signed numbers in bytes, of 16 and 32 bits; nil where bytes are missing.
+    function wire.short(data, at)
+        local high, low = byte(data, at, at + 1)
+        return low and wire.signed(high * 256 + low)
+    end
+
+    function wire.int(data, at)
+        local a, b, c, d = byte(data, at, at + 3)
+        local value = d and ((a * 256 + b) * 256 + c) * 256 + d
+        return value and a >= 128 and value - 4294967296 or value
     end
 
     function wire.int16(message, at)
-        local value, stop = wire.uint16(message, at)
-        return value < 32768 and value or value - 65536, stop
+        local stop = wire.after(message, at, 2)
+        return wire.short(message.data, at), stop
     end
 
     function wire.int32(message, at)
         local stop = wire.after(message, at, 4)
-        local a, b, c, d = byte(message.data, at, at + 3)
-        local value = ((a * 256 + b) * 256 + c) * 256 + d
-        return a < 128 and value or value - 4294967296, stop
+        return wire.int(message.data, at), stop
     end
 
     -- Seven bits per byte, lowest first; at most five bytes.
