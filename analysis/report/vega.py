@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
+
+from analysis.export.files import output_file
 
 VERSION: Final = version("vl-convert-python")
 
@@ -29,8 +30,8 @@ def vega() -> str:
             if file.name == _name(script):
                 return script
     script = _built()
-    with suppress(OSError, RuntimeError):
-        _keep(script)
+    with suppress(OSError, RuntimeError), output_file(_folder() / _name(script)) as sink:
+        sink.write(script.encode())
     return script
 
 
@@ -40,15 +41,6 @@ def _built() -> str:
     script = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
     # An HTML parser ends a script at the first end tag, even inside a string.
     return script.replace("</script", "<\\/script")
-
-
-def _keep(script: str) -> None:
-    folder = _folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    # The file gets its name when it is complete, so several processes can write it at once.
-    with tempfile.NamedTemporaryFile("w", encoding="utf-8", dir=folder, delete=False) as unfinished:
-        unfinished.write(script)
-    Path(unfinished.name).replace(folder / _name(script))
 
 
 def _folder() -> Path:
