@@ -330,12 +330,6 @@ def test_the_full_screen_rejects_files(source: str, sniff: Sniff) -> None:
     assert "kafka-dissector summary" in " ".join(result.stderr.split())
 
 
-def test_schemas_need_the_full_screen(tmp_path: Path, sniff: Sniff) -> None:
-    result = sniff(str(PLAIN), "--schema-registry", str(tmp_path))
-    assert result.returncode == 2
-    assert "--schema-registry needs --view screen" in result.stderr
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -346,6 +340,7 @@ def test_schemas_need_the_full_screen(tmp_path: Path, sniff: Sniff) -> None:
         (["-", "--metrics", "0"], "--metrics 0: choose a port from 1 to 65535"),
         (["-", "--metrics", "[::1]:0"], "--metrics [::1]:0: choose a port from 1 to 65535"),
         (["-", "--table", "all"], "--table needs --export DIR"),
+        (["-", "--schema-registry", "tests"], "--schema-registry needs --view screen"),
         (["-", "--metrics", "x"], "expected [ADDRESS:]PORT, for example 9464, 127.0.0.1:9464"),
         (["-", "--metrics", "::1"], "--metrics ::1: expected [ADDRESS:]PORT"),
         (["-", "--unanswered-after", "36501d"], "is too large: the largest time is 36500d"),
