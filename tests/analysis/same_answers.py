@@ -38,6 +38,7 @@ from analysis.spark.session import session
 from analysis.sql.query import connected, no_tables
 from analysis.sql.stored import stored
 from dissector.capture import open_capture
+from tests.analysis.answering import ANSWER_TABLES
 from tests.analysis.spark.sharding import exact
 from tests.captures.recorded import RECORDINGS
 
@@ -54,18 +55,6 @@ def variants(answer: Answer) -> Iterator[Options]:
             yield given | {option.name: choice}
         if type(option.default) is int:
             yield given | {option.name: 5}
-
-
-def needed() -> list[str]:
-    """The tables that answers need."""
-    return list(
-        dict.fromkeys(
-            name
-            for answer in ANSWERS.values()
-            for options in variants(answer)
-            for name in answer.tables_for(options)
-        )
-    )
 
 
 @contextmanager
@@ -118,7 +107,7 @@ def differences(
     on_spark: Callable[[Mapping[str, pa.Table]], AbstractContextManager[Source]],
 ) -> Iterator[str]:
     """What differs in a capture of these recordings."""
-    names = needed()
+    names = ANSWER_TABLES
     rows = open_capture(paths).tables(names)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
