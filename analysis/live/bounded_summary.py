@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from analysis.live.series import OTHER
 from analysis.summary.counts import Summary, add_clients
 from analysis.summary.results import Client
+from dissector.exchanges.columns import with_column
 
 NAMES: Final = 10_000
 
@@ -49,11 +50,8 @@ class BoundedSummary(Summary):
 
     def _bounded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         for name, names in self._names.items():
-            at = batch.schema.get_field_index(name)
-            if at >= 0:
-                batch = batch.set_column(
-                    at, batch.schema.field(at), names.bounded(batch.column(at))
-                )
+            if name in batch.schema.names:
+                batch = with_column(batch, name, names.bounded(batch[name]))
         return batch
 
     def _read_connections(self, rows: pa.Table) -> None:
