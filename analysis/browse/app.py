@@ -20,7 +20,8 @@ class Browser(ExchangeScreen):
     KEYS: ClassVar[Sequence[Section]] = CAPTURE_KEYS
 
     source: CaptureSource
-    _is_stopped = False
+    _signals: Sequence[int] = ()
+    """Received while the screen is shown."""
 
     def show(self) -> None:
         """Show the capture until the user leaves the screen. Raises the error that ended it.
@@ -28,10 +29,10 @@ class Browser(ExchangeScreen):
         Raises Terminated after a signal. If a signal raised an error in the event loop, the loop
         could wait forever.
         """
-        with ended_by_signals(self._stop) as received:
+        with ended_by_signals(lambda: None) as self._signals:
             error = self.run()
-        if received:
-            raise Terminated(received[0])
+        if self._signals:
+            raise Terminated(self._signals[0])
         if error is not None:
             raise error
 
@@ -40,15 +41,12 @@ class Browser(ExchangeScreen):
         Thread(target=self.source.close, daemon=True).start()
         super().exit(*given, **options)
 
-    def _stop(self) -> None:
-        self._is_stopped = True
-
-    def _leave_if_stopped(self) -> None:
-        if self._is_stopped:
+    def _leave_after_signal(self) -> None:
+        if self._signals:
             self.exit()
 
     def on_mount(self) -> None:
-        self.set_interval(0.2, self._leave_if_stopped)
+        self.set_interval(0.2, self._leave_after_signal)
         self.start("read", "reading exchanges", self.source.rows, self._opened, is_fatal=True)
 
     def _opened(self, rows: Rows) -> None:
