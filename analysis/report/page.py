@@ -81,34 +81,9 @@ def page(
     totals, span = chart_data.totals(sql, is_filtered=bool(chosen)), chart_data.span(sql)
     case = Case(sql)
     diagnosis = diagnosis_of(case, limits({}))
-    items: list[dict[str, Any]] = []
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
-    for section in sections(sql, span, case):
-        answer = section.answer
-        section_charts = []
-        for number, (title, chart) in enumerate(section.charts):
-            charts[f"{answer.name}-{number}"] = chart | {"autosize": "fit-x"}
-            section_charts.append(
-                {"name": f"{answer.name}-{number}", "title": title, "height": 260}
-            )
-        tables[answer.name] = _table(section, section.rows)
-        lists = []
-        for number, (title, rows) in enumerate(section.lists.items()):
-            tables[f"{answer.name}-list-{number}"] = _table(section, rows)
-            lists.append({"name": f"{answer.name}-list-{number}", "title": title})
-        items.append(
-            {
-                "name": answer.name,
-                "question": answer.question,
-                "rows": len(section.rows),
-                "count": _count(section),
-                "is_alert": _is_alert(section),
-                "charts": section_charts,
-                "lists": lists,
-                "command": command_line(answer.name),
-            }
-        )
+    items = [_item(each, charts, tables, command_line) for each in sections(sql, span, case)]
     data = {
         "charts": charts,
         "tables": tables,
@@ -137,6 +112,29 @@ def page(
         script=Markup(script),
     )
     return (piece.encode(errors="backslashreplace") for piece in pieces)
+
+
+def _item(
+    section: Section, charts: dict[str, Any], tables: dict[str, Any],
+    command_line: Callable[[str], str],
+) -> dict[str, Any]:  # fmt: skip
+    """A section for the template. `charts` and `tables` get those of the section, by name."""
+    name = section.answer.name
+    own = {f"{name}-{number}": chart for number, chart in enumerate(section.charts)}
+    charts |= {key: chart | {"autosize": "fit-x"} for key, (_, chart) in own.items()}
+    lists = {f"{name}-list-{n}": rows for n, rows in enumerate(section.lists.items())}
+    tables[name] = _table(section, section.rows)
+    tables |= {key: _table(section, rows) for key, (_, rows) in lists.items()}
+    return {
+        "name": name,
+        "question": section.answer.question,
+        "rows": len(section.rows),
+        "count": _count(section),
+        "is_alert": _is_alert(section),
+        "charts": [{"name": key, "title": title, "height": 260} for key, (title, _) in own.items()],
+        "lists": [{"name": key, "title": title} for key, (title, _) in lists.items()],
+        "command": command_line(name),
+    }
 
 
 def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[dict[str, str]]:
