@@ -22,7 +22,6 @@ from analysis.export.text import (
     without_controls,
 )
 
-INT64 = st.integers(-(2**63), 2**63 - 1)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 HOSTILE = st.text('a"\\\x00\x07\b\t\n\f\r\x1b\x7f\x85\x9b\u2028\u2029é€😀', max_size=8)
 
@@ -59,12 +58,6 @@ def test_bytes_are_base64(values: list[bytes | None], start: int) -> None:
     column = array(values, pa.binary(), min(start, len(values)))
     expected = [None if each is None else base64.b64encode(each).decode() for each in values]
     assert base64_text(column).to_pylist() == expected
-
-
-@given(nullable(INT64))
-def test_integers_are_json(values: list[int | None]) -> None:
-    column = pa.array(values, pa.int64())
-    assert [json.loads(each.as_py()) for each in json_text(column)] == values
 
 
 @given(nullable(st.floats()))
