@@ -8,9 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.csv
-import pyarrow.parquet
 import pytest
 
 from analysis.cli import main
@@ -54,20 +51,6 @@ def test_records_of_a_capture_are_its_table(
     assert main(["export", "--table", "records", str(CAPTURE)]) == 0
     assert records == list(lines(capsys))
     assert len(records) == 200
-
-
-@pytest.mark.parametrize("form", ["csv", "parquet", "arrow"])
-def test_formats(form: str, segment: Path, tmp_path: Path) -> None:
-    output = tmp_path / f"records.{form}"
-    assert main(["records", str(segment), "--format", form, "-o", str(output)]) == 0
-    read = {
-        "csv": pa.csv.read_csv,
-        "parquet": pa.parquet.read_table,
-        "arrow": lambda path: pa.ipc.open_stream(path).read_all(),
-    }[form]
-    table = read(output)
-    assert table["offset"].to_pylist() == list(range(100))
-    assert set(table["topic"].to_pylist()) == {"orders"}
 
 
 def test_other_tables_of_a_segment(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
