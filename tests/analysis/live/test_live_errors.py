@@ -213,15 +213,6 @@ def test_lines_for_a_slow_reader_are_dropped_and_counted() -> None:
     assert stream.text == b"".join(b"%d\n" % n for n in range(QUEUE + 1)) + b"last\n"
 
 
-def test_sigterm_ends_a_session_like_the_end_of_a_file() -> None:
-    with sniffing("-") as process:
-        send(process, PLAIN.read_bytes())
-        line_with(process.stdout, "Produce")
-        process.send_signal(signal.SIGTERM)
-        assert "exchanges" in line_with(process.stdout, "connections")
-        assert process.wait(180) == 0
-
-
 def test_unanswered_requests_are_shown_while_it_runs() -> None:
     expected = open_capture([PLAIN], ports=()).tables(["exchanges"])["exchanges"].to_pylist()
     cut = max(row["request_packet"] for row in expected if row["status"] == "answered")

@@ -71,14 +71,15 @@ def check_complete(folder: Path) -> None:
     assert identities(rows_of(folder / "kept.pcapng")) == identities(expected)
 
 
-def test_sighup_ends_a_session_like_the_end_of_a_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_a_session_like_the_end_of_a_file(tmp_path: Path, number: int) -> None:
     words = ["--view", "jsonl", "--export", str(tmp_path / "tables")]
     with sniffing("-", *words, "--write", str(tmp_path / "kept.pcapng")) as process:
         send(process, PLAIN.read_bytes())
         assert process.stdout
         first = process.stdout.readline()
         wait_for(lambda: bytes_below(tmp_path, "kept.pcapng") > PLAIN.stat().st_size)
-        process.send_signal(signal.SIGHUP)
+        process.send_signal(number)
         remainder = process.stdout.read()
         assert process.wait(180) == 0
     shown = [json.loads(line) for line in (first + remainder).splitlines()]
