@@ -20,7 +20,7 @@ import pytest
 
 import dissector
 from analysis import startup
-from analysis.cli import app, main
+from analysis.cli import main
 from analysis.commands.output import FORMAT_NAMES
 from dissector import tables
 from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT, on_terminal, run
@@ -210,10 +210,7 @@ def test_a_full_disk_is_an_error_of_standard_output(
 
 def test_a_usage_error_needs_no_standard_output() -> None:
     with Path("/dev/full").open("wb") as full:
-        done = subprocess.run(
-            [*COMMAND, "latency", "--by"], stdout=full, stderr=subprocess.PIPE, check=False,
-            cwd=ROOT, env=ENVIRONMENT,
-        )  # fmt: skip
+        done = run("latency", "--by", stdout=full)
     assert done.returncode == 2
     assert done.stderr.endswith(b"Error: Option '--by' requires an argument.\n")
 
@@ -272,8 +269,7 @@ def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
 
 def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
     """A raw stream reports no error if it has written a part: these rows are one part."""
-    capture = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
-    close_reader(started("export", capture, PYTHONUNBUFFERED="1"), after=1)
+    close_reader(started("export", QUOTAS, PYTHONUNBUFFERED="1"), after=1)
 
 
 @pytest.mark.parametrize(
@@ -364,21 +360,20 @@ def test_an_interrupt_leaves_no_unreadable_files(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_interrupt_before_the_command_is_status_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(app, "parse_args", interrupted)
-    assert main(["--help"]) == 130
-
-
-@pytest.mark.parametrize("command", ["summary", "export", "show"])
+@pytest.mark.parametrize(
+    ("command", "interrupted"),
+    [
+        ("--help", "analysis.cli.app.parse_args"),  # before the command
+        *((f"{name} x.pcap", "dissector.open_capture") for name in ("summary", "export", "show")),
+    ],
+)
 def test_an_interrupt_is_status_130_without_output(
-    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def interrupted(*_: object, **__: object) -> None:
+    command: str, interrupted: str, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(dissector, "open_capture", interrupted, raising=False)
-    assert main([command, "x.pcap"]) == 130
+    monkeypatch.setattr(interrupted, interrupt)
+    assert main(command.split()) == 130
     assert capsys.readouterr() == ("", "")
