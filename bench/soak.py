@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -33,14 +32,8 @@ STEP = 61
 """Step of client ports between turns; larger than the connections of a turn."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """A sample of the process."""
-
-    read: int
-    """Bytes read so far."""
-    resident: int
-    """Resident memory in bytes."""
+Sample = tuple[int, int]
+"""Bytes read so far, and bytes of resident memory."""
 
 
 def generate(size: float, output: BinaryIO) -> int:
@@ -84,7 +77,7 @@ def generate(size: float, output: BinaryIO) -> int:
 def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, int]:
     """Run both ends of the pipe; returns samples, CPU seconds, and the expected exchanges."""
     generator = [sys.executable, "-m", "bench.soak", "--generate", f"{size}"]
-    source = subprocess.Popen(generator, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=False)
+    source = subprocess.Popen(generator, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     command = [PROGRAM, "export", "-", "--memory", f"{memory}", "--format", "parquet"]
     process = subprocess.Popen([*command, "-o", target, "--overwrite"], stdin=source.stdout)
     assert source.stdout
@@ -100,7 +93,7 @@ def soak(size: float, memory: int, target: Path) -> tuple[list[Sample], float, i
             seconds = processor_time(process.pid)
         except (OSError, IndexError):
             break  # the process has ended
-        samples.append(Sample(read, resident))
+        samples.append((read, resident))
         time.sleep(PERIOD)
     if process.wait():
         raise SystemExit(f"kafka-dissector ended with {process.returncode}")
@@ -114,7 +107,7 @@ def memory_table(samples: list[Sample], size: float) -> str:
     rows = []
     for part in range(PARTS):
         low, high = size * part / PARTS, size * (part + 1) / PARTS
-        within = [sample.resident for sample in samples if low <= sample.read < high]
+        within = [resident for read, resident in samples if low <= read < high]
         if within:
             rows.append([f"{high / 1e9:.1f}", f"{max(within) / MB:.0f}"])
     return table(["GB read", "peak MB of memory"], rows)
