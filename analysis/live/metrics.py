@@ -39,6 +39,13 @@ SECONDS: Final = (
     *(1.0, 2.5, 5.0, 10.0, 30.0),
 )
 """Upper bounds of the latency buckets."""
+_COUNTERS: Final = {
+    "exchanges": ("Exchanges by status.", ("api", "status", "broker")),
+    "errors": ("Error codes in responses.", ("api", "error", "client_id")),
+    "group_rebalances": ("New generations of groups.", ("group_type", "group_id")),
+    "problems": ("Rows of the table problems.", ("stage", "kind")),
+}
+"""By name: the text and the labels of a counter."""
 
 
 class Metrics(Collector, Watcher):
@@ -50,20 +57,17 @@ class Metrics(Collector, Watcher):
         self._capture = capture
         self._lock = threading.Lock()
         self._requests = Series(max_series, width=4)  # requests, bytes out, bytes in, throttle
-        self._statuses = Series(max_series)
-        self._errors = Series(max_series)
+        self._counts = {name: Series(max_series) for name in _COUNTERS}
         self._latencies = Series(max_series, width=len(SECONDS) + 2)  # buckets, and the sum
-        self._rebalances = Series(max_series)
-        self._problems = Series(max_series)
         self._topics = TopicMetrics(max_series)
         self._generations: dict[str, int] = {}
         self._most_groups = max_series
         self._readers: dict[str, Callable[[pa.Table], None]] = {
             "exchanges": self._read_exchanges,
-            "errors": partial(_count, self._errors, ("api", "error", "client_id")),
+            "errors": partial(self._count, "errors"),
             "memberships": self._read_memberships,
             "partitions": self._topics.read,
-            "problems": partial(_count, self._problems, ("stage", "kind")),
+            "problems": partial(self._count, "problems"),
             "transactions": self._topics.read_transactions,
         }
         self.tables = frozenset(self._readers)
@@ -83,8 +87,16 @@ class Metrics(Collector, Watcher):
         for row in tally.rows():
             values = [row["count"], *(row[name] or 0 for name in names)]
             self._requests.add(label_values(row["api"], row["client_id"], row["broker"]), values)
-        _count(self._statuses, ("api", "status", "broker"), rows)
+        self._count("exchanges", rows)
         self._read_latencies(rows.filter(rows["latency_ms"].is_valid()))
+
+    def _count(self, name: str, rows: pa.Table) -> None:
+        """Count rows by the labels of a counter."""
+        _, labels = _COUNTERS[name]
+        tally = Tally(labels, count="sum")
+        tally.add(with_columns(rows, count=ones(len(rows))))
+        for row in tally.rows():
+            self._counts[name].add(label_values(*(row[label] for label in labels)), row["count"])
 
     def _read_latencies(self, rows: pa.Table) -> None:
         seconds = rows["latency_ms"].to_numpy() / 1000
@@ -104,7 +116,8 @@ class Metrics(Collector, Watcher):
             group, generation = row["group_id"], row["generation_max"]
             known = self._generations.get(group)
             if known is not None and generation > known:
-                self._rebalances.add(label_values(row["group_type"], group), generation - known)
+                key = label_values(row["group_type"], group)
+                self._counts["group_rebalances"].add(key, generation - known)
             if known is not None or len(self._generations) < self._most_groups:
                 self._generations[group] = max(generation, known or 0)
 
@@ -116,14 +129,8 @@ class Metrics(Collector, Watcher):
         for index, (name, text, scale) in enumerate(_REQUEST_COUNTERS):
             labels: tuple[str, ...] = ("api", "client_id", "broker")
             yield counter(name, text, labels, self._requests, index, scale)
-        for name, text, series, labels in (
-            ("exchanges", "Exchanges by status.", self._statuses, ("api", "status", "broker")),
-            ("errors", "Error codes in responses.", self._errors, ("api", "error", "client_id")),
-            ("group_rebalances", "New generations of groups.", self._rebalances,
-             ("group_type", "group_id")),
-            ("problems", "Rows of the table problems.", self._problems, ("stage", "kind")),
-        ):  # fmt: skip
-            yield counter(name, text, labels, series)
+        for name, (text, labels) in _COUNTERS.items():
+            yield counter(name, text, labels, self._counts[name])
         latency = HistogramMetricFamily(
             f"{PREFIX}request_latency_seconds",
             "From the end of a request to the start of its response.",
@@ -176,11 +183,3 @@ def serve(metrics: Metrics, host: str, port: int) -> Callable[[], None]:
             f"--metrics {host}:{port}: cannot listen on this address: {reason}"
         ) from error
     return server.shutdown
-
-
-def _count(series: Series, names: tuple[str, ...], rows: pa.Table) -> None:
-    """Count rows by the values of these columns."""
-    tally = Tally(names, count="sum")
-    tally.add(with_columns(rows, count=ones(len(rows))))
-    for row in tally.rows():
-        series.add(label_values(*(row[name] for name in names)), row["count"])
