@@ -63,7 +63,7 @@ def in_tasks(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
     parts = (
         part
         for name, table in rows.items()
-        for batch in reversed_rows(table).to_batches()
+        for batch in table[::-1].to_batches()
         for part in spark_answers.pack(name, iter([to_spark(name, batch)]))
     )
     with stored(spark_answers._unpacked(parts), rows) as connection:
@@ -75,17 +75,13 @@ def in_tasks(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
         yield answered
 
 
-def reversed_rows(table: pa.Table) -> pa.Table:
-    return table.take(pa.array(range(len(table) - 1, -1, -1), pa.int64())).combine_chunks()
-
-
 @contextmanager
 def in_session(rows: Mapping[str, pa.Table]) -> Iterator[Source]:
     """Answers in a local session of Spark."""
     spark = session("local[2]", {"spark.ui.showConsoleProgress": "false"})
     tables: Any = {
         name: spark.createDataFrame(
-            pa.Table.from_batches([to_spark(name, whole_batch(reversed_rows(table)))])
+            pa.Table.from_batches([to_spark(name, whole_batch(table[::-1]))])
         )
         for name, table in rows.items()
     }

@@ -53,7 +53,7 @@ def divided(name: str, folder: Path) -> Path:
     """The tables as the Spark job writes them: by date and API, with nanoseconds, in any order."""
     path = path_of(name)
     for table, rows in dissector.open_capture(path).tables(TABLES).items():
-        rows = rows.take(pa.array(range(len(rows) - 1, -1, -1), pa.int64()))
+        rows = rows[::-1]
         first = next(iter(c for c in rows.schema if pa.types.is_timestamp(c.type))).name
         date = rows[first].cast(pa.timestamp("ns")).cast(pa.date32())
         for field in rows.schema:

@@ -54,9 +54,7 @@ def rows() -> dict[str, pa.Table]:
 def reversed_rows(rows: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
     """The same rows in the schema of the data source, in another order."""
     return {
-        name: pa.Table.from_batches([to_spark(name, batch) for batch in table.to_batches()]).take(
-            pa.array(range(len(table) - 1, -1, -1), pa.int64())
-        )
+        name: pa.Table.from_batches([to_spark(name, batch) for batch in table.to_batches()])[::-1]
         for name, table in rows.items()
     }
 
