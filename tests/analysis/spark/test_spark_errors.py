@@ -168,33 +168,20 @@ def test_the_command_reports_an_error_in_a_task(
     assert "Error: NotADirectoryError: [Errno 20] Not a directory" in message
 
 
-def test_tasks_on_this_machine_have_four_attempts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[str] = []
-
-    def start(master: str, settings: object) -> None:
-        calls.append(master)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(sessions, "session", start)
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "3"]) == 130
-    assert calls == ["local[3,4]"]
-
-
-def test_properties_of_spark_reach_the_session(
+def test_a_session_has_four_attempts_and_the_properties_of_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    calls: dict[str, str] = {}
+    calls: list[tuple[str, dict[str, str]]] = []
 
     def start(master: str, settings: dict[str, str]) -> None:
-        calls.update(settings)
+        calls.append((master, settings))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sessions, "session", start)
-    words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--conf"]
+    words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "3", "--conf"]
     assert main([*words, "spark.archives=env.tar.gz#env"]) == 130
-    assert calls["spark.archives"] == "env.tar.gz#env"
+    ((master, settings),) = calls
+    assert (master, settings["spark.archives"]) == ("local[3,4]", "env.tar.gz#env")
     assert main([*words, "spark.archives"]) == 2
     assert "--conf spark.archives: expected NAME=VALUE" in capsys.readouterr().err
 
