@@ -16,7 +16,7 @@ import subprocess
 import sys
 import termios
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
@@ -31,7 +31,8 @@ PLAIN = str(ROOT / "captures" / "aiokafka-tansu.pcap")
 COMMAND = [sys.executable, "-c", "import sys; from analysis.cli import main; sys.exit(main())"]
 ENVIRONMENT = dict(os.environ)
 """Without `COLUMNS`, which Python's readline sets behind the back of `os.environ`."""
-
+Ran = Callable[..., Any]
+"""The fixture `ran`."""
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 STREAMS: Final = ("stdin", "stdout", "stderr")

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 import dissector
+from analysis.cli import main
+from tests.analysis.commands import Ran
 from tests.analysis.made_rows import MadeCapture, Make
 
 
@@ -22,6 +24,17 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Make:
         monkeypatch.setattr(dissector, "open_capture", lambda *_, **__: capture, raising=False)
 
     return make
+
+
+@pytest.fixture
+def ran(capsys: pytest.CaptureFixture[str]) -> Ran:
+    """Runs a command in this process; returns what it printed: `out` and `err`."""
+
+    def run(*words: str, status: int = 0) -> Any:
+        assert main(words) == status
+        return capsys.readouterr()
+
+    return run
 
 
 @pytest.fixture

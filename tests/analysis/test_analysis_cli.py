@@ -17,7 +17,7 @@ from analysis.cli import main
 from analysis.commands.common import ALL, TABLE_NAMES, chosen_tables
 from analysis.commands.output import FORMAT_NAMES
 from dissector import tables
-from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT
+from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT, Ran
 from tests.analysis.made_rows import Make, connection, exchange
 
 
@@ -30,11 +30,10 @@ def test_names_are_those_of_the_modules_that_know_them() -> None:
 
 
 def test_help_begins_with_the_options_of_the_command(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    assert main(["cut", "--help"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = ran("cut", "--help").out.splitlines()
     sections = ["Options:", "Filters:", "Output:", "Input and display:"]
     assert [line for line in lines if line.endswith(":") and not line.startswith(" ")] == sections
     at = {name: next(i for i, line in enumerate(lines) if name in line)
@@ -43,9 +42,8 @@ def test_help_begins_with_the_options_of_the_command(
     assert max(map(len, lines)) <= 80
 
 
-def test_the_list_of_commands_has_whole_sentences(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    assert "..." not in capsys.readouterr().out.replace("CAPTURE...", "").replace("[ARGS]...", "")
+def test_the_list_of_commands_has_whole_sentences(ran: Ran) -> None:
+    assert "..." not in ran("--help").out.replace("CAPTURE...", "").replace("[ARGS]...", "")
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["latency", "--help"], ["export", "-h"]])
@@ -78,36 +76,30 @@ def test_help_needs_nothing_heavy(arguments: Sequence[str]) -> None:
         ["latency", "x.pcap", "--slowest", "some"],
     ],
 )
-def test_a_wrong_command_line_is_status_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert "Usage:" in capsys.readouterr().err
+def test_a_wrong_command_line_is_status_2(arguments: list[str], ran: Ran) -> None:
+    assert "Usage:" in ran(*arguments, status=2).err
 
 
-def test_a_capture_may_be_a_uri(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_capture_may_be_a_uri(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / "a b.pcap"
     path.write_bytes(Path(PLAIN).read_bytes())
-    assert main(["summary", str(path)]) == 0
-    expected = capsys.readouterr().out
-    assert main(["summary", path.as_uri()]) == 0
-    assert capsys.readouterr().out == expected
+    expected = ran("summary", str(path)).out
+    assert ran("summary", path.as_uri()).out == expected
     assert main(["latency", tmp_path.as_uri()]) == 0
     path.write_bytes(b"no capture")
-    assert main(["latency", PLAIN, path.as_uri()]) == 1
-    assert f"{path} is not a pcap or pcapng file" in capsys.readouterr().err
+    error = ran("latency", PLAIN, path.as_uri(), status=1).err
+    assert f"{path} is not a pcap or pcapng file" in error
 
 
 @pytest.mark.parametrize("command", ["summary", "export", "show"])
 @pytest.mark.parametrize("content", [None, b"", b"this is no capture at all, " * 9])
 def test_what_cannot_be_read_is_one_sentence_and_status_1(
-    command: str, content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    command: str, content: bytes | None, tmp_path: Path, ran: Ran
 ) -> None:
     path = tmp_path / "x.pcap"
     if content is not None:
         path.write_bytes(content)
-    assert main([command, str(path)]) == 1
-    output = capsys.readouterr()
+    output = ran(command, str(path), status=1)
     assert output.out == ""
     assert output.err.startswith("Error: ")
     assert str(path) in output.err
@@ -163,7 +155,7 @@ def test_files_that_cannot_be_read_are_warnings(
 
 
 def test_a_folder_without_captures_is_a_warning(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     """Not if a pattern matches it, or if it is in a folder with captures."""
     monkeypatch.chdir(tmp_path)
@@ -171,59 +163,47 @@ def test_a_folder_without_captures_is_a_warning(
         Path(name).mkdir(parents=True)
     Path("empty/notes.txt").write_text("no capture")
     Path("full/a.pcap").write_bytes(Path(PLAIN).read_bytes())
-    assert main(["latency", "full/a.pcap", "empty"]) == 1
     line = "Warning: empty: there is no capture file. The result does not include it.\n"
-    assert capsys.readouterr().err == line
-    assert main(["export", "--table", "problems", "empty", "full"]) == 1
-    output = capsys.readouterr()
+    assert ran("latency", "full/a.pcap", "empty", status=1).err == line
+    output = ran("export", "--table", "problems", "empty", "full", status=1)
     assert output.err == line
     assert json.loads(output.out)["kind"] == "unreadable_file"
-    assert main(["latency", "full", "full/", "./full", "f*", "full/*"]) == 0
-    assert capsys.readouterr().err == ""
-    assert main(["latency", "empty"]) == 1
-    assert capsys.readouterr().err == "Error: empty: there is no capture file\n"
+    assert ran("latency", "full", "full/", "./full", "f*", "full/*").err == ""
+    assert ran("latency", "empty", status=1).err == "Error: empty: there is no capture file\n"
 
 
 @pytest.mark.parametrize("content", [None, b"text", b"\xfd7zXZ\0"])
 def test_a_line_break_in_the_name_of_a_file_is_escaped(
-    content: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    content: bytes | None, tmp_path: Path, ran: Ran
 ) -> None:
     file = tmp_path / "a\nb.pcap"
     if content is not None:
         file.write_bytes(content)
-    assert main(["latency", str(file)]) == 1
-    error = capsys.readouterr().err
+    error = ran("latency", str(file), status=1).err
     assert error.startswith(f"Error: {tmp_path}/a\\nb.pcap")
     assert error.count("\n") == 1
 
 
-def test_no_rows_of_an_empty_client_id_are_those_of_a_filter(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_no_rows_of_an_empty_client_id_are_those_of_a_filter(ran: Ran) -> None:
     for name in ("", "nobody"):
-        assert main(["latency", PLAIN, "--client", name]) == 0
-        assert "No latencies in the selected exchanges." in capsys.readouterr().err.splitlines()
+        lines = ran("latency", PLAIN, "--client", name).err.splitlines()
+        assert "No latencies in the selected exchanges." in lines
 
 
-def test_many_files_that_cannot_be_read_are_a_few_lines(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_many_files_that_cannot_be_read_are_a_few_lines(tmp_path: Path, ran: Ran) -> None:
     for number in range(12):
         (tmp_path / f"{number:02}.pcap").write_bytes(Path(PLAIN).read_bytes()[:-1])
-    assert main(["latency", str(tmp_path)]) == 0
-    lines = capsys.readouterr().err.splitlines()
+    lines = ran("latency", str(tmp_path)).err.splitlines()
     assert [line.startswith(f"Warning: {tmp_path}/0") for line in lines] == [True] * 5 + [False]
     command = f"kafka-dissector export {tmp_path} --table problems"
     assert lines[-1] == f"Warning: 7 more files could not be read completely: {command}"
 
 
-def test_an_output_that_cannot_be_written_is_status_1(
-    made: Make, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_that_cannot_be_written_is_status_1(made: Make, ran: Ran) -> None:
     made(exchanges=[exchange()])
     path = "/proc/x.jsonl"  # not even root can create it
-    assert main(["export", "x.pcap", "-o", path]) == 1
-    assert capsys.readouterr().err == f"Error: {path}: No such file or directory\n"
+    error = ran("export", "x.pcap", "-o", path, status=1).err
+    assert error == f"Error: {path}: No such file or directory\n"
 
 
 @pytest.mark.parametrize(
@@ -315,17 +295,11 @@ def test_an_output_may_be_next_to_its_input(
             assert main([*words, ".", "--overwrite"]) == 0
 
 
-def test_more_of_it_is_about_the_same_capture(
-    made: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_more_of_it_is_about_the_same_capture(made: Make, ran: Ran) -> None:
     made(exchanges=[exchange(status="unanswered")], connections=[connection()])
-    assert main(["summary", "a file.pcap", "--port", "9093", "--port", "9094"]) == 0
-    assert (
-        "more: kafka-dissector unanswered 'a file.pcap' --port 9093 --port 9094\n"
-        in capsys.readouterr().out
-    )
-    assert main(["summary", "-"]) == 0
-    assert "more: kafka-dissector unanswered CAPTURE...\n" in capsys.readouterr().out
+    output = ran("summary", "a file.pcap", "--port", "9093", "--port", "9094").out
+    assert "more: kafka-dissector unanswered 'a file.pcap' --port 9093 --port 9094\n" in output
+    assert "more: kafka-dissector unanswered CAPTURE...\n" in ran("summary", "-").out
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
@@ -346,7 +320,7 @@ def test_more_of_a_file_with_any_name_can_be_copied_to_a_shell(
 FRAME = bytes.fromhex("0003 0000 00000007 0003 617070 00000000")
 
 
-def test_show_chooses(made: Make, capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_chooses(made: Make, ran: Ran) -> None:
     columns = {"api_version": 0, "request_frame": FRAME, "request_bytes": len(FRAME) + 4}
     rows = [
         exchange(**columns),
@@ -356,8 +330,7 @@ def test_show_chooses(made: Make, capsys: pytest.CaptureFixture[str]) -> None:
 
     def chosen(*options: str) -> list[int]:
         made(exchanges=rows)
-        assert main(["show", "x.pcap", *options]) == 0
-        lines = capsys.readouterr().out.splitlines()
+        lines = ran("show", "x.pcap", *options).out.splitlines()
         return [
             int(line.partition("connection ")[2].partition(",")[0])
             for line in lines
@@ -373,15 +346,13 @@ def test_show_chooses(made: Make, capsys: pytest.CaptureFixture[str]) -> None:
     assert chosen("--packet", "99") == []
 
 
-def test_show_reports_missing_and_further_exchanges(
-    made: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_show_reports_missing_and_further_exchanges(made: Make, ran: Ran) -> None:
     made(exchanges=[exchange()])
-    assert main(["show", "x.pcap", "--packet", "99"]) == 0
-    assert capsys.readouterr().err == "No exchange in this capture matches the options.\n"
+    error = ran("show", "x.pcap", "--packet", "99").err
+    assert error == "No exchange in this capture matches the options.\n"
     made(exchanges=[exchange(), exchange()])
-    assert main(["show", "x.pcap", "--limit", "1"]) == 0
-    assert capsys.readouterr().err == "Stopped after 1 exchange; raise --limit for more.\n"
+    error = ran("show", "x.pcap", "--limit", "1").err
+    assert error == "Stopped after 1 exchange; raise --limit for more.\n"
 
 
 @pytest.mark.parametrize(("given", "jobs"), [([], 1), (["--jobs", "3"], 3)])
@@ -422,11 +393,8 @@ def test_the_default_is_one_process(
         (["show", CAPTURE, "--only", "qqq"], "'undecoded', 'request_missing'."),
     ],
 )
-def test_errors_suggest_a_similar_name(
-    arguments: list[str], suggestion: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.endswith(f"{suggestion}\n")
+def test_errors_suggest_a_similar_name(arguments: list[str], suggestion: str, ran: Ran) -> None:
+    assert ran(*arguments, status=2).err.endswith(f"{suggestion}\n")
 
 
 @pytest.mark.parametrize(
@@ -441,15 +409,14 @@ def test_errors_suggest_a_similar_name(
 @pytest.mark.parametrize("command", ["summary", "show", "latency"])
 def test_colours_of_a_pipe(
     command: str, environment: dict[str, str], is_coloured: bool,
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, ran: Ran,
 ) -> None:  # fmt: skip
     """https://no-color.org and https://force-color.org"""
     for name in ("NO_COLOR", "FORCE_COLOR"):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert main([command, CAPTURE]) == 0
-    assert ("\x1b[" in capsys.readouterr().out) == is_coloured
+    assert ("\x1b[" in ran(command, CAPTURE).out) == is_coloured
 
 
 @pytest.mark.parametrize(
@@ -477,28 +444,24 @@ def test_names_of_files_may_have_any_bytes(
     assert "udcff" not in capsys.readouterr().out
 
 
-def test_a_name_that_is_no_utf_8_is_escaped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_name_that_is_no_utf_8_is_escaped(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.pcap")
     path.write_bytes(b"no capture")
-    assert main(["summary", PLAIN, str(path)]) == 1
-    assert r"/a\xff.pcap is not a pcap or pcapng file" in capsys.readouterr().out
+    output = ran("summary", PLAIN, str(path), status=1).out
+    assert r"/a\xff.pcap is not a pcap or pcapng file" in output
     folder = str(tmp_path / os.fsdecode(b"\xff"))
     tables = ["--table", "errors", "--table", "topics"]
-    assert main(["export", PLAIN, *tables, "-o", folder]) == 2
-    assert r"/\xff is not UTF-8: choose another folder" in capsys.readouterr().err
+    error = ran("export", PLAIN, *tables, "-o", folder, status=2).err
+    assert r"/\xff is not UTF-8: choose another folder" in error
 
 
-def test_a_file_without_a_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([PLAIN]) == 2
-    error = capsys.readouterr().err
+def test_a_file_without_a_command(ran: Ran) -> None:
+    error = ran(PLAIN, status=2).err
     assert error.endswith(f"is a file, not a command: kafka-dissector summary {PLAIN}\n")
 
 
-def test_an_empty_name_is_not_the_current_folder(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["summary", ""]) == 2
-    assert "the name of a file is empty" in capsys.readouterr().err
+def test_an_empty_name_is_not_the_current_folder(ran: Ran) -> None:
+    assert "the name of a file is empty" in ran("summary", "", status=2).err
 
 
 @pytest.mark.parametrize(
@@ -524,14 +487,13 @@ def test_standard_streams_may_be_closed(
 
 
 def test_a_full_disk_of_temporary_files_names_their_folder(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "Error writing bytes to file. Detail: [errno 28] No space left on device")
 
     monkeypatch.setattr("pyarrow.ipc.new_file", full)
     monkeypatch.setattr("tempfile.tempdir", "/tmp")
-    assert main(["sql", PLAIN, "from exchanges"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == (
+    assert ran("sql", PLAIN, "from exchanges", status=1).err.splitlines()[-1] == (
         "Error: temporary files in /tmp: No space left on device; set TMPDIR to another folder"
     )

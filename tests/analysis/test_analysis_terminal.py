@@ -23,7 +23,16 @@ from analysis import startup
 from analysis.cli import main
 from analysis.commands.output import FORMAT_NAMES
 from dissector import tables
-from tests.analysis.commands import CAPTURE, COMMAND, ENVIRONMENT, PLAIN, ROOT, on_terminal, run
+from tests.analysis.commands import (
+    CAPTURE,
+    COMMAND,
+    ENVIRONMENT,
+    PLAIN,
+    ROOT,
+    Ran,
+    on_terminal,
+    run,
+)
 
 
 def test_a_summary_in_a_pipe_is_plain_text() -> None:
@@ -123,9 +132,8 @@ def test_every_format_has_the_same_rows(table: str, tmp_path: Path) -> None:
             assert read[name].to_pylist() == [row[name] for row in rows]
 
 
-def test_standard_input_is_a_capture(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["export", CAPTURE]) == 0
-    whole = capsys.readouterr().out
+def test_standard_input_is_a_capture(ran: Ran) -> None:
+    whole = ran("export", CAPTURE).out
     piped = run("export", "-", stdin=Path(CAPTURE).read_bytes()).stdout.decode()
     rows = [[json.loads(line) for line in each.splitlines()] for each in (whole, piped)]
     for row in (*rows[0], *rows[1]):
@@ -166,12 +174,9 @@ def test_names_and_values_move_no_cursor(arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
-def test_a_pipe_gets_visible_and_invisible_characters(
-    form: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_pipe_gets_visible_and_invisible_characters(form: str, ran: Ran) -> None:
     """Persian words need the joiner U+200C."""
-    assert main(["sql", CAPTURE, "select 'a\u200cb' as a", "--format", form]) == 0
-    assert "a\u200cb" in capsys.readouterr().out
+    assert "a\u200cb" in ran("sql", CAPTURE, "select 'a\u200cb' as a", "--format", form).out
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
@@ -216,11 +221,9 @@ def test_a_usage_error_needs_no_standard_output() -> None:
 
 
 @pytest.mark.parametrize("command", ["latency", *(f"export --format {f}" for f in FORMAT_NAMES)])
-def test_a_full_disk_is_an_error_of_the_file(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([*command.split(), PLAIN, "-o", "/dev/full"]) == 1
-    assert capsys.readouterr().err == "Error: /dev/full: No space left on device\n"
+def test_a_full_disk_is_an_error_of_the_file(command: str, ran: Ran) -> None:
+    error = ran(*command.split(), PLAIN, "-o", "/dev/full", status=1).err
+    assert error == "Error: /dev/full: No space left on device\n"
 
 
 def started(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
@@ -302,17 +305,14 @@ def test_sigterm_leaves_no_incomplete_files(command: str, first: str, tmp_path: 
 
 
 def test_a_signal_whose_exception_was_lost_ends_the_command(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     """Imports of modules in C may lose it. The next block of input ends the command."""
     monkeypatch.setattr(startup, "_received", [signal.SIGTERM])
-    assert main(["export", CAPTURE]) == 143
-    assert capsys.readouterr() == ("", "")
+    assert ran("export", CAPTURE, status=143) == ("", "")
 
 
-def test_an_error_after_a_signal_is_the_signal(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_error_after_a_signal_is_the_signal(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     """DuckDB raises RuntimeError after Ctrl-C."""
 
     def interrupted(*_: object, **__: object) -> None:
@@ -321,8 +321,7 @@ def test_an_error_after_a_signal_is_the_signal(
 
     monkeypatch.setattr(startup, "_received", [])
     monkeypatch.setattr("duckdb.connect", interrupted)
-    assert main(["latency", CAPTURE]) == 130
-    assert capsys.readouterr() == ("", "")
+    assert ran("latency", CAPTURE, status=130) == ("", "")
 
 
 def test_sigterm_ends_the_prompt_of_sql() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.cli import main
+from tests.analysis.commands import Ran
 from tests.dissector.streams.dialogue import Dialogue, pcap, request, response, split
 
 METADATA = 3
@@ -29,17 +29,11 @@ def capture(folder: Path, topic: str) -> str:
 
 
 @pytest.mark.parametrize("command", ["sniff", "show", "summary", "topology", "errors"])
-def test_a_long_name_is_shortened(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main([command, capture(tmp_path, "t" * 30_000)]) == 0
-    assert max(map(len, capsys.readouterr().out.split("\n"))) < 1000
+def test_a_long_name_is_shortened(command: str, tmp_path: Path, ran: Ran) -> None:
+    assert max(map(len, ran(command, capture(tmp_path, "t" * 30_000)).out.split("\n"))) < 1000
 
 
-def test_an_object_of_show_is_one_line_for_every_reader(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["show", "--format", "json", capture(tmp_path, SEPARATORS)]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_an_object_of_show_is_one_line_for_every_reader(tmp_path: Path, ran: Ran) -> None:
+    lines = ran("show", "--format", "json", capture(tmp_path, SEPARATORS)).out.splitlines()
     assert [json.loads(line)["topics"] for line in lines] == [[SEPARATORS]] * 3
     assert all(line.isprintable() for line in lines)

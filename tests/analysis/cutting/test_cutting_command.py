@@ -9,33 +9,29 @@ import pytest
 from analysis.cli import main
 from analysis.cutting import driver
 from dissector.capture import open_capture
+from tests.analysis.commands import Ran
 from tests.captures.truth import CAPTURES
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 TLS = str(CAPTURES / "kafka-4-tls-secrets.pcapng.zst")
 
 
-def test_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cut(tmp_path: Path, ran: Ran) -> None:
     output = tmp_path / "cut.pcapng"
     command = ["cut", QUOTAS, "--client", "maker", "--where", "throttle_time_ms > 0", "-o"]
-    assert main([*command, str(output)]) == 0
-    assert f"{output}: 2 exchanges of 1 connection, " in capsys.readouterr().out
+    assert f"{output}: 2 exchanges of 1 connection, " in ran(*command, str(output)).out
     written = open_capture(output).tables("exchanges")["exchanges"]
     assert written["throttle_time_ms"].to_pylist() == [15_942, 19_916]
     assert set(written["client_id"].to_pylist()) == {"maker"}
     # The folder of the input stays private.
     assert b"Cut from kafka-4-quotas.pcap.zst: --where" in output.read_bytes()
-    assert main([*command, str(output)]) == 2
-    assert "pass --overwrite" in capsys.readouterr().err
+    assert "pass --overwrite" in ran(*command, str(output), status=2).err
     assert main([*command, str(output), "--overwrite"]) == 0
 
 
-def test_encrypted_connections_are_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_encrypted_connections_are_reported(tmp_path: Path, ran: Ran) -> None:
     command = ["cut", TLS, "--api", "Produce", "--secrets", "-o", str(tmp_path / "cut.pcapng")]
-    assert main(command) == 0
-    printed = capsys.readouterr().out
+    printed = ran(*command).out
     assert "8 TLS secrets" in printed
     assert "4 connections with TLS: all packets up to the last selected message" in printed
 
@@ -49,13 +45,9 @@ def test_encrypted_connections_are_reported(
         ([QUOTAS, "--context", "-1"], 2, "--context"),
     ],
 )
-def test_errors(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str],
-    arguments: list[str], status: int, message: str,
-) -> None:  # fmt: skip
+def test_errors(tmp_path: Path, ran: Ran, arguments: list[str], status: int, message: str) -> None:
     output = tmp_path / "cut.pcapng"
-    assert main(["cut", *arguments, "-o", str(output)]) == status
-    assert message in capsys.readouterr().err
+    assert message in ran("cut", *arguments, "-o", str(output), status=status).err
     assert not output.exists()
 
 
@@ -77,12 +69,10 @@ def test_an_interrupted_cut_leaves_no_file(
     assert [each.read_bytes() for each in tmp_path.iterdir()] == ([before] if before else [])
 
 
-def test_it_says_that_sequence_numbers_were_changed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_it_says_that_sequence_numbers_were_changed(tmp_path: Path, ran: Ran) -> None:
     mock = str(CAPTURES / "kafka-python-mock.pcap")
-    assert main(["cut", mock, "--api", "Produce", "-o", str(tmp_path / "cut.pcapng")]) == 0
-    assert capsys.readouterr().out.splitlines()[1] == (
+    output = ran("cut", mock, "--api", "Produce", "-o", str(tmp_path / "cut.pcapng")).out
+    assert output.splitlines()[1] == (
         "In 1 connection, TCP sequence numbers were changed, because otherwise the exchanges after "
         "removed messages could not be found"
     )
@@ -93,7 +83,6 @@ def test_it_says_that_sequence_numbers_were_changed(
     [("/dev/null", 1, "not a regular file"), ("-", 2, "choose a file, not -")],
 )
 def test_the_output_is_a_file_that_can_be_read_again(
-    capsys: pytest.CaptureFixture[str], output: str, status: int, message: str
+    ran: Ran, output: str, status: int, message: str
 ) -> None:
-    assert main(["cut", QUOTAS, "--client", "maker", "-o", output]) == status
-    assert message in capsys.readouterr().err
+    assert message in ran("cut", QUOTAS, "--client", "maker", "-o", output, status=status).err

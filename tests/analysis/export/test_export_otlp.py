@@ -20,6 +20,7 @@ import analysis
 from analysis.cli import main
 from analysis.export.otlp import _context, url_of
 from dissector.errors import DissectorError
+from tests.analysis.commands import Ran
 from tests.captures.truth import CAPTURES
 from tests.dissector.packets.packet_bytes import (
     ng_enhanced,
@@ -228,20 +229,17 @@ def test_endpoints() -> None:
         url_of("localhost:4318")
 
 
-def test_errors(collector: Collector, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_errors(collector: Collector, ran: Ran, tmp_path: Path) -> None:
     send = ["export", str(TRACED), "--endpoint"]
     collector.status = 503
-    assert main([*send, collector.url]) == 1
-    assert "status 503" in capsys.readouterr().err
+    assert "status 503" in ran(*send, collector.url, status=1).err
     collector.status = 200
     rejecting = ExportTraceServiceResponse()
     rejecting.partial_success.rejected_spans = 3
     rejecting.partial_success.error_message = "too old"
     collector.response = rejecting.SerializeToString()
-    assert main([*send, collector.url]) == 1
-    assert "rejected 3 spans: too old" in capsys.readouterr().err
-    assert main([*send, "http://127.0.0.1:1"]) == 1
-    assert "refused" in capsys.readouterr().err
+    assert "rejected 3 spans: too old" in ran(*send, collector.url, status=1).err
+    assert "refused" in ran(*send, "http://127.0.0.1:1", status=1).err
     assert main([*send, "localhost"]) == 2
     assert main([*send, collector.url, "-o", str(tmp_path / "x")]) == 2
     assert main([*send, collector.url, "--table", "errors"]) == 2

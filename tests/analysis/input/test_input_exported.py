@@ -23,6 +23,7 @@ from analysis.sql.stored import stored
 from dissector.errors import CaptureError, DissectorError
 from dissector.tables import TABLES
 from tests.analysis.answering import opened, path_of
+from tests.analysis.commands import Ran
 
 NAMES = (
     "kafka-4-quotas", "kafka-4-transactions", "kafka-4-group-share", "kafka-4-errors",
@@ -110,40 +111,30 @@ def test_exported_rows_are_those_of_the_capture(tmp_path: Path) -> None:
         ["export", "--table", "batches", "--format", "csv"],
     ],
 )
-def test_a_command_reads_exported_tables(
-    arguments: list[str], quotas: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_reads_exported_tables(arguments: list[str], quotas: Path, ran: Ran) -> None:
     name, *options = arguments
     query = ["select api, count(*) from exchanges group by all order by 1"] if name == "sql" else []
-    outputs = []
-    for path in (QUOTAS, str(quotas)):
-        assert main([name, path, *options, *query]) == 0
-        outputs.append(capsys.readouterr())
+    outputs = [ran(name, path, *options, *query) for path in (QUOTAS, str(quotas))]
     assert outputs[0] == outputs[1]
     assert outputs[0].out
 
 
-def test_the_summary_of_exported_tables(quotas: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outputs = []
-    for path in (QUOTAS, str(quotas)):
-        assert main(["summary", path]) == 0
-        outputs.append(capsys.readouterr().out.replace(path, "PATH"))
-    assert outputs[1] == outputs[0].replace("523 packets, ", "")
+def test_the_summary_of_exported_tables(quotas: Path, ran: Ran) -> None:
+    whole, tables = (
+        ran("summary", path).out.replace(path, "PATH") for path in (QUOTAS, str(quotas))
+    )
+    assert tables == whole.replace("523 packets, ", "")
 
 
-def test_a_table_that_was_not_exported_is_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_table_that_was_not_exported_is_named(tmp_path: Path, ran: Ran) -> None:
     file = tmp_path / "rows.parquet"
     assert main(["export", QUOTAS, "-o", str(file)]) == 0
-    assert main(["latency", str(file)]) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
+    error = ran("latency", str(file), status=1).err.splitlines()[-1]
     assert error == (
         f"Error: {file}: the tables batches, connections were not exported: "
         "kafka-dissector export CAPTURE... --table batches --table connections -o DIR"
     )
-    assert main(["show", str(file)]) == 1
-    assert "exported tables do not contain messages" in capsys.readouterr().err
+    assert "exported tables do not contain messages" in ran("show", str(file), status=1).err
 
 
 @pytest.mark.parametrize(
@@ -166,16 +157,12 @@ def test_the_command_that_adds_a_table(
     assert str(error.value).endswith(f"kafka-dissector {command} -o '{folder / target}'")
 
 
-def test_tables_of_two_captures_in_one_folder_are_not_mixed(
-    edited: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_of_two_captures_in_one_folder_are_not_mixed(edited: Path, ran: Ran) -> None:
     """Software of other connections would be that of old clients."""
     old = str(path_of("kafka-3-java-0-9"))
     tables = ["--table", "exchanges", "--table", "errors", "-o", str(edited), "--overwrite"]
-    assert main(["export", old, *tables]) == 0
-    capsys.readouterr()
-    assert main(["versions", str(edited)]) == 1
-    assert "exchanges.parquet is of another capture" in capsys.readouterr().err
+    ran("export", old, *tables)
+    assert "exchanges.parquet is of another capture" in ran("versions", str(edited), status=1).err
     for file in {*edited.iterdir()} - {edited / "exchanges.parquet", edited / "errors.parquet"}:
         file.unlink()
     added = ["--table", "connections", "-o", str(edited / "connections.parquet")]
@@ -215,14 +202,13 @@ def test_other_parquet_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_columns_with_other_values_are_one_error(
-    name: str, column: pa.Array, command: str, edited: Path, capsys: pytest.CaptureFixture[str]
+    name: str, column: pa.Array, command: str, edited: Path, ran: Ran
 ) -> None:
     file = edited / "exchanges.parquet"
     rows = pq.read_table(file).slice(0, 1)
     pq.write_table(rows.set_column(rows.schema.get_field_index(name), name, column), file)
     query = ["select count(client_id), any_value(columns(*)) from exchanges"]
-    assert main([command, str(edited), *(query if command == "sql" else [])]) == 1
-    error = capsys.readouterr().err
+    error = ran(command, str(edited), *(query if command == "sql" else []), status=1).err
     assert error.startswith(f"Error: {file} cannot be read: ")
     assert error.count("\n") == 1
 
@@ -271,25 +257,21 @@ def test_batches_with_and_without_decompression_are_different_tables(quotas: Pat
         (["-o", "tables", "--columns", "api"], "--columns needs a single table"),
     ],
 )
-def test_several_tables_need_a_folder(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", QUOTAS, "--table", "all", *options]) == 2
-    assert message in capsys.readouterr().err
+def test_several_tables_need_a_folder(options: list[str], message: str, ran: Ran) -> None:
+    assert message in ran("export", QUOTAS, "--table", "all", *options, status=2).err
 
 
 def test_the_unfinished_tables_of_another_process_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     unfinished = tmp_path / "topics.parquet.partial"
     unfinished.write_bytes(b"rows")
     command = ["export", QUOTAS, "--table", "all", "-o", str(tmp_path)]
-    assert main(command) == 2
-    assert f"{unfinished} exists: pass --overwrite" in " ".join(capsys.readouterr().err.split("\n"))
+    error = ran(*command, status=2).err
+    assert f"{unfinished} exists: pass --overwrite" in " ".join(error.split("\n"))
     # The other process starts after the check.
     monkeypatch.setattr(export, "_folder", lambda names, output, captures: output.file)
-    assert main(command) == 1
-    assert capsys.readouterr().err == f"Error: {unfinished}: File exists\n"
+    assert ran(*command, status=1).err == f"Error: {unfinished}: File exists\n"
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"rows"]
 
 

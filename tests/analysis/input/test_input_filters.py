@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 import analysis
 import dissector
 from analysis.answers import ANSWERS
-from analysis.cli import main
 from analysis.frames import frame
 from analysis.input.filtered import FilteredCapture
 from analysis.input.filters import Filter
@@ -30,6 +29,7 @@ from dissector.errors import DissectorError
 from dissector.pipeline import collected
 from dissector.tables import TABLES
 from tests.analysis.answering import path_of
+from tests.analysis.commands import Ran
 
 NAMES = ("kafka-4-quotas", "kafka-4-transactions", "kafka-4-cut-midway", "kafka-4-group-eager")
 FILTERS = (
@@ -98,37 +98,29 @@ def test_ends_of_partitions_do_not_depend_on_a_filter() -> None:
     assert ends[1].equals(ends[0].loc[ends[1].index])
 
 
-def test_waits_in_sql_do_not_depend_on_a_filter(capsys: pytest.CaptureFixture[str]) -> None:
+def test_waits_in_sql_do_not_depend_on_a_filter(ran: Ran) -> None:
     path = str(path_of("kafka-4-followed"))
     query = "select count(*), sum(net_ms), max(queue_ms) from exchanges where api = 'Fetch'"
-    outputs = []
-    for options in ([], ["--api", "fetch"]):
-        assert main(["sql", path, *options, query]) == 0
-        outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1]
+    whole, filtered = (ran("sql", path, *each, query).out for each in ([], ["--api", "fetch"]))
+    assert whole == filtered
 
 
 @pytest.mark.sampled(2)
 @pytest.mark.parametrize("condition", ["net_ms > 5", "poll_ms > 100", "not queue_ms = 0"])
 @pytest.mark.parametrize("name", ["kafka-4-quotas", "kafka-4-transactions"])
-def test_conditions_on_waits_select_the_rows_of_sql(
-    name: str, condition: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_conditions_on_waits_select_the_rows_of_sql(name: str, condition: str, ran: Ran) -> None:
     path = str(path_of(name))
     query = "select request_packet, response_packet, net_ms, queue_ms from exchanges order by all"
-    outputs = []
-    for arguments in ([f"{query.replace('order', f'where {condition} order')}"],
-                      ["--where", condition, query]):  # fmt: skip
-        assert main(["sql", path, *arguments, "--format", "csv"]) == 0
-        outputs.append(capsys.readouterr().out)
-    assert outputs[0] == outputs[1]
-    assert outputs[0].count("\n") > 1
+    in_sql = query.replace("order", f"where {condition} order")
+    rows = ran("sql", path, in_sql, "--format", "csv").out
+    assert rows == ran("sql", path, "--where", condition, query, "--format", "csv").out
+    assert rows.count("\n") > 1
 
 
-def test_conditions_on_waits_need_the_whole_capture(capsys: pytest.CaptureFixture[str]) -> None:
+def test_conditions_on_waits_need_the_whole_capture(ran: Ran) -> None:
     path = str(path_of("kafka-4-quotas"))
-    assert main(["sniff", path, "--where", "exchanges.net_ms > 5"]) == 1
-    assert "net_ms depends on the whole capture" in capsys.readouterr().err
+    error = ran("sniff", path, "--where", "exchanges.net_ms > 5", status=1).err
+    assert "net_ms depends on the whole capture" in error
     with pytest.raises(DissectorError, match="batches"):
         Filter(where=["net_ms > 5"]).apply(dissector.open_capture(path).tables(["exchanges"]))
 
