@@ -44,16 +44,22 @@ _ZOOKEEPER: Final = Advice(
 def removed_versions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with requests in removed versions, by the answer `versions`; one is enough."""
     by_use: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
-    rows = case.answer("versions")
-    for own in rows_by(rows, "client_id").values():
+    for own in rows_by(case.answer("versions"), "client_id").values():
         columns = ("software", "api", "api_version", "breaks")
-        by_use[tuple(tuple(row[column] for column in columns) for row in own)] += own
+        use = tuple(tuple(row[column] for column in columns) for row in own)
+        by_use[() if any(map(_is_of_broker, own)) else use] += own
     yield from map(_finding, by_use.values())
 
 
+def _is_of_broker(row: Row) -> bool:
+    """Whether a broker sent the requests: no other client uses the APIs that were removed."""
+    return row["kept_since"] is None or is_broker(row["client_id"])
+
+
 def _finding(rows: list[Row]) -> Finding:
-    """A finding for clients that use the same versions."""
-    effects = listed(dict.fromkeys(row["breaks"] for row in rows))
+    """A finding for clients that use the same versions, or for brokers."""
+    of_brokers = [row for row in rows if _is_of_broker(row)]
+    effects = listed(dict.fromkeys(row["breaks"] for row in of_brokers or rows))
     most_used = max(rows, key=lambda row: row["requests"])
     names = list(dict.fromkeys(row["client_id"] for row in rows))
     software = listed(dict.fromkeys(row["software"] for row in rows if row["software"]))
@@ -61,8 +67,6 @@ def _finding(rows: list[Row]) -> Finding:
     used = dict.fromkeys(
         f"{row['api']} {row['api_version']} ({_kept(row['kept_since'])})" for row in rows
     )
-    # No other client sends requests of the APIs that were removed completely.
-    is_of_broker = any(row["kept_since"] is None or is_broker(row["client_id"]) for row in rows)
     return Finding(
         severity="warning",
         **of_clients(names),
@@ -74,7 +78,7 @@ def _finding(rows: list[Row]) -> Finding:
         command="versions",
         requests=count,
         **span_of(rows),
-        **(_ZOOKEEPER if is_of_broker else _OLD)._asdict(),
+        **(_ZOOKEEPER if of_brokers else _OLD)._asdict(),
     )
 
 

@@ -413,6 +413,15 @@ def test_brokers_with_zookeeper_are_no_old_clients() -> None:
     assert finding["side"] == "broker"
 
 
+def test_brokers_with_zookeeper_are_one_finding() -> None:
+    """Followers, the controller, and brokers that shut down have different client ids."""
+    (finding,) = (
+        each for each in rule_findings("kafka-0-8", "removed_versions") if each["side"] == "broker"
+    )
+    controller = "id_1-host_127.0.0.1-port_9092"
+    assert {"ReplicaFetcherThread-0-2", controller} <= {*finding["clients"]}
+
+
 def test_a_broker_closes_the_connection_at_an_api_that_it_does_not_know() -> None:
     """Kafka 0.8 has no JoinGroup (KIP-40): the group does not wait for members."""
     assert "JOIN_GROUP" not in set(broker_log("kafka-0-8")["api"])
