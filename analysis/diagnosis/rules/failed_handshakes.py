@@ -119,12 +119,12 @@ _LISTENERS: Final = f"""
 )  # fmt: skip
 def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints with failed handshakes, by the reason; by the answer `network`."""
-    listeners = {row["broker"] for row in case.rows(_LISTENERS)}
     for row in case.answer(COMMAND):
         is_alert = "alert" in row["failure"]
         is_failed = row["connections"] >= limits["alerts" if is_alert else "closed"]
         if is_failed and row["failure"].startswith(TLS):
-            yield _finding(row, has_tls=row["broker"] in listeners)
+            has_tls = {"broker": row["broker"]} in case.rows(_LISTENERS)
+            yield _finding(row, has_tls=has_tls)
 
 
 def _finding(row: Row, *, has_tls: bool) -> Finding:
