@@ -104,6 +104,7 @@ def _finding(rows: list[Row]) -> Finding:
         of = f"{len(topics):,} topics ({listed(f'`{topic}`' for topic in topics)})"
     where = f"partition {row['partition']} of topic `{row['topic']}`"
     first, last = row["first_offset"], row["last_offset"]
+    offsets = f"offset {first:,}" if first == last else f"offsets {first:,} to {last:,}"
     return Finding(
         severity="critical",
         subject=of,
@@ -111,7 +112,7 @@ def _finding(rows: list[Row]) -> Finding:
         sentence=f"{counted(lost, 'acknowledged record')} of {of} {verb(lost, 'were')} lost",
         evidence=(f"In {len(rows):,} partitions, most in {where}:" if len(rows) > 1
                   else f"In {where}:")
-        + f" a leader acknowledged offsets {first:,} to {last:,} until "
+        + f" a leader acknowledged {offsets} until "
         f"{time_text(row['last_time'], 3)}, but at {time_text(row['end_time'], 3)} {zone_name()}, "
         f"offset {first:,} was given to another record."
         + (f" Producers: {listed(f'`{name}`' for name in names)}" if names else "")

@@ -48,6 +48,15 @@ def test_offsets_that_were_assigned_again(batches: list[dict[str, Any]], lost: i
     assert [each.sentence for each in findings] == expected
 
 
+@pytest.mark.parametrize(
+    ("first", "offsets"), [(49, "acknowledged offset 49 until"), (48, "offsets 48 to 49 until")]
+)
+def test_the_evidence_names_one_offset_or_the_first_and_the_last(first: int, offsets: str) -> None:
+    tables = made(batches=[*OLD, batch(9, first, 49)], exchanges=[exchange()])
+    (finding,) = findings_of("lost_records", tables)
+    assert offsets in finding.evidence
+
+
 @pytest.mark.parametrize(("ids", "count"), [([], 0), (["id-1"], 1), (["id-1", "id-2"], 0)])
 def test_without_ids_in_produce_the_id_is_that_of_metadata(ids: list[str], count: int) -> None:
     batches = [row | {"topic_id": None} for row in (*OLD, batch(9, 30, 39))]
