@@ -2,10 +2,16 @@
 
 A topic that was deleted and created again has a new id (KIP-516), and its offsets begin at 0 again.
 Topics of the same name in several clusters have different ids, too. A row without an id, of an
-older version of its API, belongs to the log of the row before it, or else of the row after it.
+older version of its API, belongs to the log of the id that was seen last. After an error of a
+broker that does not know the topic, it belongs to the log of the next id.
 """
 
 from __future__ import annotations
+
+from typing import Final
+
+_UNKNOWN: Final = "coalesce(error_code in (3, 100, 103), false)"
+"""SQL: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID."""
 
 
 def with_several_ids(table: str) -> str:
@@ -24,8 +30,13 @@ def with_log(rows: str, time: str, table: str = "partitions") -> str:
     return f"""(
       select *, '' as log from {rows} anti join {several} using (topic)
       union all by name
-      select *, coalesce(topic_id,
-        last_value(topic_id ignore nulls) over (partition by topic order by {time}),
-        first_value(topic_id ignore nulls) over (partition by topic order by {time}
-          rows between current row and unbounded following)) as log
-      from {rows} semi join {several} using (topic))"""
+      select * exclude (known_id), coalesce(topic_id,
+        nullif(last_value(coalesce(known_id, case when {_UNKNOWN} then '' end) ignore nulls)
+          over earlier, ''),
+        first_value(known_id ignore nulls) over (partition by topic order by {time}
+          rows between current row and unbounded following),
+        last_value(known_id ignore nulls) over earlier) as log
+      from (
+        select *, case when not {_UNKNOWN} then topic_id end as known_id
+        from {rows} semi join {several} using (topic))
+      window earlier as (partition by topic order by {time}))"""

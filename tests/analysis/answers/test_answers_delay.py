@@ -103,6 +103,19 @@ def test_a_topic_that_was_created_again_has_another_log() -> None:
     assert (row["p50_ms"], row["max_ms"]) == (25, 40)  # of 20, 10, 40 and 30
 
 
+@pytest.mark.parametrize(("error_code", "delays"), [(3, [20, 540]), (6, [20])])
+def test_a_broker_that_does_not_know_a_topic_shows_the_end_of_its_log(
+    error_code: int, delays: list[int]
+) -> None:
+    """Produce requests before version 13 have no ids, and the new log is read late."""
+    refused = produced(500, 0) | {"offset": None, "last_offset": None, "error_code": error_code}
+    rows = [produced(10, 0), refused, produced(510, 0)]
+    rows += [fetched(30, 0, 0, topic_id="old"), fetched(1050, 0, 0, topic_id="new")]
+    late = fetched(1000, 0, 0, topic_id="old", error_code=100)
+    slots = analysis.delay(made(partitions=[*rows, late]), by="500ms").sort_values("500ms")
+    assert slots["max_ms"].dropna().tolist() == delays
+
+
 def test_nothing_at_all() -> None:
     empty = analysis.delay(made())
     assert list(empty.columns) == [
