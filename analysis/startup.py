@@ -49,8 +49,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -104,6 +104,8 @@ class Terminated(KeyboardInterrupt):
 
 _received: list[int] = []
 """The number of the latest signal. Not its exception, which would keep all frames alive."""
+_deferring: list[bool] = []
+"""Not empty in `deferred_interruption`."""
 
 
 def _end_on_signals() -> None:
@@ -117,7 +119,8 @@ def _end_on_signals() -> None:
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
     _received[:] = [number]
-    raise_interruption()
+    if not _deferring:
+        raise_interruption()
 
 
 def raise_interruption() -> None:
@@ -128,6 +131,17 @@ def raise_interruption() -> None:
     if _received:
         (number,) = _received
         raise KeyboardInterrupt if number == signal.SIGINT else Terminated(number)
+
+
+@contextmanager
+def deferred_interruption() -> Iterator[None]:
+    """A context at whose end the exceptions of its signals are raised, and not before."""
+    _deferring.append(True)
+    try:
+        yield
+    finally:
+        _deferring.pop()
+    raise_interruption()
 
 
 def forget_interruption() -> None:

@@ -160,19 +160,13 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
         from dissector.tables import TABLES
 
         files = {name: partial(path / f"{name}.parquet") for name in names}
-        created = []
         with folder(path), ExitStack() as stack:
-            try:
-                for file in files.values():  # another process may write to the folder
-                    stack.enter_context(claimed(file, is_new=not output.overwrite))
-                    created.append(file)
-                with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
-                    for name, batch in capture.stream(names):
-                        tables.add(name, batch)
-            except BaseException:  # incomplete Parquet files are not readable
-                for file in created:
-                    file.unlink(missing_ok=True)
-                raise
+            for file in files.values():  # another process may write to the folder
+                # Incomplete Parquet files are not readable, so they are removed.
+                stack.enter_context(claimed(file, is_new=not output.overwrite))
+            with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
+                for name, batch in capture.stream(names):
+                    tables.add(name, batch)
         for file in files.values():
             file.replace(file.with_suffix(""))
 

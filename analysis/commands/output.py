@@ -231,7 +231,8 @@ def write(
         with output_file(output.file, overwrite=overwrite, keeps_partial=True) as sink:
             form(batches, schema, sink)
     except KeyboardInterrupt:
-        click.echo(f"{partial(output.file)} contains the rows read so far.", err=True)
+        if (left := partial(output.file)).exists():
+            click.echo(f"{left} contains the rows read so far.", err=True)
         raise
 
 

@@ -20,6 +20,8 @@ try:
 except ImportError:  # on Windows, a file that is open is neither replaced nor removed
     fcntl = None  # type: ignore[assignment]
 
+from analysis.startup import deferred_interruption
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -64,39 +66,52 @@ def output_file(
     growing = partial(path)
     with folder(growing.parent), ExitStack() as stack:
         try:
-            stack.enter_context(claimed(growing, is_new=not overwrite))
-            opened = writer(str(growing), str(path))
+            stack.enter_context(claimed(growing, is_new=not overwrite, keeps_partial=keeps_partial))
+            sink = stack.enter_context(writer(str(growing), str(path)))
         except OSError as error:
             named = growing if error.errno in (EEXIST, EAGAIN) else path
             raise OSError(error.errno, error.strerror, str(named)) from error
-        try:
-            with opened as sink:
-                yield sink
-        except BaseException as error:
-            if not (keeps_partial and isinstance(error, KeyboardInterrupt)):
-                growing.unlink(missing_ok=True)
-            raise
+        yield sink
     if not overwrite and path.exists():  # created by another process meanwhile
         raise FileExistsError(EEXIST, f"exists; the rows are in {growing}: rename it", str(path))
     growing.replace(growing.with_suffix(""))
 
 
 @contextmanager
-def claimed(path: Path, *, is_new: bool) -> Iterator[None]:
+def claimed(path: Path, *, is_new: bool, keeps_partial: bool = False) -> Iterator[None]:
     """A context in which a partial file exists, and no other process claims it.
 
-    Raises OSError: FileExistsError if `is_new` and the file exists, BlockingIOError if another
-    process claims it.
+    After an error, the file is removed. `keeps_partial`: it remains after Ctrl-C, SIGTERM or
+    SIGHUP. Raises OSError: FileExistsError if `is_new` and the file exists, BlockingIOError if
+    another process claims it.
     """
-    with path.open("xb" if is_new else "ab") as file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                if error.errno in (EACCES, EAGAIN):  # otherwise the file system has no locks
-                    text = "another process writes to this file"
-                    raise BlockingIOError(EAGAIN, text, str(path)) from error
+    with ExitStack() as stack:
+        # A signal between the two would leave the file.
+        with deferred_interruption():
+            file = stack.enter_context(path.open("xb" if is_new else "ab"))
+            _lock(file, path)
+            stack.enter_context(_removed_after_errors(path, keeps_partial=keeps_partial))
         yield
+
+
+def _lock(file: BinaryIO, path: Path) -> None:
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (EACCES, EAGAIN):  # otherwise the file system has no locks
+                text = "another process writes to this file"
+                raise BlockingIOError(EAGAIN, text, str(path)) from error
+
+
+@contextmanager
+def _removed_after_errors(path: Path, *, keeps_partial: bool) -> Iterator[None]:
+    try:
+        yield
+    except BaseException as error:
+        if not (keeps_partial and isinstance(error, KeyboardInterrupt)):
+            path.unlink(missing_ok=True)
+        raise
 
 
 @contextmanager
@@ -110,8 +125,8 @@ def folder(path: Path) -> Iterator[None]:
         path.mkdir(parents=True, exist_ok=True)
         yield
     except BaseException:
-        with suppress(OSError):
-            for each in missing:
+        for each in missing:
+            with suppress(OSError):
                 each.rmdir()
         raise
 

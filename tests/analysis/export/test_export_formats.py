@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from analysis import startup
 from analysis.export.files import output_file, partial
 from analysis.export.formats import FORMATS
 from dissector.tables import TABLES
@@ -219,6 +221,24 @@ def test_other_files_are_removed_after_an_interrupt(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt), output_file(tmp_path / "report.html") as sink:
         sink.writelines(interrupted())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_signal_while_the_file_is_created_removes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*_: object) -> None:
+        assert [each.name for each in (tmp_path / "tables").iterdir()] == ["rows.partial"]
+        signal.raise_signal(signal.SIGTERM)
+
+    monkeypatch.setattr("fcntl.flock", interrupt)
+    monkeypatch.setattr(startup, "_received", [])
+    before = signal.signal(signal.SIGTERM, startup._interrupt)
+    try:
+        with pytest.raises(startup.Terminated), output_file(tmp_path / "tables" / "rows"):
+            pass
+    finally:
+        signal.signal(signal.SIGTERM, before)
     assert list(tmp_path.iterdir()) == []
 
 
