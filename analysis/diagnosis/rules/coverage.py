@@ -3,9 +3,9 @@
 Encrypted connections, connections with only one direction, lost bytes, truncated packets and
 unknown protocols hide requests from all other rules. So do files that could not be read completely.
 Different clocks of the two directions make latencies wrong, as does a clock that is set back during
-the capture. Connections that began before the
-capture hide the software of the client and how it authenticated. Answers identify topics by name,
-so a row may be that of several topics: in several clusters, or created one after the other.
+the capture. Connections that began before the capture hide the software of the client and how it
+authenticated. Answers identify topics by name, so a row may be that of several topics: in several
+clusters, or created one after the other.
 """
 
 from __future__ import annotations
