@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Collection, Iterable
-from numbers import Real
+from numbers import Integral, Real
 from operator import index
 from textwrap import shorten
 from typing import Any, Final
@@ -24,10 +24,7 @@ def integer(name: str, given: Any, least: int, most: int = LARGEST) -> int:
 
     Raises DissectorError for any other value, and for one that is not between `least` and `most`.
     """
-    try:
-        value = None if isinstance(given, bool) else index(given)
-    except TypeError:
-        value = None
+    value = None if isinstance(given, bool) or not isinstance(given, Integral) else int(given)
     if value is None or not least <= value <= most:
         expected = f"an integer {_range(least, most)}"
         raise DissectorError(f"{name} must be {expected}, not {_shown(given)}")

@@ -153,7 +153,7 @@ def test_calls_do_not_grow_with_connections(tmp_path: Path) -> None:
         counter = Counter()
         sys.setprofile(counter)
         try:
-            for _ in dissector.open_capture(path, memory=8 << 20).stream(["connections"]):
+            for _ in dissector.open_capture(path, memory=32 << 20).stream(["connections"]):
                 pass
         finally:
             sys.setprofile(None)
