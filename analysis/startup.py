@@ -105,7 +105,7 @@ class Terminated(KeyboardInterrupt):
 _received: list[int] = []
 """The number of the latest signal. Not its exception, which would keep all frames alive."""
 _deferring: list[bool] = []
-"""Not empty in `deferred_interruption`."""
+"""Has an item while `deferred_interruption` is active."""
 
 
 def _end_on_signals() -> None:
@@ -135,7 +135,7 @@ def raise_interruption() -> None:
 
 @contextmanager
 def deferred_interruption() -> Iterator[None]:
-    """A context at whose end the exceptions of its signals are raised, and not before."""
+    """A context in which signals raise no exception. The exception follows at its end."""
     _deferring.append(True)
     try:
         yield

@@ -21,8 +21,8 @@ sent about twice the bytes of their messages, or more, and many packets repeat c
 rows and latencies are those of the first copy, but the other copies count as retransmitted.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
-leave no trace. Only pcapng files contain how many packets the capture dropped. A connection that
-began before the capture is recognised by its port or its content.
+leave no trace. Only pcapng files contain the number of packets that the capture dropped. A
+connection that began before the capture is recognised by its port or its content.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _SPECIAL: Final = re.compile(r'["$`\\!]')
 """Characters with a meaning inside of double quotes."""
 _SPACES: Final = re.compile(r"('(?:[^']|'')*')|\s+")
-"""A text in SQL, which stays as it is, or spaces and line ends."""
+"""A quoted text in SQL, which must not change; or spaces and line ends."""
 
 _SINGULAR: Final = {"are": "is", "were": "was", "have": "has"}
 

@@ -86,7 +86,7 @@ def claimed(path: Path, *, is_new: bool, keeps_partial: bool = False) -> Iterato
     another process claims it.
     """
     with ExitStack() as stack:
-        # A signal between the two would leave the file.
+        # A signal between these steps would leave the file behind.
         with deferred_interruption():
             file = stack.enter_context(path.open("xb" if is_new else "ab"))
             _lock(file, path)

@@ -21,7 +21,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.packets.capture_reader import gather
 
 _TOTALS: Final = (5, 7)
-"""isb_ifdrop and isb_osdrop: which of them counts what differs by program, but never the same."""
+"""isb_ifdrop and isb_osdrop. Programs use them differently, but count each packet only once."""
 _DROP_COUNT: Final = 4  # epb_dropcount
 _UNKNOWN: Final = 0xFFFF
 """A drop count of an obsolete packet."""

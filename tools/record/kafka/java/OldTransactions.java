@@ -4,7 +4,7 @@ import org.apache.kafka.clients.producer.*;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 
-/** Transactions in the words that kafka-clients had from 0.11 to 3: one commits with offsets, one aborts, one is fenced.
+/** Transactions with the methods of kafka-clients 0.11 to 3: one commits with offsets, one aborts, one is fenced.
  *  OldTransactions BOOTSTRAP TOPIC */
 class OldTransactions {
     public static void main(String[] args) throws Exception {
