@@ -6,6 +6,7 @@ the user. Requests may be in flight when the capture or their connection ends.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
 from typing import Final
@@ -50,14 +51,19 @@ NORMAL_IN_API: Final = MappingProxyType(
 """Why each error is normal in one API, by error and API. Either the client then sends another
 request, which succeeds or has an error of its own, or the error has no effect."""
 
-KNOWN_LEADERS: Final = ("STALE_CONTROLLER_EPOCH", "LeaderAndIsr")
-"""Error and API that are normal for a topic: since 0.10, the broker already knows this leader. An
-error of the whole request is not: it is for a controller that was replaced."""
-
-INTERNAL_TOPICS: Final = ("__consumer_offsets", "__transaction_state", "__share_group_state")
-CREATED_BY_BROKERS: Final = ("TOPIC_ALREADY_EXISTS", "CreateTopics")
-"""Error and API that are normal for `INTERNAL_TOPICS`: a broker that needs one asks the controller
-to create it, again and again until its metadata have the topic."""
+NORMAL_FOR_TOPICS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
+    {
+        # A broker that needs one of these topics asks the controller to create it, again and again
+        # until its metadata have the topic.
+        ("TOPIC_ALREADY_EXISTS", "CreateTopics"): (
+            "__consumer_offsets", "__transaction_state", "__share_group_state",
+        ),
+        # Since 0.10, the broker already knows this leader. An error of the whole request is for a
+        # controller that was replaced.
+        ("STALE_CONTROLLER_EPOCH", "LeaderAndIsr"): (),
+    }
+)  # fmt: skip
+"""The topics for which an error is normal in one API, by error and API; empty: any topic."""
 
 REQUEST_TIMEOUT_MS: Final = 30_000
 """Default of request.timeout.ms. A request that waits longer is not merely in flight."""
@@ -93,6 +99,9 @@ def waiting_apis() -> frozenset[str]:
 
 def is_normal(error: str | None, api: str | None, topic: str | None) -> bool:
     """Whether an error is part of normal operation in the response of an API, for a topic."""
-    is_created = (error, api) == CREATED_BY_BROKERS and topic in INTERNAL_TOPICS
-    is_known = (error, api) == KNOWN_LEADERS and topic is not None
-    return error in NORMAL_ERRORS or (error, api) in NORMAL_IN_API or is_created or is_known
+    if error in NORMAL_ERRORS or (error, api) in NORMAL_IN_API:
+        return True
+    if error is None or api is None or topic is None:
+        return False
+    topics = NORMAL_FOR_TOPICS.get((error, api))
+    return topics is not None and (not topics or topic in topics)

@@ -21,10 +21,8 @@ from typing import Final, TypeAlias
 
 from analysis.columns import Column
 from analysis.kafka.normal import (
-    CREATED_BY_BROKERS,
-    INTERNAL_TOPICS,
-    KNOWN_LEADERS,
     NORMAL_ERRORS,
+    NORMAL_FOR_TOPICS,
     NORMAL_IN_API,
 )
 from analysis.sql.intervals import interval_start, is_interval
@@ -234,16 +232,14 @@ PER_SECOND_COLUMN: Final = Column(
 _IS_NORMAL_IN_API: Final = " or ".join(
     f"error = {literal(error)} and api = {literal(api)}" for error, api in NORMAL_IN_API
 )
-_IS_CREATED: Final = (
-    "error = {} and api = {}".format(*map(literal, CREATED_BY_BROKERS))
-    + f" and topic in {literals(INTERNAL_TOPICS)}"
-)
-_IS_KNOWN: Final = "error = {} and api = {} and topic is not null".format(
-    *map(literal, KNOWN_LEADERS)
+_IS_NORMAL_FOR_TOPIC: Final = " or ".join(
+    f"error = {literal(error)} and api = {literal(api)} and topic "
+    + (f"in {literals(topics)}" if topics else "is not null")
+    for (error, api), topics in NORMAL_FOR_TOPICS.items()
 )
 IS_NORMAL: Final = (
-    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_NORMAL_IN_API} or {_IS_CREATED}"
-    f" or {_IS_KNOWN}, false)"
+    f"coalesce(error in {literals(NORMAL_ERRORS)} or {_IS_NORMAL_IN_API}"
+    f" or {_IS_NORMAL_FOR_TOPIC}, false)"
 )
 """SQL: whether a row of `errors` is part of normal operation, as `analysis.kafka.normal` has it."""
 

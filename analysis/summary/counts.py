@@ -18,11 +18,9 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from analysis.kafka.normal import (
-    CREATED_BY_BROKERS,
     GROUP_TIMEOUT_MS,
-    INTERNAL_TOPICS,
-    KNOWN_LEADERS,
     NORMAL_ERRORS,
+    NORMAL_FOR_TOPICS,
     NORMAL_IN_API,
     REQUEST_TIMEOUT_MS,
     SYN_TIMEOUT_MS,
@@ -433,18 +431,15 @@ def _is_normal(row: Mapping[str, Any]) -> bool:
 
 def are_normal(errors: pa.Table) -> pa.ChunkedArray:
     """`is_normal` of each row of `errors`."""
-    error, api = errors["error"], errors["api"]
-    is_known = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
-    topics = {
-        CREATED_BY_BROKERS: pc.is_in(errors["topic"], pa.array(INTERNAL_TOPICS)),
-        KNOWN_LEADERS: pc.is_valid(errors["topic"]),
-    }
-    for name, name_api in (*NORMAL_IN_API, *topics):
+    error, api, topic = errors["error"], errors["api"], errors["topic"]
+    are_expected = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
+    for name, name_api in (*NORMAL_IN_API, *NORMAL_FOR_TOPICS):
         is_expected = pc.and_(pc.equal(error, name), pc.equal(api, name_api))
-        if (name, name_api) in topics:
-            is_expected = pc.and_(is_expected, topics[name, name_api])
-        is_known = pc.or_(is_known, pc.fill_null(is_expected, False))
-    return is_known
+        if (topics := NORMAL_FOR_TOPICS.get((name, name_api))) is not None:
+            is_for_topic = pc.is_in(topic, pa.array(topics)) if topics else pc.is_valid(topic)
+            is_expected = pc.and_(is_expected, is_for_topic)
+        are_expected = pc.or_(are_expected, pc.fill_null(is_expected, False))
+    return are_expected
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:
