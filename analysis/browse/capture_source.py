@@ -25,7 +25,7 @@ from analysis.answers import ANSWERS
 from analysis.browse.rows import Numbers, Rows, exchange_columns
 from analysis.browse.source import Reading
 from analysis.diagnosis.catalog import limits
-from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
+from analysis.diagnosis.run import ANALYSIS_TABLES, Diagnosis, diagnosed
 from analysis.display import presentation
 from analysis.input.clusters import CLUSTERS, Endpoints, listed
 from analysis.input.exported import ExportedTables, is_exported
@@ -38,12 +38,6 @@ from analysis.timeline.exchange import Event
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.exchanges.exchange import Exchange
-
-TABLES: Final = tuple(
-    dict.fromkeys([*DIAGNOSIS_TABLES, *(t for answer in ANSWERS.values() for t in answer.tables)])
-)
-"""Tables that answers and findings need."""
-
 
 BROKERS: Final = "brokers"
 NEAR: Final = 250
@@ -167,7 +161,7 @@ class CaptureSource:
                 self._stack.close()
                 self._results.clear()
                 opened = open_input(self._paths, chosen or None, **self._options)
-                names = with_context(opened, TABLES)
+                names = with_context(opened, ANALYSIS_TABLES)
                 self._stored = self._stack.enter_context(stored(opened.stream(names), names))
                 self._filter = tuple(chosen.options)
             assert self._stored is not None

@@ -36,9 +36,9 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     from analysis.display.terminal import shell_words
 
     with source.options(), needed("report"):
+        from analysis.diagnosis.run import ANALYSIS_TABLES
         from analysis.export.files import output_file
         from analysis.report.page import page
-        from analysis.report.sections import TABLES
 
     # Pages are passed on: no folder of this machine is in them.
     shown = replace(
@@ -47,7 +47,7 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
         keylog=source.keylog and Path(source.keylog.name),
         names_file=source.names_file and Path(source.names_file.name),
     )
-    with source.stored(TABLES, shows_brokers=True) as sql, presented(UTC, names()):
+    with source.stored(ANALYSIS_TABLES, shows_brokers=True) as sql, presented(UTC, names()):
         chosen = shell_words(source.filter.options) if source.filter else ""
         pieces = page(shown.name, sql, shown.again, chosen)
         with output_file(file, overwrite=overwrite) as sink:

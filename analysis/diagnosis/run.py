@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
+from analysis.answers import ANSWERS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import RULES, limits
 from analysis.diagnosis.rule import COLUMNS, SEVERITIES
@@ -22,6 +23,10 @@ DIAGNOSIS_TABLES: Final = (
     "memberships", "transactions", "decompressed_batches", "brokers",
 )  # fmt: skip
 """Tables that the rules need."""
+ANALYSIS_TABLES: Final = tuple(
+    dict.fromkeys([*DIAGNOSIS_TABLES, *(t for answer in ANSWERS.values() for t in answer.tables)])
+)
+"""Tables that the rules and the answers need."""
 
 
 @value

@@ -43,7 +43,7 @@ class Names:
         """Host and id of brokers, by address and port."""
         self._hosts: set[str] = set()
         """Addresses with a name of their own."""
-        self._found: dict[str, tuple[str, ...]] = {}
+        self._looked_up: dict[str, tuple[str, ...]] = {}
         """Names of the addresses that were looked up."""
         for network, name in names:
             self._networks[network][name] = None
@@ -56,7 +56,7 @@ class Names:
         """Add names of addresses, after those that are known."""
         for address, name in names:
             self._networks[ipaddress.ip_network(address)][name] = None
-        self._found.clear()
+        self._looked_up.clear()
         self._locate_brokers()
 
     def learn_brokers(self, brokers: Iterable[tuple[int, str, int]]) -> None:
@@ -103,12 +103,12 @@ class Names:
 
     def _of(self, address: str) -> tuple[str, ...]:
         """The names of an address, or nothing for other texts."""
-        if address not in self._found:
+        if address not in self._looked_up:
             parsed = _parsed(address)
             around = [network for network in self._networks if parsed and parsed in network]
             smallest = max(around, key=lambda network: network.prefixlen, default=None)
-            self._found[address] = tuple(self._networks[smallest]) if smallest else ()
-        return self._found[address]
+            self._looked_up[address] = tuple(self._networks[smallest]) if smallest else ()
+        return self._looked_up[address]
 
     def _locate_brokers(self) -> None:
         """Find the address of each broker: its host, or all addresses that have this name."""

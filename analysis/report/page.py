@@ -75,7 +75,7 @@ def page(
 ) -> Iterable[bytes]:
     """The file, in pieces.
 
-    `name`: name of the capture; `sql`: a connection with its `sections.TABLES`; `command_line`
+    `name`: name of the capture; `sql`: a connection with its `ANALYSIS_TABLES`; `command_line`
     returns the command line of an answer, by its name; `chosen`: the filter of the exchanges.
     """
     totals, span = chart_data.totals(sql, is_filtered=bool(chosen)), chart_data.span(sql)

@@ -15,18 +15,11 @@ import pyarrow as pa
 
 from analysis.answers import ANSWERS, Answer
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.frames import frame
 from analysis.report import answer_charts, chart_data, charts
 from analysis.report.chart_elements import Chart, with_printable_names, with_theme, with_time_range
 from analysis.report.topology_chart import topology_chart
 from dissector.arrays import value
-
-TABLES: Final = tuple(
-    dict.fromkeys([*DIAGNOSIS_TABLES, *(t for answer in ANSWERS.values() for t in answer.tables)])
-)
-"""Tables that a report needs."""
-
 
 SLOWEST: Final = 20
 """Slowest requests that are listed."""
@@ -89,8 +82,8 @@ def sections(
 ) -> Iterator[Section]:
     """All sections, in the order of `ANSWERS`.
 
-    `sql`: a connection with `TABLES`. `span`: the time range of the exchanges; None, for a capture
-    without exchanges, gives no charts. `case`: has the answers that the diagnosis computed.
+    `sql`: a connection with `ANALYSIS_TABLES`. `span`: the time range of the exchanges; None, for a
+    capture without exchanges, gives no charts. `case`: has the answers that the diagnosis computed.
     """
     for answer in ANSWERS.values():
         rows = case.table(answer.name)
