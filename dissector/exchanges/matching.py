@@ -9,10 +9,11 @@ decide, since the two directions may have been captured with different clocks.
 - While no byte is missing, the response after a matched one belongs to the next request that
   expects a response. `Responses.rank` and `Requests.ordinal` count them; `run` changes at each gap.
 - After missing bytes, acknowledgement numbers limit the possible requests: the broker had received
-  the whole request, and the client cannot have acknowledged the response. The responses up to the
-  next missing byte must fit the following requests: ids, limits, and bodies. If several requests
-  remain, the response waits for further ones. In the end, the number of missing bytes decides. A
-  response that acknowledges bytes after all known requests waits for them.
+  the whole request, and the client cannot have acknowledged the response. Missing requests may have
+  had the same ids as later ones. The responses up to the next missing byte must fit the following
+  requests: ids, limits, and bodies. If several requests remain, the response waits for further
+  ones. In the end, the number of missing bytes decides. A response that acknowledges bytes after
+  all known requests waits for them.
 - Only if no acknowledgement number is known (in decrypted streams), times decide.
 """
 
@@ -116,6 +117,9 @@ class Matcher(Rows):
             is_ambiguous = is_known & np.isin(responses.key, repeated)
         response = np.flatnonzero(is_known & ~is_ambiguous)
         request = by_request.take(first.take(response))
+        is_possible = _is_possible(requests, request, responses, response)
+        if not is_possible.all():
+            request, response = request[is_possible], response[is_possible]
         if is_ambiguous.any():
             pairs = self._by_order(
                 requests, responses, request, response, np.flatnonzero(is_ambiguous), decodes
@@ -193,6 +197,21 @@ class Matcher(Rows):
             pairs.append(np.stack([request_rows[request_of], response_rows[response_of]]))
         both = np.concatenate(pairs, axis=1)
         return both[0], both[1]
+
+
+def _is_possible(
+    requests: Requests, request: Int64, responses: Responses, response: Int64
+) -> Bools:
+    """Whether the broker had received these requests when it sent these responses. If bytes are
+    missing before a request, a response that does not acknowledge it may belong to a missing one.
+    """
+    possible = requests.run.take(request) == 0
+    if not possible.all():
+        behind = np.flatnonzero(~possible)
+        acknowledged = responses.acknowledged[response[behind]]
+        received = (acknowledged - requests.end[request[behind]]) & 0xFFFFFFFF < 1 << 31
+        possible[behind] = received | (acknowledged < 0)
+    return possible
 
 
 def _repeated(requests: Int64, responses: Int64, known_repeats: Int64) -> Int64:

@@ -105,6 +105,26 @@ def test_by_key() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("received", "expected"), [(20, []), (29, []), (30, [(1, 0)]), (-1, [(1, 0)])]
+)
+def test_behind_missing_requests_the_broker_had_received_the_request_of_a_response(
+    received: int, expected: list[tuple[int, int]]
+) -> None:
+    # The controllers of old brokers send LeaderAndIsr and UpdateMetadata with the same ids.
+    requests = [Message(1, 1), Message(2, 3, lost=1)]
+    assert pairs(requests, [Message(2, 2, received)]) == expected
+
+
+def test_sequence_numbers_wrap_between_a_request_and_its_response() -> None:
+    matcher = Matcher()
+    requests, responses = asked_and_came(
+        [Message(1, 1, lost=1)], [Message(1, 2, received=5)], matcher
+    )
+    requests = replace(requests, end=np.array([(1 << 32) - 5]))
+    assert [each.tolist() for each in matcher.match(requests, responses, any_body)] == [[0], [0]]
+
+
 def test_a_response_without_request_and_a_request_without_response() -> None:
     assert pairs(messages_of((1, 1)), messages_of((2, 2))) == []
     assert pairs(messages_of(), messages_of((2, 2))) == []
