@@ -205,7 +205,7 @@ def _is_possible(
     """Whether the broker had received these requests when it sent these responses. If bytes are
     missing before a request, a response that does not acknowledge it may belong to a missing one.
     """
-    possible = requests.run.take(request) == 0
+    possible: Bools = requests.run.take(request) == 0
     if not possible.all():
         behind = np.flatnonzero(~possible)
         acknowledged = responses.acknowledged[response[behind]]

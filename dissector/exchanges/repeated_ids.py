@@ -220,15 +220,19 @@ class ConnectionMatcher:
         is_possible = self._free[candidate] & (requests.key[candidate] == responses.key[first])
         lacks_requests = requests.run[candidate] != anchor.request_run
         surplus = requests.ordinal[candidate] - rank - (anchor.ordinal - anchor.rank)
-        if anchor.rank and int(responses.run[first]) == anchor.response_run:
-            # Only requests are missing: the request is nearer to the anchor than the response.
-            is_possible &= ~lacks_requests | (surplus < 0)
-        elif anchor.rank:
-            # If only responses are missing, the request is further behind the anchor, unless bytes
-            # inside a response whose start is missing were taken for a message.
-            fitting = self._fitting(at, candidate[is_possible & (lacks_requests | (surplus > 0))])
+        if anchor.rank:
+            # If only requests are missing, the request is nearer to the anchor than the response;
+            # if only responses are missing, it is further behind. But bytes inside a message whose
+            # start is missing, or whose size is damaged, may have been taken for a message.
+            only_requests = int(responses.run[first]) == anchor.response_run
+            is_usual = (
+                ~lacks_requests | (surplus < 0) if only_requests else lacks_requests | (surplus > 0)
+            )
+            fitting = self._fitting(at, candidate[is_possible & is_usual])
             if len(fitting):
                 return fitting
+            if only_requests:
+                is_possible &= surplus == 0
         return self._fitting(at, candidate[is_possible])
 
     def _fitting(self, at: int, candidate: Int64) -> Int64:
@@ -255,8 +259,8 @@ class ConnectionMatcher:
     def _likeliest(self, candidate: Int64, at: int, anchor: Anchor) -> Int64:
         """The candidate that comes as many messages after the anchor as the response
         `ambiguous[at]`, if missing messages have the mean size of the others. Empty if that shows
-        that its request is missing; if the sizes leave it open, the next response must fit the
-        candidate, too. The latest candidate if no response has matched yet."""
+        that its request is missing, unless the next response does not fit the candidate. The latest
+        candidate if no response has matched yet."""
         if not len(candidate) or not anchor.rank:
             return candidate[-1:]
         asked, came = self._numbers
@@ -267,7 +271,7 @@ class ConnectionMatcher:
         chosen, off = candidate[nearest : nearest + 1], float(distance[nearest])
         run = np.pad(self._requests.run, 1, mode="edge")[int(chosen[0]) : int(chosen[0]) + 3]
         is_missing = (off > 0.5 and run[0] != run[1]) or (off < -0.5 and run[1] != run[2])
-        if is_missing and abs(off) < 1 and at + 1 < int(self._run_end[at]):
+        if is_missing and at + 1 < int(self._run_end[at]):
             is_missing = len(self._fitting(at + 1, chosen)) > 0
         return NOTHING if is_missing else chosen
 

@@ -84,6 +84,9 @@ SWAPPED_FIRST = 2
 """`id_regression` of a client whose first request is lost: a Java client numbers its first request
 before ApiVersions, and sends it behind."""
 
+REPEATED = 1
+"""`id_regression` of a client that sends an id twice in a row, as the controllers of old brokers."""
+
 NEAR = 1 << 7
 """Largest difference between the correlation ids of two requests that count as successive."""
 NEAR_BITS = CORRELATION_BITS - 8
@@ -277,11 +280,13 @@ class HeaderScorer:
     def implausible_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
         """Whether responses have impossible correlation ids: implausible ones, or too far below
         the id `before` of the previous response (NEVER: no previous), or the same as that although
-        the client has sent other ids."""
+        the client sends each id once, as far as is known."""
         implausible = self.is_implausible(stream, correlation)
         implausible |= (before != NEVER) & self.is_late(stream, correlation, before)
         sole = self.sole_id(stream)
-        implausible |= (correlation == before) & (correlation != sole) & (sole != NEVER)
+        is_again = (correlation == before) & (correlation != sole) & (sole != NEVER)
+        is_again &= (before <= self.newest_id(stream)) & (self.id_regression(stream) != REPEATED)
+        implausible |= is_again
         implausible &= correlation < RESERVED
         return implausible
 

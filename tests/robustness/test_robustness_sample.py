@@ -21,6 +21,10 @@ PLACES = 4
 FOUND = (
     ("bulk-tansu.pcap.zst", "flipped", 1512),
     ("bulk-tansu.pcap.zst", "lost", 815),
+    ("kafka-0-8.pcap.zst", "flipped", 1831),
+    ("kafka-0-8.pcap.zst", "flipped", 3000),
+    ("kafka-0-8.pcap.zst", "flipped", 3841),
+    ("kafka-0-8.pcap.zst", "lost", 1715),
     ("kafka-3-java-0-8.pcap.zst", "flipped", 3967),
     ("kafka-3-java-2-8.pcap.zst", "flipped", 2957),
     ("kafka-3-java-3-1.pcap.zst", "flipped", 2040),

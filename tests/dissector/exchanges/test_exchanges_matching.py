@@ -301,6 +301,20 @@ def test_a_lost_request_that_is_larger_than_the_others() -> None:
     assert pairs(asked, came, decodes=decodes) == [(0, 0), (1, 2), (2, 3), (3, 4)]
 
 
+@pytest.mark.parametrize("skipped", [0.5, 1, 2.5])
+def test_the_rest_of_a_request_with_a_damaged_size(skipped: float) -> None:
+    """The second request was taken for a shorter one, and the bytes behind it were skipped."""
+    asked = messages_of((1, 1), (2, 3), (3, 5, -1, skipped), (3, 7), (4, 9), (4, 11))
+    came = messages_of((1, 2), (2, 4), (3, 6), (3, 8), (4, 10), (4, 12))
+    assert pairs(asked, came) == [(index, index) for index in range(6)]
+
+
+def test_a_lost_request_with_the_id_of_the_next() -> None:
+    asked = messages_of((1, 1), (2, 3), (3, 7, -1, 1), (4, 9), (4, 11))
+    came = messages_of((1, 2), (2, 4), (3, 6), (3, 8), (4, 10), (4, 12))
+    assert pairs(asked, came) == [(0, 0), (1, 1), (2, 3), (3, 4), (4, 5)]
+
+
 def test_bytes_of_a_response_that_look_like_one() -> None:
     """The start of the second response is lost. Its other bytes contain a frame without a body."""
     asked = messages_of((0, 1, 0), (0, 3, 10), (0, 6, 30), (0, 8, 40))
