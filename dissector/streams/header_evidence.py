@@ -85,7 +85,7 @@ SWAPPED_FIRST = 2
 before ApiVersions, and sends it behind."""
 
 REPEATED = 1
-"""`id_regression` of a client that sends an id twice in a row, as the controllers of old brokers."""
+"""`id_regression` of a client that uses an id twice in a row, as controllers of old brokers."""
 
 NEAR = 1 << 7
 """Largest difference between the correlation ids of two requests that count as successive."""
