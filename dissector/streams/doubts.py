@@ -99,7 +99,7 @@ class Doubts:
         before = np.where(is_first, NEVER, np.append(frames.first, NEVER)[previous])
         has_number = at + 8 <= np.minimum(chains.end[index], chains.gap_after(at))
         number = chains.number(at + 4, "i4")
-        implausible = self._scorer.implausible_responses(stream, number, before)
+        implausible = self._scorer.implausible_responses(stream, number, before, are_whole=False)
         return np.flatnonzero(implausible & has_number & ~self._table.is_client(stream))
 
     def _implausible_headers(self, frames: ChainFrames, until: Int64, stream: Int64) -> Int64:
@@ -133,7 +133,7 @@ class Doubts:
         )  # fmt: skip
         implausible[request] |= is_strange
         implausible[response] |= self._scorer.implausible_responses(
-            stream[owner[response]], number[response], before[response]
+            stream[owner[response]], number[response], before[response], are_whole=True
         )
         return row[implausible]
 

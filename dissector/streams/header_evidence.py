@@ -277,15 +277,23 @@ class HeaderScorer:
         implausible &= kind != CONTROLLED_SHUTDOWN << 16
         return implausible
 
-    def implausible_responses(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
+    def implausible_responses(
+        self, stream: Int64, correlation: Int64, before: Int64, *, are_whole: bool
+    ) -> Bools:
         """Whether responses have impossible correlation ids: implausible ones, or too far below
         the id `before` of the previous response (NEVER: no previous), or the same as that although
-        the client sends each id once, as far as is known."""
+        the client has sent other ids.
+
+        `are_whole`: the messages are complete. Then the same id is possible if the client uses ids
+        twice, or if no later request is known.
+        """
         implausible = self.is_implausible(stream, correlation)
         implausible |= (before != NEVER) & self.is_late(stream, correlation, before)
         sole = self.sole_id(stream)
         is_again = (correlation == before) & (correlation != sole) & (sole != NEVER)
-        is_again &= (before <= self.newest_id(stream)) & (self.id_regression(stream) != REPEATED)
+        if are_whole:
+            is_again &= self.id_regression(stream) != REPEATED
+            is_again &= before <= self.newest_id(stream)
         implausible |= is_again
         implausible &= correlation < RESERVED
         return implausible

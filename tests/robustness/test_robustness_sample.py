@@ -22,6 +22,7 @@ FOUND = (
     ("bulk-tansu.pcap.zst", "flipped", 1512),
     ("bulk-tansu.pcap.zst", "lost", 815),
     ("kafka-0-8.pcap.zst", "flipped", 1831),
+    ("kafka-0-8.pcap.zst", "flipped", 2440),
     ("kafka-0-8.pcap.zst", "flipped", 3000),
     ("kafka-0-8.pcap.zst", "flipped", 3841),
     ("kafka-0-8.pcap.zst", "lost", 1715),
