@@ -3,6 +3,7 @@
 block            the product of this package: `PacketBlock`, and `PacketSource`
 files            `open_packets`: many files as one capture, in order of time
 paths            finds capture files by names, folders and patterns
+unreadable_files why a file cannot be read, and what to do
 remote           files that URLs name
 byte_input       bytes of files and pipes, decompressed
 decompression    decompressors of gzip, zstd and lz4

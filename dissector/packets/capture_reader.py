@@ -244,6 +244,11 @@ class CaptureReader:
         """Whether all bytes so far were packets."""
         return not self._carry and self._lost_at is None
 
+    @property
+    def is_damaged(self) -> bool:
+        """Whether bytes so far were not packets."""
+        return self._damages > 0 or self._lost_at is not None
+
     def problems_at(self, end: int) -> list[Problem]:
         """Problems of the bytes behind the last packet, if the file ends at `end`."""
         problems = self._last_words(self._offset, end, final=True)

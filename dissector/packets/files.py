@@ -45,6 +45,7 @@ from dissector.packets.capture_reader import (
 from dissector.packets.fragments import Fragments
 from dissector.packets.layers import parse_packets
 from dissector.packets.paths import find, first_times, no_capture, open_reader
+from dissector.packets.unreadable_files import CHANGED_LINE_FEEDS, has_changed_line_feeds
 from dissector.problems import UNREADABLE, Problem
 
 BLOCK_BYTES = 48 << 20
@@ -238,6 +239,9 @@ class FileSource:
                 self._add_lane(index, reader, BEFORE_ALL)
                 return
             records = reader.read(0, SMALLEST_BLOCK)
+            if records and reader.is_damaged and has_changed_line_feeds(records.data):
+                problem = Problem("packets", "damaged_file", CHANGED_LINE_FEEDS, capture=path)
+                self._problems.append(problem)
             is_whole = reader.has_ended and records is not None
             reader.close()
             self.comments += reader.form.comments

@@ -16,7 +16,6 @@ from contextlib import suppress
 from functools import cache
 from io import FileIO
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -28,10 +27,9 @@ from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.decompression import CODECS
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
+from dissector.packets.unreadable_files import HEAD, compression, unreadable
 
 STANDARD_INPUT = "-"
-_UNSUPPORTED: Final = MappingProxyType({"xz": b"\xfd7zX", "bzip2": b"BZh", "zip": b"PK\x03\x04"})
-"""The first bytes of compressed files that are not read."""
 _CAPTURE_NAME: Final = re.compile(r"(?i)\.(pcap|pcapng|cap)\d*(\.(gz|zst|lz4|xz|bz2|zip))?$")
 """tcpdump -C appends a number."""
 
@@ -112,15 +110,9 @@ def no_capture(*paths: str | os.PathLike[str]) -> str:
     for parent, _, files in (each for folder in folders for each in os.walk(folder)):
         for path in (Path(parent, file) for file in sorted(files)):
             with suppress(OSError), path.open("rb", 0) as file:
-                if compression := _compression(file.read(4)):
-                    return f"{text}; {input_name(str(path))} {compression}"
+                if detail := compression(file.read(4)):
+                    return f"{text}; {input_name(str(path))} {detail}"
     return text
-
-
-def _compression(head: bytes) -> str:
-    """That a file with these first bytes has a format that is not decompressed, or nothing."""
-    names = (name for name, magic in _UNSUPPORTED.items() if head.startswith(magic))
-    return next((f"is compressed with {name}: decompress it first" for name in names), "")
 
 
 def open_reader(path: str, secrets: list[bytes]) -> CaptureReader:
@@ -184,12 +176,12 @@ def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureRea
         raise CaptureError(f"cannot be read: {source.damage}")
     if not head:
         raise CaptureError("is empty" + (" inside its compression" if source.consumed else ""))
-    if compression := _compression(head):
-        raise CaptureError(compression)
     if any(head.startswith(codec.magic) for codec in CODECS):
         raise CaptureError("is compressed twice: decompress it first")
     if not Pcap.recognises(head) and not Pcapng.recognises(head):
-        raise CaptureError("is not a pcap or pcapng file; `editcap -F pcap` converts other formats")
+        following = bytearray(HEAD)
+        size, _ = source.fill(memoryview(following))
+        raise CaptureError(unreadable(head + following[:size]))
     if Pcapng.recognises(head) and len(head) == Pcapng.HEADER_BYTES:
         raise CaptureError("is not a capture file: its pcapng section header is damaged")
     raise CaptureError("is not a capture file: it ends within its file header")

@@ -88,7 +88,7 @@ def test_a_capture_may_be_a_uri(tmp_path: Path, ran: Ran) -> None:
     assert main(["latency", tmp_path.as_uri()]) == 0
     path.write_bytes(b"no capture")
     error = ran("latency", PLAIN, path.as_uri(), status=1).err
-    assert f"{path} is not a pcap or pcapng file" in error
+    assert f"{path} is text, not a pcap or pcapng file" in error
 
 
 @pytest.mark.parametrize("command", ["summary", "export", "show"])
@@ -448,7 +448,7 @@ def test_a_name_that_is_no_utf_8_is_escaped(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.pcap")
     path.write_bytes(b"no capture")
     output = ran("summary", PLAIN, str(path), status=1).out
-    assert r"/a\xff.pcap is not a pcap or pcapng file" in output
+    assert r"/a\xff.pcap is text, not a pcap or pcapng file" in output
     folder = str(tmp_path / os.fsdecode(b"\xff"))
     tables = ["--table", "errors", "--table", "topics"]
     error = ran("export", PLAIN, *tables, "-o", folder, status=2).err

@@ -74,4 +74,4 @@ def test_a_file_of_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[
     path = tmp_path / "server.log"
     path.write_text("[2026-11-21 04:00:00,000] INFO started (kafka.server.KafkaServer)\n")
     assert main(["records", str(path)]) == 1
-    assert "is not a pcap or pcapng file" in capsys.readouterr().err
+    assert "is text, not a pcap or pcapng file" in capsys.readouterr().err

@@ -86,8 +86,7 @@ def test_missing_privileges_are_reported() -> None:
 
 def test_input_that_is_not_a_capture(sniff: Sniff) -> None:
     assert error_line(sniff("-", stdin=ROOT / "README.md")) == (
-        "Error: standard input is not a pcap or pcapng file; "
-        "`editcap -F pcap` converts other formats"
+        "Error: standard input is text, not a pcap or pcapng file; `tcpdump -w` writes a capture"
     )
     assert error_line(sniff("-")) == "Error: standard input is empty"
 

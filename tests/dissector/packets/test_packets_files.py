@@ -2,10 +2,15 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import random
+import re
+import shutil
 import struct
+import subprocess
+import tarfile
 import threading
 
 import pytest
@@ -276,7 +281,7 @@ def test_one_bad_file_among_good_ones_is_a_problem(tmp_path):
     assert [problem.capture for problem in reading.problems] == list(map(str, bad))
     for problem, reason in zip(
         reading.problems,
-        ("editcap -F pcap", "is empty", "ends", "No such", "No such"),
+        ("is text", "is empty", "ends", "No such", "No such"),
         strict=True,
     ):
         assert problem.stage == "packets"
@@ -337,7 +342,7 @@ def test_nothing_to_read_is_an_error(tmp_path):
             read_from([folder])
     with pytest.raises(CaptureError, match="there is no capture file"):
         open_packets([])
-    with pytest.raises(CaptureError, match=r"missing: No such file.*text is not a pcap"):
+    with pytest.raises(CaptureError, match=r"missing: No such file.*text is text, not a pcap"):
         open_packets([tmp_path / "missing", text])
 
 
@@ -354,6 +359,68 @@ def test_other_compression_is_named(tmp_path, data, message):
     (tmp_path / "x.pcap").write_bytes(data)
     with pytest.raises(CaptureError, match=message):
         open_packets([tmp_path / "x.pcap"])
+
+
+def archive(content):
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        tar.addfile(tarfile.TarInfo("kafka.pcap"), io.BytesIO(content))
+    return file.getvalue()
+
+
+def is_refused(path, content, message):
+    path.write_bytes(content)
+    with pytest.raises(CaptureError, match=re.escape(message)):
+        open_packets([path])
+    return True
+
+
+def test_other_formats_are_named(tmp_path):
+    path = tmp_path / "kafka.pcap"
+    capture = pcap(packets(0, 3))
+    assert is_refused(path, archive(capture), "is a tar archive: extract its files first")
+    assert is_refused(path, "tcpdump:".encode("utf-16"), "is UTF-16 text: PowerShell")
+    assert is_refused(path, "04:17:34 IP \u00fc\n".encode(), "is text, not a pcap")
+    assert is_refused(path, b"PAR1\x15\4\x15", "cannot be read together")
+    assert is_refused(path, b"ARROW1\0\0", "only Parquet files are read")
+    assert is_refused(path, b"snoop\0\0\0", "`editcap -F pcapng` converts")
+
+
+@pytest.mark.parametrize("kind", [pcap, lambda packets: ng_section()], ids=["pcap", "pcapng"])
+def test_bytes_before_the_header_are_counted(tmp_path, kind):
+    """A terminal adds the messages of tcpdump to the capture (`kubectl exec -t`)."""
+    path = tmp_path / "kafka.pcap"
+    line = b"tcpdump: listening on eth0, link-type EN10MB (Ethernet)\r\n"
+    assert is_refused(path, line + kind(packets(0, 3)), f"`tail -c +{len(line) + 1}`")
+
+
+@pytest.mark.skipif(not shutil.which("sed"), reason="sed is not installed")
+def test_changed_line_feeds_are_reported(tmp_path):
+    """A terminal inserts CR before each line feed; the command in the message removes them."""
+    path = tmp_path / "kafka.pcap"
+    content = pcap([frame(b"\n" * 9, seq=number) for number in range(3)])
+    path.write_bytes(content.replace(b"\n", b"\r\n"))
+    reading = read(path)
+    assert reading.kinds[0] == "damaged_file"
+    detail = reading.problems[0].detail
+    assert "CR was inserted before each line feed" in detail
+    command = detail.split("`")[-2]
+    restored = subprocess.run(
+        ["/bin/sh", "-c", f"{command} kafka.pcap"], cwd=tmp_path, capture_output=True, check=True
+    )
+    assert restored.stdout == content
+    path.write_bytes(ng_section().replace(b"\n", b"\r\n"))
+    with pytest.raises(CaptureError, match="CR was inserted"):
+        open_packets([path])
+
+
+def test_other_damage_is_not_a_change_of_line_feeds(tmp_path):
+    path = tmp_path / "kafka.pcap"
+    content = pcap([frame(b"\n" * 9, seq=number) for number in range(3)])
+    path.write_bytes(content.replace(b"\n", b"\r\n", 20))
+    reading = read(path)
+    assert "damaged_file" in reading.kinds
+    assert not any("CR" in problem.detail for problem in reading.problems)
 
 
 def test_a_file_that_goes_away_meanwhile(tmp_path):
