@@ -67,6 +67,7 @@ def screen(
     totals = summary.selected_totals() if note else summary.totals()
     files = list(_files(summary))
     failed = summary.failed_connections()
+    attempts = list(_failed(failed, totals, command))
     handshakes = list(_failed_handshakes(summary))
     has_packets = packets is not None and not note
     coverage = _coverage(
@@ -79,14 +80,14 @@ def screen(
     if note:
         yield Text(printable(note), "bold")
     if summary.exchanges:
-        wrong = [*_failed(failed, totals), *handshakes, *_wrong(summary, totals, command)]
+        wrong = [*attempts, *handshakes, *_wrong(summary, totals, command)]
         wrong = wrong or [_good(totals, is_whole=not files)]
         yield from _section("What is wrong", _led([*unread, *wrong], command("diagnose")))
         yield from _section("Normal unless frequent", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
     elif not note:
-        causes = _led([*_failed(failed, totals), *handshakes], command("diagnose"))
+        causes = _led([*attempts, *handshakes], command("diagnose"))
         yield from _nothing(totals, [*unread, *causes])
     yield from _section("What could not be read", _unread(summary, command))
 
@@ -215,7 +216,7 @@ def _failed_handshakes(summary: Summary) -> Iterator[RenderableType]:
         yield from map(_indented, _listed(rows, _number_column("count", "count"), reason))
 
 
-def _failed(failed: Sequence[Row], totals: Totals) -> Iterator[RenderableType]:
+def _failed(failed: Sequence[Row], totals: Totals, command: Command) -> Iterator[RenderableType]:
     """Endpoints that refuse connections, or do not reply."""
 
     def broker(row: Row) -> Text:
@@ -231,7 +232,7 @@ def _failed(failed: Sequence[Row], totals: Totals) -> Iterator[RenderableType]:
         _number_column("without a reply", "without_reply"),
         *_span_columns(totals),
     )
-    yield from map(_indented, rows)
+    yield from _details(rows, command("network --show failures"))
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:

@@ -354,6 +354,7 @@ def test_a_capture_of_refused_connections_only() -> None:
     text = shown(summed(connections=[ATTEMPT] * 5))
     assert "No Kafka request or response was found." in text
     assert "5 connections could not be established" in text
+    assert "more: kafka-dissector network --show failures" in text
 
 
 @pytest.mark.parametrize(
