@@ -359,8 +359,10 @@ class CaptureReader:
         )
 
     def _last_words(self, stop: int, end: int, final: bool) -> list[Problem]:
-        """Problems of the bytes after the last complete packet, at `stop`."""
+        """Problems of the bytes after the last complete packet, at `stop`; their cause is first."""
         problems = []
+        if self._input.damage:
+            problems.append(Problem("packets", "damaged_stream", self._input.damage, offset=end))
         begin = stop if self._lost_at is None else self._lost_at
         size = end - begin if final else None
         if self._lost_at is not None:
@@ -371,8 +373,6 @@ class CaptureReader:
         elif size:
             detail = f"the file ends within the packet that begins at byte {begin}"
             problems.append(Problem("packets", "truncated_file", detail, offset=begin, bytes=size))
-        if self._input.damage:
-            problems.append(Problem("packets", "damaged_stream", self._input.damage, offset=end))
         return problems
 
 

@@ -85,8 +85,8 @@ def test_a_cut_stream_keeps_what_came_before(tmp_path, codec, plain):
     reading = read_bytes(tmp_path, content)
     assert 1000 < len(reading.rows) < 3000
     assert reading.rows == plain.rows[: len(reading.rows)]
-    assert reading.kinds[-1] == "damaged_stream"
-    assert "truncated" in reading.problems[-1].detail
+    assert reading.kinds[0] == "damaged_stream"  # the cause comes first
+    assert "truncated" in reading.problems[0].detail
     assert reading.bytes_read == len(content)
 
 
@@ -127,7 +127,7 @@ def test_damaged_gzip_costs_no_byte_before_the_damage(tmp_path, plain):
     reading = read_bytes(tmp_path, intact + reserved + bytes(100_000))
     expected = read_bytes(tmp_path, CONTENT[:50_000])
     assert reading.rows == expected.rows
-    assert reading.kinds == ["truncated_file", "damaged_stream"]
+    assert reading.kinds == ["damaged_stream", "truncated_file"]
 
 
 @pytest.mark.parametrize("block_checksum", [False, True])
@@ -146,7 +146,7 @@ def test_blocks_of_lz4(tmp_path, plain, block_checksum):
     reading = read_bytes(tmp_path, bytes(damaged))
     expected = read_bytes(tmp_path, CONTENT[: 3 << 16])
     assert reading.rows == expected.rows
-    assert reading.kinds[-1] == "damaged_stream"
+    assert reading.kinds[0] == "damaged_stream"
 
 
 @compressed
