@@ -247,7 +247,7 @@ class Pcapng:
         dropped = at[detailed][drops > 0], drops[drops > 0]
         if simple.any():
             parts = [columns, self._read_simple(data, at[simple], size[simple])]
-            detail = "without a time: each has that of the packet before it, or that of 1970"
+            detail = "without a time: the time of the packet before is used, or 1970"
             problems.append(_problem("no_time", int(simple.sum()), detail))
             columns = self._in_order(PacketColumns.joined(parts), len(columns.start))
         problems += self._drop_problems(data, statistics, columns, *dropped)
@@ -288,7 +288,7 @@ class Pcapng:
             ("unknown_interface", is_unknown, "of an interface that is not described"),
             ("unknown_interface", is_unread, f"of an interface beyond the first {INTERFACE_LIMIT}"),
             ("bad_packet", captured > size - 32, "longer than the block around it"),
-            ("bad_time", time >= LATEST, "of a time beyond 2116"),
+            ("bad_time", time >= LATEST, "dated 2116 or later"),
         )
         problems = [
             _problem(kind, count, detail)
