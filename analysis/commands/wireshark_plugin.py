@@ -20,7 +20,10 @@ def command(file: Path, overwrite: bool) -> None:
     """Write a Lua plugin with which Wireshark decodes all APIs and versions.
 
     It works with Wireshark and tshark 4.0 and newer. Copy it to ~/.local/lib/wireshark/plugins, or
-    pass it to tshark: -X lua_script:kafka.lua
+    pass it to tshark:
+
+    \b
+      tshark -X lua_script:kafka.lua -r kafka.pcap
     """
     check_file(file, overwrite=overwrite)
     import dissector
