@@ -11,6 +11,8 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
+from analysis.diagnosis.catalog import RULES
+from dissector.protocol import registry
 from dissector.tables import TABLES
 from tools import shown_output
 from tools.generate_docs import ROLES, filled_by, pages
@@ -53,6 +55,13 @@ def test_links_have_a_target() -> None:
     for path in files:
         for link in links(path):
             assert "://" in link or (path.parent / link).exists(), f"{path.name}: {link}"
+
+
+def test_the_readme_counts_apis_answers_and_rules() -> None:
+    readme = " ".join((ROOT / "README.md").read_text().split())
+    assert f"all {len(registry.apis())} APIs" in readme
+    assert f"one of {len(ANSWERS)} answers" in readme
+    assert f"[{len(RULES)} rules](docs/rules.md)" in readme
 
 
 def test_each_answer_and_table_has_a_page() -> None:
