@@ -1,7 +1,7 @@
 """Listings: tables without lines that fit the width of the terminal.
 
 If the terminal is too narrow, columns are hidden, the least important first, and text is folded. A
-number or a time is never broken.
+number, a time or a heading is never broken.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ GAP: Final = 2
 """Spaces between columns."""
 FOLDED: Final = 20
 """Width to which an important text is folded before a less important column is hidden."""
+NARROW: Final = 14
+"""The same, if all important columns fit with it. Narrower names are hard to read."""
 LEAST: Final = FOLDED // 2
 """Smallest width to which a text is folded."""
 
@@ -104,7 +106,7 @@ class Listing:
                 justify="right" if column.number else "left",
                 no_wrap=is_whole,
                 overflow="fold",
-                min_width=width if is_whole else min(width, LEAST),
+                min_width=width if is_whole else self._least(index, width, LEAST),
             )
         for row in self._rows:
             table.add_row(*(row[index] for index in shown))
@@ -121,17 +123,26 @@ class Listing:
         places = range(len(widths))
         if self._is_wide:
             return list(places)
+
+        def fit(shown: Sequence[int], folded: int) -> bool:
+            needed = [self._least(each, widths[each], folded) + GAP for each in shown]
+            return sum(needed) - GAP <= room
+
+        important = [each for each in places if self._columns[each].rank < OPTIONAL]
+        widths_to_try = range(FOLDED, NARROW - 1, -1)
+        important_width = next((each for each in widths_to_try if fit(important, each)), FOLDED)
         shown: list[int] = []
         for index in sorted(places, key=lambda index: self._columns[index].rank):
             rank = self._columns[index].rank
-            folded = LEAST if rank == ALWAYS else FOLDED if rank < OPTIONAL else room
-            needed = [
-                (min(widths[each], folded) if self._is_text(each) else widths[each]) + GAP
-                for each in (*shown, index)
-            ]
-            if not shown or sum(needed) - GAP <= room:
+            folded = LEAST if rank == ALWAYS else important_width if rank < OPTIONAL else room
+            if not shown or fit((*shown, index), folded):
                 shown.append(index)
         return sorted(shown)
+
+    def _least(self, index: int, width: int, folded: int) -> int:
+        """The width of a column whose text is folded to this width."""
+        head = Text(self._columns[index].name).cell_len
+        return min(width, max(folded, head)) if self._is_text(index) else width
 
     def _is_text(self, index: int) -> bool:
         return not (self._columns[index].number or self._columns[index].is_whole)

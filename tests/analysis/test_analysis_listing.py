@@ -16,9 +16,13 @@ from analysis.display.row_table import cells, screen, vertical
 from tests.analysis.answering import capture
 from tests.analysis.printing import printed
 
-NAMES = ("kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10")
+NAMES = (
+    "kafka-4-followed", "kafka-4-errors", "kafka-4-net-loss", "kafka-3-java-0-10",
+    "kafka-3-zookeeper",
+)  # fmt: skip
 MUST = {
-    "errors": ["error", "count"],
+    "errors": ["error", "api", "topic", "client_id", "count"],
+    "audit": ["topic", "partition", "action", "client_id"],
     "network": ["client_id", "broker", "broker_p50_ms", "network_percent"],
     "versions": ["client_id", "client", "api", "breaks"],
     "groups": ["group_id", "trigger", "reason"],
@@ -121,6 +125,17 @@ def test_numbers_of_a_column_have_the_decimals_that_it_needs(
     table = pa.table({"name": ["a", "b"], "number": pa.array(values, pa.float64())})
     lines = printed(screen(table), width=80).splitlines()
     assert [line.split()[-1] for line in lines[1:]] == expected
+
+
+def test_texts_are_folded_further_before_an_important_number_is_hidden() -> None:
+    names = {
+        "error": "COORDINATOR_LOAD_IN_PROGRESS", "api": "InitProducerId",
+        "topic": "__consumer_offsets", "transactional_id": "broker-2-fetcher-0",
+    }  # fmt: skip
+    rows = pa.table({**{name: [text] for name, text in names.items()}, "count": [1], "bytes": [1]})
+    lines = printed(screen(rows, (*names, "count"), ("bytes",)), width=78).splitlines()
+    assert lines[0].split() == [*names, "count"]
+    assert hidden_columns(lines) == ["bytes"]
 
 
 def test_an_empty_text_is_not_a_missing_one() -> None:
