@@ -42,6 +42,13 @@ _NFLOG_PAYLOAD = 9
 _NFLOG_FIELDS = 24
 """Maximum number of fields; larger than the number of types."""
 _PKTAP_SIZES = range(108, 1025)
+_ERF_HEADER = np.dtype([("time", "<u8"), ("type", "u1"), ("-", "V7")])
+_ERF_EXTENSION = np.dtype([("type", "u1"), ("-", "V7")])
+_ERF_EXTENSIONS = 16
+"""Most extension headers to read; larger than the number of types in use."""
+_ERF_TYPES = np.full(128, Kind.OTHER, np.uint8)
+_ERF_TYPES[[2, 11, 16, 20]] = Kind.ETHERNET  # also with a colour, or a hash
+_ERF_TYPES[[22, 23]] = Kind.IPV4, Kind.IPV6
 _LINK_TYPES = len(LINKS)
 
 
@@ -158,6 +165,25 @@ _juniper(Kind.JUNIPER_HDLC, Kind.CISCO_HDLC)
 def _ppi(header: Fields) -> Next:
     """Per-packet information: its size, and the link type that follows."""
     return LINKS[np.minimum(header["link"], _LINK_TYPES - 1)], header["size"]
+
+
+def _erf(packets: Packets, rows: Rows) -> None:
+    """Endace's records (erf_record.h of Wireshark): a header, then 8 bytes for each extension, if
+    the highest bit of the type before is set, then 2 bytes before Ethernet."""
+    read, header = packets.header(np.arange(len(packets.kind))[rows], _ERF_HEADER)
+    whole = np.asarray(read)
+    following = _ERF_TYPES[header["type"] & 0x7F]
+    packets.kind[whole] = following
+    packets.at[whole] += _ERF_HEADER.itemsize
+    extended = whole
+    for _ in range(_ERF_EXTENSIONS):
+        read, header = packets.header(extended[header["type"] > 0x7F], _ERF_EXTENSION)
+        extended = np.asarray(read)
+        packets.at[extended] += _ERF_EXTENSION.itemsize
+    packets.at[whole] += 2 * (following == Kind.ETHERNET)
+
+
+LAYERS[Kind.ERF] = _erf
 
 
 @reads(LAYERS, Kind.RADIOTAP, ("version", "u1"), ("-", "u1"), ("size", "<u2"))

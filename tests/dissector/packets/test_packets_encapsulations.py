@@ -125,6 +125,16 @@ def nflog(frame: bytes) -> bytes:
     return bytes([family, 0, 0, 0]) + body
 
 
+def erf(kind: int, header: bytes) -> Wrap:
+    """A record of Endace. `header`: the bytes before Ethernet."""
+
+    def wrap(frame: bytes) -> bytes:
+        body = header + frame
+        return bytes(8) + struct.pack(">BBHHH", kind, 4, 16 + len(body), 0, len(frame)) + body
+
+    return wrap
+
+
 def nflog_of_big_endian(frame: bytes) -> bytes:
     payload = struct.pack(">HH", 4 + len(ip_of(frame)), 9) + ip_of(frame)
     return H("02000000") + struct.pack(">HH", 8, 3 | 0x8000) + bytes(4) + payload
@@ -212,6 +222,8 @@ LAYERS: dict[str, tuple[int, Wrap]] = {
     "NFLOG": (239, nflog),
     "NFLOG, big-endian": (239, nflog_of_big_endian),
     "PFLOG": (117, lambda frame: bytes([61, 2]) + bytes(62) + ip_of(frame)),
+    "ERF": (197, erf(2, bytes(2))),
+    "ERF, colour, two extensions": (197, erf(0x80 | 11, H("8400000000000000 05") + bytes(9))),
     "enc": (109, lambda frame: H("00000002") + bytes(8) + ip_of(frame)),
     "Juniper Ethernet": (178, lambda frame: H("4d474381 0006 010203040506") + frame),
     "Juniper PPP": (179, lambda frame: H("4d474301 ff03") + ppp(frame)),
