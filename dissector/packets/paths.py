@@ -27,7 +27,7 @@ from dissector.packets.capture_reader import CaptureReader, ReadState
 from dissector.packets.decompression import CODECS
 from dissector.packets.pcap import Pcap
 from dissector.packets.pcapng import Pcapng
-from dissector.packets.unreadable_files import HEAD, compression, unreadable
+from dissector.packets.unreadable_files import HEAD, other_format, unreadable
 
 STANDARD_INPUT = "-"
 _CAPTURE_NAME: Final = re.compile(r"(?i)\.(pcap|pcapng|cap)\d*(\.(gz|zst|lz4|xz|bz2|zip))?$")
@@ -102,15 +102,15 @@ def _may_be_capture(path: str) -> bool:
 
 
 def no_capture(*paths: str | os.PathLike[str]) -> str:
-    """The error that these paths, folders or patterns, name no capture file. It names a file in a
-    format that is not decompressed."""
+    """The error that these paths, folders or patterns, name no capture file. It names a file that
+    is compressed in another format, or has tables."""
     names = (input_name(os.fspath(path)) for path in paths)
     text = f"{', '.join(names)}: there is no capture file"
     folders = (folder for path in paths for folder in matches(os.fspath(path)))
     for parent, _, files in (each for folder in folders for each in os.walk(folder)):
         for path in (Path(parent, file) for file in sorted(files)):
             with suppress(OSError), path.open("rb", 0) as file:
-                if detail := compression(file.read(4)):
+                if detail := other_format(file.read(6)):
                     return f"{text}; {input_name(str(path))} {detail}"
     return text
 

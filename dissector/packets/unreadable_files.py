@@ -26,7 +26,7 @@ _COMPRESSIONS: Final = MappingProxyType(
 """The first bytes of compressed files that are not read."""
 _TABLES: Final = MappingProxyType(
     {
-        b"PAR1": "is a Parquet file: exported tables and captures cannot be read together",
+        b"PAR1": "is a Parquet file, not a capture: read exported tables without captures",
         b"ARROW1": "is an Arrow file: of exported tables, only Parquet files are read",
     }
 )
@@ -44,11 +44,8 @@ CHANGED_LINE_FEEDS: Final = (
 
 def unreadable(head: bytes) -> str:
     """Why a file with these first bytes is not a capture; its subject is the file."""
-    if reason := compression(head):
+    if reason := other_format(head):
         return reason
-    for magic, reason in _TABLES.items():
-        if head.startswith(magic):
-            return reason
     if head.startswith(b"\r\n\r\r\r\n"):  # pcapng begins with \n\r\r\n
         return f"is damaged: {CHANGED_LINE_FEEDS}"
     if head[_TAR_AT:].startswith(b"ustar"):
@@ -66,10 +63,12 @@ def unreadable(head: bytes) -> str:
     return "is not a pcap or pcapng file; `editcap -F pcapng` converts captures of other formats"
 
 
-def compression(head: bytes) -> str:
-    """That a file with these first bytes has a format that is not decompressed, or nothing."""
-    names = (name for name, magic in _COMPRESSIONS.items() if head.startswith(magic))
-    return next((f"is compressed with {name}: decompress it first" for name in names), "")
+def other_format(head: bytes) -> str:
+    """That a file with these first bytes, at least 6, is compressed or has tables, or nothing."""
+    for name, magic in _COMPRESSIONS.items():
+        if head.startswith(magic):
+            return f"is compressed with {name}: decompress it first"
+    return next((reason for magic, reason in _TABLES.items() if head.startswith(magic)), "")
 
 
 def has_changed_line_feeds(data: Bytes) -> bool:

@@ -336,6 +336,11 @@ def test_tables_that_were_edited_are_no_traceback(
 DAYS = ("kafka-4-quotas", "kafka-4-group-eager", "kafka-4-replicated")
 
 
+def test_tables_and_a_capture_are_not_read_together(quotas: Path, ran: Ran) -> None:
+    error = ran("latency", QUOTAS, str(quotas), status=1).err
+    assert "a Parquet file, not a capture: read exported tables without captures" in error
+
+
 @pytest.fixture(scope="module")
 def days() -> dict[str, pd.DataFrame]:
     """Answers about these captures, by name."""
