@@ -96,7 +96,8 @@ def command(
         else:
             _print_trees(chosen, timelines, show_secrets, decode, pager=not no_pager)
     if not chosen:
-        click.echo("No exchange in this capture matches the options.", err=True)
+        hint = "" if packet is None else " --packet is the packet in which a message starts."
+        click.echo(f"No exchange in this capture matches the options.{hint}", err=True)
     elif len(chosen) == limit:
         from analysis.display.terminal import counted
 

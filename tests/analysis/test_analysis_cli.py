@@ -350,8 +350,10 @@ def test_show_chooses(made: Make, ran: Ran) -> None:
 
 def test_show_reports_missing_and_further_exchanges(made: Make, ran: Ran) -> None:
     made(exchanges=[exchange()])
-    error = ran("show", "x.pcap", "--packet", "99").err
-    assert error == "No exchange in this capture matches the options.\n"
+    missing = "No exchange in this capture matches the options."
+    assert ran("show", "x.pcap", "--connection", "99").err == f"{missing}\n"
+    hint = "--packet is the packet in which a message starts."
+    assert ran("show", "x.pcap", "--packet", "99").err == f"{missing} {hint}\n"
     made(exchanges=[exchange(), exchange()])
     error = ran("show", "x.pcap", "--limit", "1").err
     assert error == "Stopped after 1 exchange; raise --limit for more.\n"
