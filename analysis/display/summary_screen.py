@@ -53,6 +53,8 @@ None if there is no file to read."""
 
 ALL_CLIENTS: Final = "clients"
 """Lists all clients, also those that the summary omits."""
+_FAILURES: Final = "network --show failures"
+"""Lists connections that fail, also in the TLS handshake."""
 
 
 def screen(
@@ -68,7 +70,7 @@ def screen(
     files = list(_files(summary))
     failed = summary.failed_connections()
     attempts = list(_failed(failed, totals, command))
-    handshakes = list(_failed_handshakes(summary))
+    handshakes = list(_failed_handshakes(summary, command))
     has_packets = packets is not None and not note
     coverage = _coverage(
         summary, totals, _attempts(failed), command("encrypted") if has_packets else None,
@@ -208,12 +210,13 @@ def _attempts(failed: Sequence[Row]) -> int:
     return sum(row["refused"] + row["without_reply"] for row in failed)
 
 
-def _failed_handshakes(summary: Summary) -> Iterator[RenderableType]:
+def _failed_handshakes(summary: Summary, command: Command) -> Iterator[RenderableType]:
     """Reasons of failed TLS handshakes."""
     if rows := summary.failed_handshakes():
         yield _finding(_total(rows, "TLS handshake"), "failed")
         reason = (Column("reason"), lambda row: _text(row["reason"]))
-        yield from map(_indented, _listed(rows, _number_column("count", "count"), reason))
+        reasons = _listed(rows, _number_column("count", "count"), reason)
+        yield from _details(reasons, command(_FAILURES))
 
 
 def _failed(failed: Sequence[Row], totals: Totals, command: Command) -> Iterator[RenderableType]:
@@ -232,7 +235,7 @@ def _failed(failed: Sequence[Row], totals: Totals, command: Command) -> Iterator
         _number_column("without a reply", "without_reply"),
         *_span_columns(totals),
     )
-    yield from _details(rows, command("network --show failures"))
+    yield from _details(rows, command(_FAILURES))
 
 
 def _wrong(summary: Summary, totals: Totals, command: Command) -> Iterator[RenderableType]:

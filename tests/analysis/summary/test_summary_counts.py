@@ -421,6 +421,7 @@ def test_connections_whose_handshake_failed_are_not_encrypted(others: int) -> No
     text = shown(summed(connections=connections, problems=failed))
     assert "2 did not complete the TLS handshake" in text
     assert "3 TLS handshakes failed" in text
+    assert "more: kafka-dissector network --show failures" in text
     assert ("2 are encrypted with TLS" in text) == bool(others)
     assert ("encrypted with TLS" in text) == bool(others)
 
