@@ -28,6 +28,7 @@ _TABLES: Final = MappingProxyType(
     {
         b"PAR1": "is a Parquet file, not a capture: read exported tables without captures",
         b"ARROW1": "is an Arrow file: of exported tables, only Parquet files are read",
+        b'{"': "is JSON text: of exported tables, only Parquet files are read",
     }
 )
 _TAR_AT: Final = 257

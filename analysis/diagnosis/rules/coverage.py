@@ -35,7 +35,7 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     "problem: packets unreadable_file": Flaw(
         "The findings do not cover {total} that could not be read",
         "a wrong name, no permission to read, or a format other than pcap and pcapng",
-        "Correct the name or the permission, or convert the file: editcap -F pcap.",
+        "Correct the name or the permission, or convert the file: editcap -F pcapng.",
     ),
     "problem: packets truncated_file": Flaw(
         "{total} {are} truncated: requests are missing",

@@ -383,6 +383,7 @@ def test_other_formats_are_named(tmp_path):
     assert is_refused(path, "04:17:34 IP \u00fc\n".encode(), "is text, not a pcap")
     assert is_refused(path, b"PAR1\x15\4\x15", "read exported tables without captures")
     assert is_refused(path, b"ARROW1\0\0", "only Parquet files are read")
+    assert is_refused(path, b'{"time":"2026-11-29', "only Parquet files are read")
     assert is_refused(path, b"snoop\0\0\0", "`editcap -F pcapng` converts")
 
 
