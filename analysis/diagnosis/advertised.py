@@ -26,13 +26,13 @@ from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
 
-_IP: Final = "case host when 'localhost' then '127.0.0.1' else trim(host, '[]') end"
+HOST_IP: Final = "case host when 'localhost' then '127.0.0.1' else trim(host, '[]') end"
 """SQL: the IP address of an advertised host, or its name. A capture does not have the addresses of
 names, except for localhost (RFC 6761, section 6.3)."""
 
 ADVERTISED: Final = f"""
   with responses as (
-    select list_sort(list(distinct {{'host': {_IP}, 'port': port}})) as endpoints, time
+    select list_sort(list(distinct {{'host': {HOST_IP}, 'port': port}})) as endpoints, time
     from brokers
     where api = 'Metadata' and host is not null group by connection_id, correlation_id, time)
   select endpoints, max(time) as last_time from responses group by all"""
@@ -54,7 +54,7 @@ LOOKUPS: Final = """count(*) filter (api = 'Metadata') as metadata_requests,
 
 LOOKUP_QUERY: Final = f"""
   with advertised as (
-    select connection_id, correlation_id, {_IP} as node_ip, port as node_port,
+    select connection_id, correlation_id, {HOST_IP} as node_ip, port as node_port,
       {endpoint("node")} || ' (id ' || broker_id || ')' as node
     from brokers where host is not null),
   named as (

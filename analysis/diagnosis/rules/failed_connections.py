@@ -16,7 +16,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from analysis.diagnosis.advertised import address, unreached_brokers, wrong_address, wrong_addresses
+from analysis.diagnosis.advertised import (
+    HOST_IP,
+    address,
+    unreached_brokers,
+    wrong_address,
+    wrong_addresses,
+)
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
@@ -34,6 +40,18 @@ _CLIENTS: Final = f"""
   select {endpoint("broker")} as broker, failure, client_id
   from {FAILED_ENDPOINTS} join {CLIENT_IDS} using (connection_id)
   group by all order by count(*) desc, client_id"""
+
+_USERS: Final = f"""
+  with named as (from connections join {CLIENT_IDS} using (connection_id)),
+  users as (
+    select client_ip, client_id, broker_ip, broker_port from named
+    union select client_ip, client_id, {HOST_IP}, port
+    from brokers join named using (connection_id) where host is not null)
+  select {endpoint("broker")} as broker, failure, client_id
+  from {FAILED_ENDPOINTS} join users using (client_ip, broker_ip, broker_port)
+  group by all order by client_id"""
+"""SQL: clients that were connected to an endpoint, or got its address, on the hosts whose attempts
+failed. An attempt itself does not contain a client id."""
 
 
 @rule(
@@ -87,7 +105,9 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
             names = known(each["client_id"] for each in rows_of_clients)
             yield _closed(row, names, is_down=is_down)
         elif row["failure"] in (REFUSED, NO_REPLY):
-            finding = _unreachable(row, outages, _lost(case, row), is_down=is_down)
+            users = matching(case.rows(_USERS), row, "broker failure")
+            names = known(each["client_id"] for each in users)
+            finding = _unreachable(row, names, outages, _lost(case, row), is_down=is_down)
             if is_down or lasts_ms >= limits["critical_ms"]:
                 finding = replace(finding, severity="critical")
             is_wrong = is_down and address(row) in wrong
@@ -109,8 +129,12 @@ def _lost(case: Case, broker: Row) -> str:
     return f" {lost} of {clients(names)} got no response." if rows else ""
 
 
-def _unreachable(row: Row, outages: list[Row], lost: str, *, is_down: bool) -> Finding:
-    """`outages`: in order of time; the last one goes on if the endpoint is down."""
+def _unreachable(
+    row: Row, names: tuple[str, ...], outages: list[Row], lost: str, *, is_down: bool
+) -> Finding:
+    """`names`: clients on the hosts of the attempts. `outages`: in order of time; the last one goes
+    on if the endpoint is down.
+    """
     broker, is_refused = row["broker"], row["failure"] == REFUSED
     longest = outages[-1] if is_down else max(outages, key=lambda outage: outage["lasts_ms"])
     times = {name: longest[name] for name in ("first_time", "last_time")}
@@ -132,11 +156,14 @@ def _unreachable(row: Row, outages: list[Row], lost: str, *, is_down: bool) -> F
     return Finding(
         severity="warning",
         subject=f"broker {broker}",
+        clients=names,
         sentence=f"{broker} {doing}",
         evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')}"
         f"{within(row)} ended "
         + ("with a reset (RST) instead of a handshake. " if is_refused
-           else "without any packet from the other side. ") + after + lost,
+           else "without any packet from the other side. ") + after + lost
+        + (f" Clients on {'this host' if row['hosts'] == 1 else 'these hosts'} that use the "
+           f"address: {listed(f'`{name}`' for name in names)}." if names else ""),
         numbers=cells(row, "broker failure connections hosts"),
         cause="no process listens on this port: the broker is down or restarts, or the address is "
         "wrong" if is_refused

@@ -192,6 +192,27 @@ def test_a_wrong_address_that_a_working_broker_advertises(
     assert failed.setting == ("advertised.listeners" if fires else "listeners")
 
 
+def test_an_endpoint_that_fails_names_the_clients_of_the_hosts_that_tried() -> None:
+    """Their ids are those of other connections: with this endpoint, or on which they got its
+    address.
+    """
+    links = [
+        connection(connection_id=0, broker_ip="10.0.0.8"),
+        connection(connection_id=1),
+        connection(connection_id=2, client_ip="10.0.0.2"),
+        connection(connection_id=3, broker_ip="10.0.0.8"),
+        *(at(n, ATTEMPT | {"connection_id": n}) for n in (11, 12, 13)),
+    ]
+    names = ("informed", "connected", "elsewhere", "uninformed")
+    requests = [exchange(connection_id=n, client_id=name) for n, name in enumerate(names)]
+    broker = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}
+    broker |= {"broker_id": 1, "host": "10.0.0.9", "port": 9092}
+    tables = made(exchanges=requests, connections=links, brokers=[broker])
+    (failed,) = findings_of("failed_connections", tables)
+    assert failed.clients == ("connected", "informed")
+    assert "Clients on this host that use the address: `connected`, `informed`." in failed.evidence
+
+
 def test_localhost_is_a_wrong_address_for_a_client_of_another_host() -> None:
     """The usual mistake with containers. localhost is 127.0.0.1 (RFC 6761, section 6.3)."""
     broker = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}
