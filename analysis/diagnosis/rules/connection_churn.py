@@ -5,7 +5,8 @@ A client keeps one or two connections to each broker, and closes idle ones after
 handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
 a client id count as separate clients. If a client reconnects to repeat a request that is too large,
 or because it does not authenticate, `no_response` reports it; if the broker closes its connections
-at once, `failed_connections` does. If it starts anew after each error that it cannot retry,
+at once, or a client that cannot connect to the advertised addresses asks for them on new ones
+(KIP-899), `failed_connections` does. If it starts anew after each error that it cannot retry,
 `recurring_errors` or `fenced_producers` reports the error.
 """
 
@@ -14,14 +15,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from analysis.diagnosis.advertised import LOOKUP, PREPARING
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.sessions import unauthenticated_clients
 from analysis.diagnosis.words import capital, client, matching, of_client, span_of
-from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL
-from analysis.sql.failures import CLOSED, FAILURES
+from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL, literals
+from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, FAILURES, NO_REPLY, REFUSED
 
 OPENED: Final = f"""
   select coalesce(client_id, '') as client_id, client_ip,
@@ -50,6 +52,20 @@ AFTER_ERROR: Final = f"""
 """SQL: connections that the client closed because of an error, on this or another connection, or
 because its group has no offset."""
 
+WITHOUT_BROKER: Final = f"""
+  with lookups as (
+    select connection_id, any_value(client_id) as client_id from exchanges group by connection_id
+    having bool_and({LOOKUP} or api in {literals(PREPARING)})),
+  attempts as (
+    select client_ip, first_time as attempt_time from {FAILED_ENDPOINTS}
+    where failure in ('{REFUSED}', '{NO_REPLY}'))
+  select client_id, links.client_ip, count(*) as connections
+  from (connections join lookups using (connection_id)) as links asof join attempts
+    on links.client_ip = attempts.client_ip and links.first_time <= attempt_time
+  where epoch_ns(attempt_time) - epoch_ns(last_time) < 1e9 group by all"""
+"""SQL: connections on which a client only asked for addresses, while its host tried in vain to
+connect to a broker."""
+
 
 @rule(
     question="Does a client reconnect all the time?",
@@ -76,7 +92,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             each["connections"]
             for each in (
                 *oversized_requests(case), *unauthenticated_clients(case),
-                *case.rows(CLOSED_AT_ONCE), *case.rows(AFTER_ERROR),
+                *case.rows(CLOSED_AT_ONCE), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
             )
             if (each["client_id"] or "") == (name or "")
             and each.get("client_ip", row["client_ip"]) == row["client_ip"]

@@ -269,6 +269,37 @@ def test_a_client_that_starts_anew_after_each_error(
 
 
 @pytest.mark.parametrize(
+    ("host", "after_ms", "api", "count"),
+    [
+        ("10.0.0.1", 500, "Metadata", 0),
+        ("10.0.0.1", 1999, "Metadata", 0),
+        ("10.0.0.1", 2000, "Metadata", 1),
+        ("10.0.0.1", 500, "Produce", 1),
+        ("10.0.0.2", 500, "Metadata", 1),
+    ],
+    ids=["on the connection", "soon after", "later", "it works", "another host"],
+)
+def test_a_client_that_connects_to_no_advertised_address(
+    host: str, after_ms: int, api: str, count: int
+) -> None:
+    """It closes its connection of 1 s, and asks for addresses on a new one (KIP-899)."""
+    times = [START + n * SECOND * 3 for n in range(30)]
+    links = [
+        connection(connection_id=n, first_time=time, last_time=time + SECOND)
+        for n, time in enumerate(times)
+    ]
+    attempts = [
+        at(0, ATTEMPT | {"broker_ip": "10.0.0.8", "client_ip": host, "connection_id": 100 + n})
+        | {"first_time": time + after_ms * 10**6, "last_time": time + after_ms * 10**6}
+        for n, time in enumerate(times)
+    ]
+    requests = [exchange(connection_id=n, request_time=time) for n, time in enumerate(times)]
+    requests += [exchange(connection_id=n, api=api, nth=1) for n in range(30)]
+    tables = made(exchanges=requests, connections=[*links, *attempts])
+    assert len(findings_of("connection_churn", tables)) == count
+
+
+@pytest.mark.parametrize(
     ("changed", "link", "count"),
     [
         ({}, {}, 1),
