@@ -13,8 +13,9 @@ of an API or a version that it does not know, and if the length of a request is 
 again.
 
 A response that the client did not wait for counts, too: its transfer takes longer than
-`request.timeout.ms`. Produce requests that a snap length cut before acks do not count: with acks=0,
-brokers send no response.
+`request.timeout.ms`. So do connections that a device on the path drops, because they are idle or
+because their packets are too large. Produce requests that a snap length cut before acks do not
+count: with acks=0, brokers send no response.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.dropped import dropped_connections, dropped_finding
 from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.sessions import (
@@ -82,8 +84,8 @@ SIZES: Final = sql("""
     rests_on="unanswered network",
     thresholds=(
         Threshold("requests", 3, "requests", "Requests of an API that ended with a timeout, or "
-                  "their connections if these were reset at once. A process that is killed leaves "
-                  "one or two connections, with several requests in flight."),
+                  "their connections if these were reset at once or dropped. A process that is "
+                  "killed leaves one or two connections, with several requests in flight."),
     ),
 )  # fmt: skip
 def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -103,6 +105,13 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in expired_sessions(case):
         if row["connections"] >= limits["requests"]:
             yield expired_session_finding(row)
+    for dropped in rows_by(dropped_connections(case), "cause").values():
+        if len(dropped) >= limits["requests"]:
+            yield from map(dropped_finding, by_end(dropped, "idle_ms"))
+            explained |= {
+                (row["client_id"], row["broker"], api, reason)
+                for row in dropped for api in row["apis"] or () for reason in REASONS
+            }  # fmt: skip
     refusing = {
         row["broker"] for row in case.answer("network --show failures")
         if row["failure"] == REFUSED and row["after"] >= limits["requests"]

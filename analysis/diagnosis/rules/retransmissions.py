@@ -5,17 +5,21 @@ or if the receiver acknowledges late. It delays all data behind it by at least a
 200 ms or more if the sender has to wait for a timeout.
 
 The tables count these packets by connection, so the time of a finding is that of the connections.
-Clients and brokers whose packets were captured more than once are left to `coverage`.
+Clients and brokers whose packets were captured more than once are left to `coverage`, and packets
+that are retransmitted in vain, because a device on the path drops them, to `no_response`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
 from analysis.answers.network import LINKS
 from analysis.answers.quality import REPEATED
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.dropped import dropped_connections
+from analysis.diagnosis.incomplete import incomplete_responses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent, rows_by, share, verb
 from analysis.sql.expressions import endpoint
@@ -46,10 +50,26 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["retransmitted"] >= limits["retransmitted"]
         and (row["retransmitted_percent"] or 0) >= limits["percent"]
     ]  # fmt: skip
+    vain = _in_vain(case) if rows else Counter()
+    rows = [
+        row for row in rows
+        if row["retransmitted"] - vain[row["client_id"], row["broker"]] >= limits["retransmitted"]
+    ]  # fmt: skip
     repeated = rows_by(case.rows(REPEATED_ENDS) if rows else (), "client_id", "broker")
     rows = [row for row in rows if (row["client_id"], row["broker"]) not in repeated]
     for group in by_end(rows, "retransmitted"):
         yield _finding(group, case.span_of_connections(group, "retransmitted > 0"))
+
+
+def _in_vain(case: Case) -> Counter[tuple[str | None, str]]:
+    """Packets that a device on the path drops each time, by client id and broker."""
+    packets: Counter[tuple[str | None, str]] = Counter()
+    for row in dropped_connections(case):
+        packets[row["client_id"], row["broker"]] += row["client_retransmitted"]
+    for row in incomplete_responses(case):
+        if row["is_blocked"]:
+            packets[row["client_id"], row["broker"]] += row["retransmitted"]
+    return packets
 
 
 def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:

@@ -1,0 +1,144 @@
+"""Rules on made rows: connections that a device on the path drops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.analysis.answering import made
+from tests.analysis.diagnosis.diagnosing import findings_of
+from tests.analysis.made_rows import SECOND, START, connection, exchange_at
+
+Row = dict[str, Any]
+LOST: Row = {
+    "status": "unanswered", "response_time": None, "response_end_time": None, "latency_ms": None,
+}  # fmt: skip
+RESET: Row = {"closed": "rst"}
+SILENT: Row = {"closed": None, "client_retransmitted": 3}
+WAIT_S = 20.0
+
+
+def tables(
+    link: Row, waits: float | None = None, *, idle: tuple[float, ...] = (50, 50, 50),
+    period: int = 40, until: int = 200, largest: int = 300, retransmitted: int = 0, **request: Any,
+) -> Any:  # fmt: skip
+    """Connections that are idle for some seconds after one exchange. They end then, or after
+    another request, whose client waits for `waits` seconds.
+
+    Another connection between the hosts has an exchange each `period` seconds, and `retransmitted`
+    packets.
+    """
+    links = [connection(connection_id=99, client_packets=100, client_retransmitted=retransmitted)]
+    rows = [
+        exchange_at(START + at * SECOND, connection_id=99, nth=at, request_bytes=largest)
+        for at in range(0, until, period)
+    ]
+    for n, seconds in enumerate(idle):
+        end = START + int(seconds * SECOND)
+        rows.append(exchange_at(START, connection_id=n))
+        if waits is not None:
+            rows.append(exchange_at(end, connection_id=n, api="Produce", nth=1, **request) | LOST)
+            end += int(waits * SECOND)
+        size = {"client_packets": 50, "client_bytes": 60}
+        links.append(connection(connection_id=n, last_time=end, **size, **link))
+    return made(exchanges=rows, connections=links)
+
+
+NO_REPLY = (
+    "On 3 connections, the next request got no reply, although the client sent it again for up to "
+    "20.0 s."
+)
+
+
+@pytest.mark.parametrize(
+    ("link", "waits", "evidence"),
+    [
+        (RESET, None, "3 connections were reset (RST) while idle."),
+        (RESET, 0.01, "3 connections were reset (RST) at the next request."),
+        (SILENT, WAIT_S, NO_REPLY),
+        (SILENT | {"closed": "fin"}, WAIT_S, NO_REPLY),
+        (SILENT | {"closed": "rst"}, WAIT_S, NO_REPLY),
+    ],
+    ids=["reset", "reset at a request", "silence", "silence and FIN", "silence and RST"],
+)
+def test_idle_connections_that_are_dropped(link: Row, waits: float | None, evidence: str) -> None:
+    (finding,) = findings_of("no_response", tables(link, waits))
+    assert finding.evidence == (
+        f"{evidence} They had been idle for 50.0 s. No connection between these hosts continued "
+        "after more than 40.0 s without a message."
+    )
+    assert (finding.severity, finding.side, finding.setting) == ("warning", "network", None)
+    assert finding.requests == (0 if waits is None else 3)
+
+
+@pytest.mark.parametrize(
+    ("link", "waits", "options"),
+    [
+        (RESET, None, {"idle": (50, 50)}),
+        (RESET, None, {"period": 60}),
+        (RESET, None, {"idle": (0.9, 0.9, 0.9), "period": 250}),
+        (RESET, None, {"idle": (50, 70, 90)}),
+        ({"closed": "fin"}, None, {}),
+        (RESET | {"broker_lost_bytes": 9}, None, {}),
+        (SILENT | {"client_retransmitted": 2}, WAIT_S, {}),
+        (SILENT | {"broker_zero_windows": 1}, WAIT_S, {}),
+        (SILENT, WAIT_S, {"until": 50}),
+    ],
+    ids=["two", "others continue", "short", "killed at times", "FIN", "lost bytes",
+         "few retransmissions", "broker does not read", "broker is down"],
+)  # fmt: skip
+def test_connections_that_no_device_dropped(link: Row, waits: float | None, options: Row) -> None:
+    assert findings_of("no_response", tables(link, waits, **options)) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "largest", "count"),
+    [(15_000, 300, 1), (15_000, 15_000, 0), (1000, 300, 0), (1001, 300, 1)],
+    ids=["too large", "others arrive", "small", "larger"],
+)
+def test_large_requests_that_do_not_arrive(size: int, largest: int, count: int) -> None:
+    """They follow the first exchange of a connection at once."""
+    lost = tables(SILENT, WAIT_S, idle=(0, 0, 0), largest=largest, request_bytes=size)
+    findings = findings_of("no_response", lost)
+    assert len(findings) == count
+    for finding in findings:
+        assert finding.severity == "critical"
+        assert "sent its packets again for up to 20.0 s" in finding.evidence
+        assert "a smaller MTU" in finding.cause
+
+
+@pytest.mark.parametrize("others", [4, 5])
+def test_packets_sent_in_vain_are_no_faulty_link(others: int) -> None:
+    """Each dropped connection has three of them."""
+    findings = findings_of("retransmissions", tables(SILENT, WAIT_S, retransmitted=others))
+    assert len(findings) == (others == 5)
+
+
+@pytest.mark.parametrize(
+    ("missing", "retransmitted", "is_blocked"),
+    [(100_000, 0, True), (99_500, 0, True), (90_000, 2, False), (90_000, 3, True)],
+    ids=["nothing", "a small packet", "slow", "the same packets"],
+)
+def test_responses_that_are_too_large_for_the_path(
+    missing: int, retransmitted: int, is_blocked: bool
+) -> None:
+    requests, problems, links = [], [], []
+    for n in range(3):
+        row = {
+            "stage": "frames",
+            "kind": "cut_message",
+            "detail": "x",
+            "bytes": missing,
+            "count": 1,
+        }
+        problems.append(row | {"connection_id": n, "time": START + SECOND})
+        requests.append(exchange_at(START, START + SECOND, connection_id=n, response_bytes=100_000))
+        links.append(connection(connection_id=n, broker_retransmitted=retransmitted))
+    broken = made(exchanges=requests, problems=problems, connections=links)
+    (finding,) = findings_of("no_response", broken)
+    assert ("a smaller MTU" in finding.cause) == is_blocked
+    assert ("too slow" in finding.cause) == (not is_blocked)
+    assert ("received at most" in finding.evidence) == (retransmitted > 0)
+    is_lossy = retransmitted > 0 and not is_blocked
+    assert len(findings_of("retransmissions", broken)) == is_lossy
