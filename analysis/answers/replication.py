@@ -9,11 +9,12 @@ so a slow follower slows producers down until the leader removes it from the in-
     $ kafka-dissector replication captures/kafka-4-replicated.pcap.zst --show producers
 
 **How to read it.** In the first table, a row is a follower of a partition. The delay is the time
-from a Produce request until the follower confirmed its records. `pause_max_ms` is the longest time
-between two of its Fetches. `without` counts Produce requests with acks=all that were acknowledged
-before this follower had their records: it was out of sync from `first_without` to `last_without`.
-In the second table, `follower_percent` is the share of the latency of Produce requests that was
-spent waiting for followers.
+from a Produce request, or from the response to an earlier request of its connection, until the
+follower confirmed the records: a broker reads a request when it has responded to the one before.
+`pause_max_ms` is the longest time between two Fetches of the follower. `without` counts Produce
+requests with acks=all that were acknowledged before this follower had their records: it was out of
+sync from `first_without` to `last_without`. In the second table, `follower_percent` is the share of
+the latency of Produce requests that was spent waiting for followers.
 
 **What to do.** If one follower is slow, its broker or its network is slow. If all followers are
 slow, raise num.replica.fetchers, and see the `latency` of Fetch. A large share of waiting with
@@ -39,7 +40,14 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.expressions import EXCHANGE, endpoint, ms_between, quantiles, sum_of_ms
+from analysis.sql.expressions import (
+    EXCHANGE,
+    endpoint,
+    ms_between,
+    not_negative,
+    quantiles,
+    sum_of_ms,
+)
 from analysis.sql.topic_logs import with_log
 from analysis.sql.zones import ENDPOINTS
 
@@ -115,14 +123,21 @@ _GAPS: Final = f"""(
   from requests join links using (connection_id) where next_id > correlation_id + 1)"""
 """SQL: times in which the capture lost a Fetch of a follower; a client numbers its requests."""
 
+_REQUESTS: Final = """(
+  select *, max(response_time) over (partition by connection_id order by request_end_time, nth
+    rows between unbounded preceding and 1 preceding) as earlier_time
+  from exchanges)"""
+"""SQL: exchanges, with the last response to earlier requests of the connection. Then the broker
+reads the request (kafka.network.SocketServer)."""
+
 _CONFIRMED: Final = f"""(
   with produced as (
     select {EXCHANGE}, partitions.client_id, topic, partition, log, last_offset, response_time,
-      acks, request_end_time, latency_ms, broker_id
+      acks, request_end_time, latency_ms, broker_id, earlier_time
     from {_PARTITIONS} as partitions join (
       select connection_id, correlation_id, request_time as time, request_end_time, acks,
-        latency_ms, broker_id
-      from exchanges left join {ENDPOINTS} using (broker_ip, broker_port)
+        latency_ms, broker_id, earlier_time
+      from {_REQUESTS} left join {ENDPOINTS} using (broker_ip, broker_port)
       where api = 'Produce') using (connection_id, correlation_id, time)
     where api = 'Produce' and error_code = 0 and topic is not null and last_offset is not null),
   confirmations as (
@@ -151,7 +166,8 @@ _CONFIRMED: Final = f"""(
       on pairs.topic = confirmations.topic and pairs.partition = confirmations.partition
         and pairs.log = confirmations.log and pairs.replica_id = confirmations.replica_id
         and pairs.last_offset < confirmations."offset")
-  select later.*, {ms_between("time", "later.confirmed_time")} as delay_ms,
+  select later.*,
+    {not_negative(ms_between("greatest(time, earlier_time)", "later.confirmed_time"))} as delay_ms,
     try(last_offset + 1 - confirmations."offset") as behind,
     coalesce(acks = -1 and coalesce(later.confirmed_time > response_time, is_replica)
       and coalesce(gaps.until < time, true), false) as is_without

@@ -90,6 +90,32 @@ def test_a_produce_before_the_first_fetch_does_not_count() -> None:
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
 
 
+@pytest.mark.parametrize(
+    ("connection_id", "response", "delay_ms"),
+    [(0, 70, 5), (0, 80, 0), (1, 70, 15)],
+    ids=["the broker was busy", "until after the Fetch", "another connection"],
+)
+def test_a_request_behind_another_one_does_not_wait_for_the_follower(
+    connection_id: int, response: int, delay_ms: int
+) -> None:
+    """The broker reads the Produce of 60 ms only when it has responded to the request before."""
+    partitions = [
+        row("Fetch", 50, offset=0, replica_id=2),
+        row("Produce", 60, last_offset=1, response_time=80 * MS),
+        row("Fetch", 75, offset=2, replica_id=2),
+    ]
+    common = {"latency_ms": 20.0, "acks": -1, "api": "Produce"}
+    exchanges = [
+        common | {"connection_id": connection_id, "correlation_id": 40, "request_time": 40 * MS}
+        | {"request_end_time": 40 * MS, "response_time": response * MS},
+        common | {"connection_id": 0, "correlation_id": 60, "request_time": 60 * MS}
+        | {"request_end_time": 60 * MS, "response_time": 80 * MS},
+    ]  # fmt: skip
+    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
+    (follower,) = analysis.replication(tables).to_dict("records")
+    assert (follower["confirmed"], follower["delay_max_ms"]) == (1, delay_ms)
+
+
 def test_a_topic_that_was_created_again_has_another_log() -> None:
     """A Fetch of the new log confirms its record, which has the same offset as the old one."""
     partitions = [
