@@ -38,6 +38,21 @@ ADVERTISED: Final = f"""
   select endpoints, max(time) as last_time from responses group by all"""
 """SQL: the endpoints of Metadata responses, and the time of the last response with these."""
 
+FORGOTTEN: Final = f"""
+  with named as (
+    select broker_ip || ':' || broker_port as sender, connection_id, correlation_id, time,
+      {HOST_IP} as broker_ip, port as broker_port
+    from brokers join connections using (connection_id)
+    where api = 'Metadata' and host is not null),
+  responses as (
+    select sender, time, list(row(broker_ip, broker_port)) as endpoints
+    from named group by sender, connection_id, correlation_id, time),
+  known as (select distinct sender, broker_ip, broker_port from named)
+  select {endpoint("broker")} as broker, time from known join responses using (sender)
+  where not list_contains(endpoints, row(broker_ip, broker_port))"""
+"""SQL: Metadata responses without an endpoint that the same broker names at another time: the
+session of that broker has ended."""
+
 SESSION_MS: Final = 20_000
 """Metadata contains a broker that is down for up to broker.session.timeout.ms (9 s by default), or
 zookeeper.session.timeout.ms (18 s)."""

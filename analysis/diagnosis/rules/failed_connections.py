@@ -3,7 +3,8 @@
 If there is no connection to a port, clients retry and report no error until a timeout. The answer
 `network` defines which connections fail, and `failed_handshakes` reports TLS handshakes.
 
-A broker that is down disappears from Metadata when its session ends. If responses still contain its
+A broker that is down disappears from Metadata when its session ends, and clients no longer connect
+to it. So its outage goes on while Metadata does not contain it. If responses still contain its
 address, or only addresses that fail, the broker is running but advertises a wrong address.
 
 A client that gets broker addresses but keeps requesting them cannot reach the brokers. If it cannot
@@ -17,6 +18,7 @@ from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.advertised import (
+    FORGOTTEN,
     HOST_IP,
     address,
     unreached_brokers,
@@ -62,10 +64,11 @@ failed. An attempt itself does not contain a client id."""
         Threshold("connections", 3, "connections", "Connections that failed since the endpoint "
                   "last accepted one. One or two occur when a process stops."),
         Threshold("recovered_ms", 10_000, "ms", "For an endpoint that accepts connections again: "
-                  "the time from the first failure to the last, without times in which it accepted "
-                  "connections. A broker starts in a few seconds."),
-        Threshold("critical_ms", 30_000, "ms", "Critical if this time is as long as "
-                  "request.timeout.ms, 30 s by default: calls of clients fail."),
+                  "the time from the first failure to the last, or to the last Metadata response "
+                  "without the broker, without times in which it accepted connections. A broker "
+                  "starts in a few seconds."),
+        Threshold("critical_ms", 30_000, "ms", "Critical if the time from the first failure to the "
+                  "last is as long as request.timeout.ms, 30 s by default: calls of clients fail."),
         Threshold("closed", 10, "connections", "For an endpoint that closes connections at once, "
                   "but serves others: a broker that stops closes a few."),
         Threshold("lookups", 10, "requests", "Responses with broker addresses to a client "
@@ -94,11 +97,9 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
             row["after"] and row["failure"] != CLOSED
         )
         closes_many = row["failure"] == CLOSED and row["connections"] >= max(limits["closed"], 1)
-        if (
-            not is_down
-            and not closes_many
-            and not (was_down and lasts_ms >= limits["recovered_ms"])
-        ):
+        gone_ms = sum(_gone_ms(case, each) for each in outages)
+        was_down_long = was_down and max(lasts_ms, gone_ms) >= limits["recovered_ms"]
+        if not is_down and not closes_many and not was_down_long:
             continue
         if row["failure"] == CLOSED:
             rows_of_clients = matching(case.rows(_CLIENTS), row, "broker failure")
@@ -107,7 +108,10 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         elif row["failure"] in (REFUSED, NO_REPLY):
             users = matching(case.rows(_USERS), row, "broker failure")
             names = known(each["client_id"] for each in users)
-            finding = _unreachable(row, names, outages, _lost(case, row), is_down=is_down)
+            lost = _lost(case, row)
+            if gone_ms > lasts_ms and not is_down:
+                lost = f" It was down for {ms(gone_ms)} or longer: Metadata lacked it.{lost}"
+            finding = _unreachable(row, names, outages, lost, is_down=is_down)
             if is_down or lasts_ms >= limits["critical_ms"]:
                 finding = replace(finding, severity="critical")
             is_wrong = is_down and address(row) in wrong
@@ -116,6 +120,14 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
                 if is_wrong
                 else finding
             )
+
+
+def _gone_ms(case: Case, outage: Row) -> float:
+    """The time from the first failure to the last Metadata response without the broker, or 0."""
+    start, end = outage["first_time"], outage["end_time"]
+    times = [row["time"] for row in matching(case.rows(FORGOTTEN), outage, "broker")]
+    gone = [time for time in times if start <= time and (end is None or time <= end)]
+    return float((max(gone, default=start) - start) / 1e6)
 
 
 def _lost(case: Case, broker: Row) -> str:

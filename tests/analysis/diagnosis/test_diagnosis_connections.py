@@ -192,6 +192,41 @@ def test_a_wrong_address_that_a_working_broker_advertises(
     assert failed.setting == ("advertised.listeners" if fires else "listeners")
 
 
+@pytest.mark.parametrize(
+    ("seconds", "hosts", "sender", "is_long"),
+    [
+        (11, ["10.0.0.8"], "10.0.0.7", True),
+        (10, ["10.0.0.8"], "10.0.0.7", False),
+        (11, ["10.0.0.8", "10.0.0.9"], "10.0.0.7", False),
+        (41, ["10.0.0.8"], "10.0.0.7", False),
+        (11, ["10.0.0.8"], "10.0.0.6", False),
+    ],
+    ids=["gone", "back", "not gone", "later", "another cluster"],
+)
+def test_clients_forget_a_broker_that_is_down(
+    seconds: int, hosts: list[str], sender: str, is_long: bool
+) -> None:
+    """They connect for 8 s, until its session ends, and again after 40 s."""
+    responses = [(1, "10.0.0.7", 0, ["10.0.0.8", "10.0.0.9"]), (2, sender, seconds, hosts)]
+    brokers = [
+        {"connection_id": n, "correlation_id": 7, "time": START + time * SECOND}
+        | {"api": "Metadata", "broker_id": number, "host": host, "port": 9092}
+        for n, _, time, named in responses for number, host in enumerate(named)
+    ]  # fmt: skip
+    links = [connection(connection_id=n, broker_ip=ip) for n, ip, *_ in responses]
+    links += [at(n, ATTEMPT | {"connection_id": 10 + n}) for n in (1, 5, 9)]
+    links.append(at(40, connection(connection_id=9)))
+    failed = findings_of(
+        "failed_connections", made(exchanges=[], connections=links, brokers=brokers)
+    )
+    assert [each.sentence for each in failed] == (
+        ["10.0.0.9:9092 refused connections for 8.0 s"] * is_long
+    )
+    for each in failed:
+        assert each.severity == "warning"
+        assert "It was down for 10.0 s or longer: Metadata lacked it." in each.evidence
+
+
 def test_an_endpoint_that_fails_names_the_clients_of_the_hosts_that_tried() -> None:
     """Their ids are those of other connections: with this endpoint, or on which they got its
     address.
