@@ -26,7 +26,7 @@ from analysis.diagnosis.advertised import (
     wrong_addresses,
 )
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS, endpoint
@@ -82,6 +82,15 @@ def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
     to any."""
     rows = [*_failed(case, limits)]
     yield from rows or unreached_brokers(case, limits)
+
+
+def refusing_brokers(case: Case) -> set[str]:
+    """Brokers of findings, with default thresholds, about refused connections."""
+    return {
+        str(finding.numbers["broker"])
+        for finding in _failed(case, DECLARED["failed_connections"].limits)
+        if finding.numbers["failure"] == REFUSED
+    }
 
 
 def _failed(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -28,6 +28,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.dropped import dropped_connections, dropped_finding
 from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.failed_connections import refusing_brokers
 from analysis.diagnosis.sessions import (
     COMMAND,
     expired_session_finding,
@@ -50,7 +51,6 @@ from analysis.diagnosis.words import (
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
 from analysis.sql.expressions import endpoint
-from analysis.sql.failures import REFUSED
 from analysis.sql.query import Row
 
 REASONS: Final = ("timeout", "reset")
@@ -112,10 +112,6 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
                 (row["client_id"], row["broker"], api, reason)
                 for row in dropped for api in row["apis"] or () for reason in REASONS
             }  # fmt: skip
-    refusing = {
-        row["broker"] for row in case.answer("network --show failures")
-        if row["failure"] == REFUSED and row["after"] >= limits["requests"]
-    }  # fmt: skip
     for row in incomplete_responses(case):
         if row["responses"] >= limits["requests"]:
             yield incomplete_finding(row)
@@ -127,8 +123,13 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
         and (row["api"] != "ApiVersions" or _is_timeout(row))
         and row["requests" if _is_timeout(row) else "connections"] >= limits["requests"]
         and (row["client_id"], row["broker"], row["api"], row["reason"]) not in explained
-        and not (row["reason"] == "reset" and row["broker"] in refusing)
     ]  # fmt: skip
+    if any(row["reason"] == "reset" for row in unanswered):
+        refusing = refusing_brokers(case)
+        unanswered = [
+            row for row in unanswered
+            if not (row["reason"] == "reset" and row["broker"] in refusing)
+        ]  # fmt: skip
     if any(row["api"] == "Produce" for row in unanswered):
         unknown = rows_by(case.rows(UNKNOWN_ACKS), "client_id", "broker", "api")
         unanswered = [
