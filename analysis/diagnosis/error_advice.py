@@ -146,7 +146,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Kafka documentation: Broker Configs, group.min.session.timeout.ms",
     ),
     "DUPLICATE_BROKER_REGISTRATION": Advice(
-        "a broker with this node.id is registered: it was killed and started again before its "
+        "a broker with this node.id is registered: it stopped and started again before its "
         "session ended, or two brokers have the same id",
         "broker", "node.id",
         "Wait for broker.session.timeout.ms (9 s by default): the broker tries again. If the error "

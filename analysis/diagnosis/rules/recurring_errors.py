@@ -6,10 +6,11 @@ producers and rebalances have their own rules; MEMBER_ID_REQUIRED and REBALANCE_
 show how often members join.
 
 Producers and consumers stop if they get an error that is not retriable when they authenticate, join
-a group, or produce. A single response with such an error counts if the client then closes its
-connections without another request, or keeps them but stays silent. A single OFFSET_OUT_OF_RANGE
-also counts, because the consumer skips records or reads them again. A new follower gets it too, and
-then starts at the beginning of the log.
+a group, or produce, and members of a group if another one has their group.instance.id. A single
+response with such an error counts if the client then closes its connections without another
+request, or keeps them but stays silent. A single OFFSET_OUT_OF_RANGE also counts, because the
+consumer skips records or reads them again. A new follower gets it too, and then starts at the
+beginning of the log.
 
 If a batch of an idempotent producer fails, for example because a leader moves, the batches behind
 it get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This error counts only for
@@ -42,7 +43,7 @@ from analysis.diagnosis.words import cells, clients, listed, of_clients, percent
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import NORMAL_IN_API, is_normal
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import literal, literals
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
@@ -57,6 +58,9 @@ FATAL_APIS: Final = (
 )  # fmt: skip
 """APIs in which producers and consumers stop at an error that is not retriable. The exception of an
 admin client is the result of one call, and often expected: a topic exists already."""
+
+FATAL_ERRORS: Final = ("FENCED_INSTANCE_ID",)
+"""Errors at which a consumer stops in any API: another member has its group.instance.id."""
 
 REJOINED: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPOCH")
 """Errors after which a member joins its group again, although they are not retriable."""
@@ -110,6 +114,18 @@ TOO_LARGE_ALONE: Final = """
   select client_id, topic, count(*) as batches from batches
   where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
 """SQL: batches of one record that brokers refused with MESSAGE_TOO_LARGE."""
+
+SHARED_INSTANCES: Final = ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID")
+
+INSTANCES: Final = f"""
+  with instances as (
+    select group_id, group_instance_id, list_sort(list(distinct client_id)) as client_ids
+    from memberships where group_instance_id is not null and client_id is not null group by all)
+  select distinct group_id, group_instance_id, client_ids
+  from errors join instances
+    on list_contains(client_ids, errors.client_id) and coalesce(resource = group_id, true)
+  where error in {literals(SHARED_INSTANCES)} and len(client_ids) > 1 order by all"""
+"""SQL: static members (KIP-345) with several client ids, one of which got an error."""
 
 REFUSED_MECHANISMS: Final = """
   select distinct client_id, sasl_mechanism from errors join connections using (connection_id)
@@ -223,7 +239,18 @@ def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
     )  # fmt: skip
 
 
+def _instances(case: Case, errors: list[Row]) -> str:
+    """Sentences about clients that share a group.instance.id."""
+    names = {row["client_id"] for row in errors}
+    return "".join(
+        f" In group `{row['group_id']}`, {clients(row['client_ids'])} have the group.instance.id "
+        f"`{row['group_instance_id']}`."
+        for row in case.rows(INSTANCES) if names & {*row["client_ids"]}
+    )  # fmt: skip
+
+
 _EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
+    **dict.fromkeys(SHARED_INSTANCES, _instances),
     "LEADER_NOT_AVAILABLE": _leaderless,
     "MESSAGE_TOO_LARGE": _too_large_alone,
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
@@ -248,7 +275,7 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
     """Whether the client stopped at the error."""
     first, last = ends.get(row["client_id"], (1, 0))
     return (
-        row["api"] in FATAL_APIS
+        (row["api"] in FATAL_APIS or row["error"] in FATAL_ERRORS)
         and not row["retriable"]
         and not is_normal(row["error"], row["api"], row["topic"])
         and row["error"] not in REJOINED

@@ -516,12 +516,24 @@ def test_a_broker_with_tls_that_closes_connections(version: str | None, setting:
     assert finding.setting == setting
 
 
-@pytest.mark.parametrize(("refused", "stopped"), [(3, True), (2, False)])
-def test_resets_of_a_broker_that_stops(refused: int, stopped: bool) -> None:
+@pytest.mark.parametrize(
+    ("refused", "accepted", "stopped"),
+    [
+        ([6, 7, 8], [], True),
+        ([6, 7], [], False),
+        ([6, 7, 16], [17], True),
+        ([6, 7, 8], [17], False),
+    ],
+    ids=["stopped", "two attempts", "started again", "started again soon"],
+)
+def test_resets_of_a_broker_that_stops(
+    refused: list[int], accepted: list[int], stopped: bool
+) -> None:
     unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
     rows = [exchange(api="Produce", correlation_id=n, **unanswered) for n in range(3)]
-    attempts = [at(n, ATTEMPT | {"connection_id": n}) for n in range(6, 6 + refused)]
-    tables = made(exchanges=rows, connections=[connection(closed="rst"), *attempts])
+    links = [connection(closed="rst"), *(at(n, ATTEMPT | {"connection_id": n}) for n in refused)]
+    links += [at(n, connection(connection_id=n)) for n in accepted]
+    tables = made(exchanges=rows, connections=links)
     assert len(findings_of("no_response", tables)) == (not stopped)
     failed = findings_of("failed_connections", tables)
     assert len(failed) == stopped

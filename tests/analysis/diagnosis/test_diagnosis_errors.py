@@ -55,9 +55,11 @@ def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
         ({"error": "NOT_COORDINATOR"}, {}, "fin", False),
         ({"api": "JoinGroup", "error": "UNKNOWN_MEMBER_ID"}, {}, "fin", False),
         ({"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}, {}, "fin", False),
+        ({"api": "Heartbeat", "error": "FENCED_INSTANCE_ID"}, {}, "fin", True),
+        ({"api": "Heartbeat", "error": "GROUP_AUTHORIZATION_FAILED"}, {}, "fin", False),
     ],
     ids=["fatal", "last metrics", "it goes on", "it reads on", "end of the fetch session", "open",
-         "retriable", "normal", "joins again", "admin client"],
+         "retriable", "normal", "joins again", "admin client", "another instance", "heartbeat"],
 )  # fmt: skip
 def test_a_client_that_stops_at_an_error(
     changed: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
@@ -74,6 +76,23 @@ def test_a_client_that_stops_at_an_error(
     assert len(findings) == fires
     ending = "the first is packet 5. The client stopped after it."
     assert all(each.evidence.endswith(ending) for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("group", "instance", "is_named"),
+    [("g", "pod-0", True), ("g", "pod-1", False), ("h", "pod-0", False)],
+)
+def test_clients_that_share_a_group_instance_id(group: str, instance: str, is_named: bool) -> None:
+    refused = error(error="FENCED_INSTANCE_ID", api="OffsetCommit", retriable=False, resource="g")
+    members = [
+        {"client_id": "app", "group_id": "g", "group_instance_id": "pod-0"},
+        {"client_id": "other", "group_id": group, "group_instance_id": instance},
+    ]
+    rows = [exchange(api="OffsetCommit")]
+    tables = made(exchanges=rows, errors=[refused], connections=[connection()], memberships=members)
+    (finding,) = findings_of("recurring_errors", tables)
+    named = "In group `g`, 2 clients (`app`, `other`) have the group.instance.id `pod-0`."
+    assert finding.evidence.endswith(named) == is_named
 
 
 @pytest.mark.parametrize(
