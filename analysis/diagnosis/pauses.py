@@ -20,6 +20,9 @@ from analysis.kafka.normal import group_barriers
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
 
+PAUSE_MS: Final = 5_000
+"""The shortest pause, by default."""
+
 _PAUSED: Final = Advice(
     "the broker or its host was paused (garbage collection, swapping, a frozen virtual machine), "
     "or its network was interrupted",

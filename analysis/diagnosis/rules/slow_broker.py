@@ -31,7 +31,7 @@ from typing import Final
 
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.pauses import pauses, with_pause
+from analysis.diagnosis.pauses import PAUSE_MS, pauses, with_pause
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted
@@ -111,8 +111,8 @@ def _slow_requests(row: Row) -> str:
                   "rarely differ by more than a factor of two."),
         Threshold("least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: "
                   "below it, even a large factor costs a client little."),
-        Threshold("pause_ms", 5_000, "ms", "Time without any response of a broker, while requests "
-                  "of several connections wait. Elections take a second or two."),
+        Threshold("pause_ms", PAUSE_MS, "ms", "Time without any response of a broker, while "
+                  "requests of several connections wait. Elections take a second or two."),
         Threshold("connections", 10, "requests", "ApiVersions requests of a broker that accepts "
                   "connections late: half of them take net_p95_ms, and times_connection the time "
                   "of Metadata. After its start, a broker is slow for a few connections."),

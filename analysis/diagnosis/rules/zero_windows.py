@@ -3,7 +3,8 @@
 A host with a zero window has a full receive buffer: its program reads more slowly than the data
 arrives. This program is the bottleneck, not the network or the sender. A broker does not read from
 a client that it throttles, which the rule `throttling` reports. Nor does it read a request above
-`socket.request.max.bytes`, which `no_response` reports.
+`socket.request.max.bytes`, which `no_response` reports, nor anything while it is paused, which
+`slow_broker` reports.
 
 The tables count these packets by connection, so the time of a finding is that of the connections.
 """
@@ -14,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.pauses import PAUSE_MS, pauses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import Advice, capital, client, matching, of_client
@@ -70,6 +72,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 continue
             if advice.side == "broker" and (
                 row["client_id"] in throttled
+                or row["broker"] in pauses(case, PAUSE_MS)
                 or row[column] - _refused_packets(case, row) < limits["packets"]
             ):
                 continue

@@ -11,7 +11,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, connection, error, exchange
+from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
 
 
 @pytest.mark.parametrize("side", ["client", "broker"])
@@ -41,6 +41,29 @@ def test_a_throttled_client_explains_zero_windows_of_the_broker() -> None:
     for wait, expected in ((0, ["zero_windows"]), (5, [])):
         rows = [exchange(throttle_time_ms=wait)]
         assert rules("zero_windows", exchanges=rows, connections=[row]) == expected
+
+
+@pytest.mark.parametrize(
+    ("side", "seconds", "fires"),
+    [
+        ("broker", 6, False),
+        ("broker", 4, True),
+        ("client", 6, True),
+    ],
+)
+def test_a_paused_broker_does_not_read(side: str, seconds: int, fires: bool) -> None:
+    """Its kernel accepts data of two connections until the buffers are full."""
+    links = [
+        connection(connection_id=n)
+        | {"client_zero_windows": 0, "broker_zero_windows": 0}
+        | {f"{side}_zero_windows": 9}
+        for n in (0, 1)
+    ]
+    rows = [
+        exchange_at(START + start * SECOND, START + end * SECOND, connection_id=n, api="Produce")
+        for n in (0, 1) for start, end in ((0, 0), (1, 1 + seconds))
+    ]  # fmt: skip
+    assert rules("zero_windows", exchanges=rows, connections=links) == ["zero_windows"] * fires
 
 
 @pytest.mark.parametrize("others", [4, 5])
