@@ -75,7 +75,8 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     "connections of no known protocol": Flaw(
         "{count} of {total} {have} an unknown protocol",
         "another protocol than Kafka, or a start before the capture on a port other than 9092",
-        "If brokers listen on these ports, pass --port PORT.",
+        "If brokers listen on these ports, pass --port PORT. At the port of a broker, look for a "
+        "program that is no Kafka client, such as a health check or a metrics server (HTTP).",
     ),
     "connections with one side only": Flaw(
         "{count} of {total} {have} packets in only one direction: latencies, errors and throttling "
