@@ -73,8 +73,9 @@ failed. An attempt itself does not contain a client id."""
                   "but serves others: a broker that stops closes a few."),
         Threshold("lookups", 10, "requests", "Responses with broker addresses to a client "
                   "that sends no other requests: a client needs two or three."),
-        Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests: clients "
-                  "retry at least once a second, and health checks send them less often."),
+        Threshold("lookup_ms", 2_000, "ms", "The mean time between these requests, for one of "
+                  "the clients with the same addresses: clients retry at least once a second, and "
+                  "health checks send them less often."),
     ),
 )  # fmt: skip
 def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:

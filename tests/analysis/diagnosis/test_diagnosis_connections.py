@@ -442,6 +442,30 @@ def test_clients_that_do_not_reach_advertised_brokers(
     assert [each.setting for each in findings] == ["advertised.listeners"] * fires
 
 
+@pytest.mark.parametrize(
+    ("periods", "names"),
+    [((1, 3), ("fast", "slow")), ((3, 3), ()), ((1, 1), ("fast", "slow"))],
+    ids=["one asks often", "none asks often", "both ask often"],
+)
+def test_clients_that_do_not_resolve_a_name_fail_together(
+    periods: tuple[int, int], names: tuple[str, ...]
+) -> None:
+    rows = [
+        exchange_at(
+            START + n * period * SECOND, correlation_id=n, connection_id=number, client_id=name,
+            client_ip=f"10.0.0.{number}",
+        )
+        for number, (name, period) in enumerate(zip(("fast", "slow"), periods, strict=True))
+        for n in range(10)
+    ]  # fmt: skip
+    brokers = [
+        {"connection_id": n, "correlation_id": 0, "broker_id": 1, "host": "kafka", "port": 9092}
+        for n in (0, 1)
+    ]
+    findings = findings_of("failed_connections", made(exchanges=rows, brokers=brokers))
+    assert [each.clients for each in findings] == [names] * bool(names)
+
+
 @pytest.mark.parametrize(("handshake_ms", "fires"), [(0.04, False), (6.0, True), (None, True)])
 def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -> None:
     """The round trip is the sum of two, each of which may be too long for the handshake."""
