@@ -43,8 +43,8 @@ ROLES: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "error": "error_code", "retriable": "error_code", "topic": "<topic <topic_id",
             "partition": "<partition", "resource": "<group_id <transactional_id coordinator_key",
         },
-        "topics": {"topic": "<topic", "topic_id": "<topic_id"},
-        "brokers": {"broker_id": "<broker_id", "rack": "<broker_rack"},
+        "topics": {},
+        "brokers": {"rack": "broker_rack"},
         "clusters": {},
         "partitions": {
             "partition": "offsets_of", "topic": "topic topic_id", "offset": "offset offsets",
@@ -72,6 +72,8 @@ MAKES_ROWS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )  # fmt: skip
 """By table: the role whose fields make its rows."""
+OF_ONE_MESSAGE: Final = ("topics", "brokers", "clusters")
+"""Tables whose columns come from the message that makes the row, not from the whole exchange."""
 
 
 def pages() -> dict[Path, str]:
@@ -115,7 +117,7 @@ def filled_by(table: str, column: str) -> dict[Direction, dict[str, range]]:
     for direction, mark in ((Direction.REQUEST, ">"), (Direction.RESPONSE, "<")):
         roles = [word.lstrip("<>") for word in words if word[0] in (mark, *ascii_lowercase)]
         apis = _united([_apis_with(role)[direction] for role in roles])
-        if named := {api: versions for api, versions in apis.items() if _adds_rows(table, api)}:
+        if named := {api: apis[api] for api in apis if _adds_rows(table, api, direction)}:
             sources[direction] = named
     return sources
 
@@ -130,12 +132,18 @@ def _united(parts: Sequence[Mapping[str, range]]) -> dict[str, range]:
     return united
 
 
-def _adds_rows(table: str, api: str) -> bool:
-    """Whether the API adds rows to the table: it is named in the table's text, or has the role."""
+def _adds_rows(table: str, api: str, direction: Direction) -> bool:
+    """Whether messages of the API fill rows of the table: it is named in the table's text, or has
+    the role."""
     _, _, names = TABLES[table].row.partition(": ")
     named = set(names.split(", ")) & set(registry.apis().values())
-    sources = _apis_with(MAKES_ROWS[table]).values() if table in MAKES_ROWS else ()
-    return (not named or api in named) and (not sources or any(api in apis for apis in sources))
+    if named and api not in named:
+        return False
+    if table not in MAKES_ROWS:
+        return True
+    sources = _apis_with(MAKES_ROWS[table])
+    directions = (direction,) if table in OF_ONE_MESSAGE else Direction
+    return any(api in sources[each] for each in directions)
 
 
 @cache

@@ -15,13 +15,15 @@ indicate lost sessions or a full disk: see the log of the controller. Clients th
 long time do not refresh their metadata: see their version in `versions`. If a broker leads more
 partitions than it should, elect the preferred leaders (`kafka-leader-election.sh`).
 
-**How it is computed.** Metadata contains the leader of a partition. Since KIP-951, a broker also
-names the leader when it refuses a request because it is no longer the leader. Every election raises
-the leader epoch, so if two responses disagree, the one with the higher epoch is right. A refused
-request is counted with the move of its partition that is nearest in time, if it is within 10 s.
-Refused requests without such a move have a row without a leader.
+**How it is computed.** Metadata contains the leader of a partition, and so do the requests that a
+controller with ZooKeeper sends to brokers (LeaderAndIsr and UpdateMetadata): `reported_by` is
+metadata for both. Since KIP-951, a broker also names the leader when it refuses a request because
+it is no longer the leader. Every election raises the leader epoch, so if two messages disagree, the
+one with the higher epoch is right. A refused request is counted with the move of its partition that
+is nearest in time, if it is within 10 s. Refused requests without such a move have a row without a
+leader.
 
-**Limitations.** A move becomes visible when a response contains it, not when it happens; refused
+**Limitations.** A move becomes visible when a message contains it, not when it happens; refused
 requests may show it earlier. Metadata responses before version 7 have no epoch. In a
 capture of several clusters, select one with `--cluster`.
 """
@@ -52,7 +54,7 @@ CLIENT_COLUMNS: Final = (
 
 BROKER_COLUMNS: Final = (
     Column("broker_id", "int32", "id of the broker"),
-    Column("leads", "int64", "partitions that the broker leads, by the last response about each"),
+    Column("leads", "int64", "partitions that the broker leads, by the last message about each"),
     Column("ratio", "double", "leads, divided by the mean of all brokers with replicas"),
     Column("share_percent", "double", "share of the partitions with a leader", "%"),
     Column("preferred", "int64", "partitions whose preferred leader it is: their first replica"),
@@ -84,7 +86,7 @@ _CLIENT: Final = "client_id, client_ip"
     columns=(
         Column("topic", "string", "name of the topic"),
         Column("partition", "int32", "index of the partition"),
-        Column("time", "time", "first response with the new leader; null if there is none"),
+        Column("time", "time", "first message with the new leader; null if there is none"),
         Column("previous_leader", "int32", "broker id of the previous leader"),
         Column("leader", "int32", "broker id of the new leader; -1 if there is none"),
         Column("previous_epoch", "int32", "leader epoch of the previous leader"),

@@ -10,10 +10,10 @@ from dissector.tables.arrow import empty_batch, to_batch, unless_empty, without_
 from dissector.tables.schema import BROKERS
 from dissector.tables.shared_columns import (
     column_numbers,
-    in_responses,
+    in_messages,
+    message_place,
     request_columns,
     requests_of,
-    response_place,
 )
 
 
@@ -24,7 +24,7 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
     """
     parts = [
         {
-            **response_place(block, group, column),
+            **message_place(block.response.headers, group, column),
             "broker_id": group.sibling_numbers(column, "broker_id"),
             "host": without_dictionary(group.sibling_texts(column, "host")),
             "port": column_numbers(column),
@@ -34,7 +34,7 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
     ]
     if not parts:
         return empty_batch(BROKERS)
-    table = in_responses(parts)
+    table = in_messages(parts)
     table = table.filter((pc.field("broker_id") >= 0) & (pc.field("host") != ""))
     request = requests_of(block, block.answered[table["message"].to_numpy()])
     columns = {

@@ -20,10 +20,10 @@ from dissector.tables.shared_columns import (
     Endpoints,
     column_numbers,
     error_names,
-    in_responses,
+    in_messages,
+    message_place,
     request_columns,
     requests_of,
-    response_place,
     topic_columns,
 )
 
@@ -40,7 +40,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
         texts = {role: group.sibling_texts(column, role, select) for role in TEXTS}
         parts.append(
             {
-                **response_place(block, group, column, select),
+                **message_place(block.response.headers, group, column, select),
                 "path": group.paths(column, select),
                 "topic": topic["topic"],
                 "partition": group.sibling_numbers(column, "partition", select),
@@ -50,7 +50,7 @@ def errors(block: CorrelatedBlock, names: TopicNames, endpoints: Endpoints) -> p
         )
     if not parts:
         return empty_batch(ERRORS)
-    table = in_responses(parts)
+    table = in_messages(parts)
     request = requests_of(block, block.answered[table["message"].to_numpy()])
     code = table["error_code"]
     key = without_dictionary(request["coordinator_key"])  # FindCoordinator before version 4

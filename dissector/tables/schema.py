@@ -326,7 +326,8 @@ CONNECTIONS = Table(
 
 TOPICS = Table(
     "topics",
-    "the state of a partition in Metadata responses: the first one, and each change",
+    "the state of a partition in Metadata responses, and in requests of a controller with "
+    "ZooKeeper: the first one, and each change",
     (
         _TOPIC,
         TableColumn("topic_id", TEXT, "id of the topic"),
@@ -335,7 +336,7 @@ TOPICS = Table(
         TableColumn("leader_epoch", pa.int32(), "epoch of the leader"),
         TableColumn("replicas", pa.list_(pa.int32()), "ids of the replicas"),
         TableColumn("isr", pa.list_(pa.int32()), "ids of the replicas in sync"),
-        _TIME_OF_RESPONSE,
+        _TIME_OF_MESSAGE,
     ),
 )
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from dissector.exchanges.columns import Rows, as_array, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import ALL, LayoutGroup, Values
+from dissector.exchanges.message_headers import MessageHeaders
 from dissector.exchanges.sasl import SASL_TOKEN
 from dissector.exchanges.topic_names import TopicNames, uuid_text
 from dissector.packets.block import Int64
@@ -72,11 +73,11 @@ def request_columns(requests: pa.Table) -> dict[str, Any]:
     }
 
 
-def response_place(
-    block: CorrelatedBlock, group: LayoutGroup, column: FieldColumn, select: Values = ALL
+def message_place(
+    headers: MessageHeaders, group: LayoutGroup, column: FieldColumn, select: Values = ALL
 ) -> dict[str, Int64]:
-    """Columns that order values in responses: see `in_responses`."""
-    message, headers = group.message(column)[select], block.response.headers
+    """Columns that order values in messages with these headers: see `in_messages`."""
+    message = group.message(column)[select]
     return {
         "time": headers.time[message],
         "connection_id": headers.connection[message],
@@ -85,8 +86,8 @@ def response_place(
     }
 
 
-def in_responses(parts: Sequence[dict[str, Any]]) -> pa.Table:
-    """The rows of parts, by column; in the order of the columns of `response_place`."""
+def in_messages(parts: Sequence[dict[str, Any]]) -> pa.Table:
+    """The rows of parts, by column; in the order of the columns of `message_place`."""
     order = [*IN_ORDER, ("message", "ascending"), ("at", "ascending")]
     return pa.concat_tables(map(pa.table, parts)).sort_by(order)
 

@@ -1,8 +1,12 @@
-"""Rows of the table `topics`: partitions in Metadata responses, and their changes."""
+"""Rows of the table `topics`: partitions in messages that contain their leader, and their changes.
+
+Brokers report the leaders in responses. A controller with ZooKeeper sends them to brokers.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -10,43 +14,39 @@ import pyarrow.compute as pc
 
 from dissector.exchanges.columns import as_array, int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
+from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.packets.block import Int64
 from dissector.tables.arrow import empty_batch, row_keys, to_batch
 from dissector.tables.schema import TOPICS
 from dissector.tables.shared_columns import (
     column_numbers,
-    in_responses,
-    response_place,
+    in_messages,
+    message_place,
     topic_columns,
 )
 
 EXTRA_COLUMNS: Final = ("connection_id", "end_time")
 """Columns of `topic_states` that `topics` does not have; int64."""
 
+_NO_LEADER: Final = -1
+"""A controller with ZooKeeper sends -2 for a topic that is being deleted (LeaderDuringDelete)."""
+
 
 def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
-    """The partitions in Metadata responses: columns of `topics`, and `EXTRA_COLUMNS`.
+    """The partitions in messages with their leaders: columns of `topics`, and `EXTRA_COLUMNS`.
 
-    `end_time`: ns, when the exchange was complete. A request may arrive behind its response.
+    `end_time`: ns, when the request of a controller, or the exchange, was complete. A request may
+    arrive behind its response.
     """
-    parts = []
-    request_end = int_column(block.requests, "end_time")[block.answered]
-    end_time = np.maximum(request_end, block.response.headers.end_time)
-    for group, column in block.response.fields.columns("leader"):
-        parts.append(
-            {
-                **response_place(block, group, column),
-                "end_time": end_time[group.message(column)],
-                **topic_columns(group, column),
-                "partition": group.sibling_numbers(column, "partition"),
-                "leader": pa.array(column_numbers(column)),
-                "leader_epoch": group.sibling_numbers(column, "leader_epoch"),
-                "replicas": group.nested_lists(column, "replicas", pa.int32()),
-                "isr": group.nested_lists(column, "isr", pa.int32()),
-            }
-        )
+    request_end = int_column(block.requests, "end_time")
+    sent, received = block.request, block.response
+    parts = [
+        *_states(sent, request_end[block.new]),
+        *_states(received, np.maximum(request_end[block.answered], received.headers.end_time)),
+    ]
     if parts:
-        table = in_responses(parts)
+        table = in_messages(parts)
+        table = table.filter(pc.field("leader") >= _NO_LEADER)
         rows = to_batch(TOPICS, table)
     else:
         table = pa.table({name: pa.array([], pa.int64()) for name in EXTRA_COLUMNS})
@@ -54,6 +54,21 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
     for name in EXTRA_COLUMNS:
         rows = rows.append_column(name, as_array(table[name]))
     return rows
+
+
+def _states(messages: DecodedMessages, end_time: Int64) -> Iterator[dict[str, Any]]:
+    """The partitions in these messages; `end_time`: of each message."""
+    for group, column in messages.fields.columns("leader"):
+        yield {
+            **message_place(messages.headers, group, column),
+            "end_time": end_time[group.message(column)],
+            **topic_columns(group, column),
+            "partition": group.sibling_numbers(column, "partition"),
+            "leader": pa.array(column_numbers(column)),
+            "leader_epoch": group.sibling_numbers(column, "leader_epoch"),
+            "replicas": group.nested_lists(column, "replicas", pa.int32()),
+            "isr": group.nested_lists(column, "isr", pa.int32()),
+        }
 
 
 class TopicChanges:

@@ -50,6 +50,17 @@ def test_every_request_that_brokers_refused_is_counted_once(name: str, unlogged:
     assert clients["leader_errors"].sum() == unlogged + sum(map(bool, codes))
 
 
+@pytest.mark.parametrize("name", ["kafka-2-4", "kafka-3-zookeeper"])
+def test_a_controller_with_zookeeper_moves_leaders_before_brokers_refuse_requests(
+    name: str,
+) -> None:
+    """Brokers learn of a new epoch from its request, also those of topics that no client uses."""
+    moves = analysis.leadership(capture(name, NEEDS))
+    assert (moves["errors"] > 0).any()
+    assert moves["leader"].notna().all()
+    assert (moves["time"] <= moves["first_error_time"].fillna(moves["time"])).all()
+
+
 def test_a_partition_that_was_moved_under_its_clients() -> None:
     """scenarios/trouble.py moves `movable` from node 1 to node 2 under a producer and a reader."""
     move = analysis.leadership(capture("kafka-4-errors", NEEDS)).query("topic == 'movable'").iloc[0]
