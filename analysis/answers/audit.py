@@ -36,7 +36,7 @@ _RANGES: Final = f"""(
     select *, coalesce(last_offset, "offset") as ends,
       -- A ShareFetch has no offset: it gets records that the group has not seen.
       coalesce("offset", try(ends - record_count + 1)) as begins
-    from {with_log(RECORD_FLOW, "time")} where bytes > 0 and coalesce(error_code, 0) = 0),
+    from {with_log(RECORD_FLOW)} where bytes > 0 and coalesce(error_code, 0) = 0),
   reached as (
     select *, try(begins - 1) <= max(ends) over (
       partition by {", ".join(_KEY)}, log order by begins, nth

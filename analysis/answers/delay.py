@@ -79,7 +79,7 @@ def delay(tables: Tables, *, by: By = ("topic", "partition")) -> ArrowTable:
 
 _PAIRS: Final = f"""(
   with successful as (
-    from {with_log("partitions", "response_time")} where error_code = 0 and topic is not null),
+    from {with_log("partitions")} where error_code = 0 and topic is not null),
   fetches as (
     select topic, partition, log, coalesce(client_id, '') as reader, response_time as fetch_time,
       last_offset, coalesce("offset", try(last_offset - record_count + 1), 0) as first_offset

@@ -179,8 +179,9 @@ _ENDS: Final = f"""
       coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
         min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
     from (
-      select responded.* replace (case when response_time >= since then 'again' else log end as log)
-      from {with_log(_RESPONDED, "response_time", ALL_PARTITIONS)} as responded
+      select responded.* replace (
+        case when response_time >= since then log || ' again' else log end as log)
+      from {with_log(_RESPONDED, table=ALL_PARTITIONS)} as responded
         left join {_FALLEN} using (topic, partition)))
   where known_end is not null and partition is not null"""
 ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)

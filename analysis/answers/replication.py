@@ -102,7 +102,7 @@ def _quantiles(column: str) -> str:
     return ", ".join(f"{sql} as {name}" for name, sql in each.items())
 
 
-_PARTITIONS: Final = with_log("partitions", "time")
+_PARTITIONS: Final = with_log("partitions")
 
 _FETCHES: Final = f"""(
   select partitions.*, {endpoint("broker")} as leader

@@ -123,7 +123,7 @@ _SEEN: Final = f"""(
   named as (
     select *, max(response_time) over (
       partition by connection_id, topic, partition, log) as last_named
-    from {with_log("partitions", "response_time")}
+    from {with_log("partitions")}
     -- A session's request may name a partition that the response omits.
     where api = 'Fetch' and (error_code != 0 or high_watermark is not null))
   select topic, partition, log, response_time, high_watermark, client_id, isolation_level,

@@ -4,6 +4,9 @@ A topic that was deleted and created again has a new id (KIP-516), and its offse
 Topics of the same name in several clusters have different ids, too. A row without an id, of an
 older version of its API, belongs to the log of the id that was seen last. After an error of a
 broker that does not know the topic, it belongs to the log of the next id.
+
+Without ids, the log of a partition begins again if a Produce gets offset 0 after a larger one. Its
+request is earlier than any response with records of the new log.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from typing import Final
 
 _UNKNOWN: Final = "coalesce(error_code in (3, 100, 103), false)"
 """SQL: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID."""
+_OFFSETS: Final = {"batches": "base_offset"}
+"""The column with the first offset of a Produce, if it is not `offset`."""
 
 
 def with_several_ids(table: str) -> str:
@@ -20,15 +25,35 @@ def with_several_ids(table: str) -> str:
       select topic from {table} group by topic having min(topic_id) != max(topic_id))"""
 
 
-def with_log(rows: str, time: str, table: str = "partitions") -> str:
-    """SQL: rows with the id of their topic as `log`, which is empty for topics with one id.
+def _restarts(table: str) -> str:
+    """SQL: the times at which the log of a partition begins again, numbered from 1."""
+    return f"""(
+      select topic, partition, time as since,
+        count(*) over (partition by topic, partition order by time) as restart
+      from (
+        select topic, partition, time, first_offset, lag(first_offset) over (
+          partition by topic, partition order by time, nth) as previous
+        from (select *, {_OFFSETS.get(table, '"offset"')} as first_offset from {table})
+        where api = 'Produce' and error_code = 0 and first_offset is not null)
+      where first_offset = 0 and previous > 0)"""
 
-    `rows`: of `partitions` or `batches`. `time`: the column that orders them. `table`: see
-    `with_several_ids`.
+
+def with_log(
+    rows: str, time: str = "coalesce(response_time, time)", table: str = "partitions"
+) -> str:
+    """SQL: rows with the id of their topic as `log`; for topics with one id, the number of restarts
+    of the partition, which is empty if there are none.
+
+    `rows`: of `partitions` or `batches`. `time`: SQL that orders them. `table`: the rows that show
+    the logs.
     """
     several = with_several_ids(table)
     return f"""(
-      select *, '' as log from {rows} anti join {several} using (topic)
+      select single.*, coalesce(restart::varchar, '') as log
+      from (from {rows} anti join {several} using (topic)) as single
+        asof left join {_restarts(table)} as restarts
+          on single.topic = restarts.topic and single.partition = restarts.partition
+            and {time} >= since
       union all by name
       select * exclude (known_id), coalesce(topic_id,
         nullif(last_value(coalesce(known_id, case when {_UNKNOWN} then '' end) ignore nulls)

@@ -90,14 +90,15 @@ def test_one_record(fetches: list[dict[str, object]], expected: float | None) ->
     assert pd.isna(row["slowest_offset"]) == (expected is None)
 
 
-def test_a_topic_that_was_created_again_has_another_log() -> None:
-    """Its offsets begin at 0 again."""
+@pytest.mark.parametrize("logs", [("old", "new"), (None, None)])
+def test_a_topic_that_was_created_again_has_another_log(logs: tuple[str | None, ...]) -> None:
+    """Its offsets begin at 0 again, also if no message has its id."""
     rows = [
         produced(at, offset) | {"topic_id": log}
-        for log, since in (("old", 0), ("new", 1000))
+        for log, since in zip(logs, (0, 1000), strict=True)
         for at, offset in ((since + 10, 0), (since + 20, 1))
     ]
-    rows += [fetched(30, 0, 1, topic_id="old"), fetched(1050, 0, 1, topic_id="new")]
+    rows += [fetched(30, 0, 1, topic_id=logs[0]), fetched(1050, 0, 1, topic_id=logs[1])]
     (row,) = analysis.delay(made(partitions=rows)).to_dict("records")
     assert (row["produced"], row["fetched"]) == (4, 4)
     assert (row["p50_ms"], row["max_ms"]) == (25, 40)  # of 20, 10, 40 and 30

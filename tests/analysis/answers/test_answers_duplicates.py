@@ -137,6 +137,15 @@ def test_fetches_show_the_log_of_a_batch_if_produce_requests_have_no_topic_ids()
     assert analysis.duplicates(made(batches=rows)).empty
 
 
+def test_a_log_that_begins_again_shows_a_topic_that_was_created_again() -> None:
+    """No message has the id of the topic."""
+    rows = [
+        sent(at, base_offset=offset, crc=at) | {"base_timestamp": START + at * SECOND}
+        for at, offset in ((0, 0), (1, 1), (20, 0), (21, 1))
+    ]
+    assert analysis.duplicates(made(batches=rows)).empty
+
+
 def test_a_fetch_shows_a_copy_without_a_response() -> None:
     lost = sent(0, base_offset=None, error_code=None)
     fetched = [sent(9, api="Fetch", base_offset=offset) for offset in (3, 5, 3)]

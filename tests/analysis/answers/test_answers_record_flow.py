@@ -102,10 +102,11 @@ def test_a_refused_batch_was_not_written() -> None:
     assert not len(audited(produced(0, 5, error_code=7)))
 
 
-def test_a_topic_that_was_created_again_has_another_log() -> None:
+@pytest.mark.parametrize("logs", [("old", "new"), (None, None)])
+def test_a_topic_that_was_created_again_has_another_log(logs: tuple[str | None, ...]) -> None:
     """Its offsets are other records, which are not joined to those of the old topic."""
-    rows = [produced(offset, 2, topic_id=log) for log in ("old", "new") for offset in (0, 2)]
-    ranges = audited(*rows)
+    rows = [produced(offset, 2, topic_id=log) for log in logs for offset in (0, 2)]
+    ranges = audited(*(row | {"time": START + at} for at, row in enumerate(rows)))
     assert ranges[["first_offset", "last_offset", "records"]].to_numpy().tolist() == [[0, 3, 4]] * 2
 
 
