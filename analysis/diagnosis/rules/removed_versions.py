@@ -4,6 +4,10 @@ Kafka 4.0 removed the oldest versions of many APIs (KIP-896). A client that uses
 a broker of 2.1 or newer supports no newer one, so it stops working after the upgrade. With an older
 broker, the client may be newer. Kafka 4.0 removed the APIs of brokers with ZooKeeper completely
 (KIP-500).
+
+A Java client of 4.0 lacks these versions, too. It connects to a broker older than 0.11, asks for
+its versions, and gives up: it sends neither Produce nor Fetch. Its version of Metadata shows the
+broker, because clients use the newest one that both know.
 """
 
 from __future__ import annotations
@@ -14,7 +18,18 @@ from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, rule
-from analysis.diagnosis.words import Advice, cells, clients, listed, of_clients, rows_by, span_of
+from analysis.diagnosis.rules.fenced_producers import ERRORS
+from analysis.diagnosis.words import (
+    Advice,
+    cells,
+    clients,
+    listed,
+    of_clients,
+    of_ends,
+    rows_by,
+    span_of,
+    sql,
+)
 from analysis.display.terminal import counted
 from analysis.kafka.client_ids import is_broker
 from analysis.sql.query import Row
@@ -35,20 +50,44 @@ _ZOOKEEPER: Final = Advice(
     "KIP-500, KIP-866",
 )  # fmt: skip
 
+_TOO_NEW: Final = """
+  select client_id, software_version, count(*) as requests,
+    max(case when api = 'Metadata' then api_version end) as metadata_version,
+    min(request_time) as first_time, max(request_time) as last_time,
+    min(request_packet) as first_packet
+  from exchanges join connections using (connection_id)
+  where software_name = 'apache-kafka-java'
+    and try_cast(split_part(software_version, '.', 1) as int) >= 4
+  group by client_id, software_version
+  having metadata_version < 3 and not bool_or(api in ('Produce', 'Fetch'))
+  order by client_id, software_version"""
+"""SQL: Java clients of Kafka 4 whose brokers are older than 0.11.
+
+Kafka 0.11 added Metadata 3, and the oldest versions that these clients know: Produce 3 and Fetch 4.
+"""
+
 
 @rule(
     question="Would Kafka 4 refuse a client?",
     place=19,
-    rests_on="versions",
+    rests_on="versions errors exchanges connections",
 )  # fmt: skip
 def removed_versions(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Clients with requests in removed versions, by the answer `versions`; one is enough."""
+    """Clients with requests in removed versions, by the answer `versions`; one is enough. Clients
+    that lack the versions of their broker."""
     by_use: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for own in rows_by(case.answer("versions"), "client_id").values():
         columns = ("software", "api", "api_version", "breaks")
         use = tuple(tuple(row[column] for column in columns) for row in own)
         by_use[() if any(map(_is_of_broker, own)) else use] += own
     yield from map(_finding, by_use.values())
+    # Such a broker does not know ApiVersions 3, with which a new client begins (KIP-511).
+    if any(
+        (row["api"], row["error"]) == ("ApiVersions", "UNSUPPORTED_VERSION")
+        for row in case.answer(ERRORS)
+    ):
+        too_new = rows_by(case.rows(_TOO_NEW), "software_version", "metadata_version")
+        yield from map(_too_new_finding, too_new.values())
 
 
 def _is_of_broker(row: Row) -> bool:
@@ -79,6 +118,27 @@ def _finding(rows: list[Row]) -> Finding:
         requests=count,
         **span_of(rows),
         **(_ZOOKEEPER if of_brokers else _OLD)._asdict(),
+    )
+
+
+def _too_new_finding(rows: list[Row]) -> Finding:
+    """A finding for rows of `_TOO_NEW` with the same versions."""
+    first, count = rows[0], sum(row["requests"] for row in rows)
+    return Finding(
+        severity="warning",
+        **of_ends(rows, "client_id software_version metadata_version requests"),
+        sentence=f"{clients([row['client_id'] for row in rows])} can neither produce nor consume: "
+        "the brokers are older than Kafka 0.11",
+        evidence=f"The software is apache-kafka-java {first['software_version']}, but the newest "
+        f"Metadata has version {first['metadata_version']}. There is no Produce and no Fetch in "
+        f"{counted(count, 'request')}.",
+        cause="Java clients of Kafka 4 support no version of Produce and Fetch that these brokers "
+        "know",
+        side="client",
+        change="Upgrade the brokers to Kafka 2.1 or newer, or use a Java client older than 4.0.",
+        reference="KIP-896",
+        command=sql(_TOO_NEW),
+        requests=count,
     )
 
 

@@ -422,6 +422,18 @@ def test_brokers_with_zookeeper_are_one_finding() -> None:
     assert {"ReplicaFetcherThread-0-2", controller} <= {*finding["clients"]}
 
 
+def test_a_new_client_cannot_use_an_old_broker() -> None:
+    """The recorder starts Java clients 4.4 with brokers of 0.10.2."""
+    log = broker_log("kafka-0-10").query("client_id in ('newer-producer', 'newer-consumer')")
+    assert not len(log.query("api in ('PRODUCE', 'FETCH')"))
+    finding = finding_of("kafka-0-10", "removed_versions", "newer-producer")
+    assert "can neither produce nor consume" in finding["sentence"]
+    assert finding["clients"] == ("newer-consumer", "newer-producer")
+    assert finding["requests"] == len(log)
+    rows = rule_findings("kafka-2-3", "removed_versions")  # the same clients, with newer brokers
+    assert not any("newer-consumer" in row["clients"] for row in rows)
+
+
 def test_a_broker_closes_the_connection_at_an_api_that_it_does_not_know() -> None:
     """Kafka 0.8 has no JoinGroup (KIP-40): the group does not wait for members."""
     assert "JOIN_GROUP" not in set(broker_log("kafka-0-8")["api"])
