@@ -192,10 +192,12 @@ _KEYS: Final = f"""
       and topic not in (select topic from produced where topic is not null)
     group by topic, partition, "offset"),
   keyed as (select * from produced union all select * from fetched)
-  select topic, partition, key, client_id, partition_count, count(*) as records, min(nth) as nth
-  from keyed join {_COUNTS} using (topic)
-  where key is not null and partition is not null group by all order by min(nth)"""
-"""SQL: the number of records of each key in each partition, by client."""
+  select topic, partition, key, client_id, partition_count, count(*) as records, min(nth) as nth,
+    sum(count(*)) over (partition by topic) as topic_records
+  from keyed join {_COUNTS} using (topic) where partition is not null
+  group by topic, partition, key, client_id, partition_count
+  qualify key is not null order by min(nth)"""
+"""SQL: the number of records of each key in each partition, by client; and of all in the topic."""
 
 
 def _of_keys(connection: duckdb.DuckDBPyConnection, show: str, top: int) -> ArrowTable:
@@ -232,11 +234,12 @@ def _frequent(top: int) -> str:
     limit = f"qualify row_number() over (partition by topic order by records desc, nth) <= {top}"
     return f"""
       with grouped as (
-        select topic, key, sum(records) as records, min(nth) as nth,
+        select topic, key, sum(records) as records, any_value(topic_records) as topic_records,
+          min(nth) as nth,
           array_to_string(list_sort(list_distinct(list(partition))), ', ') as partitions,
           arg_min(default_partition, nth) as default_partition
         from {_PLACED} group by topic, key)
-      select *, 100 * records / sum(records) over (partition by topic) as share_percent
+      select *, 100 * records / topic_records as share_percent
       from grouped {limit if top else ""} order by records desc, nth"""
 
 

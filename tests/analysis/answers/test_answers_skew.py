@@ -130,6 +130,17 @@ def test_fetched_records_count_once_if_no_producer_is_in_the_capture() -> None:
     assert (key["key"], key["records"], key["default_partition"]) == ("abc", 2, 479470107 % 2)
 
 
+def test_records_without_a_key_are_records_of_the_topic() -> None:
+    keys = [b"a", None, None, b"a", b"b"]
+    records = [{"api": "Produce", "topic": "t", "partition": 0, "key": key} for key in keys]
+    partitions = [{"api": "Produce", "topic": "t", "partition": 0}]
+    tables = made(records=records, partitions=partitions)
+    shares = analysis.skew(tables, show="keys").set_index("key")["share_percent"]
+    assert shares.to_dict() == pytest.approx({"a": 40, "b": 20})
+    (row,) = analysis.skew(tables, show="partitioners").to_dict("records")
+    assert (row["records"], row["keys"]) == (3, 2)
+
+
 @pytest.mark.parametrize("show", ["brokers", "keys", "partitioners"])
 def test_nothing_at_all(show: str) -> None:
     assert analysis.skew(made(), show=show).empty
