@@ -181,7 +181,7 @@ _ENDS: Final = f"""
     from (
       select responded.* replace (
         case when response_time >= since then log || ' again' else log end as log)
-      from {with_log(_RESPONDED, table=ALL_PARTITIONS)} as responded
+      from {with_log(_RESPONDED)} as responded
         left join {_FALLEN} using (topic, partition)))
   where known_end is not null and partition is not null"""
 ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from analysis.sql.context import ALL_PARTITIONS
+
 _UNKNOWN: Final = "coalesce(error_code in (3, 100, 103), false)"
 """SQL: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID."""
 _OFFSETS: Final = {"batches": "base_offset"}
@@ -39,13 +41,13 @@ def _restarts(table: str) -> str:
 
 
 def with_log(
-    rows: str, time: str = "coalesce(response_time, time)", table: str = "partitions"
+    rows: str, time: str = "coalesce(response_time, time)", table: str = ALL_PARTITIONS
 ) -> str:
     """SQL: rows with the id of their topic as `log`; for topics with one id, the number of restarts
     of the partition, which is empty if there are none.
 
     `rows`: of `partitions` or `batches`. `time`: SQL that orders them. `table`: the rows that show
-    the logs.
+    the logs, whichever of them a filter selects.
     """
     several = with_several_ids(table)
     return f"""(
