@@ -20,7 +20,8 @@ one_sided are flaws of the capture. The other reasons are usually harmless.
 end of the capture. A Produce with acks=0 gets no response and is omitted.
 
 **Limitations.** If a client waited for seconds before it closed the connection, the request counts
-as a timeout, even if the client closed it for another reason.
+as a timeout, even if the client closed it for another reason. The wait ends with the last packet of
+the connection, so a reset long after the FIN lengthens it.
 """
 
 from __future__ import annotations
