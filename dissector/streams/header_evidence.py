@@ -387,15 +387,20 @@ class HeaderScorer:
         )
 
 
-def border_bits(chains: FrameChains, at: Int64, behind: Int64) -> NDArray[np.float64]:
+def border_bits(
+    chains: FrameChains, at: Int64, behind: Int64, is_response: Bools | None = None
+) -> NDArray[np.float64]:
     """Bits of the segments that begin at these addresses.
 
     `behind`: the ends of the messages that would begin there. A segment that ends inside of its
     message, and is shorter than a header, shows that the sender does not write whole messages: then
-    many places are starts of segments.
+    many places are starts of segments. But brokers before 2.8 write the header of a Fetch response
+    alone. `is_response`: whether a broker sends them; None for requests.
     """
     span = chains.pieces.span[chains.piece_of(at)]
     is_usual = (span >= REQUEST_HEAD) | ((behind >= 0) & (at + span >= behind))
+    if is_response is not None:
+        is_usual |= is_response & (span == RESPONSE_HEAD)
     bits = np.where(is_usual, BORDER_BITS, np.log2(np.maximum(span, 1)))
     return np.where(chains.is_border(at), bits, 0.0)
 

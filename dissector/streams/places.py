@@ -76,7 +76,7 @@ def weighed(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) 
     behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
     bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits)
     is_end = (behind == end) | ((behind == gap) & chains.is_segment_end(behind))
-    border = border_bits(chains, at, behind)
+    border = border_bits(chains, at, behind, ~scorer.may_be_client(chains.stream[index]))
     bits += border + BORDER_BITS * is_end
     number = chains.number(at + 4, "i4")
     return np.array([at, behind, bits, state, border, number], np.float64)

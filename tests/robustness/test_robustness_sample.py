@@ -21,11 +21,13 @@ PLACES = 4
 FOUND = (
     ("bulk-tansu.pcap.zst", "flipped", 1512),
     ("bulk-tansu.pcap.zst", "lost", 815),
+    ("kafka-0-10.pcap.zst", "lost", 1467),
     ("kafka-0-8.pcap.zst", "flipped", 1831),
     ("kafka-0-8.pcap.zst", "flipped", 2440),
     ("kafka-0-8.pcap.zst", "flipped", 3000),
     ("kafka-0-8.pcap.zst", "flipped", 3841),
     ("kafka-0-8.pcap.zst", "lost", 1715),
+    ("kafka-2-0.pcap.zst", "lost", 2708),
     ("kafka-3-java-0-8.pcap.zst", "flipped", 3967),
     ("kafka-3-java-2-8.pcap.zst", "flipped", 2957),
     ("kafka-3-java-3-1.pcap.zst", "flipped", 2040),
