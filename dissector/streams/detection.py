@@ -161,11 +161,17 @@ class ProtocolDetector:
         self._weigh_heads(chains, index, at, verdict, bits, doubtful, given_up, is_usual)
         # At a broker, an unknown API or version is likelier than another protocol.
         at_broker = self._scorer.is_broker(row)[servers]
-        unknown = np.flatnonzero((verdict == NO) & at_broker)
+        unknown = np.flatnonzero(verdict == NO)
         places = at[unknown], index[unknown]
-        _, verdict[unknown], bits[unknown] = self._scorer.requests(chains, *places, any_api=True)
-        lost[unknown] = (verdict[unknown] == UNCLEAR) & has_gap[unknown]
-        unknown = unknown[verdict[unknown] == YES]
+        size, state, bits[unknown] = self._scorer.requests(chains, *places, any_api=True)
+        # A later connection may show that the receiver is a broker.
+        is_open = (state == UNCLEAR) | ((state == YES) & (bits[unknown] >= REQUEST_BITS))
+        is_open &= (size < SEEK_BYTES) & ~given_up[unknown]
+        is_open = np.where(at_broker[unknown], state == UNCLEAR, is_open)
+        verdict[unknown[is_open]] = UNCLEAR
+        lost[unknown] = is_open & (state == UNCLEAR) & has_gap[unknown]
+        unknown = unknown[at_broker[unknown] & (state == YES)]
+        verdict[unknown] = YES
         nothing = np.zeros_like(is_usual)
         self._weigh_heads(chains, index, at, verdict, bits, unknown, given_up, nothing)
         head = chains.space.number(first, "i4")

@@ -339,6 +339,28 @@ def test_the_decision_does_not_depend_on_the_segments_of_the_first_request(kind,
     assert dissect(dialogue.packets, streams=streams).messages()[0] == [first[4:]]
 
 
+@pytest.mark.parametrize("kind", [(1, 99), (999, 0)])
+@pytest.mark.parametrize("segment", [5, 9, 1 << 20])
+@pytest.mark.parametrize("packets_per_block", [1, 7, 1 << 20])
+def test_a_later_connection_shows_that_the_first_request_went_to_a_broker(
+    kind, segment, packets_per_block
+):
+    """The first request has an unknown API or version, at an unknown port."""
+    broker, dialogue, first = (ipv4("10.0.0.9"), 8000), Dialogue(), request(*kind, 3, bytes(12))
+    early, later = dialogue.connect(broker=broker), dialogue.connect(broker=broker)
+    for at in range(0, len(first), segment):
+        early.client(first[at : at + segment])
+    early.broker(response(3, bytes(20)))
+    later.exchange(request(18, 0, 7), response(7, NO_ERROR))
+    early.exchange(request(18, 0, 4), response(4, NO_ERROR))
+    packets = dialogue.packets
+    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
+    cuts = range(packets_per_block, len(packets), packets_per_block)
+    out = dissect(packets, cuts=cuts, streams=streams)
+    assert [len(each) for each in out.messages(0)] == [2, 2]
+    assert [len(each) for each in out.messages(1)] == [1, 1]
+
+
 UNKNOWN = (999, 0), (10005, 3), (3, 40)
 """APIs and versions far from the known ones; brokers of vendors have APIs of their own."""
 
