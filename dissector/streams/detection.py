@@ -288,8 +288,11 @@ class ProtocolDetector:
         left = np.flatnonzero(is_searched)
         self._accept(stream[left], self._inside_segments(chains, index[left], begin[left]))
         # Responses may show that messages of these streams are requests; and requests that cannot
-        # be read yet, that they are responses.
+        # be read or confirmed yet, that they are responses.
+        opposite = stream.searchsorted(stream ^ 1)
+        has_opposite = np.append(stream, -1)[opposite] == stream ^ 1
         waits = is_searched | peer_waits
+        waits |= has_opposite & (np.append(pending, -1)[opposite] >= 0)
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
 

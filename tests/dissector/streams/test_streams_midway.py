@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.detection import FIRST_GROUP
 from dissector.streams.request_evidence import IMPOSSIBLE
@@ -235,6 +236,22 @@ def test_brokers_show_which_end_is_the_client_in_later_connections():
     assert out.messages() == ([sent[4:]] * 300, [received[4:]] * 300)
     assert decoded.count(sent[4:]) == 300
     assert decoded.count(received[4:]) <= FIRST_GROUP
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 3, 1 << 20])
+def test_a_response_waits_until_its_request_is_confirmed(packets_per_block: int):
+    """The request has an unknown version, so only a later connection to the broker confirms it."""
+    broker, dialogue = (ipv4("10.0.0.9"), 8000), Dialogue()
+    early = dialogue.connect(broker=broker, handshake=False)
+    early.exchange(request(3, 20, 3, bytes(12), "m"), response(3, bytes(20)))
+    dialogue.wait(3000)
+    later = dialogue.connect(broker=broker)
+    for number in (7, 8):
+        later.exchange(request(18, 0, number), response(number, NO_ERROR))
+    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
+    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
+    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    assert [[len(each) for each in out.messages(row)] for row in (0, 1)] == [[1, 1], [2, 2]]
 
 
 @pytest.mark.parametrize("count", [0, 1])
