@@ -33,7 +33,13 @@ from dissector.streams.header_evidence import (
 )
 from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.places import segment_starts, verdicts
-from dissector.streams.request_evidence import DECISION, Evidence, RequestScorer, opposite_responses
+from dissector.streams.request_evidence import (
+    DECISION,
+    EPHEMERAL,
+    Evidence,
+    RequestScorer,
+    opposite_responses,
+)
 from dissector.streams.rows import chosen
 from dissector.streams.state import HEAD_LOST, States
 from dissector.streams.table import (
@@ -133,9 +139,37 @@ class ProtocolDetector:
             is_clear = broker[:, 0] != broker[:, 1]
             self._table.client[rows[is_clear]] = broker[is_clear, 0]
 
+    def _correct_sides(self, chains: FrameChains) -> None:
+        """Correct the sides of connections in which only a port shows the broker: a client may have
+        the port of a broker. The other end is a known broker, or requests show the sides."""
+        table = self._table
+        row = np.unique(chains.stream >> 1)
+        is_open = (self._streams.protocol[row] == UNDECIDED) & (table.client[row] >= 0)
+        row = row[is_open & ~table.opened[row]]
+        is_known = self._scorer.is_known_broker(row)
+        index, client = np.arange(len(row)), table.client[row]
+        by_port = ~is_known[index, 1 - client]
+        is_swapped = by_port & is_known[index, client]
+        table.client[row[is_swapped]] ^= 1
+        by_port &= ~is_swapped & (table.port[row] < EPHEMERAL).all(axis=1)
+        row = row[by_port & (table.packets[row] > 0).all(axis=1)]
+        if not len(row):
+            return
+        client, index = table.client[row], np.flatnonzero(np.isin(chains.stream >> 1, row))
+        self._requests.recount()
+        table.client[row] = -1
+        at, owner = segment_starts(chains, index, chains.first[index])
+        good = verdicts(chains, self._scorer, at, index[owner]) == YES
+        at, owner = at[good], owner[good]
+        bits = self._weighed(chains, index[owner], at)
+        is_sure = bits >= DECISION
+        self._accept(chains.stream[index], _first(len(index), owner[is_sure], bits[is_sure]))
+        table.client[row] = np.where(table.client[row] < 0, client, table.client[row])
+
     def decide(self, chains: FrameChains, finished: Bools) -> None:
         """Decide the protocol of connections by the client's first bytes. `finished`: whether the
         stream of each chain has ended."""
+        self._correct_sides(chains)
         table, stream, row = self._table, chains.stream, chains.stream >> 1
         is_head = self._streams.protocol[row] == UNDECIDED
         is_head &= self._streams.state[stream] == HEAD

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+import struct
 from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from dissector.packets.block import ACK, FIN, RST, SYN
+from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.incarnations import Incarnation
 from dissector.streams.table import FIN_SEEN, NEVER, OPEN, RST_SEEN
@@ -455,6 +457,41 @@ def test_without_a_handshake_a_known_port_or_the_messages_identify_the_broker():
         out = dissect(dialogue.packets, ports=ports)
         assert out.messages()[0] == [ONE[4:], TWO[4:]]
         assert [response(1, NO_ERROR)[4:], response(2, NO_ERROR)[4:]] == out.messages()[1][-2:]
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 20])
+@pytest.mark.parametrize("broker", [19092, 9092])
+def test_without_a_handshake_the_messages_show_a_client_with_the_port_of_a_broker(broker, block):
+    body = struct.pack(">ih", 1, 6) + b"orders"
+    sent = [request(3, 1, number, body, "app") for number in range(5, 9)]
+    dialogue, connection = Dialogue.connected(
+        handshake=False, port=9092, broker=(ipv4("10.0.0.9"), broker)
+    )
+    received = [response(number, bytes(8)) for number in range(5, 9)]
+    for each, answer in zip(sent, received, strict=True):
+        connection.exchange(each, answer)
+    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
+    out = dissect(dialogue.packets, cuts=range(block, 8, block), streams=streams)
+    assert out.messages() == ([each[4:] for each in sent], [each[4:] for each in received])
+    assert out.problems == []
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 20])
+def test_a_known_broker_shows_a_client_with_the_port_of_another_broker(block):
+    """A short request without a response is too little evidence."""
+    dialogue, broker = Dialogue(), (ipv4("10.0.0.9"), 19092)
+    first = dialogue.connect(handshake=False, port=9092, broker=broker)
+    first.client(request(18, 0, 5))
+    first.packet(1)
+    second = dialogue.connect(broker=broker)
+    second.exchange(request(18, 0, 5), response(5, NO_ERROR))
+    dialogue.wait(3000)
+    second.exchange(request(18, 0, 6), response(6, NO_ERROR))
+    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(block, len(packets), block), streams=streams)
+    assert [len(each) for each in out.messages(0)] == [1, 0]
+    assert streams.connections.port[0, int(streams.connections.client[0])] == 9092
 
 
 def test_a_learned_broker_identifies_the_client():
