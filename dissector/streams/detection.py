@@ -304,7 +304,7 @@ class ProtocolDetector:
         verdict = verdicts(chains, self._scorer, at, index[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         self._streams.was_undecided[row] = True
-        is_one_way = table.packets[row, 1 - (stream & 1)] == 0
+        is_one_way = table.bytes[row, 1 - (stream & 1)] == 0
         may_decide = may_be_client | (is_one_way & self._scorer.is_broker(row).any(1))
         unclear |= good & ~may_decide[owner]  # a later request may decide
         good &= may_decide[owner]

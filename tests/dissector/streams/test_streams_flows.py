@@ -513,6 +513,20 @@ def test_one_direction_only():
         assert len(dissect(packets).messages()[at]) == 5
 
 
+@pytest.mark.parametrize("block", [1, 4, 1 << 20])
+def test_responses_to_a_client_that_only_acknowledges_them(block):
+    """Its requests came before the capture, or their packets are not in it."""
+    dialogue, connection = Dialogue.connected(handshake=False)
+    received = [response(number, bytes(40)) for number in range(5, 9)]
+    for each in received:
+        connection.broker(each)
+        connection.packet(0)
+    connection.fin()
+    out = dissect(dialogue.packets, cuts=range(block, 11, block))
+    assert out.messages() == ([], [each[4:] for each in received])
+    assert out.problems == []
+
+
 def test_responses_without_requests_may_have_descending_ids():
     """A client numbers requests when it creates them, and may send them in another order."""
     dialogue, connection = Dialogue.connected()
