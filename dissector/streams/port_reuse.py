@@ -42,9 +42,7 @@ def packets_after_reuse(
     is_closed = table.closed[pairs.row] != OPEN
     is_over = is_closed | (block.time[pairs.first] - PATIENCE > last_time)
     is_over &= last_time != FIRST_TIME
-    # A RST without ACK may have a number of the packet that it answers (RFC 9293, 3.10.7.3).
-    closes = (block.flags & FIN != 0) | (block.flags & (RST | ACK) == RST | ACK)
-    closing = np.flatnonzero(closes)
+    closing = np.flatnonzero(block.flags & (FIN | RST))
     ends = np.union1d(closing, _before_silences(block, pairs))
     if not (is_over.any() or len(ends)):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -132,14 +130,15 @@ def _distance(
     nearest known number of the connection before. 0 if none is known.
 
     Known are the numbers of the packet `end`, and the last byte that the sender sent until then. A
-    stream whose first byte is not known yet has a number near it.
+    stream whose first byte is not known yet has a number near it. A RST without ACK may have a
+    number of the packet that it answers (RFC 9293, section 3.10.7.3).
     """
     sender = pairs.sender[packet] ^ is_ack
     number = (block.ack if is_ack else block.seq)[packet]
     behind = block.seq + block.length.astype(np.uint32)
     stream = 2 * pairs.row[sender >> 1] + (sender & 1)
     sent = _last_of(pairs.sender, np.flatnonzero(block.length > 0), sender, end + 1)
-    is_end = pairs.sender[end] == sender
+    is_end = (pairs.sender[end] == sender) & (block.flags[end] & (RST | ACK) != RST)
     anchor = streams.anchor[stream]
     is_new = streams.state[stream] == NEW
     before = np.where(is_new, anchor.astype(np.uint32), streams.next_sequence(stream))

@@ -272,8 +272,8 @@ def test_reuse_seen_from_the_broker_alone():
 @pytest.mark.parametrize("cuts", [[5], [7], [4, 9], [20], []])
 @pytest.mark.parametrize(("isn", "end"), [
     *product([(2**31 + 5, 2**31 + 7), (2**31 + 5, 2**29), (2**29, 2**31 + 5)],
-             ["FIN", "RST", "silence"]),
-    *product([(2**28, 2**29), (2**25, 2**25)], ["FIN", "RST"]),
+             ["FIN", "RST", "RST without ACK", "silence"]),
+    *product([(2**28, 2**29), (2**25, 2**25)], ["FIN", "RST", "RST without ACK"]),
 ])  # fmt: skip
 def test_reuse_without_a_syn_behind_a_close_or_silence(
     cuts: list[int], isn: tuple[int, int], end: str
@@ -288,6 +288,8 @@ def test_reuse_without_a_syn_behind_a_close_or_silence(
             connection.fin()
         elif end == "RST":
             connection.packet(0, flags=RST | ACK)
+        elif end == "RST without ACK":
+            connection.rst()
         dialogue.now += 31 * SECOND if end == "silence" else SECOND
         start = (start[0] + isn[0]) % 2**32, (start[1] + isn[1]) % 2**32
     out = dissect(dialogue.packets, cuts=cuts)
