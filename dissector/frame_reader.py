@@ -47,7 +47,9 @@ class FrameBatch:
     now: int
     """ns since 1970: the latest time that was read."""
     ended: NDArray[np.bool_]
-    """Whether each connection was closed, and its last packet is `RESPONSE_WAIT` ago."""
+    """Whether each connection was closed, and its last packet is `RESPONSE_WAIT` ago. If the FIN of
+    an end is missing, that end may still respond (RFC 9293, section 3.6): a broker does not read
+    the FIN of a client until it has responded."""
     client_held_since: Int64
     """By connection: when the first byte of its client arrived that is in no frame yet, in ns;
     LAST_TIME if there is none."""
@@ -136,6 +138,7 @@ class FrameReader:
         frames = self.streams.feed(block)
         table = self.streams.connections
         ended = self._ended() & (table.last_time[: table.count] < self.now - RESPONSE_WAIT)
+        ended &= ~self.streams.are_half_closed
         ended[self.streams.held] = False  # the rest of a message may still arrive
         return FrameBatch(
             self._with_decrypted(frames), self.now, ended, self.streams.client_held_since, False,

@@ -39,6 +39,7 @@ from dissector.streams.state import CLOSED
 from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import (
     ENCRYPTED,
+    FIN_SEEN,
     HEAD,
     LAST_TIME,
     NEW,
@@ -152,6 +153,15 @@ class Streams:
         """Rows of connections with carried bytes."""
         held: Int64 = np.unique(self._framer.carry.segments.stream >> 1)
         return np.union1d(held, self._tls_streams.held)
+
+    @property
+    def are_half_closed(self) -> Bools:
+        """Whether each connection was closed by one end only, although the capture has both."""
+        table, count = self.connections, self.connections.count
+        has_fin = self.states.fin[: 2 * count].reshape(-1, 2) != LAST_TIME
+        are_half_closed: Bools = (table.closed[:count] == FIN_SEEN) & ~table.replaced[:count]
+        are_half_closed &= ~has_fin.all(axis=1) & (table.packets[:count] > 0).all(axis=1)
+        return are_half_closed
 
     @property
     def client_held_since(self) -> Int64:
