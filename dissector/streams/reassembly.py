@@ -336,10 +336,11 @@ class Reassembler:
         end_acknowledged = streams.acknowledged[stream]
         waiting, segments, end = _waiting_behind(kept, hole)
         is_overdue = self._is_overdue(since, now) & (end_acknowledged <= end)
-        acknowledged = (end_acknowledged > start) & (is_overdue | (since < now - GRACE))
+        is_acknowledged = end_acknowledged > start
+        is_lost = is_acknowledged & (is_overdue | (since < now - GRACE))
         is_full = (waiting > WAITING_BYTES) | (segments > WAITING_SEGMENTS)
         is_old = (time < now - PATIENCE) | give_up[slot]
-        is_stray = is_old & ~acknowledged & ~is_full
+        is_stray = is_old & ~is_acknowledged & ~is_full
         if is_stray.any():
             latest = np.maximum(streams.readable_time[stream], _latest_before(kept)[hole])
             is_stray &= (latest > time + GRACE) | (is_far & (segments == 1))
@@ -356,7 +357,7 @@ class Reassembler:
             )
             return table, gap, open_holes, stray + later_stray
         open_holes = not_begun
-        open_holes[hole] = ~(acknowledged | is_full | is_old)
+        open_holes[hole] = ~(is_lost | is_full | is_old)
         return table, gap, open_holes, NO_GAPS
 
     def _is_overdue(self, time: Int64, now: int) -> Bools:

@@ -590,3 +590,24 @@ def test_bytes_behind_a_lost_packet_are_not_stray_in_a_block_of_hours() -> None:
     ]
     received = dissect(packets).messages()[0]
     assert received == [each[4:] for each in [*requests[:5], *requests[6:]]]
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 1 << 20])
+@pytest.mark.parametrize("step", [-100, -3_000, -3_600_000])
+def test_bytes_behind_a_lost_packet_are_not_stray_if_the_clock_is_set_back(
+    step: int, packets_per_block: int
+) -> None:
+    """The receiver acknowledged the lost bytes. `step`: ms."""
+    dialogue, connection = Dialogue.connected()
+    for number in range(1, 6):
+        connection.exchange(request(3, 1, number), response(number, bytes(9)))
+    connection.client(request(3, 1, 6))
+    connection.broker(response(6, bytes(9)), sent=False)
+    dialogue.wait(step)
+    connection.packet(0)
+    connection.exchange(request(3, 1, 7), response(7, bytes(9)))
+    connection.fin()
+    packets = dialogue.packets
+    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    assert [len(each) for each in out.messages()] == [7, 6]
+    assert "stray" not in out.kinds()
