@@ -394,8 +394,8 @@ def border_bits(
 
     `behind`: the ends of the messages that would begin there. A segment that ends inside of its
     message, and is shorter than a header, shows that the sender does not write whole messages: then
-    many places are starts of segments. But brokers before 2.8 write the header of a Fetch response
-    alone. `is_response`: whether a broker sends them; None for requests.
+    many places are starts of segments. But old brokers, such as 2.4, write the header of a Fetch
+    response alone. `is_response`: whether a broker sends them; None for requests.
     """
     span = chains.pieces.span[chains.piece_of(at)]
     is_usual = (span >= REQUEST_HEAD) | ((behind >= 0) & (at + span >= behind))
