@@ -14,7 +14,8 @@ beginning of the log.
 
 If a batch of an idempotent producer fails, for example because a leader moves, the batches behind
 it get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This error counts only for
-batches that no broker then acknowledged.
+batches that no broker then acknowledged. A broker that starts again before its session has ended
+gets DUPLICATE_BROKER_REGISTRATION. It counts only if the broker is not registered later (KIP-631).
 
 A consumer without a committed offset and with auto.offset.reset=none raises an exception, although
 no response has an error. It counts if it does so again and again.
@@ -92,6 +93,7 @@ NORMAL_MS: Final = 10_000
 """Errors of normal operation persist beyond these; see the thresholds."""
 
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+REGISTERED_AGAIN: Final = "DUPLICATE_BROKER_REGISTRATION"
 
 REFUSED_ONCE: Final = """
   with produced as (
@@ -105,6 +107,11 @@ REFUSED_ONCE: Final = """
   group by all having bool_and(stored.record_count is not null)"""
 """SQL: clients and topics whose batches were out of order, and all acknowledged later. A new epoch
 of the producer (KIP-360) changes their sequence numbers."""
+
+REGISTERED: Final = """
+  select client_id from exchanges where api = 'BrokerRegistration' and error_code is not null
+  group by client_id having arg_max(error_code, response_time) = 0"""
+"""SQL: brokers whose last registration succeeded."""
 
 LEADERLESS: Final = """
   select topic, partition, any_value(replicas) as replicas from topics where leader < 0
@@ -173,12 +180,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     if not errors:
         return
-    if any(row["error"] == OUT_OF_ORDER for row in errors):
-        once = {(row["client_id"], row["topic"]) for row in case.rows(REFUSED_ONCE)}
-        errors = [
-            row for row in errors
-            if row["error"] != OUT_OF_ORDER or (row["client_id"], row["topic"]) not in once
-        ]  # fmt: skip
+    errors = _unresolved(case, errors)
     ends = _ends(case, limits)
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
@@ -198,6 +200,18 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             if evidence := _EVIDENCE.get(rows[0]["error"]):
                 finding = replace(finding, evidence=finding.evidence + evidence(case, rows))
             yield finding
+
+
+def _unresolved(case: Case, errors: list[Row]) -> list[Row]:
+    """The errors without those of batches and registrations that succeeded later."""
+    names = {row["error"] for row in errors}
+    once = case.rows(REFUSED_ONCE) if OUT_OF_ORDER in names else []
+    resolved = {(OUT_OF_ORDER, row["client_id"], row["topic"]) for row in once}
+    registered = case.rows(REGISTERED) if REGISTERED_AGAIN in names else []
+    resolved |= {(REGISTERED_AGAIN, row["client_id"], None) for row in registered}
+    return [
+        row for row in errors if (row["error"], row["client_id"], row["topic"]) not in resolved
+    ]  # fmt: skip
 
 
 def _too_large_alone(case: Case, errors: list[Row]) -> str:

@@ -305,6 +305,24 @@ def test_batches_behind_a_failed_one_are_sent_again(resent: dict[str, Any], fire
     assert rules("recurring_errors", **tables) == ["recurring_errors"] * fires
 
 
+@pytest.mark.parametrize(("last", "fires"), [(0, False), (101, True)])
+def test_a_broker_that_starts_again_within_its_session_is_registered_later(
+    last: int, fires: bool
+) -> None:
+    api = {"api": "BrokerRegistration", "client_id": "1"}
+    codes = [0, 101, 101, 101, 101, last]
+    exchanges = [
+        exchange_at(START + n * SECOND, error_code=code, **api) for n, code in enumerate(codes)
+    ]
+    errors = [
+        error(time=START + n * SECOND, error_code=code, error="DUPLICATE_BROKER_REGISTRATION",
+              topic=None, correlation_id=n, **api)
+        for n, code in enumerate(codes) if code
+    ]  # fmt: skip
+    tables = {"exchanges": exchanges, "errors": errors}
+    assert rules("recurring_errors", **tables) == ["recurring_errors"] * fires
+
+
 def test_a_partition_without_a_leader_is_named() -> None:
     errors = [
         error(time=START + n * SECOND, error_code=5, error="LEADER_NOT_AVAILABLE", topic="t",
