@@ -133,7 +133,9 @@ def _finding(rows: list[Row], end: int) -> Finding:
     silent_ms = (end - max(each["last_time"] for each in rows)) / 1e6
     pause = f"It sent no Fetch for {ms(row['pause_max_ms'])}{late}."
     if silent_ms > (row["pause_max_ms"] or 0):
-        pause = f"Its last Fetch was {ms(silent_ms)} before the end of the capture."
+        these = "this partition" if len(rows) == 1 else "these partitions"
+        pause = f"In the last {ms(silent_ms)} of the capture, it sent no Fetch for {these}: it was "
+        pause += "down, or had become the leader."
     followed, start = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
     return Finding(
         severity="warning",

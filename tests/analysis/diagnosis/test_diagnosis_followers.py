@@ -29,7 +29,10 @@ def test_a_follower_that_is_gone() -> None:
         connections=[connection()],
     )  # fmt: skip
     (finding,) = findings_of("late_followers", tables)
-    assert finding.evidence.endswith("Its last Fetch was 11.0 s before the end of the capture.")
+    assert finding.evidence.endswith(
+        "In the last 11.0 s of the capture, it sent no Fetch for this partition: it was down, or "
+        "had become the leader."
+    )
 
 
 @pytest.mark.parametrize(
