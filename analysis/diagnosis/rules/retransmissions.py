@@ -82,8 +82,8 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         sentence=f"TCP retransmits {percent(share(count, packets))} of the packets between {name} "
         f"and {broker}",
         evidence=f"{count:,} of {packets:,} packets {verb(count, 'were')} retransmitted, "
-        f"{sum(row['out_of_order'] for row in rows):,} arrived out of order. The time is that of "
-        "the connections."
+        f"{sum(row['out_of_order'] for row in rows):,} arrived out of order. The times "
+        "are those of the connections, not of these packets."
         + f" Most: {most} and {its_broker}."
         * (len(rows) > 1)
         + f" The latency is {ms(worst['latency_p50_ms'])} (median) and "

@@ -84,7 +84,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 sentence=f"{capital(client(name))} {does}",
                 evidence=f"The {advice.side} advertises a window of 0 in {row[column]:,} of "
                 f"{row['packets']:,} packets between this client and {row['broker']}. "
-                "The time is that of these connections.",
+                "The times are those of the connections, not of these packets.",
                 command="network --by client_id,broker",
                 requests=row["requests"],
                 **case.span_of_connections([row], f"{column} > 0"),
