@@ -9,11 +9,11 @@ decide, since the two directions may have been captured with different clocks.
 - While no byte is missing, the response after a matched one belongs to the next request that
   expects a response. `Responses.rank` and `Requests.ordinal` count them; `run` changes at each gap.
 - After missing bytes, acknowledgement numbers limit the possible requests: the broker had received
-  the whole request, and the client cannot have acknowledged the response. Missing requests may have
-  had the same ids as later ones. The responses up to the next missing byte must fit the following
-  requests: ids, limits, and bodies. If several requests remain, the response waits for further
-  ones. In the end, the number of missing bytes decides. A response that acknowledges bytes after
-  all known requests waits for them.
+  the whole request, and the client cannot have acknowledged the response. If ids repeat, missing
+  requests may have had the ids of later ones. The responses up to the next missing byte must fit
+  the following requests: ids, limits, and bodies. If several requests remain, the response waits
+  for further ones. In the end, the number of missing bytes decides. A response that acknowledges
+  bytes after all known requests waits for them.
 - Only if no acknowledgement number is known (in decrypted streams), times decide.
 """
 
@@ -73,6 +73,8 @@ class Matcher(Rows):
     """ns; end of the latest matched response."""
     answers_all: Bools = by_connection(np.bool_, 0)
     """The broker answered a request that expects no response, as librdkafka's mock broker."""
+    repeats_ids: Bools = by_connection(np.bool_, 0)
+    """A correlation id occurred twice."""
     anchors: Int64 = by_connection(np.int64, len(Anchor._fields))
     """`Anchor` of the last matched response."""
     next_id: Int64 = by_connection(np.int64, 2)
@@ -113,13 +115,18 @@ class Matcher(Rows):
         repeated = _repeated(sorted_keys, responses.key, requests.key[requests.repeats])
         is_ambiguous = np.zeros(len(responses), np.bool_)
         if len(repeated):
+            self.repeats_ids[repeated[repeated >= 0] >> 32] = True
             requests.repeats[np.isin(requests.key, repeated)] = True
             is_ambiguous = is_known & np.isin(responses.key, repeated)
         response = np.flatnonzero(is_known & ~is_ambiguous)
         request = by_request.take(first.take(response))
-        is_possible = _is_possible(requests, request, responses, response)
-        if not is_possible.all():
-            request, response = request[is_possible], response[is_possible]
+        is_doubtful = self.repeats_ids.take(responses.connection.take(response))
+        is_doubtful &= requests.run.take(request) > 0
+        if is_doubtful.any():
+            is_doubtful &= ~_had_received(
+                responses.acknowledged.take(response), requests.end.take(request)
+            )
+            request, response = request[~is_doubtful], response[~is_doubtful]
         if is_ambiguous.any():
             pairs = self._by_order(
                 requests, responses, request, response, np.flatnonzero(is_ambiguous), decodes
@@ -199,19 +206,11 @@ class Matcher(Rows):
         return both[0], both[1]
 
 
-def _is_possible(
-    requests: Requests, request: Int64, responses: Responses, response: Int64
-) -> Bools:
-    """Whether the broker had received these requests when it sent these responses. If bytes are
-    missing before a request, a response that does not acknowledge it may belong to a missing one.
-    """
-    possible: Bools = requests.run.take(request) == 0
-    if not possible.all():
-        behind = np.flatnonzero(~possible)
-        acknowledged = responses.acknowledged[response[behind]]
-        received = (acknowledged - requests.end[request[behind]]) & 0xFFFFFFFF < 1 << 31
-        possible[behind] = received | (acknowledged < 0)
-    return possible
+def _had_received(acknowledged: Int64, end: Int64) -> Bools:
+    """Whether the broker had received the bytes before `end` when it sent a response, or may have:
+    it is not known what the response acknowledges."""
+    received: Bools = (acknowledged - end) & 0xFFFFFFFF < 1 << 31
+    return received | (acknowledged < 0)
 
 
 def _repeated(requests: Int64, responses: Int64, known_repeats: Int64) -> Int64:

@@ -106,14 +106,19 @@ def test_by_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("received", "expected"), [(20, []), (29, []), (30, [(1, 0)]), (-1, [(1, 0)])]
-)
+    ("repeated", "received", "expected"),
+    [
+        (1, 30, []), (1, 39, []), (1, 40, [(2, 2)]), (1, -1, [(2, 2)]),
+        (0, 30, [(2, 2)]),  # some devices send old acknowledgement numbers
+    ],
+)  # fmt: skip
 def test_behind_missing_requests_the_broker_had_received_the_request_of_a_response(
-    received: int, expected: list[tuple[int, int]]
+    repeated: int, received: int, expected: list[tuple[int, int]]
 ) -> None:
     # The controllers of old brokers send LeaderAndIsr and UpdateMetadata with the same ids.
-    requests = [Message(1, 1), Message(2, 3, lost=1)]
-    assert pairs(requests, [Message(2, 2, received)]) == expected
+    requests = [Message(1, 1), Message(2 - repeated, 2), Message(3, 5, lost=1)]
+    responses = [Message(1, 2, 20), Message(2 - repeated, 3, 20), Message(3, 4, received)]
+    assert pairs(requests, responses) == [(0, 0), (1, 1), *expected]
 
 
 def test_sequence_numbers_wrap_between_a_request_and_its_response() -> None:
@@ -121,8 +126,10 @@ def test_sequence_numbers_wrap_between_a_request_and_its_response() -> None:
     requests, responses = asked_and_came(
         [Message(1, 1, lost=1)], [Message(1, 2, received=5)], matcher
     )
-    requests = replace(requests, end=np.array([(1 << 32) - 5]))
-    assert [each.tolist() for each in matcher.match(requests, responses, any_body)] == [[0], [0]]
+    matcher.repeats_ids[0] = True
+    for end, expected in (((1 << 32) - 5, [[0], [0]]), (6, [[], []])):
+        pair = matcher.match(replace(requests, end=np.array([end])), responses, any_body)
+        assert [each.tolist() for each in pair] == expected
 
 
 def test_a_response_without_request_and_a_request_without_response() -> None:
