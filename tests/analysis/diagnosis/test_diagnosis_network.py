@@ -1,0 +1,144 @@
+"""Rules on made rows: the network between clients and brokers."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.analysis.answering import made
+from tests.analysis.diagnosis.diagnosing import findings_of, rules
+from tests.analysis.made_rows import SECOND, START, connection, exchange, exchange_at
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+@pytest.mark.parametrize("count", [4, 5])
+def test_zero_windows(side: str, count: int) -> None:
+    row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 0}
+    rows = made(exchanges=[exchange()], connections=[row | {f"{side}_zero_windows": count}])
+    assert [each.side for each in findings_of("zero_windows", rows)] == [side] * (count == 5)
+
+
+@pytest.mark.parametrize(
+    ("replica_id", "setting"),
+    [(2, "replica.socket.receive.buffer.bytes"), (None, "receive.buffer.bytes")],
+)
+def test_zero_windows_of_a_follower_are_those_of_a_broker(
+    replica_id: int | None, setting: str
+) -> None:
+    row = connection() | {"client_zero_windows": 5, "broker_zero_windows": 0}
+    fetch = {"api": "Fetch", "client_id": "app", "topic": "t", "partition": 0, "time": START}
+    partitions = [fetch | {"replica_id": replica_id}]
+    rows = made(exchanges=[exchange()], connections=[row], partitions=partitions)
+    assert [each.setting for each in findings_of("zero_windows", rows)] == [setting]
+
+
+def test_a_throttled_client_explains_zero_windows_of_the_broker() -> None:
+    row = connection() | {"client_zero_windows": 0, "broker_zero_windows": 50}
+    for wait, expected in ((0, ["zero_windows"]), (5, [])):
+        rows = [exchange(throttle_time_ms=wait)]
+        assert rules("zero_windows", exchanges=rows, connections=[row]) == expected
+
+
+@pytest.mark.parametrize(
+    ("side", "seconds", "fires"),
+    [
+        ("broker", 6, False),
+        ("broker", 4, True),
+        ("client", 6, True),
+    ],
+)
+def test_a_paused_broker_does_not_read(side: str, seconds: int, fires: bool) -> None:
+    """Its kernel accepts data of two connections until the buffers are full."""
+    links = [
+        connection(connection_id=n)
+        | {"client_zero_windows": 0, "broker_zero_windows": 0}
+        | {f"{side}_zero_windows": 9}
+        for n in (0, 1)
+    ]
+    rows = [
+        exchange_at(START + start * SECOND, START + end * SECOND, connection_id=n, api="Produce")
+        for n in (0, 1) for start, end in ((0, 0), (1, 1 + seconds))
+    ]  # fmt: skip
+    assert rules("zero_windows", exchanges=rows, connections=links) == ["zero_windows"] * fires
+
+
+@pytest.mark.parametrize("others", [4, 5])
+def test_a_refused_request_explains_zero_windows_of_the_broker(others: int) -> None:
+    """A broker does not read a request above socket.request.max.bytes (SocketServer)."""
+    windows = {"client_zero_windows": 0, "broker_zero_windows": 0}
+    refused = exchange(
+        api="Produce", api_key=0, status="unanswered", request_bytes=200_000_000,
+        response_time=None, response_end_time=None, latency_ms=None,
+    )  # fmt: skip
+    connections = [
+        connection(connection_id=n, last_time=START, closed="rst")
+        | windows
+        | {"broker_zero_windows": 9}
+        for n in (1, 2, 3)
+    ]
+    names = rules(
+        exchanges=[exchange(), *(refused | {"connection_id": n} for n in (1, 2, 3))],
+        connections=[connection() | windows | {"broker_zero_windows": others}, *connections],
+    )
+    assert sorted(names) == sorted(["no_response", *["zero_windows"] * (others == 5)])
+
+
+@pytest.mark.parametrize(("handshake_ms", "fires"), [(0.04, False), (6.0, True), (None, True)])
+def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -> None:
+    """The round trip is the sum of two, each of which may be too long for the handshake."""
+    link = connection(handshake_rtt_ms=handshake_ms, client_rtt_ms=0.6, broker_rtt_ms=9.8)
+    rows = [exchange(latency_ms=0.5, correlation_id=n) for n in range(20)]
+    assert rules("network_time", exchanges=rows, connections=[link]) == ["network_time"] * fires
+
+
+def test_retransmissions_concern_at_most_one_request_each() -> None:
+    link = connection(client_packets=200, client_retransmitted=5)
+    rows = [exchange(correlation_id=n) for n in range(100)]
+    (finding,) = findings_of("retransmissions", made(exchanges=rows, connections=[link]))
+    assert finding.requests == 5
+
+
+@pytest.mark.parametrize(("copies", "expected"), [(1, "retransmissions"), (2, "coverage")])
+def test_packets_that_were_captured_more_than_once_are_not_retransmissions(
+    copies: int, expected: str
+) -> None:
+    link = connection(
+        client_packets=200, client_retransmitted=50, client_bytes=copies * 3000,
+        broker_bytes=copies * 6000,
+    )  # fmt: skip
+    rows = [exchange(correlation_id=n) for n in range(100)]  # of 30 and 60 bytes
+    assert rules("retransmissions", "coverage", exchanges=rows, connections=[link]) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "ends"),
+    [
+        ([("a", 1), ("b", 1), ("c", 1)], [("3 clients (`a`, `b`, `c`)", "10.0.0.1:9092")]),
+        ([("a", 1), ("a", 2)], [("client `a`", "2 brokers (10.0.0.1:9092, 10.0.0.2:9092)")]),
+        ([("a", 1), ("b", 2)], [("client `a`", "10.0.0.1:9092"), ("client `b`", "10.0.0.2:9092")]),
+    ],
+    ids=["one broker", "one client", "pairs"],
+)
+@pytest.mark.parametrize("rule", ["retransmissions", "network_time", "no_response"])
+def test_the_end_that_connections_share_is_one_finding(
+    rule: str, pairs: list[tuple[str, int]], ends: list[tuple[str, str]]
+) -> None:
+    links, rows = [], []
+    for number, (client, broker) in enumerate(pairs):
+        common = {"connection_id": number, "broker_ip": f"10.0.0.{broker}"}
+        links.append(
+            connection(
+                client_packets=200, client_retransmitted=9 - number, handshake_rtt_ms=30.0,
+                client_rtt_ms=30.0 - number, broker_rtt_ms=0.0, **common,
+            )
+        )  # fmt: skip
+        lost = {"status": "unanswered", "response_time": None, "latency_ms": None}
+        answered = {"latency_ms": 0.5} if rule != "no_response" else lost
+        common |= {"client_id": client, "api": "Produce"}
+        rows += [exchange(correlation_id=n, **common, **answered) for n in range(20)]
+    findings = findings_of(rule, made(exchanges=rows, connections=links))
+    named = [each.sentence for each in findings]
+    assert len(named) == len(ends)
+    assert all(
+        client in text and broker in text
+        for text, (client, broker) in zip(named, ends, strict=True)
+    )
