@@ -40,7 +40,7 @@ ADVERTISED: Final = f"""
 
 FORGOTTEN: Final = f"""
   with named as (
-    select broker_ip || ':' || broker_port as sender, connection_id, correlation_id, time,
+    select {endpoint("connections.broker")} as sender, connection_id, correlation_id, time,
       {HOST_IP} as broker_ip, port as broker_port
     from brokers join connections using (connection_id)
     where api = 'Metadata' and host is not null),
