@@ -6,8 +6,8 @@ broker, the client may be newer. Kafka 4.0 removed the APIs of brokers with ZooK
 (KIP-500).
 
 A Java client of 4.0 lacks these versions, too. It connects to a broker older than 0.11, asks for
-its versions, and gives up: it sends neither Produce nor Fetch. Its version of Metadata shows the
-broker, because clients use the newest one that both know.
+its versions, and gives up: it sends neither Produce nor Fetch. The version of its Metadata requests
+shows the age of the broker, because clients use the newest version that both know.
 """
 
 from __future__ import annotations
