@@ -248,6 +248,7 @@ def close_reader(process: subprocess.Popen[bytes], *, after: int = 0) -> None:
 def end(process: subprocess.Popen[bytes], number: int, folder: Path, first: str) -> bytes:
     """Send a signal when the folder has the first file, while the command reads its input.
 
+    The command has left the call that made the file when the signal comes.
     Returns the text on standard error.
     """
     assert process.stdin is not None
@@ -255,6 +256,7 @@ def end(process: subprocess.Popen[bytes], number: int, folder: Path, first: str)
     until = time.monotonic() + 180
     while not list(folder.glob(first)) and time.monotonic() < until:
         time.sleep(0.05)
+    time.sleep(0.05)
     process.send_signal(number)
     output, errors = process.communicate(timeout=180)
     assert output == b""
@@ -291,13 +293,16 @@ def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path:
 @pytest.mark.parametrize(
     ("command", "first"),
     [
-        ("latency -", "*"),
-        ("latency - -o {}/rows.csv", "*"),
+        ("latency -", "kafka-dissector-*"),
+        ("latency - -o {}/rows.csv", "kafka-dissector-*"),
         ("export - --table all -o {}/tables", "*/*"),
     ],
 )
 def test_sigterm_leaves_no_incomplete_files(command: str, first: str, tmp_path: Path) -> None:
-    """Not the temporary folder of answers, either, which has files of large tables only."""
+    """Not the temporary folder of answers, either, which has files of large tables only.
+
+    `tempfile` tries the folder with a file of its own first: a signal at that time leaves it.
+    """
     process = started(*command.format(tmp_path).split(), TMPDIR=str(tmp_path))
     assert end(process, signal.SIGTERM, tmp_path, first) == b""
     assert process.returncode == 143
