@@ -32,6 +32,7 @@ from dissector.streams.incarnations import (
     closes_of,
     incarnations_of,
     is_late,
+    or_never,
 )
 from dissector.streams.limits import (
     GRACE,
@@ -201,7 +202,7 @@ class FlowTracker:
             table.high[rows, at], table.low[rows, at], table.port[rows, at] = (
                 each[packet] for each in ends
             )
-            streams.anchor[2 * rows + at] = _or_never(is_valid & is_anchor, number[packet])
+            streams.anchor[2 * rows + at] = or_never(is_valid & is_anchor, number[packet])
         return rows
 
     # Incarnations
@@ -225,7 +226,7 @@ class FlowTracker:
         added: list[tuple[int, Incarnation]] = []
         columns = (
             event, pairs.code(event), pairs.end(event), is_syn[event], begins, block.seq[event],
-            _or_never(block.flags[event] & ACK != 0, block.ack[event]),
+            or_never(block.flags[event] & ACK != 0, block.ack[event]),
         )  # fmt: skip
         syns: list[tuple[int, Incarnation]] = []
         closes = closes_of(block, pairs, pairs.code(jump))
@@ -336,7 +337,7 @@ class FlowTracker:
         if not len(closed):
             return
         stream = streams_at(closed)
-        last = _or_never(streams.has_origin[stream], streams.next_sequence(stream))
+        last = or_never(streams.has_origin[stream], streams.next_sequence(stream))
         numbers = {
             row: ((first, second), time)
             for row, (first, second), time in zip(
@@ -545,8 +546,3 @@ def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:
 def _stream_and_number(stream: Int64, number: Int64 | UInt32) -> Int64:
     """A stream and a sequence number as one integer."""
     return stream << 32 | number
-
-
-def _or_never(is_known: Bools, number: UInt32) -> Int64:
-    """The numbers that are known, NEVER instead of the others."""
-    return np.where(is_known, number.astype(np.int64), NEVER)

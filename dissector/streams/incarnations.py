@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 import numpy as np
 
 from dissector.arrays import mutable
-from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt8, UInt64
+from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt8, UInt32, UInt64
 from dissector.streams import sequence
 from dissector.streams.limits import (
     GRACE,
@@ -90,6 +90,11 @@ class Incarnation:
         return max(known, default=sequence.MODULO)
 
 
+def or_never(is_known: Bools, number: UInt32) -> Int64:
+    """The numbers that are known, NEVER instead of the others."""
+    return np.where(is_known, number.astype(np.int64), NEVER)
+
+
 def is_late(numbers: Numbers, last: Numbers) -> bool:
     """Whether a packet with these numbers may be a late one of a connection that ended with the
     numbers `last`."""
@@ -136,7 +141,7 @@ def closes_of(block: PacketBlock, pairs: Pairs, codes: Int64) -> dict[int, list[
     packet = np.flatnonzero(block.flags & (FIN | RST))[::-1]
     packet = packet[np.isin(pairs.code(packet), codes)]
     seq = block.seq[packet].astype(np.int64)
-    ack = np.where(block.flags[packet] & ACK != 0, block.ack[packet], NEVER)
+    ack = or_never(block.flags[packet] & ACK != 0, block.ack[packet])
     end = pairs.end(packet)
     numbers = np.where(end == 0, [seq, ack], [ack, seq]).T
     closes: dict[int, list[_Close]] = {}

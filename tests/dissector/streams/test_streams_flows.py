@@ -7,12 +7,13 @@ import struct
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
-from dissector.streams.incarnations import Incarnation
+from dissector.streams.incarnations import Incarnation, Pairs, closes_of
 from dissector.streams.table import FIN_SEEN, NEVER, OPEN, RST_SEEN
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
@@ -301,6 +302,18 @@ def test_reuse_without_a_syn_behind_a_close_or_silence(
         [5, 5],
         [5, 5],
     ]
+
+
+def test_a_reset_without_an_acknowledgement_closes_with_one_number():
+    """RFC 9293, section 3.5.2: the acknowledgement number is not valid then."""
+    dialogue, connection = Dialogue.connected(isn=(2**32 - 2, 5000))
+    connection.packet(1, flags=RST | ACK)
+    connection.rst()
+    packets = block(dialogue.packets, 0)
+    zero = np.zeros(1, np.int64)
+    pairs = Pairs(zero.astype(np.uint64), np.array([0, 1, 0, 1, 0]), zero, zero)
+    closes = closes_of(packets, pairs, np.zeros(2, np.int64))
+    assert [numbers for _, numbers, _ in closes[0]] == [(2**32 - 1, -1), (2**32 - 1, 5001)]
 
 
 def test_closes_and_jumps_take_linear_time(monkeypatch: pytest.MonkeyPatch):
