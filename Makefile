@@ -8,9 +8,9 @@ BASE := $(VENV)/.base
 READY := $(VENV)/.ready
 SPARK := $(VENV)/.spark
 BROWSER := $(VENV)/.browser
-# The oldest Python and the oldest packages that pyproject.toml allows.
-OLDEST_PYTHON ?= python3.11
-OLDEST := .venv-oldest
+# The oldest and the newest packages that pyproject.toml allows. The newest NumPy needs Python 3.12.
+PYTHON_oldest ?= python3.11
+PYTHON_newest ?= python3.13
 QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/protocol \
   tests/dissector/records tests/dissector/streams tests/dissector/tls tests/analysis/sql \
   $(addprefix tests/analysis/,export input kafka names summary) \
@@ -24,7 +24,7 @@ QUICK := tests/dissector/exchanges tests/dissector/packets tests/dissector/proto
   --ignore tests/analysis/input/test_input_exported.py \
   --ignore tests/dissector/protocol/test_protocol_kafka_schemas.py
 
-.PHONY: demo check static quick test coverage test-oldest bench bench-live site fuzz robustness lint lock clean
+.PHONY: demo check static quick test coverage test-oldest test-newest bench bench-live site fuzz robustness lint lock clean
 demo: $(BASE)
 	$(BIN)/kafka-dissector summary captures/kafka-4-quotas.pcap.zst
 
@@ -57,8 +57,8 @@ coverage: $(READY) $(SPARK) $(BROWSER)
 
 # The browser and the notebooks are left to `make test`; so is the work guard, whose counts are those of
 # the pinned packages. Without Java, the tests of Spark are skipped.
-test-oldest: $(OLDEST)/.ready
-	$(OLDEST)/bin/python -m pytest -n auto tests/dissector tests/analysis tests/captures \
+test-oldest test-newest: test-%: .venv-%/.ready
+	.venv-$*/bin/python -m pytest -n auto tests/dissector tests/analysis tests/captures \
 	  --ignore tests/analysis/report/test_report_browser.py --ignore tests/analysis/report/test_report_hostile.py \
 	  --ignore tests/dissector/test_work_guard.py
 
@@ -105,8 +105,8 @@ $(READY): $(BASE)
 	./setup.sh $(PYTHON) $(VENV) dev
 	touch $@
 
-$(OLDEST)/.ready: pyproject.toml requirements.lock setup.sh tools/lower_bounds.py setup.py $(wildcard dissector/_native/*.p*)
-	./setup.sh $(OLDEST_PYTHON) $(OLDEST) oldest
+.venv-%/.ready: pyproject.toml setup.sh tools/lower_bounds.py setup.py $(wildcard dissector/_native/*.p*)
+	./setup.sh $(PYTHON_$*) .venv-$* $*
 	touch $@
 
 $(SPARK): $(READY)
@@ -118,4 +118,4 @@ $(BROWSER): $(READY)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(OLDEST) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-oldest .venv-newest build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -6,6 +6,7 @@
 #     setup.sh PYTHON VENV            this project and its extras
 #     setup.sh PYTHON VENV oldest     the same and the groups `dev` and `spark`, with the oldest
 #                                     packages that pyproject.toml allows
+#     setup.sh PYTHON VENV newest     likewise with the newest packages
 #     setup.sh PYTHON VENV dev        on top: the packages of the dependency group `dev`
 #     setup.sh PYTHON VENV spark      on top: the group `spark`, and Java
 #     setup.sh PYTHON VENV browser    on top: Chromium
@@ -61,10 +62,15 @@ if ! command -v cc >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/
     echo "No C compiler could be installed: the loops run as Python." >&2
 fi
 [ -x "$venv/bin/python" ] || "$python" -m venv "$venv"
+if [ "$extra" = newest ]; then
+  pins=/dev/null
+fi
 install cython pip setuptools setuptools-scm # a pip that knows dependency groups; what builds the project
 if [ "$extra" = oldest ]; then
   "$python" tools/lower_bounds.py >"$venv/oldest.txt"
   pins=$venv/oldest.txt
+fi
+if [ "$extra" ]; then
   install --group dev --group spark
 fi
 # `compat` adds a path; other modes add an import hook, which every command would load, unlike those
