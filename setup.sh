@@ -65,7 +65,7 @@ fi
 if [ "$extra" = newest ]; then
   pins=/dev/null
 fi
-install cython pip setuptools setuptools-scm # a pip that knows dependency groups; what builds the project
+install cython 'pip>=25.1' setuptools setuptools-scm # a pip that knows dependency groups; what builds the project
 if [ "$extra" = oldest ]; then
   "$python" tools/lower_bounds.py >"$venv/oldest.txt"
   pins=$venv/oldest.txt
