@@ -55,6 +55,7 @@ from functools import partial
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pkgutil import walk_packages
+from threading import current_thread, main_thread
 from types import FrameType, GenericAlias, ModuleType
 from typing import Any
 
@@ -135,13 +136,20 @@ def raise_interruption() -> None:
 
 @contextmanager
 def deferred_interruption() -> Iterator[None]:
-    """A context in which signals raise no exception. The exception follows at its end."""
+    """A context in which signals raise no exception. The exception follows at its end.
+
+    Signals interrupt the main thread only: in another thread, the context has no effect.
+    """
+    if current_thread() is not main_thread():
+        yield
+        return
     _deferring.append(True)
     try:
         yield
     finally:
         _deferring.pop()
-    raise_interruption()
+    if not _deferring:
+        raise_interruption()
 
 
 def forget_interruption() -> None:

@@ -10,7 +10,6 @@ The methods block, so the screen calls them in threads.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +32,7 @@ from analysis.input.filters import Filter
 from analysis.input.open import open_input, with_context
 from analysis.input.passes import check_files, first_time
 from analysis.sql.stored import stored
+from analysis.temporary import temporary_folder
 from analysis.timeline.connection import conversation
 from analysis.timeline.exchange import Event
 from dissector.capture import Capture
@@ -87,7 +87,7 @@ class CaptureSource:
     def rows(self) -> Rows:
         """Read the exchanges. Raises DissectorError, and OSError if the disk is full."""
         names = presentation.names()
-        with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+        with temporary_folder() as folder:
             file = str(Path(folder) / "exchanges")
             writer: Any = None
             endpoints = Endpoints()

@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from itertools import starmap
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import pyarrow as pa
@@ -27,6 +26,7 @@ from analysis.input.passes import check_files, open_pass
 from analysis.input.times import SECOND
 from analysis.names.addresses import endpoint
 from analysis.sql.query import arrow_table
+from analysis.temporary import temporary_folder
 from dissector.arguments import boolean, number, path, text
 from dissector.arrays import value
 from dissector.capture import Capture, Paths
@@ -175,11 +175,11 @@ class _Cutter:
         for block in packet_blocks(source, choice, count):
             sink.write(block)
         sink.flush()
-        with NamedTemporaryFile() as keylog:  # the secrets may be in the captures only
-            keylog.write(_lines(keys))
-            keylog.flush()
+        with temporary_folder() as folder:
+            keylog = Path(folder, "keys.log")
+            keylog.write_bytes(_lines(keys))  # the secrets may be in the captures only
             written = dissector.open_capture(
-                path, ports=self.options["ports"], keylog=keylog.name if keys else None
+                path, ports=self.options["ports"], keylog=keylog if keys else None
             )
             lost = _unreadable(self.exchanges, written)
         return _Written(count, len(written_keys), closed, lost, choice.fragmented)

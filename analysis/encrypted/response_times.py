@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Collection
 from dataclasses import replace
 from functools import partial
@@ -35,6 +34,7 @@ from analysis.sql.intervals import create_function
 from analysis.sql.query import arrow_table, select, shaped
 from analysis.sql.row_order import register_numbered
 from analysis.sql.stored import TableFiles, connect
+from analysis.temporary import temporary_folder
 from dissector.capture import Paths
 from dissector.errors import DissectorError
 
@@ -98,7 +98,7 @@ def groups(
     """
     checked(by, chosen)
     pipeline = open_pass(capture_files(paths), **options)
-    with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+    with temporary_folder() as folder:
         file = Path(folder, "turns.parquet")
         with TableFiles({"turns": file}, {"turns": SCHEMA}) as files:
             turns = Turns(partial(files.add, "turns"))

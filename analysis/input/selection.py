@@ -10,7 +10,6 @@ before. Its result are the keys of the selected exchanges.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -30,6 +29,7 @@ from analysis.sql.expressions import SOFTWARE, literal
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
 from analysis.sql.stored import TableFiles, connect
+from analysis.temporary import temporary_folder
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
 
@@ -131,7 +131,7 @@ class Selection:
         """
         self.selected = self.total = 0
         self._ends = []
-        with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+        with temporary_folder() as folder:
             following = [n for n in TABLES if n in {*names} - INDEPENDENT - {EXCHANGES.name}]
             files = {name: Path(folder, name) for name in ("keys", *following)}
             schemas = {name: TABLES[name].schema for name in following} | {"keys": _KEYS}

@@ -13,7 +13,6 @@ from __future__ import annotations
 import ctypes
 import gc
 import os
-import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,6 +40,7 @@ from analysis.sql.row_order import (
     row_order,
 )
 from analysis.sql.views import schema
+from analysis.temporary import temporary_folder
 from dissector.packets.block import Int64
 
 MEMORY: Final = 256 << 20
@@ -65,7 +65,7 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
     that answers need (see `analysis.sql.query`). Raises OSError when the folder of temporary files
     is full, DissectorError when memory does not suffice.
     """
-    with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+    with temporary_folder() as folder:
         files = {name: Path(folder) / f"{name}.parquet" for name in names}
         small = _write(rows, files)
         if len(small) < len(files):

@@ -19,7 +19,6 @@ with a time zone, and other types would round them.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,6 +40,7 @@ from analysis.sql.databases import open_database
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.row_order import register_numbered, row_numbers
+from analysis.temporary import system_folder, temporary_folder
 from dissector.arrays import value
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
@@ -89,7 +89,7 @@ def views(tables: CaptureTables) -> duckdb.DuckDBPyConnection:
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    connection = open_database(temp_directory=tempfile.gettempdir())
+    connection = open_database(temp_directory=system_folder())
     connection.execute("set timezone = 'UTC'")
     return connection
 
@@ -210,7 +210,7 @@ class CaptureTables:
         names = [n for n in (*TABLES, *CONTEXT) if n in needed and n not in self._kept]
         if not names:
             return
-        with tempfile.TemporaryDirectory(prefix="kafka-dissector-") as folder:
+        with temporary_folder() as folder:
             files = {name: Path(folder) / name for name in names}
             writers = {name: pa.ipc.new_file(files[name], schema(name)) for name in names}
             try:

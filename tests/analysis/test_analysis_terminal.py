@@ -248,15 +248,13 @@ def close_reader(process: subprocess.Popen[bytes], *, after: int = 0) -> None:
 def end(process: subprocess.Popen[bytes], number: int, folder: Path, first: str) -> bytes:
     """Send a signal when the folder has the first file, while the command reads its input.
 
-    The command has left the call that made the file when the signal comes.
     Returns the text on standard error.
     """
     assert process.stdin is not None
     process.stdin.write(Path(CAPTURE).read_bytes())
     until = time.monotonic() + 180
     while not list(folder.glob(first)) and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(0.05)
+        time.sleep(0.001)
     process.send_signal(number)
     output, errors = process.communicate(timeout=180)
     assert output == b""
@@ -293,16 +291,13 @@ def test_an_interrupt_keeps_what_was_written(number: int, status: int, tmp_path:
 @pytest.mark.parametrize(
     ("command", "first"),
     [
-        ("latency -", "kafka-dissector-*"),
-        ("latency - -o {}/rows.csv", "kafka-dissector-*"),
+        ("latency -", "*"),
+        ("latency - -o {}/rows.csv", "*"),
         ("export - --table all -o {}/tables", "*/*"),
     ],
 )
 def test_sigterm_leaves_no_incomplete_files(command: str, first: str, tmp_path: Path) -> None:
-    """Not the temporary folder of answers, either, which has files of large tables only.
-
-    `tempfile` tries the folder with a file of its own first: a signal at that time leaves it.
-    """
+    """Not the temporary folder of answers, either, which has files of large tables only."""
     process = started(*command.format(tmp_path).split(), TMPDIR=str(tmp_path))
     assert end(process, signal.SIGTERM, tmp_path, first) == b""
     assert process.returncode == 143
