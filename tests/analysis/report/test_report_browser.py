@@ -16,6 +16,8 @@ from tests.analysis.answering import path_of
 from tests.analysis.report.browser import Browser, chromium, report_of
 
 GROUPS = "kafka-4-group-eager"
+ERRORS = "[data-table=errors] tbody tr"
+"""The rows of the answer, without those of its charts, which other tests open."""
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_a_table_sorts_by_mouse_and_keyboard(groups: Browser) -> None:
 def test_a_table_filters(groups: Browser) -> None:
     field = groups.driver.find_element(By.CSS_SELECTOR, "#errors input[type=search]")
     groups.run("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", field)
-    rows = "return [...document.querySelectorAll('#errors tbody tr')].map((row) => row.textContent)"
+    rows = f"return [...document.querySelectorAll('{ERRORS}')].map((row) => row.textContent)"
     before = groups.run(rows)
     field.send_keys("member_ID")
     matching = [row for row in before if "MEMBER_ID" in row]
@@ -91,7 +93,7 @@ def test_the_time_range_selects_rows_and_marks(groups: Browser) -> None:
     first, last = groups.run("return span")
     assert first <= min(times) < max(times) <= last
     middle = first + (last - first) * 0.45
-    shown = "return [...document.querySelectorAll('#errors tbody tr')].length"
+    shown = f"return document.querySelectorAll('{ERRORS}').length"
     marks = "return document.querySelectorAll('#errors .role-mark.marks path[aria-label]').length"
     whole = "return getComputedStyle(document.querySelector('#%s .whole')).display"
     groups.run(
