@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 from dissector import _native
 from tests.captures.recorded import unpacked
@@ -49,7 +50,9 @@ LONG: Final = (
 
 # Examples depend on the code alone, so that a change fails its own tests and no others.
 # `pytest --hypothesis-profile random` takes new examples, and more of them.
-settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile(
+    "repeatable", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("random", deadline=None, max_examples=1_000)
 settings.load_profile("repeatable")
 
@@ -93,6 +96,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run each test function once, with its first parameters; leave out slow ones"
     parser.addoption("--quick", action="store_true", help=text)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--hypothesis-profile") is None:
+        # Hypothesis also draws constants from the modules that are loaded. So examples would depend
+        # on the tests that the process ran before, and on changes of other modules.
+        providers._get_local_constants = lambda: providers._local_constants  # these are none
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
