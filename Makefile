@@ -85,6 +85,9 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz
 	SLOW=1 $(BIN)/pytest tests/dissector/native/test_native_hostile.py
 	$(BIN)/pytest -n auto -m hypothesis --hypothesis-profile random
+	SEED=$$(date +%s) $(BIN)/pytest -n auto tests/dissector/test_capture_same_packets.py
+	$(BIN)/python -m tests.rewriting
+	$(BIN)/python -m tests.rewriting --runs
 
 robustness: $(READY)
 	$(BIN)/python -m tests.robustness
