@@ -58,7 +58,8 @@ def test_a_notebook_runs(name: str, kernel: KernelManager) -> None:
     notebook = read(name)
     committed = read(name)
     notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # clear variables
-    NotebookClient(notebook, km=kernel, timeout=900).execute()  # raises the error of a cell
+    limits = dict.fromkeys(("timeout", "startup_timeout", "iopub_timeout"), 900)
+    NotebookClient(notebook, km=kernel, **limits).execute()  # raises the error of a cell
     assert charts(notebook) == charts(committed) > 0
     assert texts(notebook) == texts(committed)
 

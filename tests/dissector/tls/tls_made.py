@@ -23,7 +23,7 @@ HANDSHAKE = (CLIENT, SERVER, CLIENT, SERVER)
 """The turns of a handshake: tickets of TLS 1.3 are the last one (RFC 8446, 4.6.1)."""
 RETRIED = (CLIENT, SERVER, *HANDSHAKE)
 """The turns of a handshake with a HelloRetryRequest."""
-LONGEST, QUIET = 10, 0.05
+LONGEST, QUIET = 180, 0.05
 """Seconds: the longest wait for a turn, and the silence after the last turn."""
 COMMANDS = ("K", "k", "R")
 """Lines that openssl s_client does not send: they change keys, or renegotiate."""
@@ -203,7 +203,7 @@ def _speaking(
 ) -> Iterator[tuple[socket.socket, socket.socket, Write]]:
     """openssl s_client: its input, its output, and a function that makes it send a line."""
     listener = socket.create_server(("127.0.0.1", 0))
-    listener.settimeout(10)
+    listener.settimeout(LONGEST)
     name, to = "broker.test", f"127.0.0.1:{listener.getsockname()[1]}"
     process = subprocess.Popen(
         ["openssl", "s_client", "-connect", to, "-servername", name, "-keylogfile", keys,
@@ -233,11 +233,11 @@ def _ending(process: subprocess.Popen[str]) -> Iterator[Write]:
 
 
 def _connect(port: int) -> socket.socket:
-    for _ in range(100):
-        try:
-            return socket.create_connection(("127.0.0.1", port), timeout=5)
-        except OSError:
-            time.sleep(0.05)
+    end = time.monotonic() + LONGEST
+    while time.monotonic() < end:
+        with contextlib.suppress(OSError):
+            return socket.create_connection(("127.0.0.1", port), timeout=LONGEST)
+        time.sleep(0.05)
     raise AssertionError("openssl s_server does not answer")
 
 
