@@ -5,8 +5,8 @@
 TRAFFIC is `clients`, real clients of librdkafka's mock cluster, or a file with the pickled segments
 of a connection, each with its sender: 0 for the client. The arguments are those of
 `kafka-dissector sniff`. TOOL writes the pipe that it reads: tcpdump, dumpcap or none. Its output
-goes to FOLDER/out and FOLDER/err, the clients' log to FOLDER/log. The exit status is that of
-`sniff`.
+goes to FOLDER/out and FOLDER/err, its packets to FOLDER/kept.pcapng, the clients' log to
+FOLDER/log. The exit status is that of `sniff`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.analysis.live.sniffing import ROOT, SNIFF
+from tests.analysis.live.sniffing import ROOT, SNIFF, wait_for
 from tools.record import clients
 from tools.record.kafka.recording import enter_new_network
 from tools.record.mock import MockCluster
@@ -33,10 +33,13 @@ TOOLS = {
 
 PAUSE = 0.004
 """Seconds between segments: a live block of 0.1 s ends inside its messages."""
+LAST = b"the last packet"
+"""A datagram. When it is written, all packets before it have been read."""
 
 
 def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
     enter_new_network()
+    record = folder / "kept.pcapng"
     with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
         writer = None
         if tool in TOOLS:
@@ -44,7 +47,7 @@ def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
                 TOOLS[tool], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
             )
         sniffer = subprocess.Popen(
-            [*SNIFF, *arguments], cwd=ROOT, stdout=out, stderr=err,
+            [*SNIFF, *arguments, "--write", record], cwd=ROOT, stdout=out, stderr=err,
             stdin=writer.stdout if writer else None,
         )  # fmt: skip
     wait_for_sniffer(folder / "err", sniffer)
@@ -52,20 +55,18 @@ def main(folder: Path, traffic: str, tool: str, arguments: list[str]) -> int:
         run_clients(folder / "log")
     else:
         send_segments(pickle.loads(Path(traffic).read_bytes()))
-    time.sleep(2 if writer else 0.5)  # the last packets may still be in buffers
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.sendto(LAST, ("127.0.0.1", 9))
+    wait_for(lambda: LAST in record.read_bytes())
     (writer or sniffer).send_signal(signal.SIGINT)
     return sniffer.wait(180)
 
 
 def wait_for_sniffer(log: Path, sniffer: subprocess.Popen[bytes]) -> None:
-    """Wait until it reports that it captures."""
-    for _ in range(3600):
-        if "capturing" in log.read_text():
-            return
-        if sniffer.poll() is not None:
-            raise ChildProcessError(log.read_text())
-        time.sleep(0.05)
-    raise TimeoutError("sniff does not capture")
+    """Wait until it reports that it captures, or ends."""
+    wait_for(lambda: "capturing" in log.read_text() or sniffer.poll() is not None)
+    if sniffer.returncode is not None:
+        raise ChildProcessError(log.read_text())
 
 
 def run_clients(log: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -32,6 +33,15 @@ def send(process: subprocess.Popen[bytes], data: bytes) -> None:
     assert process.stdin
     process.stdin.write(data)
     process.stdin.flush()
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    """Wait until the condition is true. Raises TimeoutError after three minutes."""
+    end = time.monotonic() + 180
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError
+        time.sleep(0.01)
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from dissector.capture import open_capture
 from dissector.packets.paths import matches
 from dissector.tables import TABLES
 from tests.analysis.live.capturing import needs_privilege
-from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, send, sniffing
+from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, send, sniffing, wait_for
 from tests.dissector.streams.dialogue import pcap, request, response, spoken
 from tests.robustness.robustness_damage import recording
 
@@ -93,8 +93,9 @@ def test_input_that_is_not_a_capture(sniff: Sniff) -> None:
 
 @needs_privilege
 def test_an_interface_that_disappears_and_returns() -> None:
-    holder = subprocess.Popen(["unshare", "--net", "sleep", "60"])
-    inside = ["nsenter", f"--net=/proc/{holder.pid}/ns/net"]
+    holder = subprocess.Popen(["unshare", "--net", "sleep", "600"])
+    network = Path(f"/proc/{holder.pid}/ns/net")
+    inside = ["nsenter", f"--net={network}"]
 
     def ip(line: str) -> None:
         subprocess.run([*inside, "ip", *line.split()], check=True)
@@ -109,7 +110,7 @@ def test_an_interface_that_disappears_and_returns() -> None:
         ip("link set kafka1 up")
 
     try:
-        time.sleep(0.3)  # until it has entered the new network
+        wait_for(lambda: network.readlink() != Path("/proc/self/ns/net").readlink())
         pair()
         with sniffing("-i", "kafka1", before=inside) as process:
             line_with(process.stderr, "capturing from kafka1")
@@ -204,8 +205,7 @@ def test_lines_for_a_slow_reader_are_dropped_and_counted() -> None:
     for number in range(1, QUEUE + 51):
         writer.put(b"%d\n" % number)
     stream.reads.set()
-    while stream.text.count(b"\n") <= QUEUE:
-        time.sleep(0.01)
+    wait_for(lambda: stream.text.count(b"\n") > QUEUE)
     writer.put(b"last\n")
     writer.close()
     assert dropped == [50]

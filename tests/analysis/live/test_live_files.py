@@ -11,7 +11,8 @@ import stat
 import termios
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ from dissector.capture import open_capture
 from dissector.errors import DissectorError
 from dissector.packets.paths import open_reader
 from dissector.tables import TABLES
-from tests.analysis.live.sniffing import ROOT, Sniff, limited, send, sniffing
+from tests.analysis.live.sniffing import ROOT, Sniff, limited, send, sniffing, wait_for
 
 PLAIN = ROOT / "captures" / "librdkafka-mock-produce.pcap"
 IDENTITY = ("client_id", "api", "correlation_id", "client_port", "request_bytes")
@@ -46,14 +47,6 @@ def rows_of(capture: Path, table: str = "exchanges") -> list[dict[str, Any]]:
 
 def identities(rows: Sequence[dict[str, Any]]) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row[name] for name in IDENTITY) for row in rows)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    for _ in range(3600):
-        if condition():
-            return
-        time.sleep(0.05)
-    raise TimeoutError
 
 
 def bytes_below(folder: Path, pattern: str) -> int:
@@ -138,24 +131,26 @@ def test_only_the_owner_can_read_recordings(tmp_path: Path, limits: list[str]) -
     words = ["--write", str(tmp_path / "kept.pcapng"), "--export", str(tmp_path / "tables")]
     words += ["-o", str(tmp_path / "rows.jsonl")]
 
-    def modes() -> dict[str, set[int]]:
-        actual: dict[str, set[int]] = {}
+    modes: list[dict[str, set[int]]] = []
+
+    def look() -> set[str]:
+        """The suffixes of the files; `modes` gets their modes."""
+        modes.append({})
         for file in tmp_path.rglob("*"):
-            if file.is_file():
-                actual.setdefault(file.suffix, set()).add(stat.S_IMODE(file.stat().st_mode))
-        return actual
+            with suppress(FileNotFoundError):  # it was renamed meanwhile
+                if stat.S_ISREG(mode := file.stat().st_mode):
+                    modes[-1].setdefault(file.suffix, set()).add(stat.S_IMODE(mode))
+        return {*modes[-1]}
 
     with sniffing("-", *words, *limits) as process:
         send(process, PLAIN.read_bytes())
-        wait_for(lambda: bytes_below(tmp_path, "*.jsonl") and [*tmp_path.rglob("*.partial")])
-        while_it_runs = modes()
+        wait_for(lambda: look() >= {".pcapng", ".partial", ".jsonl"})
         assert process.stdin
         process.stdin.close()
         assert process.wait(180) == 0
-    assert while_it_runs[".partial"] == {0o600}
-    assert {*modes()} == {".pcapng", ".parquet", ".jsonl"}
-    for actual in (while_it_runs, modes()):
-        assert {mode for each in actual.values() for mode in each} == {0o600}
+    assert look() == {".pcapng", ".parquet", ".jsonl"}
+    for actual in modes:
+        assert {mode for each in actual.values() for mode in each} <= {0o600}
 
 
 @pytest.mark.parametrize("option", ["--write", "-o"])

@@ -52,7 +52,7 @@ def test_exchanges_are_those_of_the_clients_log(tmp_path: Path, tool: str) -> No
     export, record = tmp_path / "tables", tmp_path / "kept.pcapng"
     status = run_with_traffic(
         tmp_path, "clients", tool, *origin,
-        "--view", "jsonl", "--export", str(export), "--write", str(record),
+        "--view", "jsonl", "--export", str(export),
     )  # fmt: skip
     assert (status, (tmp_path / "err").read_text()) == (0, f"capturing from {name}; Ctrl-C ends\n")
     facts = Counter(logged_requests(tmp_path))
