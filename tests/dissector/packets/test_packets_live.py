@@ -69,10 +69,9 @@ def ip(line: str) -> None:
     subprocess.run(["ip", *line.split()], check=True)
 
 
-def is_promiscuous(interface: str) -> bool:
+def state(interface: str) -> str:
     words = ["ip", "-details", "link", "show", interface]
-    shown = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-    return "promiscuity 1 " in shown
+    return subprocess.run(words, check=True, capture_output=True, text=True).stdout
 
 
 def pair(first: str, second: str) -> None:
@@ -80,6 +79,13 @@ def pair(first: str, second: str) -> None:
     ip(f"link add {first} type veth peer name {second}")
     for name in (first, second):
         ip(f"link set {name} up")
+    for name in (first, second):
+        wait_until_up(name)
+
+
+def wait_until_up(interface: str) -> None:
+    """Before, the kernel drops what is sent over it, without an error."""
+    wait_for(lambda: " state UP " in state(interface))
 
 
 def talk(payload: bytes) -> tuple[int, int]:
@@ -268,7 +274,8 @@ def test_an_interface_goes_and_comes_back() -> None:
             pair("kafka0", "kafka1")
         ip("link set kafka0 up")
         assert [each.kind for each in ring.watch()] == ["interface_up"]
-        assert is_promiscuous("kafka0")
+        wait_until_up("kafka0")
+        assert "promiscuity 1 " in state("kafka0")
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, 0) as raw:
             raw.bind(("kafka0", 0))
             raw.send(bytes(60))
