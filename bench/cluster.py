@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -28,7 +28,7 @@ ENVIRONMENT = os.environ | {
     "PYSPARK_PYTHON": sys.executable,
     "PYTHONPATH": str(ROOT),
 }
-TIMEOUT = 120
+TIMEOUT = 300
 """Timeout for the start of a process, in seconds."""
 
 
@@ -48,17 +48,16 @@ def cluster(
 
     `before`: for each worker, the command that starts it, such as `unshare`; may be empty.
     """
-    port = _free_port()
-    master = f"spark://127.0.0.1:{port}"
     with ExitStack() as stack:
-        address = ["--host", "127.0.0.1", "--webui-port", "0", "--port"]
+        address = ["--host", "127.0.0.1", "--webui-port", "0", "--port", "0"]
         log = stack.enter_context((folder / "master.log").open("wb"))
-        stack.enter_context(_process(log, "master.Master", *address, str(port)))
+        stack.enter_context(_process(log, "master.Master", *address))
         _wait(folder / "master.log", "I have been elected leader")
+        (master,) = re.findall(r"spark://127\.0\.0\.1:\d+", (folder / "master.log").read_text())
         running = []
         for index, command in enumerate(before):
             log = stack.enter_context((folder / f"worker{index}.log").open("wb"))
-            arguments = [*address, "0", "--cores", "1", "--memory", memory]
+            arguments = [*address, "--cores", "1", "--memory", memory]
             arguments += ["--work-dir", str(folder / f"work{index}"), master]
             running.append(
                 stack.enter_context(_process(log, "worker.Worker", *arguments, before=command))
@@ -87,13 +86,6 @@ def _process(
         yield process
     finally:
         kill(process)
-
-
-def _free_port() -> int:
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        port: int = unused.getsockname()[1]
-        return port
 
 
 def _wait(log: Path, text: str) -> None:

@@ -29,7 +29,7 @@ from tests.analysis.spark.sharding import CAPTURES, QUOTAS, split_capture, texts
 from tests.robustness.robustness_damage import recording
 
 SECOND = 10**9
-SOON = 60
+SOON = 180
 """Seconds that Java may take to end on a busy machine."""
 _PROBLEM = {"capture", "packet", "connection_id", "stage", "kind", "offset", "bytes"}
 

@@ -38,6 +38,8 @@ ADMIN = CAPTURES / "kafka-4-admin.pcap.zst"
 FOLLOWED = CAPTURES / "kafka-4-followed.pcap.zst"
 WATERMARK = 60
 """Seconds; no request of these captures waits this long."""
+OLD, NEW = 1, 4_000_000_000
+"""Modification times, in seconds: before the watermark, and after it however long a test takes."""
 
 
 def start(spark: SparkSession, work: Path, **trigger: object) -> StreamingQuery:
@@ -55,8 +57,9 @@ def start(spark: SparkSession, work: Path, **trigger: object) -> StreamingQuery:
     )
 
 
-def run_once(spark: SparkSession, work: Path) -> None:
-    """Read the available data, and stop."""
+def run_once(spark: SparkSession, work: Path, written: int = NEW) -> None:
+    """Read the available data, and stop. `written`: the modification time of the files."""
+    set_times(work / "in", written)
     start(spark, work, availableNow=True).awaitTermination()
 
 
@@ -67,10 +70,10 @@ def compare(spark: SparkSession, work: Path, parts: list[str]) -> None:
     assert len(actual) > 100
 
 
-def age_files(folder: Path) -> None:
-    """Set the modification times of all files to before the watermark."""
+def set_times(folder: Path, written: int) -> None:
+    """Set the modification times of all files."""
     for path in folder.iterdir():
-        os.utime(path, (1, 1))
+        os.utime(path, (written, written))
 
 
 def test_files_that_grow_are_renamed_and_compressed(
@@ -91,9 +94,8 @@ def test_files_that_grow_are_renamed_and_compressed(
     run_once(registered, tmp_path)
     (folder / "now.pcap").write_bytes(data[3])  # overwritten, as by tcpdump -W
     (folder / "last.pcap").write_bytes(data[4])
-    age_files(folder)
-    run_once(registered, tmp_path)
-    run_once(registered, tmp_path)  # without new data
+    run_once(registered, tmp_path, OLD)
+    run_once(registered, tmp_path, OLD)  # without new data
     compare(registered, tmp_path, parts)
 
 
@@ -120,7 +122,7 @@ def test_a_file_a_second_for_a_minute(slow: None, registered: SparkSession, tmp_
     query = start(registered, tmp_path, processingTime="1 second")
     writer.join()
     query.processAllAvailable()
-    age_files(folder)
+    set_times(folder, OLD)
     query.processAllAvailable()
     query.stop()
     compare(registered, tmp_path, parts)
@@ -154,8 +156,9 @@ class ManualStream:
             shutil.copy(part, self.folder)
         return self.step()
 
-    def step(self) -> pa.Table:
-        """The rows of the next batch."""
+    def step(self, written: int = NEW) -> pa.Table:
+        """The rows of the next batch. `written`: the modification time of the files."""
+        set_times(self.folder, written)
         start = self._offset
         end = file_offsets.latest(start, self._request.paths, self._request.watermark)
         rows = stream.batch(self._spark, self._request, (start, end))
@@ -165,8 +168,7 @@ class ManualStream:
 
     def end(self) -> pa.Table:
         """The rows of the last batch, after the watermark."""
-        age_files(self.folder)
-        return self.step()
+        return self.step(OLD)
 
     def rows(self) -> list[str]:
         """The rows of all batches."""
@@ -324,7 +326,7 @@ def test_only_new_data_or_the_watermark_makes_a_batch(tmp_path: Path) -> None:
     first = file_offsets.latest(file_offsets.START, [path], WATERMARK)
     assert (first["batch"], first["ended"]) == (1, False)
     assert file_offsets.latest(first, [path], WATERMARK) == first
-    os.utime(path, (1, 1))
+    os.utime(path, (OLD, OLD))
     ended = file_offsets.latest(first, [path], WATERMARK)
     assert (ended["batch"], ended["files"], ended["ended"]) == (2, first["files"], True)
     assert file_offsets.latest(ended, [path], WATERMARK) == ended
@@ -336,7 +338,7 @@ def test_a_file_without_a_packet_counts_after_the_watermark(tmp_path: Path) -> N
     begun.write_bytes(Path(path).read_bytes()[:30])
     paths = [path, str(begun)]
     assert len(file_offsets.latest(file_offsets.START, paths, WATERMARK)["files"]) == 1
-    os.utime(begun, (1, 1))
+    os.utime(begun, (OLD, OLD))
     silent = file_offsets.latest(file_offsets.START, paths, WATERMARK)
     assert sorted(silent["files"].values()) == [file_offsets.WHOLE, Path(path).stat().st_size]
     assert not silent["ended"]
