@@ -242,7 +242,7 @@ def close_reader(process: subprocess.Popen[bytes], *, after: int = 0) -> None:
         assert len(process.stdout.read(after)) == after
         process.stdout.close()
         assert process.stderr.read() == b""
-        assert process.wait(60) == 141
+        assert process.wait(180) == 141
 
 
 def end(process: subprocess.Popen[bytes], number: int, folder: Path, first: str) -> bytes:
@@ -336,7 +336,7 @@ def test_sigterm_ends_the_prompt_of_sql() -> None:
         if b"\x1b[6n" in read:  # the prompt asks for the position of the cursor
             os.write(terminal, b"\x1b[1;1R")
     os.kill(pid, signal.SIGTERM)
-    until = time.monotonic() + 60
+    until = time.monotonic() + 180
     while not (ended := os.waitpid(pid, os.WNOHANG))[0] and time.monotonic() < until:
         time.sleep(0.05)
     os.close(terminal)

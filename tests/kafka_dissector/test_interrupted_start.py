@@ -25,6 +25,6 @@ runpy.run_module("kafka_dissector", run_name="__main__", alter_sys=True)
 @pytest.mark.skipif(sys.platform == "win32", reason="a process has no exit status of a signal")
 def test_an_interrupted_start_prints_nothing() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, check=False, timeout=60
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, check=False, timeout=180
     )
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")

@@ -17,7 +17,7 @@ def read_until(terminal: int, text: bytes) -> None:
     """Read what the screen shows, until it contains the text."""
     shown = b""
     while text not in shown:
-        assert select([terminal], [], [], 60)[0], shown
+        assert select([terminal], [], [], 180)[0], shown
         shown += os.read(terminal, 1 << 16)
 
 

@@ -32,7 +32,7 @@ def squares(count: int) -> list[int]:
 
 def test_results_are_in_order_and_of_two_threads() -> None:
     """Each call waits until both threads have one: with one thread, the barrier would break."""
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=180)
 
     def call(number: int) -> tuple[int, int]:
         both.wait()
@@ -54,7 +54,7 @@ def test_few_messages_or_one_processor(
 
 @pytest.mark.parametrize("in_helper", [False, True])
 def test_an_error_in_either_thread(in_helper: bool) -> None:
-    both = threading.Barrier(2, timeout=60)
+    both = threading.Barrier(2, timeout=180)
     main = threading.get_ident()
 
     def call() -> None:
@@ -79,4 +79,4 @@ def test_rows_of_two_threads(capture: str, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_forked_process_has_a_thread_of_its_own() -> None:
     squares(8)
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert pool.apply_async(squares, (8,)).get(60) == [number**2 for number in range(8)]
+        assert pool.apply_async(squares, (8,)).get(180) == [number**2 for number in range(8)]
