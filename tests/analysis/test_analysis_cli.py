@@ -127,7 +127,7 @@ def test_what_cannot_be_read_is_one_sentence_and_status_1(
 )
 def test_files_that_cannot_be_read_are_warnings(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, short_reports: None,
-    capsys: pytest.CaptureFixture[str],
+    ran: Ran,
 ) -> None:  # fmt: skip
     """Only a file that is missing as a whole is an error."""
     monkeypatch.chdir(tmp_path)
@@ -137,8 +137,8 @@ def test_files_that_cannot_be_read_are_warnings(
     name, *options = command
     query = [options.pop()] if name == "sql" else []
     truncated = "Warning: in/half.pcap: the file ends within the packet that begins at byte "
-    assert main([name, *options, "in", *query]) == 0
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warn")]
+    err = ran(name, *options, "in", *query).err
+    lines = [line for line in err.splitlines() if line.startswith("Warn")]
     if name != "show":  # it ends before the end of the file
         assert lines == [f"{truncated}29891. The result is incomplete."]
     if name == "compare":
@@ -146,8 +146,8 @@ def test_files_that_cannot_be_read_are_warnings(
     for file in Path().glob("*.*"):
         file.unlink()
     shutil.rmtree("tables", ignore_errors=True)
-    assert main([name, *options, "in", "missing.pcap", "x\x1by", *query]) == 1
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warn")]
+    err = ran(name, *options, "in", "missing.pcap", "x\x1by", *query, status=1).err
+    lines = [line for line in err.splitlines() if line.startswith("Warn")]
     assert lines[:2] == [
         f"Warning: {file}: No such file or directory. The result does not include it."
         for file in ("missing.pcap", r"x\x1by")
@@ -272,16 +272,15 @@ def test_the_folder_of_an_output_must_be_writable(
     ],
 )
 def test_the_output_is_no_input(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     """Also if a folder, a pattern or another name of the file is the input."""
     monkeypatch.chdir(tmp_path)
     shutil.copy(PLAIN, "x.pcap")
     Path("link.pcap").symlink_to("x.pcap")
-    assert main(["export", "x.pcap", "--table", "all", "-o", "tables"]) == 0
-    assert main([*command.split(), "--overwrite"]) == 2
-    assert "is an input file: choose another output file" in capsys.readouterr().err
+    ran("export", "x.pcap", "--table", "all", "-o", "tables")
+    err = ran(*command.split(), "--overwrite", status=2).err
+    assert "is an input file: choose another output file" in err
     assert Path("x.pcap").read_bytes() == Path(PLAIN).read_bytes()
 
 
@@ -307,12 +306,12 @@ def test_more_of_it_is_about_the_same_capture(made: Make, ran: Ran) -> None:
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize("name", [b"a\xff.pcap", b"-\n'\\\x1b.pcap", "-\u202e'é".encode()])
 def test_more_of_a_file_with_any_name_can_be_copied_to_a_shell(
-    name: bytes, made: Make, capsys: pytest.CaptureFixture[str]
+    name: bytes, made: Make, ran: Ran
 ) -> None:
     made(exchanges=[exchange(status="unanswered")], connections=[connection()])
     arguments = ["--where", "client_id <> 'a\nb'"]
-    assert main(["summary", *arguments, "--", os.fsdecode(name)]) == 0
-    line = capsys.readouterr().out.partition("more: kafka-dissector unanswered ")[2].splitlines()[0]
+    out = ran("summary", *arguments, "--", os.fsdecode(name)).out
+    line = out.partition("more: kafka-dissector unanswered ")[2].splitlines()[0]
     assert line.isprintable()
     words = subprocess.run(["bash", "-c", f"printf '%s\\0' {line}"], stdout=-1, check=True).stdout
     named = b"./" + name if name.startswith(b"-") else name

@@ -12,6 +12,7 @@ import pytest
 
 from analysis.cli import main
 from dissector.tables import RECORDS
+from tests.analysis.commands import Ran
 
 ROOT = Path(__file__).parents[2]
 CAPTURE = ROOT / "captures" / "kafka-4-java.pcap.zst"
@@ -64,14 +65,13 @@ def test_other_tables_of_a_segment(segment: Path, capsys: pytest.CaptureFixture[
     assert main(["show", str(segment)]) == 0
 
 
-def test_the_input_is_not_overwritten(segment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_input_is_not_overwritten(segment: Path, ran: Ran) -> None:
     before = segment.read_bytes()
-    assert main(["records", str(segment), "-o", str(segment)]) == 2
+    ran("records", str(segment), "-o", str(segment), status=2)
     assert segment.read_bytes() == before
 
 
-def test_a_file_of_another_format(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_of_another_format(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / "server.log"
     path.write_text("[2026-11-21 04:00:00,000] INFO started (kafka.server.KafkaServer)\n")
-    assert main(["records", str(path)]) == 1
-    assert "is text, not a pcap or pcapng file" in capsys.readouterr().err
+    assert "is text, not a pcap or pcapng file" in ran("records", str(path), status=1).err

@@ -14,32 +14,28 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.cli import main
 from tests.analysis.answering import CAPTURES, capture, path_of
+from tests.analysis.commands import Ran
 from tests.analysis.made_rows import Make, connection, exchange
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_every_answer_is_a_command(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([name, "--help"]) == 0
-    output = " ".join(capsys.readouterr().out.split())
+def test_every_answer_is_a_command(name: str, ran: Ran) -> None:
+    output = " ".join(ran(name, "--help").out.split())
     assert ANSWERS[name].question in output
     for option in ANSWERS[name].options:
         assert f"--{option.name.replace('_', '-')}" in output
 
 
-def test_a_former_name_works_and_is_hidden(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["trust", QUOTAS]) == 0
-    former = capsys.readouterr().out
-    assert main(["quality", QUOTAS]) == 0
-    assert capsys.readouterr().out == former
-    assert main(["--help"]) == 0
-    assert "trust" not in capsys.readouterr().out
+def test_a_former_name_works_and_is_hidden(ran: Ran) -> None:
+    former = ran("trust", QUOTAS).out
+    assert ran("quality", QUOTAS).out == former
+    assert "trust" not in ran("--help").out
 
 
-def test_help_has_the_answers_apart(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--help"]) == 0
-    commands, _, answers = capsys.readouterr().out.partition("Answers:")
+def test_help_has_the_answers_apart(ran: Ran) -> None:
+    commands, _, answers = ran("--help").out.partition("Answers:")
     assert "\nCommands:\n" in commands
     assert [line.split()[0] for line in answers.splitlines() if line[2:3].strip()] == list(ANSWERS)
 
@@ -99,10 +95,9 @@ def _stream(path: Path) -> pd.DataFrame:
     ],
 )
 def test_a_wrong_option_is_an_error_before_the_capture_is_read(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+    arguments: list[str], ran: Ran
 ) -> None:
-    assert main(arguments) == 2
-    output = capsys.readouterr()
+    output = ran(*arguments, status=2)
     assert output.out == ""
     assert "Error: " in output.err
     assert "Traceback" not in output.err
@@ -118,20 +113,16 @@ def test_a_wrong_option_is_an_error_before_the_capture_is_read(
     ],
 )
 def test_an_option_without_effect_is_an_error(
-    arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], sentence: str, ran: Ran
 ) -> None:
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.endswith(f"Error: {sentence}\n")
+    assert ran(*arguments, status=2).err.endswith(f"Error: {sentence}\n")
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_what_cannot_be_read_is_one_sentence(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_cannot_be_read_is_one_sentence(name: str, tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / "x.pcap"
     path.write_bytes(b"this is no capture at all")
-    assert main([name, str(path)]) == 1
-    output = capsys.readouterr()
+    output = ran(name, str(path), status=1)
     assert output.out == ""
     assert output.err.startswith("Error: ")
     assert len(output.err.splitlines()) == 1
@@ -147,14 +138,12 @@ def test_what_cannot_be_read_is_one_sentence(
     ],
 )
 def test_a_capture_without_it_names_what_is_not_there(
-    name: str, sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
+    name: str, sentence: str, made: Make, ran: Ran
 ) -> None:
     made(exchanges=[exchange(latency_ms=None)], connections=[connection()])
-    assert main([name, "x.pcap"]) == 0
-    assert capsys.readouterr() == ("", sentence)
+    assert ran(name, "x.pcap") == ("", sentence)
     made(exchanges=[], connections=[connection()])
-    assert main([name, "x.pcap"]) == 0
-    assert capsys.readouterr().err.startswith("No Kafka request")
+    assert ran(name, "x.pcap").err.startswith("No Kafka request")
 
 
 @pytest.mark.parametrize(
@@ -166,45 +155,36 @@ def test_a_capture_without_it_names_what_is_not_there(
     ],
 )
 def test_an_option_that_shows_something_else_names_it(
-    arguments: list[str], sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], sentence: str, made: Make, ran: Ran
 ) -> None:
     made(exchanges=[exchange()], connections=[connection()])
-    assert main([*arguments, "x.pcap"]) == 0
-    assert capsys.readouterr() == ("", sentence)
+    assert ran(*arguments, "x.pcap") == ("", sentence)
 
 
-def test_no_rows_are_no_verdict_on_what_could_not_be_read(
-    made: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_rows_are_no_verdict_on_what_could_not_be_read(made: Make, ran: Ran) -> None:
     encrypted = [connection(connection_id=n, protocol="tls") for n in (1, 2)]
     made(exchanges=[exchange()], connections=[connection(), *encrypted])
     for name, rows in (("errors", "errors"), ("groups", "rebalances")):
-        assert main([name, "x.pcap"]) == 0
-        assert capsys.readouterr().err == (
+        assert ran(name, "x.pcap").err == (
             f"No {rows} in the 1 of 3 connections that could be read; for the others, see "
             "kafka-dissector quality x.pcap\n"
         )
-    assert main(["export", "x.pcap", "--table", "errors"]) == 0
-    assert capsys.readouterr().err == (
+    assert ran("export", "x.pcap", "--table", "errors").err == (
         "No rows of errors in the 1 of 3 connections that could be read; for the others, see "
         "kafka-dissector quality x.pcap\n"
     )
     old = exchange(api="Produce", api_version=2)
     made(exchanges=[old], connections=[connection(), *encrypted])
     warning = "only 1 of 3 connections could be read; for the others, see kafka-dissector quality"
-    assert main(["versions", "x.pcap"]) == 0
-    assert capsys.readouterr().err == f"Warning: {warning} x.pcap\n"
+    assert ran("versions", "x.pcap").err == f"Warning: {warning} x.pcap\n"
     for command in (["quality", "x.pcap"], ["versions", "x.pcap", "--api", "Produce"]):
-        assert main(command) == 0
-        assert "Warning" not in capsys.readouterr().err
+        assert "Warning" not in ran(*command).err
     one_sided = connection(broker_packets=0, broker_bytes=0)
     made(exchanges=[exchange(status="unanswered")], connections=[one_sided])
-    assert main(["errors", "x.pcap"]) == 0
-    assert "No errors in the 0 of 1 connections that could be read" in capsys.readouterr().err
+    assert "No errors in the 0 of 1 connections that could be read" in ran("errors", "x.pcap").err
     made(exchanges=[], connections=encrypted)
     for command in (["groups", "x.pcap"], ["export", "x.pcap", "--table", "errors"]):
-        assert main(command) == 0
-        assert capsys.readouterr().err.startswith("No Kafka request or response was found.")
+        assert ran(*command).err.startswith("No Kafka request or response was found.")
 
 
 @pytest.mark.parametrize(
@@ -216,11 +196,10 @@ def test_no_rows_are_no_verdict_on_what_could_not_be_read(
     ],
 )
 def test_an_export_without_rows_is_explained(
-    arguments: list[str], sentence: str, made: Make, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], sentence: str, made: Make, ran: Ran
 ) -> None:
     made(exchanges=[], connections=[connection()])
-    assert main(["export", "x.pcap", *arguments]) == 0
-    output = capsys.readouterr()
+    output = ran("export", "x.pcap", *arguments)
     assert (output.out, sentence in output.err) == ("", True)
 
 
@@ -247,24 +226,22 @@ def test_the_name_of_the_file_is_its_format(
     assert named.read_bytes().startswith(MAGIC[form])
 
 
-def test_a_format_that_contradicts_the_name_is_an_error(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_format_that_contradicts_the_name_is_an_error(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / "x.parquet"
-    assert main(["export", QUOTAS, "-o", str(path), "--format", "csv"]) == 2
-    assert "--format csv contradicts" in capsys.readouterr().err
+    err = ran("export", QUOTAS, "-o", str(path), "--format", "csv", status=2).err
+    assert "--format csv contradicts" in err
     assert not path.exists()
 
 
 @pytest.mark.parametrize("name", ["x.csv.gz", "x.XLSX"])
 @pytest.mark.parametrize("form", [[], ["--format", "csv"]], ids=["default", "csv"])
 def test_a_name_of_a_format_that_is_not_written_is_an_error(
-    name: str, form: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, form: list[str], tmp_path: Path, ran: Ran
 ) -> None:
     """Other programs would refuse the file: gzip, a spreadsheet, pandas."""
     for command in ("latency", "export"):
-        assert main([command, QUOTAS, "-o", str(tmp_path / name), *form]) == 2
-        error = " ".join(capsys.readouterr().err.split())
+        err = ran(command, QUOTAS, "-o", str(tmp_path / name), *form, status=2).err
+        error = " ".join(err.split())
         assert f"no format has the suffix {Path(name).suffix}; choose from .csv," in error
     assert list(tmp_path.iterdir()) == []
 
@@ -283,48 +260,42 @@ def test_a_name_of_a_format_that_is_not_written_is_an_error(
 )
 @pytest.mark.parametrize("name", ["x.csv", "x.csv.partial"])
 def test_a_file_is_replaced_only_where_that_is_wanted(
-    command: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    command: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     monkeypatch.setattr("analysis.report.page.page", lambda *_: [b"<html>"])
     there = tmp_path / name
     there.write_bytes(b"precious")
     path = tmp_path / "x.csv"
-    assert main([*command, str(path)]) == 2
     assert f"{there} exists: pass --overwrite to replace it" in " ".join(
-        capsys.readouterr().err.split()
+        ran(*command, str(path), status=2).err.split()
     )
     assert [each.read_bytes() for each in tmp_path.iterdir()] == [b"precious"]
-    assert main([*command, str(path), "--overwrite"]) == 0
+    ran(*command, str(path), "--overwrite")
     assert [each.name for each in tmp_path.iterdir()] == ["x.csv"]
     assert path.read_bytes() != b"precious"
 
 
-def test_columns_are_chosen_and_ordered(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_columns_are_chosen_and_ordered(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / "x.csv"
     arguments = ["throttle", QUOTAS, "--columns", "total_ms,client_id", "-o", str(path)]
-    assert main(arguments) == 0
+    ran(*arguments)
     assert path.read_text().splitlines()[0] == '"total_ms","client_id"'
-    assert main(["throttle", "missing.pcap", "--columns", "nonsense"]) == 2
-    assert "no column 'nonsense'; choose from: client_id" in capsys.readouterr().err
-    assert main(["export", "missing.pcap", "--columns", "api,api"]) == 2
+    err = ran("throttle", "missing.pcap", "--columns", "nonsense", status=2).err
+    assert "no column 'nonsense'; choose from: client_id" in err
+    ran("export", "missing.pcap", "--columns", "api,api", status=2)
 
 
-def test_the_vertical_form_has_a_line_for_each_value(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["throttle", QUOTAS, "--vertical"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+def test_the_vertical_form_has_a_line_for_each_value(ran: Ran) -> None:
+    lines = ran("throttle", QUOTAS, "--vertical").out.splitlines()
     expected = analysis.throttle(capture("kafka-4-quotas"))
     assert lines[0] == f"row 1 of {len(expected)}"
     assert [line.split()[0] for line in lines[1 : 1 + len(expected.columns)]] == list(expected)
     assert lines[1].split() == ["client_id", expected["client_id"][0]]
 
 
-def test_what_comes_from_the_wire_moves_no_cursor(
-    made: Make, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_comes_from_the_wire_moves_no_cursor(made: Make, ran: Ran) -> None:
     made(exchanges=[exchange(client_id="\x1b[2J[red]")], connections=[connection()])
-    assert main(["latency", "x.pcap", "--by", "client_id"]) == 0
-    output = capsys.readouterr().out
+    output = ran("latency", "x.pcap", "--by", "client_id").out
     assert "\\x1b[2J[red]" in output
     assert "\x1b" not in output
 
@@ -341,13 +312,10 @@ SELECTED = "Filter: client_id = 'maker' or client = 'maker': 7 of 137 exchanges\
     ],
     ids=lambda arguments: arguments[0],
 )  # fmt: skip
-def test_a_command_prints_its_filter(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_command_prints_its_filter(arguments: list[str], ran: Ran) -> None:
     name, *options = arguments
     query = ["select count(*) from exchanges"] if name == "sql" else []
-    assert main([name, QUOTAS, *MAKER, *options, *query]) == 0
-    output = capsys.readouterr()
+    output = ran(name, QUOTAS, *MAKER, *options, *query)
     assert SELECTED in output.err
     if name == "export":
         assert len(output.out.splitlines()) == 1 + 7
@@ -355,25 +323,21 @@ def test_a_command_prints_its_filter(
         assert output.out.split() == ["count_star()", "7"]
 
 
-def test_the_summary_shows_its_filter_and_repeats_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["summary", QUOTAS, *MAKER]) == 0
-    output = capsys.readouterr()
+def test_the_summary_shows_its_filter_and_repeats_it(ran: Ran) -> None:
+    output = ran("summary", QUOTAS, *MAKER)
     assert SELECTED in output.out
     assert f"more: kafka-dissector errors {QUOTAS} --client maker\n" in output.out
     assert output.err == ""
 
 
-def test_the_head_of_a_filtered_summary_is_about_the_selected_exchanges(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_head_of_a_filtered_summary_is_about_the_selected_exchanges(ran: Ran) -> None:
     """The connections begin before the selected part, and last longer."""
     tables = analysis.load(QUOTAS)
     start = tables["connections"]["first_time"].min()
     times = [start + pd.Timedelta(seconds=seconds) for seconds in (10, 20)]
     rows = tables["exchanges"]
     rows = rows[rows["request_time"].between(*times, inclusive="left")]
-    assert main(["summary", QUOTAS, "--since", "10s", "--until", "20s"]) == 0
-    span, counts = capsys.readouterr().out.splitlines()[1:3]
+    span, counts = ran("summary", QUOTAS, "--since", "10s", "--until", "20s").out.splitlines()[1:3]
     ends = (rows["request_time"].min(), rows["response_end_time"].max())
     assert span.startswith(f"{ends[0]:%Y-%m-%d %H:%M:%S}.")
     assert f"to {ends[1]:%H:%M:%S}." in span
@@ -381,20 +345,17 @@ def test_the_head_of_a_filtered_summary_is_about_the_selected_exchanges(
     assert counts == f"6 connections, {size / 1000:.1f} kB of payload, {len(rows)} exchanges"
 
 
-def test_times_that_select_nothing_are_beside_those_of_the_capture(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_times_that_select_nothing_are_beside_those_of_the_capture(ran: Ran) -> None:
     """05:17 is in the capture in Berlin, not in UTC."""
     span = "2026-11-21 04:17:35.080 to 2026-11-21 04:18:27.442 UTC"
-    assert main(["latency", QUOTAS, "--since", "05:17"]) == 0
-    assert f"0 of 137 exchanges, which are of {span}\n" in capsys.readouterr().err
-    assert main(["latency", QUOTAS, "--since", "05:17", "--tz", "Europe/Berlin"]) == 0
-    assert "137 of 137 exchanges; times in UTC\n" in capsys.readouterr().err
+    err = ran("latency", QUOTAS, "--since", "05:17").err
+    assert f"0 of 137 exchanges, which are of {span}\n" in err
+    err = ran("latency", QUOTAS, "--since", "05:17", "--tz", "Europe/Berlin").err
+    assert "137 of 137 exchanges; times in UTC\n" in err
 
 
-def test_a_filter_that_selects_nothing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["latency", QUOTAS, "--client", "nobody"]) == 0
-    output = capsys.readouterr()
+def test_a_filter_that_selects_nothing_is_named(ran: Ran) -> None:
+    output = ran("latency", QUOTAS, "--client", "nobody")
     assert output.out == ""
     assert output.err == (
         "No latencies in the selected exchanges.\n"

@@ -10,13 +10,13 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.cli import main
 from analysis.display.presentation import presented
 from analysis.names.addresses import Names
 from analysis.sql.intervals import interval_start
 from analysis.sql.stored import stored
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, capture
+from tests.analysis.commands import Ran
 
 TABLES = ("exchanges", "batches", "connections", "errors")
 
@@ -119,15 +119,11 @@ def test_days_and_hours_of_a_changed_clock() -> None:
         ("Asia/Kolkata", "2026-11-21", "09:00:00.000"),
     ],
 )
-def test_days_of_the_zone_are_shown_as_dates(
-    zone: str, day: str, hour: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_days_of_the_zone_are_shown_as_dates(zone: str, day: str, hour: str, ran: Ran) -> None:
     """The requests are at 03:45 and 03:46 of 2026-11-21 in UTC."""
     path = str(CAPTURES / "aiokafka-tansu.pcap")
     columns = ("--by", "day,hour", "--columns", "day,hour,count", "--tz", zone)
-    assert main(["latency", path, *columns]) == 0
-    assert [line.split() for line in capsys.readouterr().out.splitlines()[:2]] == [
+    assert [line.split() for line in ran("latency", path, *columns).out.splitlines()[:2]] == [
         ["day", "hour", "count"], [day, hour, "106"],
     ]  # fmt: skip
-    assert main(["latency", path, *columns, "--vertical"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == ["day", day]
+    assert ran("latency", path, *columns, "--vertical").out.splitlines()[1].split() == ["day", day]

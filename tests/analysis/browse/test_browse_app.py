@@ -28,6 +28,7 @@ from analysis.input.filters import Filter
 from dissector.capture import open_capture
 from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
+from tests.analysis.commands import Ran
 from tests.captures.recorded import CAPTURES
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -402,10 +403,7 @@ def test_exported_tables_have_rows_without_messages(tmp_path: Path) -> None:
     drive(steps, file)
 
 
-def test_the_command_needs_a_terminal_and_valid_options(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["browse", str(CAPTURE)]) == 1
-    assert "needs a terminal" in capsys.readouterr().err
-    assert main(["browse", str(CAPTURE), "--schema-registry", "no-folder"]) == 1
-    assert "no-folder is neither a folder" in capsys.readouterr().err
+def test_the_command_needs_a_terminal_and_valid_options(ran: Ran) -> None:
+    assert "needs a terminal" in ran("browse", str(CAPTURE), status=1).err
+    err = ran("browse", str(CAPTURE), "--schema-registry", "no-folder", status=1).err
+    assert "no-folder is neither a folder" in err

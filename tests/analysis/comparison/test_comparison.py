@@ -25,6 +25,7 @@ from analysis.input.filters import Filter
 from analysis.sql.query import connected, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
+from tests.analysis.commands import Ran
 from tests.analysis.made_rows import SECOND, START, exchange, exchange_at
 
 STEADY = str(CAPTURES / "kafka-4-steady.pcap.zst")
@@ -284,13 +285,12 @@ def test_swapped_captures_have_the_mirror_image_of_the_changes(
 
 
 def test_the_command_writes_the_rows_and_exits_with_3_if_a_change_matters(
-    quota: pd.DataFrame, capsys: pytest.CaptureFixture[str]
+    quota: pd.DataFrame, ran: Ran
 ) -> None:
-    assert main(["compare", STEADY, QUOTA, "--format", "jsonl", "--fail-on", "worse"]) == 3
-    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    out = ran("compare", STEADY, QUOTA, "--format", "jsonl", "--fail-on", "worse", status=3).out
+    rows = [json.loads(line) for line in out.splitlines()]
     assert [row["measure"] for row in rows] == list(quota["measure"])
-    assert main(["compare", STEADY, QUOTA, "--fail-on", "change"]) == 3
-    lines = capsys.readouterr().out.splitlines()
+    lines = ran("compare", STEADY, QUOTA, "--fail-on", "change", status=3).out.splitlines()
     assert lines[0].startswith(f"before  {STEADY}, 2026-")
     assert lines[4].split()[:3] == ["shop", "Produce", "throttled_ms_per_s"]
     at = lines[3].split().index("unit")
@@ -309,12 +309,10 @@ def test_the_command_writes_the_rows_and_exits_with_3_if_a_change_matters(
         ),
     ],
 )
-def test_no_change_is_not_too_few_requests(
-    client: str, text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_no_change_is_not_too_few_requests(client: str, text: str, ran: Ran) -> None:
     path = STEADY if client == "shop" else SMALL
-    assert main(["compare", path, path, "--client", client, "--fail-on", "change"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == text
+    out = ran("compare", path, path, "--client", client, "--fail-on", "change").out
+    assert out.splitlines()[-1] == text
 
 
 def test_json_is_one_object(recorded: Callable[..., Tables], tmp_path: Path) -> None:
@@ -339,36 +337,29 @@ def test_json_is_one_object(recorded: Callable[..., Tables], tmp_path: Path) -> 
     ("zone", "day", "minute"),
     [("UTC", "2026-11-22", "20:44:00.000"), ("Asia/Kolkata", "2026-11-23", "02:14:00.000")],
 )
-def test_intervals_are_those_of_the_zone(
-    zone: str, day: str, minute: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_intervals_are_those_of_the_zone(zone: str, day: str, minute: str, ran: Ran) -> None:
     """The first request is at 20:44:33 of 2026-11-22 in UTC."""
     arguments = ["compare", STEADY, STEADY, "--all", "--by", "day,minute", "--tz", zone]
-    assert main(arguments) == 0
-    header, first, *_ = capsys.readouterr().out.splitlines()[3:]
+    header, first, *_ = ran(*arguments).out.splitlines()[3:]
     assert header.split()[:2] == ["day", "minute"]
     assert first.split()[:2] == [day, minute]
 
 
-def test_intervals_of_json_are_in_utc(capsys: pytest.CaptureFixture[str]) -> None:
+def test_intervals_of_json_are_in_utc(ran: Ran) -> None:
     arguments = ["--all", "--by", "minute", "--tz", "Asia/Kolkata", "--format", "jsonl"]
-    assert main(["compare", SMALL, SMALL, *arguments]) == 0
-    row = json.loads(capsys.readouterr().out.splitlines()[0])
+    row = json.loads(ran("compare", SMALL, SMALL, *arguments).out.splitlines()[0])
     assert row["minute"] == "2026-11-21T04:17:00.000000000Z"
 
 
-def test_the_heading_counts_the_connections_that_could_be_read(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_heading_counts_the_connections_that_could_be_read(ran: Ran) -> None:
     """Their clients did not go: their connections are encrypted."""
-    assert main(["compare", STEADY, str(CAPTURES / "kafka-4-tls.pcap.zst")]) == 0
-    assert capsys.readouterr().out.splitlines()[2] == "        3 of 19 connections could be read"
+    out = ran("compare", STEADY, str(CAPTURES / "kafka-4-tls.pcap.zst")).out
+    assert out.splitlines()[2] == "        3 of 19 connections could be read"
 
 
-def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_has_no_empty_columns(ran: Ran) -> None:
     old, new = (str(CAPTURES / f"kafka-3-java-{each}.pcap.zst") for each in ("2-4", "3-5"))
-    assert main(["compare", old, new]) == 0
-    header = capsys.readouterr().out.splitlines()[3]
+    header = ran("compare", old, new).out.splitlines()[3]
     assert header.split() == ["client_id", "measure", "change", "detail"]
 
 
@@ -383,11 +374,8 @@ def test_a_table_has_no_empty_columns(capsys: pytest.CaptureFixture[str]) -> Non
         ([STEADY, QUOTA, "--threshold", "nan"], "'nan' is not a valid number"),
     ],
 )
-def test_wrong_command_lines(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["compare", *arguments]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+def test_wrong_command_lines(arguments: list[str], message: str, ran: Ran) -> None:
+    assert message in " ".join(ran("compare", *arguments, status=2).err.split())
 
 
 def test_it_is_public() -> None:

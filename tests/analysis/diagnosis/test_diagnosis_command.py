@@ -10,7 +10,6 @@ import subprocess
 import duckdb
 import pytest
 
-from analysis.cli import main
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.diagnosis.words import sql
@@ -18,15 +17,15 @@ from analysis.display.diagnosis_screen import screen
 from analysis.display.terminal import time_text
 from analysis.sql.expressions import literal
 from tests.analysis.answering import CAPTURES, broker_log, capture
+from tests.analysis.commands import Ran
 from tests.analysis.printing import printed
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
 HEALTHY = str(CAPTURES / "kafka-4-franz-go.pcap.zst")
 
 
-def test_json_is_one_object(one_rule: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", QUOTAS, "--format", "json"]) == 0
-    whole = json.loads(capsys.readouterr().out)
+def test_json_is_one_object(one_rule: None, ran: Ran) -> None:
+    whole = json.loads(ran("diagnose", QUOTAS, "--format", "json").out)
     assert {each["clients"][0] for each in whole["findings"]} == {
         "producer", "consumer", "chatty", "maker",
     }  # fmt: skip
@@ -37,17 +36,14 @@ def test_json_is_one_object(one_rule: None, capsys: pytest.CaptureFixture[str]) 
     assert times["producer"]["quota_ms"] <= 4588  # all throttle times of the producer
 
 
-def test_jsonl_has_a_line_for_each_finding(
-    one_rule: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["diagnose", QUOTAS, "--format", "jsonl", "--fail-on", "note"]) == 3
-    lines = capsys.readouterr().out.splitlines()
+def test_jsonl_has_a_line_for_each_finding(one_rule: None, ran: Ran) -> None:
+    out = ran("diagnose", QUOTAS, "--format", "jsonl", "--fail-on", "note", status=3).out
+    lines = out.splitlines()
     assert {json.loads(line)["rule"] for line in lines} == {"throttling"}
 
 
-def test_a_client_can_be_selected(one_rule: None, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", QUOTAS, "--client", "producer", "--fail-on", "critical"]) == 3
-    text = capsys.readouterr().out
+def test_a_client_can_be_selected(one_rule: None, ran: Ran) -> None:
+    text = ran("diagnose", QUOTAS, "--client", "producer", "--fail-on", "critical", status=3).out
     assert "client `producer`" in text.lower()
     log = broker_log("kafka-4-quotas").query("client_id == 'producer' and throttle_time_ms > 0")
     first, last = (time_text(time, 0) for time in (log["time"].min(), log["time"].max()))
@@ -56,11 +52,8 @@ def test_a_client_can_be_selected(one_rule: None, capsys: pytest.CaptureFixture[
     assert "--client producer --by client_id" in text
 
 
-def test_no_findings_are_reported_as_such(
-    one_rule: None, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["diagnose", HEALTHY, "--fail-on", "note"]) == 0
-    assert "No findings: none of the" in capsys.readouterr().out
+def test_no_findings_are_reported_as_such(one_rule: None, ran: Ran) -> None:
+    assert "No findings: none of the" in ran("diagnose", HEALTHY, "--fail-on", "note").out
 
 
 @pytest.mark.parametrize(
@@ -72,9 +65,9 @@ def test_no_findings_are_reported_as_such(
         ("nothing=1", "there is no rule 'nothing'"),
     ],
 )
-def test_wrong_thresholds(threshold: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["diagnose", QUOTAS, "--threshold", threshold]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+def test_wrong_thresholds(threshold: str, message: str, ran: Ran) -> None:
+    err = ran("diagnose", QUOTAS, "--threshold", threshold, status=2).err
+    assert message in " ".join(err.split())
 
 
 @pytest.fixture(scope="module")
@@ -111,10 +104,9 @@ def test_a_shell_and_sql_get_the_names_of_a_query(name: str) -> None:
     assert (verb, duckdb.sql(query).fetchall()) == ("sql", [(name, "a'  b")])
 
 
-def test_responses_without_requests_are_kafka(capsys: pytest.CaptureFixture[str]) -> None:
+def test_responses_without_requests_are_kafka(ran: Ran) -> None:
     """The advice for captures without Kafka would be wrong; the findings have the reason."""
-    assert main(["diagnose", str(CAPTURES / "kafka-4-cut-responses.pcap.zst")]) == 0
-    output = capsys.readouterr()
+    output = ran("diagnose", str(CAPTURES / "kafka-4-cut-responses.pcap.zst"))
     assert "There is no request to diagnose." in output.out
     assert "packets in only one direction" in output.out
     assert output.err == ""

@@ -17,11 +17,11 @@ from typing import IO
 import pyarrow.parquet as pq
 import pytest
 
-from analysis.cli import main
 from analysis.live.nonblocking_writer import QUEUE, NonblockingWriter
 from dissector.capture import open_capture
 from dissector.packets.paths import matches
 from dissector.tables import TABLES
+from tests.analysis.commands import Ran
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, send, sniffing, wait_for
 from tests.dissector.streams.dialogue import pcap, request, response, spoken
@@ -338,11 +338,8 @@ def test_the_full_screen_rejects_a_file_at_standard_input(sniff: Sniff) -> None:
         (["-i", "lo", "--buffer", "1000001G"], "is too large: the largest size is 1000000G"),
     ],
 )
-def test_wrong_options_are_usage_errors(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sniff", *arguments]) == 2
-    assert message in " ".join(capsys.readouterr().err.split())
+def test_wrong_options_are_usage_errors(arguments: list[str], message: str, ran: Ran) -> None:
+    assert message in " ".join(ran("sniff", *arguments, status=2).err.split())
 
 
 @pytest.mark.parametrize("is_compressed", [False, True])

@@ -12,9 +12,9 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
-from analysis.cli import main
 from analysis.display.terminal import size_text
 from tests.analysis.answering import path_of
+from tests.analysis.commands import Ran
 from tests.analysis.made_rows import START, Make, connection
 from tests.analysis.report.browser import chromium, report
 
@@ -145,18 +145,17 @@ def test_another_protocol(short_reports: None, tmp_path: Path) -> None:
 )
 def test_an_error_is_one_sentence(
     arguments: list[str], status: int, message: str, tmp_path: Path,
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    ran: Ran, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     formatted = [argument.format(empty=empty(tmp_path)) for argument in arguments]
-    assert main(["report", *formatted]) == status
-    assert message in capfd.readouterr().err
+    assert message in ran("report", *formatted, status=status).err
     assert [path.name for path in tmp_path.iterdir()] == ["empty.pcap"]
 
 
 def test_a_missing_package_is_named(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(__import__("sys").modules, "analysis.report.page", None)
-    assert main(["report", empty(tmp_path), "-o", str(tmp_path / "x.html")]) == 1
-    assert "pip install 'kafka-dissector[report]'" in capfd.readouterr().err
+    err = ran("report", empty(tmp_path), "-o", str(tmp_path / "x.html"), status=1).err
+    assert "pip install 'kafka-dissector[report]'" in err

@@ -23,6 +23,7 @@ from analysis.spark import causes, job
 from analysis.spark import session as sessions
 from analysis.spark.dissection import Task
 from dissector.errors import DissectorError
+from tests.analysis.commands import Ran
 from tests.analysis.spark.sharding import QUOTAS
 
 
@@ -56,13 +57,12 @@ def _bare_python(folder: Path) -> tuple[Path, Path]:
 
 
 def test_missing_packages_of_executors_are_named(
-    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     bare, python = _bare_python(tmp_path)
     monkeypatch.setattr(kept_spark.sparkContext, "pythonExec", str(python))
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1"]) == 1
-    message = capsys.readouterr().err.splitlines()[-1]
+    err = ran("spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "1", status=1).err
+    message = err.splitlines()[-1]
     assert message.startswith("Error: the Python of executor ")
     assert f"{bare}, lacks numpy, pyarrow, pandas, zstandard, fsspec, dissector" in message
     assert message.endswith('see "Executors" in docs/spark.md')
@@ -154,22 +154,21 @@ def test_the_cause_is_named(text: str, cause: str) -> None:
 
 
 def test_the_command_reports_an_error_in_a_task(
-    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     for_each = job._for_each
 
     def fail(spark: SparkSession, task: Task, *arguments: object) -> None:
         for_each(spark, replace(task, job=replace(task.job, output="/dev/full")), *arguments)
 
     monkeypatch.setattr(job, "_for_each", fail)
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "2"]) == 1
-    message = capsys.readouterr().err.splitlines()[-1]
+    err = ran("spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "2", status=1).err
+    message = err.splitlines()[-1]
     assert "Error: NotADirectoryError: [Errno 20] Not a directory" in message
 
 
 def test_a_session_has_four_attempts_and_the_properties_of_the_command(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     calls: list[tuple[str, dict[str, str]]] = []
 
@@ -179,11 +178,11 @@ def test_a_session_has_four_attempts_and_the_properties_of_the_command(
 
     monkeypatch.setattr(sessions, "session", start)
     words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "3", "--conf"]
-    assert main([*words, "spark.archives=env.tar.gz#env"]) == 130
+    ran(*words, "spark.archives=env.tar.gz#env", status=130)
     ((master, settings),) = calls
     assert (master, settings["spark.archives"]) == ("local[3,4]", "env.tar.gz#env")
-    assert main([*words, "spark.archives"]) == 2
-    assert "--conf spark.archives: expected NAME=VALUE" in capsys.readouterr().err
+    err = ran(*words, "spark.archives", status=2).err
+    assert "--conf spark.archives: expected NAME=VALUE" in err
 
 
 class ConnectSession:
@@ -201,17 +200,14 @@ def test_spark_connect_is_rejected(use) -> None:
         use(*arguments)
 
 
-def test_a_master_of_spark_connect_is_rejected(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_master_of_spark_connect_is_rejected(tmp_path: Path, ran: Ran) -> None:
     words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--master", "sc://127.0.0.1"]
-    assert main(words) == 1
-    assert "Error: Spark Connect is not supported: name a master" in capsys.readouterr().err
+    assert "Error: Spark Connect is not supported: name a master" in ran(*words, status=1).err
 
 
 def test_an_old_pyspark_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], java: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran, java: None
 ) -> None:
     monkeypatch.setattr("pyspark.__version__", "3.5.1")
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables")]) == 1
-    assert "PySpark 3.5.1 is too old: install 4.0 or newer" in capsys.readouterr().err
+    err = ran("spark", str(QUOTAS), "-o", str(tmp_path / "tables"), status=1).err
+    assert "PySpark 3.5.1 is too old: install 4.0 or newer" in err

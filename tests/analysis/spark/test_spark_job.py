@@ -15,6 +15,7 @@ from analysis.cli import main
 from analysis.spark import job
 from analysis.spark.options import Request
 from dissector.capture import open_capture
+from tests.analysis.commands import Ran
 from tests.analysis.spark.sharding import QUOTAS, split_capture, write_with_spark
 
 
@@ -40,18 +41,17 @@ def test_parquet_by_date(
 
 
 def test_missing_java_gives_one_message_with_the_package(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path)]) == 1
-    message = capsys.readouterr().err
+    message = ran("spark", str(QUOTAS), "-o", str(tmp_path), status=1).err
     assert message.startswith("Error: Spark needs Java 17 or newer: install it (Debian: ")
     assert message.count("\n") == 1
 
 
-def test_an_invalid_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--since", "noon"]) == 1
-    assert "'noon' is not a time; use ISO 8601" in capsys.readouterr().err
+def test_an_invalid_time(tmp_path: Path, ran: Ran) -> None:
+    err = ran("spark", str(QUOTAS), "-o", str(tmp_path), "--since", "noon", status=1).err
+    assert "'noon' is not a time; use ISO 8601" in err
 
 
 def test_memory_is_per_task(

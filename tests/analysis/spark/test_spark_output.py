@@ -36,6 +36,7 @@ from dissector.errors import DissectorError
 from dissector.runs import Plan, planning
 from dissector.tables import EXCHANGES, Table
 from dissector.tables.schema import PARTITIONS
+from tests.analysis.commands import Ran
 from tests.analysis.spark.interrupted_job import TABLES
 from tests.analysis.spark.sharding import (
     QUOTAS,
@@ -83,19 +84,16 @@ def files_of(folder: Path) -> dict[Path, int]:
     ids=["a file", "a table", "a file for a table"],
 )
 def test_the_folder_is_checked_before_spark_starts(
-    no_spark: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], make, message: str
+    no_spark: None, tmp_path: Path, ran: Ran, make, message: str
 ) -> None:
     make(tmp_path / "tables")
-    assert main(command(tmp_path / "tables")) == 1
-    assert message in capsys.readouterr().err
+    assert message in ran(*command(tmp_path / "tables"), status=1).err
 
 
 @pytest.mark.parametrize("mode", ["error", "overwrite"])
-def test_a_folder_that_is_not_writable(
-    no_spark: None, capsys: pytest.CaptureFixture[str], mode: str
-) -> None:
-    assert main(command("/proc/tables", "--mode", mode)) == 1
-    assert "cannot write /proc/tables" in capsys.readouterr().err
+def test_a_folder_that_is_not_writable(no_spark: None, ran: Ran, mode: str) -> None:
+    err = ran(*command("/proc/tables", "--mode", mode), status=1).err
+    assert "cannot write /proc/tables" in err
 
 
 def test_a_job_that_cannot_start_leaves_no_folder(

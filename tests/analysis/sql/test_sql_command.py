@@ -20,6 +20,7 @@ import analysis
 import dissector
 from analysis.cli import main
 from analysis.display.prompt import completer
+from tests.analysis.commands import Ran
 from tests.captures.recorded import CAPTURES
 
 CAPTURE = str(CAPTURES / "kafka-4-errors.pcap.zst")
@@ -36,55 +37,49 @@ def truth() -> list[dict[str, object]]:
     return sorted(rows, key=lambda row: (-int(str(row["n"])), str(row["error"])))
 
 
-def test_the_query_is_the_last_argument(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", CAPTURE, BY_ERROR, "--format", "jsonl"]) == 0
-    assert [json.loads(line) for line in capfd.readouterr().out.splitlines()] == truth()
+def test_the_query_is_the_last_argument(ran: Ran) -> None:
+    out = ran("sql", CAPTURE, BY_ERROR, "--format", "jsonl").out
+    assert [json.loads(line) for line in out.splitlines()] == truth()
 
 
-def test_a_table_for_the_eyes_is_the_default(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", CAPTURE, BY_ERROR]) == 0
-    head, *lines = capfd.readouterr().out.splitlines()
+def test_a_table_for_the_eyes_is_the_default(ran: Ran) -> None:
+    head, *lines = ran("sql", CAPTURE, BY_ERROR).out.splitlines()
     assert head.split() == ["error", "n", "s"]
     assert [line.split() for line in lines] == [
         [str(value) for value in row.values()] for row in truth()
     ]
 
 
-def test_a_long_table_is_cut_with_a_note(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main(["sql", CAPTURE, "select range from range(1001)"]) == 0
-    out, err = capfd.readouterr()
+def test_a_long_table_is_cut_with_a_note(ran: Ran) -> None:
+    out, err = ran("sql", CAPTURE, "select range from range(1001)")
     assert len(out.splitlines()) == 1 + 1000
     assert "Showing the first 1,000 rows" in err
-    assert main(["sql", CAPTURE, "select range from range(1000)"]) == 0
-    assert capfd.readouterr().err == ""
+    assert ran("sql", CAPTURE, "select range from range(1000)").err == ""
 
 
 REPEATED = "select 1 as a, interval 2 hours as i, 3 as a, 4 as a_1, interval 5 hours as i"
 
 
-def test_names_of_columns_are_not_repeated(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_names_of_columns_are_not_repeated(tmp_path: Path, ran: Ran) -> None:
     names = ["a", "i", "a_1", "a_1_1", "i_1"]
     values = [1, "02:00:00", 3, 4, "05:00:00"]
     for form in ("parquet", "arrow"):
         file = tmp_path / form
-        assert main(["sql", CAPTURE, REPEATED, "--format", form, "-o", str(file)]) == 0
+        ran("sql", CAPTURE, REPEATED, "--format", form, "-o", str(file))
         table = (
             pq.read_table(file)
             if form == "parquet"
             else pa.ipc.open_stream(file.read_bytes()).read_all()
         )
         assert table.to_pylist() == [dict(zip(names, values, strict=True))]
-    assert main(["sql", CAPTURE, REPEATED, "--format", "jsonl"]) == 0
-    pairs = json.loads(capfd.readouterr().out, object_pairs_hook=list)
+    out = ran("sql", CAPTURE, REPEATED, "--format", "jsonl").out
+    pairs = json.loads(out, object_pairs_hook=list)
     assert pairs == list(zip(names, values, strict=True))
-    assert main(["sql", CAPTURE, REPEATED, "--format", "csv"]) == 0
-    assert next(csv.reader(capfd.readouterr().out.splitlines())) == names
-    assert main(["sql", CAPTURE, REPEATED]) == 0
-    assert capfd.readouterr().out.splitlines()[0].split() == names
+    out = ran("sql", CAPTURE, REPEATED, "--format", "csv").out
+    assert next(csv.reader(out.splitlines())) == names
+    assert ran("sql", CAPTURE, REPEATED).out.splitlines()[0].split() == names
     query = "select e.*, x.* from errors e join exchanges x using (connection_id, correlation_id)"
-    assert main(["sql", CAPTURE, query, "-o", str(tmp_path / "joined.parquet")]) == 0
+    ran("sql", CAPTURE, query, "-o", str(tmp_path / "joined.parquet"))
     assert "client_id_1" in pq.read_table(tmp_path / "joined.parquet").column_names
 
 
@@ -94,18 +89,15 @@ def test_a_file_of_parquet(tmp_path: Path) -> None:
     assert [row | {"s": int(row["s"])} for row in pq.read_table(file).to_pylist()] == truth()
 
 
-def test_types_that_a_format_lacks_are_text(capfd: pytest.CaptureFixture[str]) -> None:
+def test_types_that_a_format_lacks_are_text(ran: Ran) -> None:
     query = "select interval 90 minute as i, map{'a': 1} as m, [interval 1 day] as l, 1.50 as d"
-    assert main(["sql", CAPTURE, query, "--format", "jsonl"]) == 0
-    assert capfd.readouterr().out == '{"i":"01:30:00","m":"{a=1}","l":"[1 day]","d":1.50}\n'
+    out = ran("sql", CAPTURE, query, "--format", "jsonl").out
+    assert out == '{"i":"01:30:00","m":"{a=1}","l":"[1 day]","d":1.50}\n'
 
 
-def test_the_query_may_come_from_standard_input(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_query_may_come_from_standard_input(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("select 6 * 7 as n;"))
-    assert main(["sql", CAPTURE, "--format", "csv"]) == 0
-    assert capfd.readouterr().out == '"n"\n42\n'
+    assert ran("sql", CAPTURE, "--format", "csv").out == '"n"\n42\n'
 
 
 @pytest.mark.parametrize(
@@ -127,10 +119,9 @@ def test_the_query_may_come_from_standard_input(
     ],
 )
 def test_what_is_wrong_is_one_sentence(
-    arguments: list[str], status: int, message: str, capfd: pytest.CaptureFixture[str]
+    arguments: list[str], status: int, message: str, ran: Ran
 ) -> None:
-    assert main(["sql", *arguments]) == status
-    out, err = capfd.readouterr()
+    out, err = ran("sql", *arguments, status=status)
     assert out in ("", "\"CAST('9999-01-01' AS TIMESTAMP)\"\n")
     assert message in err
     assert err.count("Error: ") == 1
@@ -153,10 +144,9 @@ def test_what_is_wrong_is_one_sentence(
     ],
 )
 def test_a_wrong_query_is_shown_with_its_line_and_a_caret(
-    query: str, message: str, capfd: pytest.CaptureFixture[str]
+    query: str, message: str, ran: Ran
 ) -> None:
-    assert main(["sql", CAPTURE, query]) == 2
-    err = capfd.readouterr().err
+    err = ran("sql", CAPTURE, query, status=2).err
     assert err.startswith(message)
     *_, line, caret = err.splitlines()
     if "oops" in query:
@@ -165,10 +155,10 @@ def test_a_wrong_query_is_shown_with_its_line_and_a_caret(
 
 
 @pytest.mark.parametrize("length", [255, 256, 5_000, 100_000])
-def test_a_query_has_any_length(length: int, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_query_has_any_length(length: int, ran: Ran) -> None:
     text = "a" * length
-    assert main(["sql", CAPTURE, f"select '{text}' as y", "--format", "jsonl"]) == 0
-    assert json.loads(capfd.readouterr().out) == {"y": text}
+    out = ran("sql", CAPTURE, f"select '{text}' as y", "--format", "jsonl").out
+    assert json.loads(out) == {"y": text}
 
 
 @pytest.mark.parametrize("unit", ["date_trunc('second', {})", "time_bucket(interval '1 s', {})"])
@@ -183,34 +173,30 @@ def test_the_footer_has_the_day_of_times_of_any_unit(
 
 @pytest.mark.parametrize("arguments", [[CAPTURE], ["-"]])
 def test_an_answer_is_a_view(
-    arguments: list[str], capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str], ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = dissector.open_capture
     monkeypatch.setattr(dissector, "open_capture", lambda *_, **__: opened(CAPTURE))
     query = "select api, count, net_max_ms from latency where count > 0"
-    assert main(["sql", *arguments, query, "--format", "jsonl"]) == 0
-    rows = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    out = ran("sql", *arguments, query, "--format", "jsonl").out
+    rows = [json.loads(line) for line in out.splitlines()]
     tables = analysis.load(CAPTURE)
     expected = analysis.latency(tables)[["api", "count"]].to_dict("records")
     assert [{"api": row["api"], "count": row["count"]} for row in rows] == expected
 
 
-def test_no_query_at_all(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_query_at_all(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
-    assert main(["sql", CAPTURE]) == 2
-    assert "no query: pass it" in capfd.readouterr().err
+    assert "no query: pass it" in ran("sql", CAPTURE, status=2).err
 
 
 def test_a_file_with_a_blank_in_its_name_is_a_capture(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, ran: Ran, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = tmp_path / "my capture.pcap.zst"
     link.symlink_to(CAPTURE)
     monkeypatch.setattr("sys.stdin", io.StringIO("select count(*) > 0 as b from exchanges"))
-    assert main(["sql", str(link), "--format", "jsonl"]) == 0
-    assert capfd.readouterr().out == '{"b":true}\n'
+    assert ran("sql", str(link), "--format", "jsonl").out == '{"b":true}\n'
 
 
 def use_prompt(typed: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from analysis.timeline.connection import conversation
 from analysis.timeline.exchange import Event, timelines
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
+from tests.analysis.commands import Ran
 from tests.analysis.cutting.test_cutting_packets import answered, asked, written
 from tests.captures.truth import CAPTURES
 from tests.dissector.streams.dialogue import Dialogue
@@ -137,11 +138,10 @@ def test_encrypted_packets_have_no_messages() -> None:
         assert any(event.text.startswith("TLS, ") for event in events)
 
 
-def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json(ran: Ran) -> None:
     path = str(CAPTURES / "librdkafka-mock-produce.pcap")
     command = ["show", path, "--packet", "81", "--timeline", "--format", "json"]
-    assert main(command) == 0
-    row = json.loads(capsys.readouterr().out)
+    row = json.loads(ran(*command).out)
     assert (row["api"], row["request_packet"], row["response_packet"]) == ("Produce", 81, 82)
     assert row["request_time"] == "2026-11-21T03:44:52.726281990Z"
     header, topics = row["request"]["fields"]["header"], row["request"]["fields"]["topic_data"]

@@ -10,11 +10,11 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.cli import main
 from analysis.sql.query import connected
 from analysis.timeline.record import TABLES
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
+from tests.analysis.commands import Ran
 from tests.analysis.made_rows import START, exchange
 from tests.captures.truth import CAPTURES
 from tools.record.kafka.truth import read
@@ -190,18 +190,18 @@ def test_the_commit_of_a_transaction_is_its_end() -> None:
     assert by_packet.loc[packet, "api"] == "EndTxn"
 
 
-def test_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_command(ran: Ran, tmp_path: Path) -> None:
     command = ["trace", str(FOLLOWED), "--topic", "work", "--partition", "0", "--offset", "10"]
-    assert main([*command, "--format", "jsonl"]) == 0
-    rows: list[dict[str, Any]] = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    out = ran(*command, "--format", "jsonl").out
+    rows: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
     assert [row["event"] for row in rows] == [
         "produced", "acknowledged", "fetched", "fetched", "committed", "committed",
     ]  # fmt: skip
     assert {row["offset"] for row in rows} == {10}
-    assert main([*command[:-1], "100000"]) == 0
-    assert capsys.readouterr().err.endswith("No records that match the options in this capture.\n")
-    assert main(["trace", str(FOLLOWED.with_name("kafka-4-tls.pcap.zst")), "--key", "a"]) == 0
-    assert capsys.readouterr().err.startswith(
+    err = ran(*command[:-1], "100000").err
+    assert err.endswith("No records that match the options in this capture.\n")
+    err = ran("trace", str(FOLLOWED.with_name("kafka-4-tls.pcap.zst")), "--key", "a").err
+    assert err.startswith(
         "No records that match the options in the 3 of 19 connections that could be read; "
     )
 
@@ -215,10 +215,10 @@ def test_a_pattern_matches_whole_bytes() -> None:
     assert len(analysis.trace(tables, key="*b*"))
 
 
-def test_errors(tables: dict[str, pd.DataFrame], capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors(tables: dict[str, pd.DataFrame], ran: Ran) -> None:
     with pytest.raises(DissectorError, match="header 'a' is not NAME=VALUE"):
         analysis.trace(tables, header="a")
     with pytest.raises(DissectorError, match="by its header, its key or its offset"):
         analysis.trace(tables, topic="work")
-    assert main(["trace", str(FOLLOWED), "--topic", "work"]) == 2
-    assert "by its header, its key or its offset" in capsys.readouterr().err
+    err = ran("trace", str(FOLLOWED), "--topic", "work", status=2).err
+    assert "by its header, its key or its offset" in err
