@@ -142,6 +142,11 @@ class Reading:
     def kinds(self) -> list[str]:
         return [problem.kind for problem in self.problems]
 
+    @property
+    def damage(self) -> list[tuple[str, int | None, int | None]]:
+        """Kind, offset and bytes of each problem."""
+        return [(each.kind, each.offset, each.bytes) for each in self.problems]
+
 
 def address(high: int, low: int) -> str:
     whole = ipaddress.IPv6Address(int(high) << 64 | int(low))

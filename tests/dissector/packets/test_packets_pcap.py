@@ -80,13 +80,8 @@ def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_byte
     assert reading.numbers == list(range(1, whole + 1))
     end = int(ENDS[whole - 1]) if whole else 24
     assert reading.bytes_read == size
-    if size == end:
-        assert reading.problems == []
-    else:
-        (problem,) = reading.problems
-        assert (problem.kind, problem.offset) == ("truncated_file", end)
-        assert problem.bytes == size - end
-        assert problem.capture == reading.names[0]
+    assert reading.damage == [("truncated_file", end, size - end)] * (size > end)
+    assert [each.capture for each in reading.problems] == reading.names * (size > end)
 
 
 @settings(max_examples=30, suppress_health_check=ANY_FOLDER)
@@ -100,16 +95,13 @@ def test_blocks_of_any_size_give_the_same_rows(tmp_path, block_bytes, reserve):
 
 def test_zeros_after_the_header(tmp_path):
     reading = read_bytes(tmp_path, pcap_header() + bytes(100_000))
-    (problem,) = reading.problems
-    assert (problem.kind, problem.offset, problem.bytes) == ("damaged_file", 24, 100_000)
+    assert reading.damage == [("damaged_file", 24, 100_000)]
 
 
 def test_zeros_after_packets(tmp_path):
     reading = read_bytes(tmp_path, CONTENT + bytes(5000))
     assert len(reading.rows) == 12
-    (problem,) = reading.problems
-    assert (problem.kind, problem.offset) == ("damaged_file", len(CONTENT))
-    assert problem.bytes == 5000
+    assert reading.damage == [("damaged_file", len(CONTENT), 5000)]
 
 
 def test_zeros_between_packets(tmp_path):
@@ -117,9 +109,7 @@ def test_zeros_between_packets(tmp_path):
     content = CONTENT + bytes(9001) + CONTENT[24:]
     reading = read_bytes(tmp_path, content, block_bytes=4096)
     assert len(reading.rows) == 24
-    (problem,) = reading.problems
-    assert (problem.kind, problem.offset) == ("damaged_file", len(CONTENT))
-    assert problem.bytes == 9001
+    assert reading.damage == [("damaged_file", len(CONTENT), 9001)]
 
 
 @pytest.mark.parametrize("length", [0xFFFFFFFF, 0x7FFFFFFF, (1 << 18) + 1])
@@ -129,9 +119,7 @@ def test_an_absurd_length(tmp_path, length):
     content[at + 8 : at + 12] = struct.pack("<I", length)
     reading = read_bytes(tmp_path, bytes(content))
     assert reading.payloads == [p[54:] for i, p in enumerate(PACKETS) if i != 4]
-    (problem,) = reading.problems
-    assert (problem.kind, problem.offset) == ("damaged_file", at)
-    assert problem.bytes == ENDS[4] - ENDS[3]
+    assert reading.damage == [("damaged_file", at, ENDS[4] - ENDS[3])]
 
 
 @pytest.mark.parametrize("block_bytes", [1 << 20, 200])

@@ -267,12 +267,7 @@ def test_a_file_cut_anywhere_gives_every_whole_packet(tmp_path, size, block_byte
     assert reading.bytes_read == size
     edges = [28, len(HEAD), *map(int, ENDS)]
     end = max(edge for edge in edges if edge <= size)
-    if size == end:
-        assert reading.problems == []
-    else:
-        (problem,) = reading.problems
-        assert (problem.kind, problem.offset) == ("truncated_file", end)
-        assert problem.bytes == size - end
+    assert reading.damage == [("truncated_file", end, size - end)] * (size > end)
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -324,9 +319,7 @@ def test_zeros_between_blocks(tmp_path, block_bytes):
     content = CONTENT + bytes(9002) + b"".join(BLOCKS)
     reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
     assert len(reading.rows) == 20
-    (problem,) = reading.problems
-    assert (problem.kind, problem.offset) == ("damaged_file", len(CONTENT))
-    assert problem.bytes == 9002
+    assert reading.damage == [("damaged_file", len(CONTENT), 9002)]
 
 
 @settings(max_examples=75, suppress_health_check=ANY_FOLDER)
