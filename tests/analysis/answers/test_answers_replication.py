@@ -70,6 +70,14 @@ def row(api: str, at: int, **columns: Any) -> dict[str, Any]:
     return given | columns
 
 
+def produce(at: int, latency_ms: float, **columns: Any) -> dict[str, Any]:
+    """An exchange: a Produce with acks=all."""
+    return {
+        "connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
+        "request_time": at * MS, "request_end_time": at * MS, "latency_ms": latency_ms,
+    } | columns  # fmt: skip
+
+
 def test_a_produce_before_the_first_fetch_does_not_count() -> None:
     """The follower may have been the leader."""
     partitions = [
@@ -78,11 +86,7 @@ def test_a_produce_before_the_first_fetch_does_not_count() -> None:
         row("Produce", 60, last_offset=1, response_time=80 * MS),
         row("Fetch", 75, offset=2, replica_id=2),
     ]
-    exchanges = [
-        {"connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
-         "request_time": at * MS, "request_end_time": at * MS, "latency_ms": 20.0}
-        for at in (10, 60)
-    ]  # fmt: skip
+    exchanges = [produce(10, 20.0), produce(60, 20.0)]
     tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
     (follower,) = analysis.replication(tables).to_dict("records")
     assert (follower["confirmed"], follower["delay_max_ms"], follower["lag_max"]) == (1, 15, 2)
@@ -104,13 +108,10 @@ def test_a_request_behind_another_one_does_not_wait_for_the_follower(
         row("Produce", 60, last_offset=1, response_time=80 * MS),
         row("Fetch", 75, offset=2, replica_id=2),
     ]
-    common = {"latency_ms": 20.0, "acks": -1, "api": "Produce"}
     exchanges = [
-        common | {"connection_id": connection_id, "correlation_id": 40, "request_time": 40 * MS}
-        | {"request_end_time": 40 * MS, "response_time": response * MS},
-        common | {"connection_id": 0, "correlation_id": 60, "request_time": 60 * MS}
-        | {"request_end_time": 60 * MS, "response_time": 80 * MS},
-    ]  # fmt: skip
+        produce(40, 20.0, connection_id=connection_id, response_time=response * MS),
+        produce(60, 20.0, response_time=80 * MS),
+    ]
     tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
     (follower,) = analysis.replication(tables).to_dict("records")
     assert (follower["confirmed"], follower["delay_max_ms"]) == (1, delay_ms)
@@ -128,11 +129,7 @@ def test_a_topic_that_was_created_again_has_another_log() -> None:
             row("Fetch", since + 25, offset=1, replica_id=2, topic_id=log),
         )
     ]  # fmt: skip
-    exchanges = [
-        {"connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
-         "request_time": at * MS, "request_end_time": at * MS, "latency_ms": 30.0}
-        for at in (10, 110)
-    ]  # fmt: skip
+    exchanges = [produce(10, 30.0), produce(110, 30.0)]
     tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
     (follower,) = analysis.replication(tables).to_dict("records")
     assert (follower["confirmed"], follower["without"], follower["lag_max"]) == (2, 0, 1)
@@ -150,11 +147,9 @@ def test_a_leader_does_not_follow_itself() -> None:
         row("Produce", 60, last_offset=1, response_time=62 * MS, connection_id=1),
     ]
     exchanges = [
-        {"connection_id": number, "correlation_id": at, "api": "Produce", "acks": -1,
-         "broker_ip": "10.0.0.9", "broker_port": 9092 + number, "request_time": at * MS,
-         "request_end_time": at * MS, "latency_ms": 2.0}
-        for number, at in enumerate((10, 60))
-    ]  # fmt: skip
+        produce(at, 2.0, connection_id=n, broker_ip="10.0.0.9", broker_port=9092 + n)
+        for n, at in enumerate((10, 60))
+    ]
     brokers = [{"broker_id": 1 + n, "host": "10.0.0.9", "port": 9092 + n} for n in range(2)]
     connections = [connection(), connection(connection_id=1, broker_port=9093)]
     tables = made(
@@ -178,11 +173,7 @@ def test_a_reassignment_leaves_no_follower_out_of_sync(seen: int) -> None:
         row("Produce", 60, last_offset=1, response_time=70 * MS),
         row("Fetch", 65, offset=2, high_watermark=2, replica_id=3),
     ]
-    exchanges = [
-        {"connection_id": 0, "correlation_id": at, "api": "Produce", "acks": -1,
-         "request_time": at * MS, "request_end_time": at * MS, "latency_ms": 5.0}
-        for at in (10, 60)
-    ]  # fmt: skip
+    exchanges = [produce(10, 5.0), produce(60, 5.0)]
     topics = [
         {"topic": "t", "partition": 0, "replicas": replicas, "time": at * MS}
         for at, replicas in ((1, [1, 2]), (seen, [1, 3]))
@@ -205,10 +196,7 @@ def test_a_request_with_several_partitions_counts_once() -> None:
         row("Fetch", 15, partition=0, offset=1, replica_id=2),
         row("Fetch", 25, partition=1, offset=1, replica_id=2),
     ]
-    exchanges = [
-        {"connection_id": 0, "correlation_id": 10, "api": "Produce", "acks": -1,
-         "request_time": 10 * MS, "request_end_time": 10 * MS, "latency_ms": 20.0}
-    ]  # fmt: skip
+    exchanges = [produce(10, 20.0)]
     tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
     (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
@@ -239,12 +227,8 @@ def test_a_fetch_that_the_capture_lost_may_have_confirmed_records(
          "status": state}
         for number, at, state in dict.fromkeys([*fetches, (3, 40, "answered")])
     ]  # fmt: skip
-    produce = {"api": "Produce", "acks": -1, "latency_ms": 20.0, "correlation_id": 10}
-    times = {"request_time": 10 * MS, "request_end_time": 10 * MS}
+    exchanges.append(produce(10, 20.0, connection_id=1))
     connections = [connection(client_lost_bytes=lost), connection(connection_id=1)]
-    tables = made(
-        partitions=partitions, exchanges=[*exchanges, {"connection_id": 1, **produce, **times}],
-        connections=connections,
-    )  # fmt: skip
+    tables = made(partitions=partitions, exchanges=exchanges, connections=connections)
     (follower,) = analysis.replication(tables).to_dict("records")
     assert (follower["confirmed"], follower["without"]) == (1, without)
