@@ -18,7 +18,6 @@ AUTHORIZED = {
 
 @scenario
 def kafka_4_admin() -> None:
-    """Empty groups of each type, and an administrator that sends every request."""
     streams = artifacts.streams()
     about = "all calls of the Java Admin, including rejected ones"
     nodes = [Node(1), Node(2, "broker", disks=2)]
@@ -38,7 +37,6 @@ def kafka_4_admin() -> None:
 
 @scenario
 def kafka_4_telemetry() -> None:
-    """A broker that requests the metrics of its clients."""
     about = "client telemetry (KIP-714): a subscription, and metrics of a producer and a consumer"
     reporter = {"metric.reporters": "Telemetry"}
     with recorded(

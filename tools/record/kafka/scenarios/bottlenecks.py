@@ -16,7 +16,6 @@ ZERO_WINDOWS = "TCPToZeroWindowAdv"
 
 @scenario
 def kafka_4_slow_reader() -> None:
-    """A consumer that works between polls, while its responses arrive."""
     about = (
         "a consumer with a receive buffer of 16 kB that works for 500 ms between polls without a "
         "timeout, so responses wait in the buffer; the kernel counts closed windows"
@@ -30,7 +29,6 @@ def kafka_4_slow_reader() -> None:
 
 @scenario
 def kafka_4_slow_link() -> None:
-    """A response that takes longer than the client waits."""
     about = (
         "a link of 100 kbit/s (tc tbf) and a consumer with a timeout of 3 s, which is too short "
         "for its responses of 100 kB"
@@ -46,7 +44,6 @@ def kafka_4_slow_link() -> None:
 
 @scenario
 def kafka_4_unbalanced() -> None:
-    """Two of three brokers restart, and their leaders do not move back."""
     about = (
         "three brokers without automatic leader balancing; two restart, so that the first leads "
         "all partitions; an admin client prints the leaders"

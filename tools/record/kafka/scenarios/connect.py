@@ -82,7 +82,6 @@ class Worker:
 
 @scenario
 def kafka_4_connect() -> None:
-    """Connectors start, a task fails and is restarted, a worker joins and leaves."""
     artifacts.tools()
     classpath = artifacts.connect()
     about = (

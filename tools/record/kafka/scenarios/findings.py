@@ -16,7 +16,6 @@ GROUPS = "consumer.group.ConsumerGroupCommand"
 
 @scenario
 def kafka_4_stuck() -> None:
-    """A transaction whose producer is killed, one that takes seconds, and many short ones."""
     artifacts.tools()
     about = (
         "a transaction whose producer was killed, one that takes 3 s, others that are short; "
@@ -39,7 +38,6 @@ def kafka_4_stuck() -> None:
 
 @scenario
 def kafka_4_guarded() -> None:
-    """Failed logins and denied requests, with the broker's log of them."""
     about = (
         "SASL without TLS, and ACLs: PLAIN and SCRAM, requests for a topic and a group denied, "
         "a wrong password; the broker's log of them"
@@ -64,7 +62,6 @@ def kafka_4_guarded() -> None:
 
 @scenario
 def kafka_4_resent() -> None:
-    """Producers that retry while the broker is paused: with and without idempotence."""
     about = (
         "a broker that is paused, so that two producers send again, one of them idempotent; a "
         "reader prints all records"
@@ -89,7 +86,6 @@ def kafka_4_resent() -> None:
 
 @scenario
 def kafka_4_skewed() -> None:
-    """A frequent key, and a producer with another partitioner."""
     about = (
         "records with keys: by the Java client, by librdkafka with the same partitioner and a hot "
         "key, and by librdkafka with its default partitioner; a reader prints all records"
@@ -103,7 +99,6 @@ def kafka_4_skewed() -> None:
 
 @scenario
 def kafka_4_replicated() -> None:
-    """A follower that is slow for seconds, and then out of sync."""
     about = (
         "a producer with acks=all; its follower is stopped for 100 ms of each 200 ms, later for "
         "3 s, so that it leaves the in-sync replicas; the broker's log of them"
@@ -129,7 +124,6 @@ def kafka_4_replicated() -> None:
 
 @scenario
 def kafka_4_recreated() -> None:
-    """A topic is deleted and created again while clients use it; one group has left before."""
     artifacts.tools()
     about = (
         "a topic deleted, and created again, while its clients run; a group whose member left; "
@@ -164,7 +158,6 @@ def kafka_4_recreated() -> None:
 
 @scenario
 def kafka_4_dated() -> None:
-    """Producers whose records are dated in the past or the future."""
     about = (
         "producers with timestamps of now, in seconds instead of milliseconds, and two days ahead; "
         "a reader prints all timestamps"
@@ -176,7 +169,6 @@ def kafka_4_dated() -> None:
 
 @scenario
 def kafka_4_expired() -> None:
-    """A consumer whose next records are deleted while it is away."""
     about = (
         "a consumer continues after the records at its committed offset were deleted; it prints "
         "the offsets that it reads"
@@ -187,7 +179,6 @@ def kafka_4_expired() -> None:
 
 @scenario
 def kafka_4_unclean() -> None:
-    """A replica that is not in sync becomes leader, and the log of the other one is truncated."""
     artifacts.tools()
     about = (
         "an unclean leader election: the follower stops, the leader continues and is killed, and "
@@ -216,7 +207,6 @@ def kafka_4_unclean() -> None:
 
 @scenario
 def kafka_4_two_clusters() -> None:
-    """Two clusters with the same topics and groups, as a host of MirrorMaker captures them."""
     broker = artifacts.broker(KAFKA_4)
     artifacts.client(KAFKA_4)
     artifacts.tools()

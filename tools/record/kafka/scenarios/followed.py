@@ -18,7 +18,6 @@ SETTINGS = {
 
 @scenario
 def kafka_4_followed() -> None:
-    """A producer, two groups, transactions; each process logs its work."""
     about = (
         "a producer, a classic group of up to three (one leaves, one is killed), a consumer group "
         "(KIP-848) of two, transactions: commit, abort, timed out; all log their records"

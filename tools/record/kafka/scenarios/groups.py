@@ -78,7 +78,6 @@ each(members, *KINDS)
 
 @scenario
 def kafka_4_group_static() -> None:
-    """A member that rejoins with its instance id, and one that uses the instance id of another."""
     about = "static members (group.instance.id): one returns, one is fenced"
     with orders("kafka-4-group-static", about) as cluster:
         for protocol in ("classic", "consumer"):
@@ -97,7 +96,6 @@ def kafka_4_group_static() -> None:
 
 @scenario
 def kafka_4_group_share() -> None:
-    """Members that share partitions and release some of the records that they read."""
     artifacts.tools()
     about = (
         "a share group (KIP-932): records accepted, released and rejected; a member killed; "
@@ -120,7 +118,6 @@ def kafka_4_group_share() -> None:
 
 @scenario
 def kafka_4_group_poison() -> None:
-    """Records that a share group cannot process, until the broker archives them."""
     about = (
         "a share group (KIP-932) whose member releases some records each time, until the broker "
         "archives them after five deliveries; it prints each of them"
@@ -137,7 +134,6 @@ def kafka_4_group_poison() -> None:
 
 @scenario
 def kafka_4_group_streams() -> None:
-    """An application of two processes, one of which is killed."""
     command, _ = clients.in_java(artifacts.streams(), "WordCount")
     about = (
         f"a streams group (KIP-1071) of Kafka Streams {KAFKA_4}: a member killed; the broker asks "
@@ -157,7 +153,6 @@ def kafka_4_group_streams() -> None:
 
 @scenario
 def kafka_4_group_busy() -> None:
-    """A member that processes records for longer than others want to wait."""
     about = "a classic group: a member joins while the other one processes records for 16 s"
     with orders("kafka-4-group-busy", about) as cluster:
         started = []

@@ -30,7 +30,6 @@ def run(cluster: Cluster, *roles: str) -> None:
 
 @scenario
 def kafka_4_queued() -> None:
-    """Requests behind a long poll."""
     about = "a consumer that asks for offsets on the connection on which its Fetch waits"
     with recorded("kafka-4-queued", about, "quiet:1:1", settings=SETTINGS) as cluster:
         run(cluster, "querying querying 32")
@@ -38,7 +37,6 @@ def kafka_4_queued() -> None:
 
 @scenario
 def kafka_4_misused() -> None:
-    """One fault for each client."""
     about = (
         "clients with one fault each: one record per request and all in one partition, no "
         "compression, empty fetches, a connection per record, max.poll.interval.ms exceeded, too "
@@ -55,7 +53,6 @@ def kafka_4_misused() -> None:
 
 @scenario
 def kafka_4_paused() -> None:
-    """Two brokers: one is stopped most of the time, and once for seconds."""
     about = (
         "two brokers; the second is stopped (SIGSTOP) for 150 ms of each 200 ms, and once for 6 s "
         "while a producer with a timeout of 1 s waits"
@@ -100,7 +97,6 @@ def kafka_4_steady() -> None:
 
 @scenario
 def kafka_4_steady_quota() -> None:
-    """The same with a quota."""
     about = "kafka-4-steady with a quota of 10 kB/s for the producer"
     steadily("kafka-4-steady-quota", about, "10000")
 

@@ -82,7 +82,6 @@ ADMINISTRATORS = ("0.11.0.3", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.5.2")
 
 @scenario
 def kafka_3_admin() -> None:
-    """Administrators of six releases, one after the other."""
     releases = {release: artifacts.client(release) for release in ADMINISTRATORS}
     about = f"administrators: the Java clients {', '.join(ADMINISTRATORS)}"
     settings = {

@@ -25,7 +25,6 @@ SNAPSHOTS = {
 
 @scenario
 def kafka_4_quorum() -> None:
-    """The leader of the quorum is killed, and restarts with an empty disk."""
     about = (
         "three controllers, two brokers: Raft, heartbeats, forwarded requests; the leader killed, "
         "back with an empty disk; a broker stopped and started; a controller at a new port"

@@ -14,7 +14,6 @@ SELECTOR = {"replica.selector.class": "org.apache.kafka.common.replica.RackAware
 
 @scenario
 def kafka_4_racks() -> None:
-    """One consumer with client.rack, others without it or with one that has no effect."""
     broker, java = artifacts.broker(KAFKA_4), artifacts.client(KAFKA_4)
     about = (
         "brokers in two racks and subnets, only the first with a replica selector; consumers with "

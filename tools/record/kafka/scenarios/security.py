@@ -58,7 +58,6 @@ def secured(mechanism: str, jaas: str) -> list[str]:
 
 @scenario
 def kafka_4_sasl() -> None:
-    """Each mechanism with the Java client and librdkafka; a token; a wrong password."""
     java = artifacts.broker(KAFKA_4)  # OAUTHBEARER wants Jackson, which clients leave out
     about = (
         "SASL: PLAIN, SCRAM-SHA-256 and 512, OAUTHBEARER (unsigned), delegation tokens, "
@@ -88,7 +87,6 @@ def kafka_4_sasl() -> None:
 
 @scenario
 def kafka_4_no_sasl() -> None:
-    """A client without a login at a listener that requires one."""
     about = "clients with and without SASL; the broker's log of it"
     plain = secured("PLAIN", JAAS["PLAIN"])
     with recorded(
@@ -100,7 +98,6 @@ def kafka_4_no_sasl() -> None:
 
 @scenario
 def kafka_4_silent() -> None:
-    """Clients that fail without an error code: only their logs have the reason."""
     old = artifacts.client("1.1.1")
     about = (
         "clients that fail without an error code, and their exceptions: groups without offsets and "
@@ -202,7 +199,6 @@ def kafka_4_tls() -> None:
 
 @scenario
 def kafka_4_handshakes() -> None:
-    """TLS handshakes that fail, each for another reason, at four listeners of a broker."""
     broker = artifacts.broker(KAFKA_4)
     about = (
         "TLS handshakes that fail, without keys: an expired certificate, no client certificate, no "

@@ -27,7 +27,6 @@ each(transactions, *WAYS)
 
 @scenario
 def kafka_4_quotas() -> None:
-    """Clients that are throttled."""
     about = "quotas: produce, fetch, request and topic creation throttled"
     windows = {"quota.window.num": "4", "controller.quota.window.num": "4"}
     with recorded("kafka-4-quotas", about, "bulk:1:1", settings=windows) as cluster:
@@ -36,7 +35,6 @@ def kafka_4_quotas() -> None:
 
 @scenario
 def kafka_4_errors() -> None:
-    """Errors of clients, and of a cluster of two brokers, one of which stops."""
     about = (
         "errors: unknown, illegal, existing topics; too large; out of range; denied by ACL; not "
         "the leader; too few replicas; unknown versions and APIs"

@@ -7,7 +7,6 @@ from tools.record.kafka.scenarios import recorded, scenario
 
 @scenario
 def kafka_4_tuned() -> None:
-    """Producers and consumers, each with its configuration and metrics in the truth."""
     about = (
         "clients that print their configuration and metrics: batches with linger.ms, acks 0, 1 and "
         "all, reconnects; consumers with fetch.min.bytes=0, with tiny, late and limited responses"
