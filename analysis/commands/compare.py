@@ -185,15 +185,13 @@ def _heading(
 ) -> Iterator[Text]:
     from rich.text import Text
 
-    from analysis.display.terminal import counted, duration_text, printable, time_text, zone_name
+    from analysis.display.terminal import counted, duration_text, moment_text, printable
     from dissector.redaction import without_credentials
 
     sides = (comparison.before, comparison.after)
     labels = ("before", "after")
     for label, name, side, coverage in zip(labels, names, sides, coverages, strict=True):
-        start = (
-            "" if side.first_time is None else f", {time_text(side.first_time, 3)} {zone_name()}"
-        )
+        start = "" if side.first_time is None else f", {moment_text(side.first_time)}"
         yield Text(
             f"{label:<6}  {printable(without_credentials(name))}{start}, "
             f"{duration_text(round(side.seconds * 1e9))}, {counted(side.requests, 'request')}"

@@ -15,7 +15,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, ms
-from analysis.display.terminal import counted, time_text, zone_name
+from analysis.display.terminal import counted, moment_text
 from analysis.kafka.normal import group_barriers
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
@@ -98,8 +98,8 @@ def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
         finding,
         sentence=f"Broker {pause['broker']} sent no response for {ms(pause['lasts_ms'])}",
         evidence=f"{counted(pause['requests'], 'request')} of "
-        f"{counted(pause['clients'], 'client')} waited until {time_text(pause['until'], 3)} "
-        f"{zone_name()}.{evidence}",
+        f"{counted(pause['clients'], 'client')} waited until {moment_text(pause['until'])}."
+        f"{evidence}",
         first_packet=pause["first_packet"],
         first_time=pause["since"],
         last_time=pause["until"],

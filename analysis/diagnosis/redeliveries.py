@@ -9,12 +9,11 @@ batch of two records, one of these was delivered at least five times.
 
 from __future__ import annotations
 
-import shlex
 from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.words import cells, known, span_of, sql, verb
+from analysis.diagnosis.words import cells, known, span_of, sql, trace, verb
 from analysis.display.terminal import counted
 from analysis.sql.expressions import literal
 from analysis.sql.query import Row
@@ -54,10 +53,6 @@ def redeliveries(case: Case, deliveries: float) -> list[Row]:
 def redelivery_finding(row: Row) -> Finding:
     """The finding for a row of `redeliveries`."""
     batches, topic, offset = row["batches"], row["topic"], row["base_offset"]
-    trace = (
-        f"kafka-dissector trace CAPTURE --topic {shlex.quote(topic)} "
-        f"--partition {row['partition']} --offset {offset}"
-    )
     return Finding(
         severity="warning",
         subject=f"group `{row['group_id']}`",
@@ -71,10 +66,11 @@ def redelivery_finding(row: Row) -> Finding:
         "expires. After group.share.delivery.count.limit deliveries (5 by default), the broker "
         "archives a record, so that it is never processed",
         side="client",
-        change=f"Look at the log of the application, and at the record: `{trace}`. Correct the "
-        "application, or reject such records (AcknowledgeType.REJECT) and send them to another "
-        "topic. Raise share.delivery.count.limit or share.record.lock.duration.ms of the group "
-        "if a later attempt succeeds.",
+        change="Look at the log of the application, and at the record: "
+        f"`{trace(row, offset)}`. Correct the application, or reject such records "
+        "(AcknowledgeType.REJECT) and send them to another topic. Raise "
+        "share.delivery.count.limit or share.record.lock.duration.ms of the group if a later "
+        "attempt succeeds.",
         reference="KIP-932",
         command=sql(f"""
           select group_id, batches.topic, batches.partition, base_offset, count(*) as responses

@@ -107,6 +107,15 @@ def sql(query: str) -> str:
     return f'sql "{line}"' if is_plain else f"sql {shell_words([line])}"
 
 
+def trace(row: Row, offset: int) -> str:
+    """The command that follows a record of the partition of a row."""
+    topic = shell_words([row["topic"]])
+    return (
+        f"kafka-dissector trace CAPTURE --topic {topic} --partition {row['partition']} "
+        f"--offset {offset}"
+    )
+
+
 def matching(rows: Iterable[Row], row: Row, names: str) -> list[Row]:
     """The rows with the same `cells` as a row."""
     return [each for each in rows if cells(each, names) == cells(row, names)]

@@ -123,6 +123,11 @@ def zone_name() -> str:
     return str(presentation.zone())
 
 
+def moment_text(ns: int) -> str:
+    """A time to the millisecond, and its zone: ``2026-11-21 03:10:11.123 UTC``."""
+    return f"{time_text(ns, 3)} {zone_name()}"
+
+
 def duration_text(ns: int) -> str:
     """A duration: ``14.301 s``, ``3 min 20 s``, ``26 h 5 min``."""
     seconds = ns / 1e9

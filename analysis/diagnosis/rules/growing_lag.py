@@ -22,7 +22,6 @@ such a record a few times only; then the broker archives it (KIP-932).
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -42,9 +41,10 @@ from analysis.diagnosis.words import (
     percent,
     rows_by,
     share,
+    trace,
     verb,
 )
-from analysis.display.terminal import counted, time_text, zone_name
+from analysis.display.terminal import counted, moment_text
 from analysis.sql.expressions import sum_of_ms
 from analysis.sql.query import Row
 from analysis.sql.record_flow import GROUPS_OF_READERS
@@ -224,8 +224,7 @@ def _abandoned(finding: Finding, last_time: int) -> Finding:
     """The finding for a group whose members are gone."""
     return replace(
         finding,
-        evidence=f"{finding.evidence} Its members sent nothing after {time_text(last_time, 3)} "
-        f"{zone_name()}.",
+        evidence=f"{finding.evidence} Its members sent nothing after {moment_text(last_time)}.",
         cause="the group has no members any more: they left, or crashed",
         side="client",
         setting=None,
@@ -250,10 +249,6 @@ def _blocked(finding: Finding, row: Row) -> Finding:
 def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
     """The finding for a group that does not get past its committed offset."""
     offset = row["committed_offset"]
-    trace = (
-        f"kafka-dissector trace CAPTURE --topic {shlex.quote(row['topic'])} "
-        f"--partition {row['partition']} --offset {offset}"
-    )
     return replace(
         finding,
         sentence=f"Group `{row['group_id']}` does not get past offset {offset:,} of partition "
@@ -264,8 +259,9 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
         "and reads it again after a restart or a seek",
         setting=None,
         side="client",
-        change=f"Look at the log of the application, and at the record: `{trace}`. Correct the "
-        "application, or let it skip such records or send them to another topic.",
+        change="Look at the log of the application, and at the record: "
+        f"`{trace(row, offset)}`. Correct the application, or let it skip such records or send "
+        "them to another topic.",
     )
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, cells, known, listed, sql, verb
-from analysis.display.terminal import counted, time_text, zone_name
+from analysis.display.terminal import counted, moment_text, time_text
 from analysis.sql.expressions import literal
 from analysis.sql.query import Row
 
@@ -113,7 +113,7 @@ def _finding(rows: list[Row]) -> Finding:
         evidence=(f"In {len(rows):,} partitions, most in {where}:" if len(rows) > 1
                   else f"In {where}:")
         + f" a leader acknowledged {offsets} until "
-        f"{time_text(row['last_time'], 3)}, but at {time_text(row['end_time'], 3)} {zone_name()}, "
+        f"{time_text(row['last_time'], 3)}, but at {moment_text(row['end_time'])}, "
         f"offset {first:,} was given to another record."
         + (f" Producers: {listed(f'`{name}`' for name in names)}" if names else "")
         + (f", acks: {', '.join('all' if each < 0 else str(each) for each in acks)}." if acks

@@ -18,7 +18,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, client, ms, of_client, sql
-from analysis.display.terminal import counted, local_date, time_text, zone_name
+from analysis.display.terminal import counted, local_date, moment_text
 from analysis.sql.query import Row
 
 FIRST_RELEASE: Final = 1_293_840_000 * 10**9
@@ -52,7 +52,7 @@ def wrong_timestamps(case: Case, limits: Limits) -> Iterator[Finding]:
         if (row["ahead_ms"] or 0) > 60_000 * limits["ahead_minutes"]:
             yield _finding(
                 row, f"up to {ms(row['ahead_ms'])} in the future",
-                f"The latest timestamp is {_date_and_time(row['latest'])}.",
+                f"The latest timestamp is {moment_text(row['latest'])}.",
                 "the clock of the client is ahead, that of the capture is behind, or the "
                 "application sets timestamps itself",
                 "Records that are already in the topic stay until then, unless retention.bytes or "
@@ -61,16 +61,12 @@ def wrong_timestamps(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["earliest"] is not None and row["earliest"] < FIRST_RELEASE:
             yield _finding(
                 row, f"{local_date(row['earliest'])}",
-                f"The earliest timestamp is {_date_and_time(row['earliest'])}. Retention by time "
+                f"The earliest timestamp is {moment_text(row['earliest'])}. Retention by time "
                 "deletes such records with their segment.",
                 "the application sets timestamps in seconds instead of milliseconds, or the clock "
                 "of the client is wrong",
                 "Send milliseconds since 1970, or no timestamp: the client then uses its clock.",
             )  # fmt: skip
-
-
-def _date_and_time(ns: int) -> str:
-    return f"{time_text(ns, 3)} {zone_name()}"
 
 
 def _finding(row: Row, date: str, evidence: str, cause: str, change: str) -> Finding:
