@@ -27,14 +27,19 @@ def exchange(**columns: Any) -> dict[str, Any]:
         "latency_ms": 2.0, "request_packet": 4, "response_packet": 5, "request_bytes": 30,
         "response_bytes": 60, "in_flight": 1, "error_count": 0, "error_code": 0, "error": "NONE",
     }  # fmt: skip
-    return row | {"acks": -1 if columns.get("api") == "Produce" else None} | columns
+    row["acks"] = -1 if columns.get("api") == "Produce" else None
+    if columns.get("status") == "unanswered":
+        row |= dict.fromkeys(("response_time", "response_end_time", "latency_ms"))
+    return row | columns
 
 
 def exchange_at(start: int, end: int | None = None, **columns: Any) -> dict[str, Any]:
     """An `exchange` whose request is sent at `start`, and answered then or at `end`; ns."""
-    end = start if end is None else end
     times = {"request_time": start, "request_end_time": start}
-    return exchange(**{**times, "response_time": end, "response_end_time": end, **columns})
+    if columns.get("status") != "unanswered":
+        end = start if end is None else end
+        times |= {"response_time": end, "response_end_time": end}
+    return exchange(**{**times, **columns})
 
 
 def error(**columns: Any) -> dict[str, Any]:
@@ -57,6 +62,12 @@ def connection(**columns: Any) -> dict[str, Any]:
         "software_version": "4.4.0", "sasl_mechanism": None,
     }  # fmt: skip
     return row | columns
+
+
+def advertised(host: str, **columns: Any) -> dict[str, Any]:
+    """A row of `brokers`: a broker at port 9092 in a Metadata response."""
+    row = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}
+    return row | {"broker_id": 1, "host": host, "port": 9092} | columns
 
 
 class MadeCapture:

@@ -11,7 +11,15 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
+from tests.analysis.made_rows import (
+    SECOND,
+    START,
+    advertised,
+    connection,
+    error,
+    exchange,
+    exchange_at,
+)
 
 
 def test_an_idle_connection_does_not_hide_reconnects() -> None:
@@ -102,15 +110,11 @@ def test_requests_that_are_too_large_for_the_broker(
         connection(connection_id=n, first_time=time, last_time=time + 20_000_000, closed=end)
         for n, time in enumerate(times)
     ]
-    lost = {"status": "unanswered", "response_time": None, "response_end_time": None}
     rows = [exchange(client_id="other", api="Produce", connection_id=99, request_bytes=answered)]
     rows += [
-        exchange(
-            api="Produce", connection_id=n, request_bytes=size, latency_ms=None,
-            request_time=time, request_end_time=time, **lost,
-        )
+        exchange_at(time, api="Produce", connection_id=n, request_bytes=size, status="unanswered")
         for n, time in enumerate(times)
-    ]  # fmt: skip
+    ]
     links.append(connection(connection_id=99))
     names = ("no_response", "connection_churn")
     assert rules(*names, exchanges=rows, connections=links) == expected
@@ -131,9 +135,9 @@ def test_a_wrong_address_that_a_working_broker_advertises(
     accepted: list[dict[str, Any]], seconds: int, others: list[str], fires: bool
 ) -> None:
     """A broker that is down leaves Metadata at the end of its session, at most 18 s later."""
+    time = START + seconds * SECOND
     brokers = [
-        {"connection_id": 0, "correlation_id": 7, "time": START + seconds * SECOND}
-        | {"api": "Metadata", "broker_id": number, "host": host, "port": 9092}
+        advertised(host, broker_id=number, time=time)
         for number, host in enumerate(["10.0.0.9", *others])
     ]
     links = [*accepted, *(at(n) for n in (1, 2, 3)), connection(broker_ip="10.0.0.7")]
@@ -159,8 +163,7 @@ def test_clients_forget_a_broker_that_is_down(
     """They connect for 8 s, until its session ends, and again after 40 s."""
     responses = [(1, "10.0.0.7", 0, ["10.0.0.8", "10.0.0.9"]), (2, sender, seconds, hosts)]
     brokers = [
-        {"connection_id": n, "correlation_id": 7, "time": START + time * SECOND}
-        | {"api": "Metadata", "broker_id": number, "host": host, "port": 9092}
+        advertised(host, connection_id=n, broker_id=number, time=START + time * SECOND)
         for n, _, time, named in responses for number, host in enumerate(named)
     ]  # fmt: skip
     links = [connection(connection_id=n, broker_ip=ip) for n, ip, *_ in responses]
@@ -190,9 +193,7 @@ def test_an_endpoint_that_fails_names_the_clients_of_the_hosts_that_tried() -> N
     ]
     names = ("informed", "connected", "elsewhere", "uninformed")
     requests = [exchange(connection_id=n, client_id=name) for n, name in enumerate(names)]
-    broker = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}
-    broker |= {"broker_id": 1, "host": "10.0.0.9", "port": 9092}
-    tables = made(exchanges=requests, connections=links, brokers=[broker])
+    tables = made(exchanges=requests, connections=links, brokers=[advertised("10.0.0.9")])
     (failed,) = findings_of("failed_connections", tables)
     assert failed.clients == ("connected", "informed")
     assert "Clients on this host that use the address: `connected`, `informed`." in failed.evidence
@@ -200,10 +201,8 @@ def test_an_endpoint_that_fails_names_the_clients_of_the_hosts_that_tried() -> N
 
 def test_localhost_is_a_wrong_address_for_a_client_of_another_host() -> None:
     """The usual mistake with containers. localhost is 127.0.0.1 (RFC 6761, section 6.3)."""
-    broker = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}
-    broker |= {"broker_id": 1, "host": "localhost", "port": 9092}
     links = [connection(), *(at(n) | {"broker_ip": "127.0.0.1"} for n in (1, 2, 3))]
-    tables = made(exchanges=[], connections=links, brokers=[broker])
+    tables = made(exchanges=[], connections=links, brokers=[advertised("localhost")])
     (failed,) = findings_of("failed_connections", tables)
     assert failed.setting == "advertised.listeners"
 
@@ -219,12 +218,11 @@ def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
         for host, times in hosts.items() for number, seconds in enumerate(times, 100 * len(times))
     ]  # fmt: skip
     requests = [
-        exchange(
-            connection_id=link["connection_id"], client_ip=link["client_ip"],
-            request_time=link["first_time"], request_end_time=link["first_time"],
+        exchange_at(
+            link["first_time"], connection_id=link["connection_id"], client_ip=link["client_ip"]
         )
         for link in links
-    ]  # fmt: skip
+    ]
     (churn,) = findings_of("connection_churn", made(exchanges=requests, connections=links))
     assert churn.sentence == "Client `app` on 10.0.0.1 opened 30 connections in 29 s"
     assert churn.numbers["client_ip"] == "10.0.0.1"
@@ -362,9 +360,7 @@ def test_clients_that_do_not_reach_advertised_brokers(
 ) -> None:
     rows = [exchange(correlation_id=n, request_time=START + n * SECOND) for n in range(10)]
     rows[-1] |= changed
-    brokers = [
-        {"connection_id": 0, "correlation_id": 0, "broker_id": 1, "host": host, "port": 9092}
-    ]
+    brokers = [advertised(host, correlation_id=0)]
     findings = findings_of("failed_connections", made(exchanges=rows, brokers=brokers))
     assert [each.setting for each in findings] == ["advertised.listeners"] * fires
 
@@ -385,10 +381,7 @@ def test_clients_that_do_not_resolve_a_name_fail_together(
         for number, (name, period) in enumerate(zip(("fast", "slow"), periods, strict=True))
         for n in range(10)
     ]  # fmt: skip
-    brokers = [
-        {"connection_id": n, "correlation_id": 0, "broker_id": 1, "host": "kafka", "port": 9092}
-        for n in (0, 1)
-    ]
+    brokers = [advertised("kafka", connection_id=n, correlation_id=0) for n in (0, 1)]
     findings = findings_of("failed_connections", made(exchanges=rows, brokers=brokers))
     assert [each.clients for each in findings] == [names] * bool(names)
 
@@ -400,9 +393,8 @@ def test_clients_that_do_not_resolve_a_name_fail_together(
 def test_the_first_request_of_a_connection_that_the_broker_closes(
     api: str, expected: list[str]
 ) -> None:
-    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
     rows = [
-        exchange(api=api, connection_id=n, request_end_time=START + n * SECOND, **unanswered)
+        exchange(api=api, connection_id=n, request_end_time=START + n * SECOND, status="unanswered")
         for n in (1, 2, 3)
     ]
     links = [closed(n, connection_id=n, closed="rst") for n in (1, 2, 3)]
@@ -420,12 +412,11 @@ def test_the_first_request_of_a_connection_that_the_broker_closes(
 )  # fmt: skip
 def test_a_broker_at_its_limit_of_connections(served: list[dict[str, Any]], cause: str) -> None:
     """A client opens a connection each second; the broker closes all of them (KIP-308)."""
-    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
     links = [closed(n, connection_id=n, closed="rst") for n in range(1, 41)]
     rows = [
-        exchange(
-            api="ApiVersions", client_id="leak", connection_id=link["connection_id"],
-            request_time=link["first_time"], request_end_time=link["first_time"], **unanswered,
+        exchange_at(
+            link["first_time"], api="ApiVersions", client_id="leak", status="unanswered",
+            connection_id=link["connection_id"],
         )
         for link in links
     ]  # fmt: skip
@@ -476,8 +467,7 @@ def test_a_broker_with_tls_that_closes_connections(version: str | None, setting:
 def test_resets_of_a_broker_that_stops(
     refused: list[int], accepted: list[int], stopped: bool
 ) -> None:
-    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
-    rows = [exchange(api="Produce", correlation_id=n, **unanswered) for n in range(3)]
+    rows = [exchange(api="Produce", correlation_id=n, status="unanswered") for n in range(3)]
     links = [connection(closed="rst"), *(at(n, ATTEMPT | {"connection_id": n}) for n in refused)]
     links += [at(n, connection(connection_id=n)) for n in accepted]
     tables = made(exchanges=rows, connections=links)
@@ -517,9 +507,8 @@ def test_several_requests_in_flight_on_a_connection_that_is_reset(
     connections: int, seconds: int, fires: bool
 ) -> None:
     """A producer has five requests in flight (max.in.flight.requests.per.connection)."""
-    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
     rows = [
-        exchange(api="Produce", connection_id=link, correlation_id=n, **unanswered)
+        exchange(api="Produce", connection_id=link, correlation_id=n, status="unanswered")
         for link in range(connections) for n in range(5)
     ]  # fmt: skip
     end = START + seconds * SECOND
@@ -530,7 +519,8 @@ def test_several_requests_in_flight_on_a_connection_that_is_reset(
 @pytest.mark.parametrize("acks", [1, None], ids=["acks=1", "truncated"])
 def test_a_truncated_produce_request_may_expect_no_response(acks: int | None) -> None:
     """The snap length cuts the requests of a producer with acks=0 behind their header."""
-    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
-    rows = [exchange(api="Produce", correlation_id=n, acks=acks, **unanswered) for n in range(5)]
+    rows = [
+        exchange(api="Produce", correlation_id=n, acks=acks, status="unanswered") for n in range(5)
+    ]
     tables = made(exchanges=rows, connections=[connection(closed="fin")])
     assert len(findings_of("no_response", tables)) == (acks is not None)

@@ -11,9 +11,6 @@ from tests.analysis.diagnosis.diagnosing import findings_of
 from tests.analysis.made_rows import SECOND, START, connection, exchange_at
 
 Row = dict[str, Any]
-LOST: Row = {
-    "status": "unanswered", "response_time": None, "response_end_time": None, "latency_ms": None,
-}  # fmt: skip
 RESET: Row = {"closed": "rst"}
 SILENT: Row = {"closed": None, "client_retransmitted": 3}
 WAIT_S = 20.0
@@ -38,7 +35,8 @@ def tables(
         end = START + int(seconds * SECOND)
         rows.append(exchange_at(START, connection_id=n))
         if waits is not None:
-            rows.append(exchange_at(end, connection_id=n, api="Produce", nth=1, **request) | LOST)
+            last = {"connection_id": n, "api": "Produce", "nth": 1, "status": "unanswered"}
+            rows.append(exchange_at(end, **last, **request))
             end += int(waits * SECOND)
         size = {"client_packets": 50, "client_bytes": 60}
         links.append(connection(connection_id=n, last_time=end, **size, **link))

@@ -15,7 +15,6 @@ def test_connections_that_end_at_a_request(apart: int) -> None:
     for number in range(3):
         time = START + number * apart * SECOND
         refused = exchange_at(time, api="JoinGroup", connection_id=number, status="unanswered")
-        refused |= {"response_time": None, "response_end_time": None, "latency_ms": None}
         rows += [exchange(api="Metadata", connection_id=number), refused]
         links.append(connection(connection_id=number, closed="rst", last_time=time + SECOND // 100))
     findings = findings_of("no_response", made(exchanges=rows, connections=links))

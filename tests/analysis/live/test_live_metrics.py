@@ -91,7 +91,7 @@ def test_the_page_has_the_totals() -> None:
         rows(
             "exchanges",
             exchange(throttle_time_ms=1500),
-            exchange(api="Produce", client_id='a "b"\n\\', status="unanswered", latency_ms=None),
+            exchange(api="Produce", client_id='a "b"\n\\', status="unanswered"),
             exchange(api=None, client_id=None, status="request_missing", latency_ms=None),
         ),
     )

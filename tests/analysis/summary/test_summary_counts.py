@@ -343,7 +343,7 @@ def test_diagnose_finds_the_same_failed_connections(rows: Rows) -> None:
 def test_responses_that_the_capture_may_lack(
     lacks: dict[str, Any], text: str, is_first: bool
 ) -> None:
-    silent = exchange(status="unanswered", response_time=None, latency_ms=None)
+    silent = exchange(status="unanswered")
     tables = {"exchanges": [silent], "connections": [connection(responses=0, **lacks)]}
     summary = summed(**(dict(reversed(tables.items())) if is_first else tables))
     lines = [line.strip() for line in shown(summary).splitlines()]
@@ -470,7 +470,7 @@ def test_a_healthy_group_has_no_problems(name: str) -> None:
 
 def test_requests_in_flight_at_the_end_are_no_fault() -> None:
     """The capture ends 5 s after these requests."""
-    fetch = exchange(status="unanswered", api="Fetch", max_wait_ms=500, response_time=None)
+    fetch = exchange(status="unanswered", api="Fetch", max_wait_ms=500)
     for connection_columns, is_fault in (
         ({"closed": None}, False),
         ({"closed": None, "broker_lost_bytes": 9}, True),
