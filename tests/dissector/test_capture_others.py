@@ -155,8 +155,7 @@ def test_another_protocol_at_the_former_address_of_a_broker(
         other.exchange(client, b"\1\6\0\1" * 9)
     kafka.fin()
     other.fin()
-    path = tmp_path / "other.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "other.pcap")
     tables = dissector.open_capture(path).tables(["exchanges", "connections"])
     assert tables["connections"]["protocol"].to_pylist() == ["kafka", "unknown"]
     assert tables["exchanges"]["correlation_id"].to_pylist() == [0, 1, 2]

@@ -9,7 +9,7 @@ import pytest
 
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
-from tests.dissector.streams.dialogue import ACK, FIN, Dialogue, ipv4, pcap
+from tests.dissector.streams.dialogue import ACK, FIN, Dialogue, ipv4
 from tests.dissector.test_capture_nested import batch, fetch, fetched, produce, produced
 
 BLOCKS = [1 << 25, 40]
@@ -17,8 +17,7 @@ BLOCKS = [1 << 25, 40]
 
 
 def statuses(folder: Path, dialogue: Dialogue, block_bytes: int) -> list[tuple[int, str]]:
-    path = folder / "capture.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(folder / "capture.pcap")
     tables = Pipeline(open_packets([path], block_bytes=block_bytes), []).tables(["exchanges"])
     rows = tables["exchanges"].to_pylist()
     return sorted((row["correlation_id"], row["status"]) for row in rows)
@@ -93,8 +92,7 @@ def test_a_response_after_hours(tmp_path: Path, block_bytes: int, hours: int) ->
 
 def in_flight(folder: Path, dialogue: Dialogue) -> list[int]:
     """Number of pending requests after each block."""
-    path = folder / "capture.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(folder / "capture.pcap")
     pipeline = Pipeline(open_packets([path], block_bytes=40), [])
     return [pipeline.in_flight for _ in pipeline.stream(["exchanges"])]
 
@@ -142,8 +140,7 @@ def test_a_broker_whose_client_is_not_captured_is_not_held_for_long(tmp_path: Pa
         dialogue.wait(4)
         connection.broker(produced(number))
     dialogue.packets = [each for each in dialogue.packets if each.source[1] == 9092]
-    path = tmp_path / "capture.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "capture.pcap")
     pipeline = Pipeline(open_packets([path], block_bytes=16_000), [])
     batches = [len(rows) for _, rows in pipeline.stream(["exchanges"])]
     assert sum(batches) == 3000

@@ -16,7 +16,7 @@ from analysis.answers import ANSWERS
 from analysis.answers.security import FINDINGS
 from tests.analysis.answering import CAPTURES, capture, made, path_of
 from tests.analysis.made_rows import connection
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import Dialogue, request, response
 from tools.record.kafka.truth import read
 
 NAME = "kafka-4-guarded"
@@ -114,8 +114,7 @@ def test_a_denied_group_is_the_one_with_the_error(tmp_path: Path) -> None:
     client.broker(response(1, struct.pack(">ii", 0, 2) + b"".join(results)))
     client.client(request(10, 1, 2, struct.pack(">h4sb", 4, b"shut", 0)))
     client.broker(response(2, struct.pack(">ihhihi", 0, 30, -1, -1, 0, -1)))
-    path = tmp_path / "denied.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "denied.pcap")
     denied = analysis.security(path).query("finding == 'denied request'")
     assert denied["resource"].tolist() == ["DeleteGroups shut", "FindCoordinator shut"]
 

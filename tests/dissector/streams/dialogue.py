@@ -15,6 +15,7 @@ import struct
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -91,6 +92,11 @@ class Dialogue:
 
     def wait(self, ms: float) -> None:
         self.now += int(ms * MS)
+
+    def written(self, path: Path) -> Path:
+        """Write the packets to a file."""
+        path.write_bytes(pcap(self.packets))
+        return path
 
 
 @dataclass

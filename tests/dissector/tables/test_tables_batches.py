@@ -8,16 +8,14 @@ from typing import Any
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.dissector.records.records_writers import batch, record
-from tests.dissector.streams.dialogue import Dialogue, pcap
+from tests.dissector.streams.dialogue import Dialogue
 from tests.dissector.test_capture_nested import fetch, fetched
 
 
 def tables(folder: Path, records: bytes) -> dict[str, list[dict[str, Any]]]:
-    """The tables of a Fetch with these records."""
     dialogue, connection = Dialogue.connected()
     connection.exchange(fetch(1), fetched(1, records))
-    path = folder / "fetch.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(folder / "fetch.pcap")
     pipeline = Pipeline(open_packets([path]))
     wanted = pipeline.tables(["exchanges", "batches", "records", "problems"])
     return {name: table.to_pylist() for name, table in wanted.items()}

@@ -9,7 +9,7 @@ import pytest
 
 from dissector.capture import open_capture
 from tests.captures.truth import CAPTURES
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import Dialogue, request, response
 
 
 def endpoints(name: str) -> set[tuple[str, int, str, int, str | None]]:
@@ -46,8 +46,7 @@ def test_the_port_of_a_broker_is_any_int32(port: int, tmp_path: Path) -> None:
     connection.client(request(3, 1, 1, struct.pack(">i", -1)))
     connection.broker(response(1, body + struct.pack(">ii", 7, 0)))
     other.client(request(3, 1, 1, struct.pack(">i", -1)))
-    path = tmp_path / "ports.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "ports.pcap")
     tables = open_capture(path).tables(["brokers", "exchanges"])
     assert tables["brokers"]["port"].to_pylist() == [port]
     assert len(tables["exchanges"]) == 2

@@ -9,7 +9,7 @@ import pytest
 
 from dissector.capture import open_capture
 from tests.captures.truth import CAPTURES
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import Dialogue, request, response
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,6 @@ def test_the_protocol_of_a_sync_group_is_the_chosen_one(tmp_path: Path) -> None:
     connection = (dialogue := Dialogue()).connect()
     connection.client(request(14, 5, 1, b"\0\2g" + struct.pack(">i", 3) + b"\2m\0\0\0\1\0"))
     connection.broker(response(1, b"\0" + struct.pack(">ih", 0, 0) + b"\x09consumer\6range\1\0"))
-    path = tmp_path / "sync.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "sync.pcap")
     (row,) = open_capture(path).tables(["memberships"])["memberships"].to_pylist()
     assert (row["api"], row["protocol"], row["error"]) == ("SyncGroup", "range", "NONE")

@@ -9,7 +9,7 @@ import pytest
 
 import analysis
 from dissector.capture import open_capture
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import Dialogue, request, response
 
 END, START = -1, -2
 TIMESTAMP = 1_700_000_000_000
@@ -47,9 +47,7 @@ def path(tmp_path: Path) -> Path:
     )
     connection.client(request(8, 0, 9, commit))
     connection.broker(response(9, topic(b"".join(struct.pack(">ih", n, 0) for n in range(4)))))
-    file = tmp_path / "old.pcap"
-    file.write_bytes(pcap(dialogue.packets))
-    return file
+    return dialogue.written(tmp_path / "old.pcap")
 
 
 def test_the_first_of_several_offsets_is_the_one_of_the_timestamp(path: Path) -> None:

@@ -6,7 +6,7 @@ import struct
 from pathlib import Path
 
 from dissector.capture import open_capture
-from tests.dissector.streams.dialogue import Dialogue, pcap, request, response
+from tests.dissector.streams.dialogue import Dialogue, request, response
 from tests.kafka_bytes import text
 
 
@@ -17,8 +17,7 @@ def test_a_partition_without_replicas(tmp_path: Path) -> None:
     dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 1, struct.pack(">i", -1)))
     connection.broker(response(1, struct.pack(">iii", 0, 7, 1) + topic))
-    path = tmp_path / "topics.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "topics.pcap")
     (row,) = open_capture(path).tables(["topics"])["topics"].to_pylist()
     assert (row["topic"], row["partition"], row["leader"]) == ("orders", 3, -1)
     assert (row["replicas"], row["isr"]) == ([], [])
@@ -44,8 +43,7 @@ def test_a_controller_with_zookeeper_sends_leaders(tmp_path: Path) -> None:
         request(6, 0, 2, sent(state("orders", 2, 0, (1, 2)), state("gone", -2, 0, ())))
     )
     connection.client(request(6, 0, 3, sent(state("orders", 1, 1, (1,)))))
-    path = tmp_path / "topics.pcap"
-    path.write_bytes(pcap(dialogue.packets))
+    path = dialogue.written(tmp_path / "topics.pcap")
     tables = open_capture(path).tables(["topics", "exchanges"])
     times = tables["exchanges"]["request_time"].to_pylist()
     columns = ("topic", "partition", "leader", "leader_epoch", "replicas", "isr", "time")
