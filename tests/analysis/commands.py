@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import gc
+import json
 import os
 import pty
 import signal
@@ -21,7 +22,7 @@ from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, NamedTuple, NoReturn
 
 from analysis.cli import main
 
@@ -31,7 +32,21 @@ PLAIN = str(ROOT / "captures" / "aiokafka-tansu.pcap")
 COMMAND = [sys.executable, "-c", "import sys; from analysis.cli import main; sys.exit(main())"]
 ENVIRONMENT = dict(os.environ)
 """Without `COLUMNS`, which Python's readline sets behind the back of `os.environ`."""
-Ran = Callable[..., Any]
+
+
+class Printed(NamedTuple):
+    """What a command printed."""
+
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The lines of JSON."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+Ran = Callable[..., Printed]
 """The fixture `ran`."""
 
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})

@@ -8,7 +8,7 @@ import pytest
 
 import dissector
 from analysis.cli import main
-from tests.analysis.commands import Ran
+from tests.analysis.commands import Printed, Ran
 from tests.analysis.made_rows import MadeCapture, Make
 
 
@@ -28,11 +28,11 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Make:
 
 @pytest.fixture
 def ran(capsys: pytest.CaptureFixture[str]) -> Ran:
-    """Runs a command in this process; returns what it printed: `out` and `err`."""
+    """Runs a command in this process; returns what it printed."""
 
-    def run(*words: str, status: int = 0) -> Any:
+    def run(*words: str, status: int = 0) -> Printed:
         assert main(words) == status
-        return capsys.readouterr()
+        return Printed(*capsys.readouterr())
 
     return run
 

@@ -91,7 +91,7 @@ def test_a_capture_may_be_a_uri(tmp_path: Path, ran: Ran) -> None:
     assert f"{path} is text, not a pcap or pcapng file" in error
 
 
-@pytest.mark.parametrize("command", ["summary", "export", "show"])
+@pytest.mark.parametrize("command", ["summary", "export", "show", "latency"])
 @pytest.mark.parametrize("content", [None, b"", b"this is no capture at all, " * 9])
 def test_what_cannot_be_read_is_one_sentence_and_status_1(
     command: str, content: bytes | None, tmp_path: Path, ran: Ran
@@ -215,15 +215,12 @@ def test_an_output_that_cannot_be_written_is_status_1(made: Make, ran: Ran) -> N
         "wireshark-plugin",
     ],
 )
-def test_an_output_is_not_inside_a_file(
-    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_output_is_not_inside_a_file(command: str, tmp_path: Path, ran: Ran) -> None:
     """The capture is not read before."""
     file = tmp_path / "file"
     file.touch()
-    assert main([*command.split(), "-o", str(file / "a" / "x")]) == 2
-    expected = f"{file} is a file, not a folder: choose another folder"
-    assert expected in " ".join(capsys.readouterr().err.split())
+    err = ran(*command.split(), "-o", str(file / "a" / "x"), status=2).err
+    assert f"{file} is a file, not a folder: choose another folder" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
@@ -253,14 +250,12 @@ def test_after_an_error_no_new_folder_remains(command: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("command", ["export", "latency", "cut", "report"])
 def test_the_folder_of_an_output_must_be_writable(
-    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     """The capture is not read before. For root, a folder without permissions is writable."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert main([command, "missing.pcap", "-o", str(tmp_path / "x.csv")]) == 2
-    expected = f"cannot create a file in {tmp_path}: choose another folder"
-    assert expected in " ".join(capsys.readouterr().err.split())
+    err = ran(command, "missing.pcap", "-o", str(tmp_path / "x.csv"), status=2).err
+    assert f"cannot create a file in {tmp_path}: choose another folder" in " ".join(err.split())
 
 
 @pytest.mark.parametrize(
@@ -360,7 +355,7 @@ def test_show_reports_missing_and_further_exchanges(made: Make, ran: Ran) -> Non
 
 @pytest.mark.parametrize(("given", "jobs"), [([], 1), (["--jobs", "3"], 3)])
 def test_the_default_is_one_process(
-    given: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: list[str], jobs: int, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     """On any machine: no measurement shows that more are faster."""
     opened: list[object] = []
@@ -372,9 +367,8 @@ def test_the_default_is_one_process(
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr(dissector, "open_capture", watched)
-    assert main(["summary", *given, "captures/kafka-python-mock.pcap"]) == 0
+    ran("summary", *given, "captures/kafka-python-mock.pcap")
     assert opened == [jobs]
-    capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -436,15 +430,14 @@ def test_colours_of_a_pipe(
     ],
 )
 def test_names_of_files_may_have_any_bytes(
-    arguments: list[str], output: str | None, tmp_path: Path, short_reports: None,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    arguments: list[str], output: str | None, tmp_path: Path, short_reports: None, ran: Ran
+) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.pcap")
     path.write_bytes(Path(PLAIN).read_bytes())
     written = [] if output is None else ["-o", str(tmp_path / output)]
-    assert main([*arguments, str(path), *written]) == 0
+    out = ran(*arguments, str(path), *written).out
     assert output is None or (tmp_path / output).stat().st_size > 99
-    assert "udcff" not in capsys.readouterr().out
+    assert "udcff" not in out
 
 
 def test_a_name_that_is_no_utf_8_is_escaped(tmp_path: Path, ran: Ran) -> None:

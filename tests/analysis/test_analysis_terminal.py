@@ -367,12 +367,10 @@ def test_an_interrupt_leaves_no_unreadable_files(
     ],
 )
 def test_an_interrupt_is_status_130_without_output(
-    command: str, interrupted: str, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    command: str, interrupted: str, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(interrupted, interrupt)
-    assert main(command.split()) == 130
-    assert capsys.readouterr() == ("", "")
+    assert ran(*command.split(), status=130) == ("", "")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 
@@ -34,6 +33,6 @@ def test_a_long_name_is_shortened(command: str, tmp_path: Path, ran: Ran) -> Non
 
 
 def test_an_object_of_show_is_one_line_for_every_reader(tmp_path: Path, ran: Ran) -> None:
-    lines = ran("show", "--format", "json", capture(tmp_path, SEPARATORS)).out.splitlines()
-    assert [json.loads(line)["topics"] for line in lines] == [[SEPARATORS]] * 3
-    assert all(line.isprintable() for line in lines)
+    printed = ran("show", "--format", "json", capture(tmp_path, SEPARATORS))
+    assert [row["topics"] for row in printed.rows] == [[SEPARATORS]] * 3
+    assert all(line.isprintable() for line in printed.out.splitlines())

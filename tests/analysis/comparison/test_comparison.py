@@ -287,8 +287,7 @@ def test_swapped_captures_have_the_mirror_image_of_the_changes(
 def test_the_command_writes_the_rows_and_exits_with_3_if_a_change_matters(
     quota: pd.DataFrame, ran: Ran
 ) -> None:
-    out = ran("compare", STEADY, QUOTA, "--format", "jsonl", "--fail-on", "worse", status=3).out
-    rows = [json.loads(line) for line in out.splitlines()]
+    rows = ran("compare", STEADY, QUOTA, "--format", "jsonl", "--fail-on", "worse", status=3).rows
     assert [row["measure"] for row in rows] == list(quota["measure"])
     lines = ran("compare", STEADY, QUOTA, "--fail-on", "change", status=3).out.splitlines()
     assert lines[0].startswith(f"before  {STEADY}, 2026-")

@@ -37,9 +37,8 @@ def test_json_is_one_object(one_rule: None, ran: Ran) -> None:
 
 
 def test_jsonl_has_a_line_for_each_finding(one_rule: None, ran: Ran) -> None:
-    out = ran("diagnose", QUOTAS, "--format", "jsonl", "--fail-on", "note", status=3).out
-    lines = out.splitlines()
-    assert {json.loads(line)["rule"] for line in lines} == {"throttling"}
+    rows = ran("diagnose", QUOTAS, "--format", "jsonl", "--fail-on", "note", status=3).rows
+    assert {row["rule"] for row in rows} == {"throttling"}
 
 
 def test_a_client_can_be_selected(one_rule: None, ran: Ran) -> None:

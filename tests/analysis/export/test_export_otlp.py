@@ -99,13 +99,11 @@ def number(context: tuple[bytes, bytes]) -> int:
     return trace - 1
 
 
-def test_a_collector_receives_a_span_for_each_exchange(
-    collector: Collector, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["export", str(TRACED), "--endpoint", collector.url]) == 0
+def test_a_collector_receives_a_span_for_each_exchange(collector: Collector, ran: Ran) -> None:
+    err = ran("export", str(TRACED), "--endpoint", collector.url).err
     spans = spans_of(collector)
     rows = analysis.load(TRACED, "exchanges")["exchanges"]
-    assert f"{len(rows)} spans to {collector.url}/v1/traces" in capsys.readouterr().err
+    assert f"{len(rows)} spans to {collector.url}/v1/traces" in err
     assert len(spans) == len(rows)
     by_packet = {(a["kafka.request.packet"], a["messaging.client.id"]): (service, span, a)
                  for service, span, a in spans}  # fmt: skip
@@ -127,8 +125,7 @@ def test_a_collector_receives_a_span_for_each_exchange(
 
 def test_an_error_code_without_a_name(tmp_path: Path, collector: Collector) -> None:
     """Of a later release. The conventions require error.type if an operation fails."""
-    dialogue = spoken(request(18, 0, 1), response(1, b"\x03\xe7" + bytes(4)))
-    (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
+    spoken(request(18, 0, 1), response(1, b"\x03\xe7" + bytes(4))).written(tmp_path / "a.pcap")
     assert main(["export", str(tmp_path / "a.pcap"), "--endpoint", collector.url]) == 0
     ((_, span, values),) = spans_of(collector)
     assert (span.status.message, values["error.type"]) == ("error 999", "error 999")

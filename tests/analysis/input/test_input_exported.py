@@ -46,7 +46,6 @@ def quotas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def edited(quotas: Path, tmp_path: Path) -> Path:
-    """A copy of `quotas`."""
     return shutil.copytree(quotas, tmp_path, dirs_exist_ok=True)
 
 
@@ -170,12 +169,11 @@ def test_tables_of_two_captures_in_one_folder_are_not_mixed(edited: Path, ran: R
     assert main(["versions", str(edited)]) == 0
 
 
-def test_packets_are_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packets_are_not_exported(tmp_path: Path, ran: Ran) -> None:
     file = tmp_path / "rows.parquet"
-    assert main(["export", QUOTAS, "-o", str(file)]) == 0
-    assert main(["cut", str(file), "--api", "Produce", "-o", str(tmp_path / "x.pcapng")]) == 1
-    message = f"{file}: exported tables do not contain packets; use the capture"
-    assert capsys.readouterr().err == f"Error: {message}\n"
+    ran("export", QUOTAS, "-o", str(file))
+    err = ran("cut", str(file), "--api", "Produce", "-o", str(tmp_path / "x.pcapng"), status=1).err
+    assert err == f"Error: {file}: exported tables do not contain packets; use the capture\n"
     with pytest.raises(CaptureError, match="do not contain packets"):
         analysis.cut(file, pq.read_table(file), tmp_path / "x.pcapng")
 
@@ -277,7 +275,7 @@ def test_the_unfinished_tables_of_another_process_stay(
 
 @pytest.mark.parametrize("names", [["all"], ["batches"]])
 def test_the_tables_that_another_process_writes_stay(
-    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    names: list[str], tmp_path: Path, ran: Ran
 ) -> None:
     """It uses --overwrite, too."""
     table = "topics" if names == ["all"] else "batches"
@@ -286,11 +284,10 @@ def test_the_tables_that_another_process_writes_stay(
     command = ["export", QUOTAS, "--table", *names, "-o", str(output), "--overwrite"]
     with claimed(unfinished, is_new=True):
         unfinished.write_bytes(b"rows")
-        assert main(command) == 1
         expected = f"Error: {unfinished}: another process writes to this file\n"
-        assert capsys.readouterr().err == expected
+        assert ran(*command, status=1).err == expected
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"rows"]
-    assert main(command) == 0
+    ran(*command)
     assert not unfinished.exists()
 
 

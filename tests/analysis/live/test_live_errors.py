@@ -24,7 +24,7 @@ from dissector.tables import TABLES
 from tests.analysis.commands import Ran
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import ROOT, SNIFF, Sniff, limited, send, sniffing, wait_for
-from tests.dissector.streams.dialogue import pcap, request, response, spoken
+from tests.dissector.streams.dialogue import request, response, spoken
 from tests.robustness.robustness_damage import recording
 
 CAPTURES = ROOT / "captures"
@@ -358,8 +358,7 @@ def test_damage_of_the_input_is_reported_without_a_summary(
 
 def test_a_line_with_an_error_code_without_a_name(tmp_path: Path, sniff: Sniff) -> None:
     """Of a later release."""
-    dialogue = spoken(request(18, 0, 1), response(1, b"\x03\xe7" + bytes(4)))
-    (tmp_path / "a.pcap").write_bytes(pcap(dialogue.packets))
+    spoken(request(18, 0, 1), response(1, b"\x03\xe7" + bytes(4))).written(tmp_path / "a.pcap")
     assert "  1.000 ms  error 999\n" in sniff(str(tmp_path / "a.pcap")).stdout
 
 

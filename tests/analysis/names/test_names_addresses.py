@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import dissector
-from analysis.cli import main
 from analysis.input.times import time_ns
 from analysis.names.addresses import Names
 from analysis.names.files import read_names
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES
+from tests.analysis.commands import Ran
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,
@@ -45,18 +44,6 @@ SERVICE = {
     "kind": "Service", "metadata": {"name": "kafka", "namespace": "shop"},
     "spec": {"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5"]}, "status": {},
 }  # fmt: skip
-
-Run = Callable[..., str]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def output(*arguments: str, status: int = 0) -> str:
-        assert main(arguments) == status
-        written = capsys.readouterr()
-        return written.out + written.err
-
-    return output
 
 
 def named(path: Path, text: str) -> Names:
@@ -146,45 +133,44 @@ def test_name_resolution_blocks(tmp_path: Path, order: str) -> None:
         ]  # fmt: skip
 
 
-def test_names_are_shown_and_not_exported(run: Run, tmp_path: Path) -> None:
+def test_names_are_shown_and_not_exported(ran: Ran, tmp_path: Path) -> None:
     file = tmp_path / "names"
     file.write_text("198.51.100.1 kafka-1\n198.51.100.0/24 branch\n")
     given = (DELAY, "--names", str(file))
-    table = run("latency", *given, "--by", "client,broker")
+    table = ran("latency", *given, "--by", "client,broker").out
     assert "branch (198.51.100.2)  kafka-1:9092 (id 1)" in table
-    rows = run("latency", *given, "--by", "client,broker", "--vertical")
+    rows = ran("latency", *given, "--by", "client,broker", "--vertical").out
     assert "kafka-1 (198.51.100.1:9092, id 1)" in rows
-    assert '"198.51.100.2","198.51.100.1:9092"' in run(
-        "latency", *given, "--by", "client,broker", "--format", "csv"
-    )
-    assert "client branch (198.51.100.2:" in run("show", *given, "--limit", "1")
-    summary = run("summary", *given)
+    exported = ran("latency", *given, "--by", "client,broker", "--format", "csv").out
+    assert '"198.51.100.2","198.51.100.1:9092"' in exported
+    assert "client branch (198.51.100.2:" in ran("show", *given, "--limit", "1").out
+    summary = ran("summary", *given).out
     assert "branch (198.51.100.2)" in summary
     assert f"--names {file}" in summary  # in the next commands
 
 
-def test_filters_accept_names_and_ids(run: Run, tmp_path: Path) -> None:
+def test_filters_accept_names_and_ids(ran: Ran, tmp_path: Path) -> None:
     file = tmp_path / "names"
     file.write_text("127.0.0.1 node-a\n")
     counted = ("export", REPLICATED, "--columns", "broker_port", "--format", "csv")
     # Metadata of the capture: broker 1 has port 9092, and broker 2 has port 9093.
-    assert set(run(*counted, "--broker", "2").splitlines()[1:-1]) == {"9093"}
-    assert "864 of 864" in run(*counted, "--names", str(file), "--client", "node-*")
-    assert "0 of 864" in run(*counted, "--names", str(file), "--broker", "node-b")
+    assert set(ran(*counted, "--broker", "2").out.splitlines()[1:]) == {"9093"}
+    assert "864 of 864" in ran(*counted, "--names", str(file), "--client", "node-*").err
+    assert "0 of 864" in ran(*counted, "--names", str(file), "--broker", "node-b").err
     named = "list_contains(broker_names, 'node-a')"
-    assert "864 of 864" in run(*counted, "--names", str(file), "--where", named)
+    assert "864 of 864" in ran(*counted, "--names", str(file), "--where", named).err
 
 
-def test_times_in_a_zone(run: Run) -> None:
-    assert "2026-11-21 13:17:34.951 to 13:18:27.984 Asia/Tokyo" in run(
-        "summary", QUOTAS, "--tz", "Asia/Tokyo"
-    )
-    rows = run("errors", QUOTAS, "--tz", "Asia/Tokyo", "--since", "13:18:20", "--format", "csv")
+def test_times_in_a_zone(ran: Ran) -> None:
+    summary = ran("summary", QUOTAS, "--tz", "Asia/Tokyo").out
+    assert "2026-11-21 13:17:34.951 to 13:18:27.984 Asia/Tokyo" in summary
+    since = ("--since", "13:18:20", "--format", "csv")
+    rows = ran("errors", QUOTAS, "--tz", "Asia/Tokyo", *since).out
     assert "2026-11-21T04:18:27" in rows
     assert "2026-11-21T04:18:11" not in rows
-    shown = run("show", QUOTAS, "--tz", "Asia/Tokyo", "--limit", "1", "--format", "json")
+    shown = ran("show", QUOTAS, "--tz", "Asia/Tokyo", "--limit", "1", "--format", "json").out
     assert '"request_time": "2026-11-21T04:17:35.080075399Z"' in shown
-    assert "Did you mean Europe/Berlin?" in run("summary", QUOTAS, "--tz", "Berlin", status=2)
+    assert "Did you mean Europe/Berlin?" in ran("summary", QUOTAS, "--tz", "Berlin", status=2).err
 
 
 def test_a_time_of_day_in_a_zone_with_summer_time() -> None:

@@ -18,7 +18,6 @@ import pyspark
 from pyspark.sql import SparkSession
 
 import analysis.spark
-from analysis.cli import main
 from analysis.spark import causes, job
 from analysis.spark import session as sessions
 from analysis.spark.dissection import Task
@@ -84,13 +83,12 @@ def test_the_python_of_the_data_source_is_checked(
 
 @pytest.mark.parametrize("package", ["pyspark", "fsspec"])
 def test_missing_packages_of_the_driver_are_named(
-    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+    package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
     monkeypatch.setitem(sys.modules, package, None)
-    assert main(["spark", str(QUOTAS), "-o", str(tmp_path / "tables")]) == 1
     advice = f"the package {package} is not installed: pip install 'kafka-dissector[spark]'"
-    assert capsys.readouterr().err == f"Error: {advice}\n"
+    err = ran("spark", str(QUOTAS), "-o", str(tmp_path / "tables"), status=1).err
+    assert err == f"Error: {advice}\n"
 
 
 PYTHON = """An error occurred while calling o98.collectToPython.

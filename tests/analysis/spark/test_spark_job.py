@@ -19,25 +19,23 @@ from tests.analysis.commands import Ran
 from tests.analysis.spark.sharding import QUOTAS, split_capture, write_with_spark
 
 
-def test_parquet_by_date(
-    kept_spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_parquet_by_date(kept_spark: SparkSession, tmp_path: Path, ran: Ran) -> None:
     folder, output = tmp_path / "parts", tmp_path / "tables"
     folder.mkdir()
     split_capture(QUOTAS, folder, 3)
     words = ["spark", str(folder), "--table", "exchanges", "--table", "connections"]
     words += ["-o", output.as_uri(), "--jobs", "2"]
-    assert main(words) == 0
+    lines = ran(*words).out.splitlines()
     expected = open_capture(folder).tables(["exchanges", "connections"])
-    assert capsys.readouterr().out.splitlines() == [
+    assert lines == [
         f"{name}: {len(table):,} rows in {output.as_uri()}/{name}"
         for name, table in expected.items()
     ]
     rows = ds.dataset(output / "exchanges", partitioning="hive").to_table()
     assert sorted(rows["api"].to_pylist()) == sorted(expected["exchanges"]["api"].to_pylist())
     assert {str(date) for date in rows["date"].to_pylist()} == {"2026-11-21"}
-    assert main([*words, "--api", "Fetch"]) == 1  # tables of another job are not overwritten
-    assert f"{output.as_uri()}/exchanges already exists" in capsys.readouterr().err
+    err = ran(*words, "--api", "Fetch", status=1).err  # tables of another job are not overwritten
+    assert f"{output.as_uri()}/exchanges already exists" in err
 
 
 def test_missing_java_gives_one_message_with_the_package(

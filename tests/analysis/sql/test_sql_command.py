@@ -38,8 +38,7 @@ def truth() -> list[dict[str, object]]:
 
 
 def test_the_query_is_the_last_argument(ran: Ran) -> None:
-    out = ran("sql", CAPTURE, BY_ERROR, "--format", "jsonl").out
-    assert [json.loads(line) for line in out.splitlines()] == truth()
+    assert ran("sql", CAPTURE, BY_ERROR, "--format", "jsonl").rows == truth()
 
 
 def test_a_table_for_the_eyes_is_the_default(ran: Ran) -> None:
@@ -162,13 +161,11 @@ def test_a_query_has_any_length(length: int, ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("unit", ["date_trunc('second', {})", "time_bucket(interval '1 s', {})"])
-def test_the_footer_has_the_day_of_times_of_any_unit(
-    unit: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["sql", CAPTURE, f"select {unit.format('request_time')} from exchanges"]) == 0
+def test_the_footer_has_the_day_of_times_of_any_unit(unit: str, ran: Ran) -> None:
+    out = ran("sql", CAPTURE, f"select {unit.format('request_time')} from exchanges").out
     time = dissector.open_capture(CAPTURE).tables(["exchanges"])["exchanges"]["request_time"][0]
     day = time.as_py().strftime("%Y-%m-%d")
-    assert capfd.readouterr().out.splitlines()[-1] == f"times of {day}, UTC"
+    assert out.splitlines()[-1] == f"times of {day}, UTC"
 
 
 @pytest.mark.parametrize("arguments", [[CAPTURE], ["-"]])
@@ -178,8 +175,7 @@ def test_an_answer_is_a_view(
     opened = dissector.open_capture
     monkeypatch.setattr(dissector, "open_capture", lambda *_, **__: opened(CAPTURE))
     query = "select api, count, net_max_ms from latency where count > 0"
-    out = ran("sql", *arguments, query, "--format", "jsonl").out
-    rows = [json.loads(line) for line in out.splitlines()]
+    rows = ran("sql", *arguments, query, "--format", "jsonl").rows
     tables = analysis.load(CAPTURE)
     expected = analysis.latency(tables)[["api", "count"]].to_dict("records")
     assert [{"api": row["api"], "count": row["count"]} for row in rows] == expected

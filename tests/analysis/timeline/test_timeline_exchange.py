@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from analysis.cli import main
 from analysis.timeline.connection import conversation
 from analysis.timeline.exchange import Event, timelines
 from dissector.capture import open_capture
@@ -118,11 +117,9 @@ def late_packets(events: list[Event]) -> set[int]:
 
 
 @needs_tshark
-def test_the_display_filter_selects_the_packets(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_display_filter_selects_the_packets(ran: Ran) -> None:
     path = CAPTURES / "librdkafka-mock-produce.pcap"
-    assert main(["show", str(path), "--api", "Produce", "--limit", "3", "--format", "json"]) == 0
-    for line in capsys.readouterr().out.splitlines():
-        row = json.loads(line)
+    for row in ran("show", str(path), "--api", "Produce", "--limit", "3", "--format", "json").rows:
         numbers = tshark(path, ["frame.number"], "-Y", row["display_filter"])
         assert [int(number) for (number,) in numbers] == [
             row["request_packet"], row["response_packet"],
@@ -153,9 +150,7 @@ def test_json(ran: Ran) -> None:
     assert row["timeline"][0]["content"] == "request, all 386 bytes"
 
 
-def test_reading_stops_at_the_limit(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_stops_at_the_limit(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     from dissector.packets import files
 
     monkeypatch.setattr("dissector.capture.BLOCK_BYTES", 1 << 14)
@@ -166,6 +161,6 @@ def test_reading_stops_at_the_limit(
         files.FileSource, "read", lambda self, reserve: blocks.append(1) or read(self, reserve)
     )
     path = str(CAPTURES / "chatter-mock.pcap.zst")
-    assert main(["show", path, "--packet", "14", "--limit", "1"]) == 0
+    err = ran("show", path, "--packet", "14", "--limit", "1").err
     assert 0 < len(blocks) < 10
-    assert "Stopped after 1 exchange; raise --limit for more." in capsys.readouterr().err
+    assert "Stopped after 1 exchange; raise --limit for more." in err

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
@@ -192,8 +190,7 @@ def test_the_commit_of_a_transaction_is_its_end() -> None:
 
 def test_command(ran: Ran, tmp_path: Path) -> None:
     command = ["trace", str(FOLLOWED), "--topic", "work", "--partition", "0", "--offset", "10"]
-    out = ran(*command, "--format", "jsonl").out
-    rows: list[dict[str, Any]] = [json.loads(line) for line in out.splitlines()]
+    rows = ran(*command, "--format", "jsonl").rows
     assert [row["event"] for row in rows] == [
         "produced", "acknowledged", "fetched", "fetched", "committed", "committed",
     ]  # fmt: skip
