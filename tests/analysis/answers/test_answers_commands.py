@@ -118,16 +118,6 @@ def test_an_option_without_effect_is_an_error(
     assert ran(*arguments, status=2).err.endswith(f"Error: {sentence}\n")
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_what_cannot_be_read_is_one_sentence(name: str, tmp_path: Path, ran: Ran) -> None:
-    path = tmp_path / "x.pcap"
-    path.write_bytes(b"this is no capture at all")
-    output = ran(name, str(path), status=1)
-    assert output.out == ""
-    assert output.err.startswith("Error: ")
-    assert len(output.err.splitlines()) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [

@@ -6,8 +6,6 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers import ANSWERS
-from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
 from tools.record.kafka.truth import read
 
@@ -115,19 +113,3 @@ def test_a_broker_that_does_not_know_a_topic_shows_the_end_of_its_log(
     late = fetched(1000, 0, 0, topic_id="old", error_code=100)
     slots = analysis.delay(made(partitions=[*rows, late]), by="500ms").sort_values("500ms")
     assert slots["max_ms"].dropna().tolist() == delays
-
-
-def test_nothing_at_all() -> None:
-    empty = analysis.delay(made())
-    assert list(empty.columns) == [
-        "topic",
-        "partition",
-        *(column.name for column in ANSWERS["delay"].columns),
-    ]
-    assert empty.empty
-
-
-@pytest.mark.parametrize("by", [["api"], [], ["topic", "topic"]])
-def test_what_it_cannot_be_grouped_by(by: list[str]) -> None:
-    with pytest.raises(DissectorError):
-        analysis.delay(made(), by=by)

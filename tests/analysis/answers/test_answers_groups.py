@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers import ANSWERS
 from tests.analysis.answering import capture, made
 from tools.record.kafka.truth import read
 
@@ -265,10 +264,5 @@ def test_a_join_that_the_capture_does_not_see_answered() -> None:
     assert span["end_time"] is pd.NaT
 
 
-def test_no_groups_at_all() -> None:
-    empty = analysis.groups(made())
-    assert (len(empty), list(empty.columns)) == (
-        0,
-        [column.name for column in ANSWERS["groups"].columns],
-    )
+def test_a_request_without_a_group() -> None:
     assert analysis.groups(made(memberships=[{"time": 1, "api": "JoinGroup"}])).empty

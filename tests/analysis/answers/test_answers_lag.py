@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import SECOND, exchange
@@ -204,21 +203,10 @@ def test_the_reads_of_a_member_do_not_hide_the_committer() -> None:
     assert (row["client_id"], row["position"], row["lag"]) == ("admin", 3, 5)
 
 
-def test_no_group_and_nothing_at_all() -> None:
-    empty = analysis.lag(made())
-    assert (len(empty), list(empty.columns)) == (
-        0,
-        [column.name for column in ANSWERS["lag"].columns],
-    )
-    assert analysis.lag(made(), show="all").dtypes.equals(empty.dtypes)
+def test_readers_without_a_group() -> None:
     alone = analysis.lag(capture("kafka-4-errors", NEEDS))
     assert alone["group_id"].isna().all()
     assert alone["position"].notna().all()
-
-
-def test_another_way_to_show_it() -> None:
-    with pytest.raises(DissectorError, match="not one of last, all"):
-        analysis.lag(made(), show="first")
 
 
 @pytest.mark.slow

@@ -7,9 +7,6 @@ from typing import Any
 import pytest
 
 import analysis
-from analysis.answers import ANSWERS
-from analysis.answers.leadership import CLIENT_COLUMNS
-from dissector.errors import DissectorError
 from tests.analysis.answering import broker_log, capture, made
 from tools.record.kafka.truth import read
 
@@ -170,17 +167,3 @@ def test_clients_that_connect_again() -> None:
     assert reconnects((1, 5), (2, 9), (6, 9)) == 1
     assert reconnects((1, 3), (4, 9), (5, 9)) == 1
     assert reconnects((1, 3), (4, 5), (6, 9)) == 2
-
-
-def test_nothing_at_all() -> None:
-    for show, columns in (
-        ("moves", ANSWERS["leadership"].declared_columns),
-        ("clients", CLIENT_COLUMNS),
-    ):
-        empty = analysis.leadership(made(), show=show)
-        assert list(empty.columns) == [column.name for column in columns]
-        assert empty.dtypes.equals(
-            analysis.leadership(capture("kafka-4-errors", NEEDS), show=show).dtypes
-        )
-    with pytest.raises(DissectorError, match="not one of moves, clients"):
-        analysis.leadership(made(), show="all")

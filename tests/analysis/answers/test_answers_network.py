@@ -84,7 +84,6 @@ def test_what_was_not_measured_follows_from_the_handshake(
 
 def test_other_protocols_and_topics_are_not_asked_for() -> None:
     assert analysis.network(made(connections=[connection(protocol="tls")])).empty
-    assert analysis.network(made()).empty
     for wrong in ("topic", "api", "nonsense"):
         with pytest.raises(DissectorError):
             analysis.network(made(), by=[wrong])

@@ -6,15 +6,11 @@ import re
 from itertools import pairwise
 from typing import Any
 
-import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import analysis
-from analysis.answers import ANSWERS
-from analysis.answers.producers import GAP_COLUMNS, TRANSACTION_COLUMNS
-from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
 from tests.analysis.made_rows import SECOND, START
 from tools.record.kafka.truth import read
@@ -172,25 +168,3 @@ def test_gaps_are_found_where_numbers_begin_again(first: int, sent: list[tuple[i
     fates = [fate for _, fate in sent]
     runs = sum(fate != "lost" == next_fate for fate, next_fate in pairwise(fates))
     assert len(gaps) == runs
-
-
-@pytest.mark.parametrize(
-    ("show", "columns"),
-    [
-        ("producers", ANSWERS["producers"].declared_columns),
-        ("transactions", TRANSACTION_COLUMNS),
-        ("gaps", GAP_COLUMNS),
-    ],
-)
-def test_nothing_at_all(show: str, columns: tuple[Any, ...]) -> None:
-    empty = analysis.producers(made(), show=show)
-    assert list(empty.columns) == [column.name for column in columns]
-    filled = analysis.producers(capture("kafka-4-followed", NEEDS), show=show)
-    assert empty.dtypes.equals(filled.dtypes)
-    assert isinstance(empty, pd.DataFrame)
-    assert empty.empty
-
-
-def test_another_way_to_show_it() -> None:
-    with pytest.raises(DissectorError, match="not one of producers, transactions, gaps"):
-        analysis.producers(made(), show="all")

@@ -10,12 +10,13 @@ import pandas as pd
 import pytest
 
 import analysis
-from analysis.answers import ANSWERS, Answer, Tables
+from analysis.answers import ANSWERS, Answer, Tables, Variant
+from analysis.columns import resolved
 from analysis.frames import frame
 from analysis.sql.query import connected, no_tables, table_of
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
-from tests.analysis.answering import ANSWER_TABLES, capture, made, opened
+from tests.analysis.answering import ANSWER_TABLES, EMPTY, capture, made, opened
 from tests.analysis.made_rows import connection, exchange
 from tests.programs import printed
 
@@ -51,6 +52,27 @@ def test_an_empty_capture_has_an_answer_without_rows(answer: Answer) -> None:
     assert list(empty.columns) == by + [name for name in expected.index if name not in by]
 
 
+@pytest.mark.parametrize(
+    ("answer", "variant"),
+    [(answer, variant) for answer in ANSWERS.values() for variant in answer.variants],
+    ids=lambda each: each.name if isinstance(each, Answer) else each.value,
+)
+def test_an_empty_capture_has_no_rows_of_a_variant(answer: Answer, variant: Variant) -> None:
+    value = 3 if variant.value == "N" else variant.value
+    empty = answer.function(EMPTY, **{variant.option: value})
+    expected = frame(table_of([], resolved(variant.columns))).dtypes
+    assert empty.dtypes.equals(expected)
+    assert len(empty) == 0
+
+
+@ALL
+def test_a_wrong_choice_is_an_error(answer: Answer) -> None:
+    for option in answer.options:
+        if option.choices:
+            with pytest.raises(DissectorError, match=f"not one of {', '.join(option.choices)}"):
+                answer.function(EMPTY, **{option.name: "nonsense"})
+
+
 @pytest.mark.sampled(4)
 @ALL
 @pytest.mark.parametrize(
@@ -67,7 +89,6 @@ NOTHING = {"latency_ms": None, "response_time": None, "response_end_time": None}
 
 @pytest.fixture(scope="module")
 def single(request: pytest.FixtureRequest) -> Iterator[Tables]:
-    """Tables with one exchange."""
     with connected(made(exchanges=[exchange(**request.param)]), ANSWER_TABLES) as connection:
         yield connection
 

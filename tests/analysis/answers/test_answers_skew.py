@@ -139,8 +139,3 @@ def test_records_without_a_key_are_records_of_the_topic() -> None:
     assert shares.to_dict() == pytest.approx({"a": 40, "b": 20})
     (row,) = analysis.skew(tables, show="partitioners").to_dict("records")
     assert (row["records"], row["keys"]) == (3, 2)
-
-
-@pytest.mark.parametrize("show", ["brokers", "keys", "partitioners"])
-def test_nothing_at_all(show: str) -> None:
-    assert analysis.skew(made(), show=show).empty
