@@ -60,13 +60,22 @@ def placed(wire: list[tuple[int, bytes]], size: int = 1 << 20) -> list[Part]:
 
 def decrypted(parts: list[Part], keys: KeyLog) -> tuple[TlsSession, list[list]]:
     """The data of each end, in stretches without missing bytes."""
-    session = TlsSession(keys)
-    texts: list[list] = [[bytearray()], [bytearray()]]
+    session, texts = TlsSession(keys), no_texts()
+    feed(session, parts, texts)
+    take(session.read(last=True), texts)
+    return session, texts
+
+
+def no_texts() -> list[list]:
+    """The texts of both ends, before any data was read."""
+    return [[bytearray()], [bytearray()]]
+
+
+def feed(session: TlsSession, parts: list[Part], texts: list[list]) -> None:
+    """Feed parts one by one, and take the data behind each."""
     for time, (end, at, data) in enumerate(parts):
         session.feed(end, at, data, (time, 0, time + 1))
         take(session.read(), texts)
-    take(session.read(last=True), texts)
-    return session, texts
 
 
 def take(plains, texts) -> None:
@@ -280,18 +289,12 @@ def test_ends_that_come_one_after_the_other(made):
 
 def test_keys_that_are_logged_late(made):
     keys = KeyLog(grows=True)
-    session = TlsSession(keys)
-    texts: list[list] = [[bytearray()], [bytearray()]]
-    parts = placed(made.wire)
-    for end, at, data in parts[: len(parts) // 2]:
-        session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), texts)
-    assert texts == [[b""], [b""]]
+    session, texts, parts = TlsSession(keys), no_texts(), placed(made.wire)
+    feed(session, parts[: len(parts) // 2], texts)
+    assert texts == no_texts()
     for line in made.keys.splitlines():
         keys.add(line)
-    for end, at, data in parts[len(parts) // 2 :]:
-        session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), texts)
+    feed(session, parts[len(parts) // 2 :], texts)
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
@@ -306,11 +309,9 @@ def test_keys_that_are_logged_late(made):
 )
 def test_a_session_can_be_pickled_at_any_time(folder, version, cipher):
     made = talk(folder, contexts(folder, version, cipher), MESSAGES[:4])
-    session = TlsSession(KeyLog(made.keys))
-    texts: list[list] = [[bytearray()], [bytearray()]]
-    for end, at, data in placed(made.wire, 200):
-        session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), texts)
+    session, texts = TlsSession(KeyLog(made.keys)), no_texts()
+    for part in placed(made.wire, 200):
+        feed(session, [part], texts)
         session = pickle.loads(pickle.dumps(session))
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
@@ -538,10 +539,8 @@ def test_traffic_secrets_that_are_logged_after_those_of_the_handshake(folder):
     for line in late:
         if b"HANDSHAKE" in line:
             early.add(line)
-    session, texts = TlsSession(early), [[bytearray()], [bytearray()]]
-    for end, at, data in placed(made.wire):
-        session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), texts)
+    session, texts = TlsSession(early), no_texts()
+    feed(session, placed(made.wire), texts)
     early.add(b"".join(late))
     take(session.read(last=True), texts)
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
@@ -568,7 +567,7 @@ def test_why_nothing_is_read(made, folder):
 
     def kinds(parts: list[Part], keys: KeyLog) -> list[str]:
         session, texts = decrypted(parts, keys)
-        assert texts == [[b""], [b""]]
+        assert texts == no_texts()
         assert session.is_over
         return [trouble.kind for trouble in session.problems]
 
@@ -685,12 +684,9 @@ def test_a_client_hello_whose_begin_is_lost(folder, version, size):
 
 def test_a_lost_client_hello_whose_secret_is_logged_late(made):
     keys = KeyLog(other_sessions(5), grows=True)
-    session = TlsSession(keys)
-    texts: list[list] = [[bytearray()], [bytearray()]]
-    for end, at, data in placed(made.wire)[1:]:
-        session.feed(end, at, data, (0, 0, 0))
-        take(session.read(), texts)
-    assert texts == [[b""], [b""]]
+    session, texts = TlsSession(keys), no_texts()
+    feed(session, placed(made.wire)[1:], texts)
+    assert texts == no_texts()
     keys.add(made.keys)
     take(session.read(last=True), texts)
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
@@ -748,7 +744,7 @@ def test_a_lost_change_cipher_spec_of_the_client_before_the_server_hello_is_read
         lost = data.find(b"\x14\3\3\0\1\1") if end == CLIENT else -1
         for begin, size in ((0, lost), (lost + 6, None)) if lost >= 0 else ((0, None),):
             session.feed(end, at + begin, data[begin:size], (0, 0, 0))
-    texts: list[list] = [[bytearray()], [bytearray()]]
+    texts = no_texts()
     take(session.read(last=True), texts)
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
@@ -791,11 +787,8 @@ def test_secrets_that_are_logged_late_behind_a_lost_server_hello(folder):
     lost = next(part for part in placed(made.wire) if part[0] == SERVER)
     lines = [line for line in made.keys.splitlines(keepends=True) if b"HANDSHAKE" in line]
     keys = KeyLog(b"".join(lines), grows=True)
-    session, texts = TlsSession(keys), [[bytearray()], [bytearray()]]
-    for end, at, data in placed(made.wire):
-        if (end, at, data) != lost:
-            session.feed(end, at, data, (0, 0, 0))
-            take(session.read(), texts)
+    session, texts = TlsSession(keys), no_texts()
+    feed(session, [part for part in placed(made.wire) if part != lost], texts)
     keys.add(made.keys)
     take(session.read(last=True), texts)
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
@@ -845,7 +838,7 @@ def test_the_problem_names_a_lost_server_hello(folder, has_begin):
 def test_older_versions_are_a_problem(folder, version):
     made = talk(folder, contexts(folder, version), MESSAGES[:2])
     session, texts = decrypted(placed(made.wire), KeyLog(made.keys))
-    assert texts == [[b""], [b""]]
+    assert texts == no_texts()
     assert [trouble.kind for trouble in session.problems] == ["tls_unsupported"]
 
 
