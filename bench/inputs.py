@@ -53,7 +53,6 @@ class Input:
 
     @property
     def path(self) -> Path:
-        """Path of the input."""
         return DATA / f"{self.name}.pcap"
 
 

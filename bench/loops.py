@@ -19,7 +19,6 @@ Payloads = Iterator[tuple[Key, bytes]]
 
 
 def with_dpkt(path: Path) -> Payloads:
-    """Payloads, read by dpkt."""
     import dpkt
 
     with path.open("rb") as file:
@@ -31,7 +30,6 @@ def with_dpkt(path: Path) -> Payloads:
 
 
 def with_scapy(path: Path) -> Payloads:
-    """Payloads, read by scapy."""
     from scapy.layers.inet import IP, TCP
     from scapy.layers.l2 import Ether  # noqa: F401 -- registers the link layer
     from scapy.utils import PcapReader

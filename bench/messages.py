@@ -125,7 +125,6 @@ def with_kafka_python(messages: Sequence[Sample]) -> int:
 
 
 def to_dicts(messages: Sequence[Sample]) -> int:
-    """Decode to dicts."""
     for sample in messages:
         if sample.direction is Direction.REQUEST:
             dissector.decode_request(sample.frame)
@@ -135,7 +134,6 @@ def to_dicts(messages: Sequence[Sample]) -> int:
 
 
 def to_columns(messages: Sequence[Sample]) -> int:
-    """Decode to columns."""
     for direction, roles in (
         (Direction.REQUEST, REQUEST_ROLES),
         (Direction.RESPONSE, RESPONSE_ROLES),

@@ -53,7 +53,6 @@ class Load:
 
     @classmethod
     def of(cls, batches: list[bytes]) -> Load:
-        """A load of these batches."""
         length = np.array([len(batch) for batch in batches], np.int64)
         space = ContiguousBytes.of(b"".join(batches))
         return cls(batches, space, np.cumsum(length) - length, length)

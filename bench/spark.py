@@ -227,7 +227,6 @@ class _Runner:
             self._seconds.append(dict(zip(("all", "cpu"), map(float, words), strict=True)))
 
     def end(self) -> None:
-        """End the process."""
         if not self._failure:
             assert self._process.stdin is not None
             self._process.stdin.close()

@@ -337,7 +337,6 @@ class Capture:
 
 
 def _not_empty(rows: Generator[NamedBatch]) -> Generator[NamedBatch]:
-    """The batches that have rows."""
     with closing(rows):
         for table, batch in rows:
             if len(batch):

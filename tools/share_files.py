@@ -51,7 +51,6 @@ def share_files() -> dict[Path, str]:
 
 
 def completion(shell: str) -> str:
-    """The completion script of a shell."""
     complete = get_completion_class(shell)
     assert complete is not None
     return complete(app, {}, NAME, "_KAFKA_DISSECTOR_COMPLETE").source().strip() + "\n"

@@ -384,7 +384,6 @@ def _listed(rows: Sequence[Row], *columns: Cells) -> Iterator[RenderableType]:
 
 
 def _number_column(head: str, name: str, rank: int = ALWAYS) -> Cells:
-    """A column of numbers."""
     return Column(head, number=True, rank=rank), lambda row: _number(row[name])
 
 

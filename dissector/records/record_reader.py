@@ -152,7 +152,6 @@ def _payloads(
 
 
 def _uncompressed(space: ByteView, batches: Batches, group: Int64) -> BatchBytes:
-    """The uncompressed batches of a group."""
     plain = group[batches.codec[group] == 0]
     data, at = as_contiguous(space, batches.address[plain], batches.size[plain])
     header = np.where(batches.magic[plain] == 2, MIN_SIZE[2], 0)

@@ -133,7 +133,6 @@ def by_spark(spark: SparkSession) -> Compare:
 
 @contextmanager
 def engine(name: str) -> Iterator[Compare]:
-    """The comparison with an engine."""
     if name.startswith("jobs"):
         yield by_processes(int(name.partition("-")[2]))
         return

@@ -89,7 +89,6 @@ def pairs(name: str) -> list[Pair]:
 
 
 def log_key(lane: tuple[Fact, ...]) -> object:
-    """The key of a connection in the log."""
     requests = tuple((fact.api, fact.version, fact.correlation_id) for fact in lane)
     return lane[0].client_id, lane[0].broker_port, requests
 

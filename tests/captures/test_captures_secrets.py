@@ -58,7 +58,6 @@ def exchanges(name: str) -> list[Exchange]:
 
 @cache
 def secrets() -> frozenset[bytes]:
-    """All secrets of all recordings."""
     values = {*PASSWORDS, *keys_of_records()}
     for name in WITH_SECRETS:
         for exchange in exchanges(name):

@@ -38,7 +38,6 @@ class Fact:
 
     @property
     def broker_port(self) -> int:
-        """Port of the broker."""
         return int(self.broker.rpartition(":")[2])
 
 

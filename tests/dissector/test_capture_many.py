@@ -21,7 +21,6 @@ def exchanges(*paths: Path) -> list[dict]:
 
 
 def first_connection(name: str) -> list[recorded.Packet]:
-    """The packets of the first connection of a recording."""
     packets = recorded.read(name)
     ports = {packets[0].tcp[:2], packets[0].tcp[2:4]}
     return [each for each in packets if {each.tcp[:2], each.tcp[2:4]} == ports]

@@ -27,7 +27,6 @@ def unanswered(tmp_path: Path) -> Path:
 
 
 def exchanges_and_problems(path: Path, **options: int) -> tuple[list[dict], list[str]]:
-    """The exchanges, and the problems' kinds."""
     tables = dissector.open_capture(path, **options).tables(["exchanges", "problems"])
     problems = tables["problems"].to_pylist()
     return tables["exchanges"].to_pylist(), [each["kind"] for each in problems]

@@ -88,7 +88,6 @@ Dialogue = list[tuple[int, bytes]]
 
 
 def capture(path: Path, dialogue: Dialogue) -> list[Path]:
-    """A capture of a dialogue."""
     flow, chunks, at = Flow((CLIENT, BROKER), True, 0), [], [0, 0]
     for end, data in dialogue:
         chunks.append(Chunk(0, end, at[end], data, 0, at[1 - end]))

@@ -92,7 +92,6 @@ class Truth:
 
 @contextmanager
 def capture_file(data: bytes) -> Iterator[str]:
-    """A file with these bytes."""
     with tempfile.NamedTemporaryFile(suffix=".pcap") as file:
         file.write(data)
         file.flush()
@@ -243,7 +242,6 @@ def _low(address: str) -> int:
 
 
 def packets_of(path: str | Path) -> Packets:
-    """The packets of a file."""
     source = open_packets([path])
     parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _PACKETS}
     while (block := source.read(0)) is not None:

@@ -381,7 +381,6 @@ PORTS: dict[Callable[[Stage], None], int] = {
 
 
 def record(speak: Callable[[Stage], None]) -> None:
-    """Record one protocol."""
     enter_new_network()
     name, port = speak.__name__, PORTS[speak]
     work = Path(tempfile.mkdtemp(prefix=f"{name}-"))

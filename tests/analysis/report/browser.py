@@ -18,7 +18,6 @@ from tests.analysis.answering import path_of
 
 
 def report(target: Path, *captures: str) -> Path:
-    """Create a report."""
     assert main(["report", *captures, "-o", str(target)]) == 0
     return target
 

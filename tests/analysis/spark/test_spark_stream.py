@@ -171,7 +171,6 @@ class ManualStream:
         return self.step(OLD)
 
     def rows(self) -> list[str]:
-        """The rows of all batches."""
         return texts([each for table in self.batches for each in without_names(table)])
 
 

@@ -182,7 +182,6 @@ def rows_of(block: PacketBlock) -> list[Row]:
 
 
 def read(*paths: str | os.PathLike[str], block_bytes: int = 1 << 20, reserve: int = 0) -> Reading:
-    """Read all of a capture."""
     source = open_packets(paths, block_bytes=block_bytes)
     rows: list[Row] = []
     problems: list[Problem] = []

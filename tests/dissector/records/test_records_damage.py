@@ -48,7 +48,6 @@ def one_message(magic: int, name: str, codec: int) -> bytes:
 
 
 def at(batches: list[Batch], *positions: int) -> list[Batch]:
-    """The batches at these positions."""
     return [each for each in batches if each.position in positions]
 
 

@@ -21,7 +21,6 @@ BATCHES = [
 
 
 def offsets(path: Path, block: int) -> list[int]:
-    """The offsets of all records."""
     return [
         int(offset)
         for part in read_segment(path, block=block)

@@ -20,7 +20,6 @@ HEAD = """\
 
 
 def names(release: str) -> set[str]:
-    """The names of one release."""
     return set(artifacts.java(artifacts.broker(release), "Configs").split())
 
 

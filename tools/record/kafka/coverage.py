@@ -30,7 +30,6 @@ Seen = dict[tuple[int, int], Counter[str]]
 
 
 def captures() -> list[Path]:
-    """All committed captures."""
     return sorted(path for path in CAPTURES.iterdir() if ".pcap" in path.name)
 
 

@@ -160,5 +160,4 @@ def ip(*arguments: str, where: list[str] | None = None) -> None:
 
 
 def namespace(process: int) -> Path:
-    """The network namespace of a process."""
     return Path(f"/proc/{process}/ns/net").readlink()
