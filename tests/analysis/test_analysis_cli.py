@@ -93,7 +93,7 @@ def test_a_capture_may_be_a_uri(tmp_path: Path, ran: Ran) -> None:
 
 @pytest.mark.parametrize("command", ["summary", "export", "show", "latency"])
 @pytest.mark.parametrize("content", [None, b"", b"this is no capture at all, " * 9])
-def test_what_cannot_be_read_is_one_sentence_and_status_1(
+def test_an_unreadable_capture_is_one_sentence_and_status_1(
     command: str, content: bytes | None, tmp_path: Path, ran: Ran
 ) -> None:
     path = tmp_path / "x.pcap"
@@ -266,7 +266,7 @@ def test_the_folder_of_an_output_must_be_writable(
         *("export tables --table all -o tables", "export tables -o tables/exchanges.parquet"),
     ],
 )
-def test_the_output_is_no_input(
+def test_the_output_must_not_be_an_input(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     """Also if a folder, a pattern or another name of the file is the input."""
@@ -440,7 +440,7 @@ def test_names_of_files_may_have_any_bytes(
     assert "udcff" not in out
 
 
-def test_a_name_that_is_no_utf_8_is_escaped(tmp_path: Path, ran: Ran) -> None:
+def test_a_name_that_is_not_utf_8_is_escaped(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / os.fsdecode(b"a\xff.pcap")
     path.write_bytes(b"no capture")
     output = ran("summary", PLAIN, str(path), status=1).out

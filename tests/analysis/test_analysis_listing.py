@@ -94,7 +94,7 @@ def hidden_columns(lines: Sequence[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("answer", ANSWERS.values(), ids=list(ANSWERS))
-def test_what_an_answer_calls_essential_is_a_column_of_it(answer: object) -> None:
+def test_essential_columns_are_columns_of_the_answer(answer: object) -> None:
     each = ANSWERS[answer.name]  # type: ignore[attr-defined]
     variants = (each.columns, *each.other_columns.values())
     by = [name for option in each.options if option.name == "by" for name in option.default]

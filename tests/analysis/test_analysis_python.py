@@ -80,7 +80,7 @@ def connection() -> duckdb.DuckDBPyConnection:
     return analysis.connect(CAPTURE)
 
 
-def test_the_package_lists_what_it_has() -> None:
+def test_the_package_lists_its_names() -> None:
     assert dir(analysis) == sorted(analysis.__all__)
     assert set(dir(analysis)) == {
         *ANSWERS, "ANSWERS", "DIAGNOSIS_TABLES", "Filter", "__version__", "compare",
@@ -170,7 +170,7 @@ def test_tables_of_any_kind_give_the_same_rows(
     pd.testing.assert_frame_equal(answer.function(connection), expected)
 
 
-def test_exported_files_can_be_asked(tmp_path: Path, tables: dict[str, pd.DataFrame]) -> None:
+def test_exported_files_can_be_queried(tmp_path: Path, tables: dict[str, pd.DataFrame]) -> None:
     names = ANSWERS["latency"].tables
     with duckdb.connect() as connection:
         for name in names:
@@ -182,16 +182,14 @@ def test_exported_files_can_be_asked(tmp_path: Path, tables: dict[str, pd.DataFr
 
 
 @pytest.mark.parametrize("given", [5, None, pd.DataFrame({"api": []})], ids=type)
-def test_what_is_no_capture_is_an_error(given: Any) -> None:
+def test_an_object_other_than_a_capture_is_an_error(given: Any) -> None:
     with pytest.raises(DissectorError, match=rf"\.load\(\), not a {type(given).__name__}$"):
         analysis.latency(given)
 
 
 @pytest.mark.sampled(6)
 @ALL
-def test_an_answer_reads_what_it_needs_of_a_capture(
-    answer: Answer, tables: dict[str, pd.DataFrame]
-) -> None:
+def test_an_answer_reads_only_its_tables(answer: Answer, tables: dict[str, pd.DataFrame]) -> None:
     expected = answer.function(tables)
     pd.testing.assert_frame_equal(answer.function(str(CAPTURE)), expected)
     with dissector.open_capture(CAPTURE) as capture:

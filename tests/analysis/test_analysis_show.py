@@ -64,7 +64,7 @@ def test_every_field_has_its_offset_and_value() -> None:
     ]
 
 
-def test_what_is_wrong_stands_where_it_is_and_the_bytes_follow() -> None:
+def test_an_error_is_at_its_offset_and_the_bytes_follow() -> None:
     lines = shown(**METADATA_0, request_frame=request(3, 0, struct.pack(">i", 1) + b"\x7f\xffab"))
     assert lines[-5:-1] == [
         "      13  topics                 [1]",
@@ -81,7 +81,7 @@ def test_a_cut_message_has_a_note() -> None:
     assert any("! topics[0].name: 5 bytes are needed and 3 are left" in line for line in lines)
 
 
-def test_a_version_that_is_not_known_gives_its_header_and_its_bytes() -> None:
+def test_an_unknown_version_shows_its_header_and_bytes() -> None:
     lines = shown(
         api_key=3, api="Metadata", api_version=99, status="undecoded",
         request_frame=request(3, 99, bytes(range(20))),
@@ -112,7 +112,7 @@ def test_bodies_of_unknown_apis_and_versions_are_redacted(api_key: int, version:
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(36, 30), (44, 9), (0x61, 0x6263), (65, 0x444D)])
-def test_no_hash_of_what_may_be_a_password(api_key: int, version: int) -> None:
+def test_possible_passwords_are_not_hashed(api_key: int, version: int) -> None:
     frame = request(api_key, version, SECRET.encode())
     lines = shown(api_key=api_key, api=None, api_version=version, request_frame=frame)
     assert any(line.endswith("27 bytes [redacted]") for line in lines)
@@ -183,7 +183,7 @@ SECRET_REQUESTS = {
 @pytest.mark.parametrize(
     ("api_key", "version", "body"), SECRET_REQUESTS.values(), ids=SECRET_REQUESTS
 )
-def test_secrets_are_not_shown_unless_asked_for(api_key: int, version: int, body: bytes) -> None:
+def test_secrets_are_hidden_by_default(api_key: int, version: int, body: bytes) -> None:
     columns = {
         "api_key": api_key, "api": None, "api_version": version,
         "request_frame": request(api_key, version, body),
@@ -281,7 +281,7 @@ def test_a_value_that_the_broker_calls_not_sensitive_is_shown(is_sensitive: bool
     assert ("[redacted]" in output) is is_sensitive
 
 
-def test_what_a_field_holds_stands_below_it() -> None:
+def test_the_content_of_a_field_is_below_it() -> None:
     assignment = b"\0\0" + struct.pack(">i", 1) + text("orders") + struct.pack(">ii", 1, 4)
     assignment += struct.pack(">i", -1)
     frame = struct.pack(">ih", 7, 0) + struct.pack(">i", len(assignment)) + assignment

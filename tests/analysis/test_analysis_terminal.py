@@ -82,9 +82,7 @@ QUOTAS = str(ROOT / "captures" / "kafka-4-quotas.pcap.zst")
         (["export", QUOTAS], 24, False),  # rows that come while the capture is read
     ],
 )
-def test_what_is_longer_than_the_screen_goes_to_the_pager(
-    arguments: list[str], height: int, is_paged: bool
-) -> None:
+def test_long_output_goes_to_the_pager(arguments: list[str], height: int, is_paged: bool) -> None:
     status, text = on_terminal(*arguments, width=100 if height else 0, height=height, pager=PAGER)
     assert status == 0
     assert ("PAGED" in text) == is_paged
@@ -266,11 +264,11 @@ def end(process: subprocess.Popen[bytes], number: int, folder: Path, first: str)
     [["summary"], ["show"], *(["export", "--format", form] for form in FORMAT_NAMES)],
     ids=lambda command: command[-1],
 )
-def test_a_reader_that_goes_is_no_error(command: list[str]) -> None:
+def test_a_closed_pipe_is_not_an_error(command: list[str]) -> None:
     close_reader(started(*command, CAPTURE))
 
 
-def test_a_reader_that_goes_midway_is_noticed_without_buffer() -> None:
+def test_a_pipe_that_closes_midway_is_noticed_without_buffer() -> None:
     """A raw stream reports no error if it has written a part: these rows are one part."""
     close_reader(started("export", QUOTAS, PYTHONUNBUFFERED="1"), after=1)
 

@@ -166,7 +166,7 @@ def test_times(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_no_problem_but_with_what_the_mock_bends(name: str) -> None:
+def test_only_deviations_of_the_mock_are_problems(name: str) -> None:
     answers = {
         (row["connection_id"], row["response_packet"]): row for row in tables(name)["exchanges"]
     }

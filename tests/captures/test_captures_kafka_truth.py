@@ -168,7 +168,7 @@ def test_each_exchange_is_a_request_that_the_broker_logged(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_what_an_envelope_carried_came_in_an_envelope(name: str) -> None:
+def test_forwarded_requests_came_in_an_envelope(name: str) -> None:
     carried = Counter((row["broker"], row["client"]) for row in case(name).logged("envelope"))
     envelopes = Counter(
         key_of_exchange(row)[:2] for row in case(name).exchanges if row["api_key"] == ENVELOPE

@@ -197,7 +197,7 @@ def test_disorder_makes_no_difference(tmp_path: Path, kind: str) -> None:
         assert exchanged(tls_rows(read(path, KEYS))) == exchanged(tls_rows(read(CAPTURE, KEYS)))
 
 
-def test_what_is_lost_takes_nothing_else_with_it(tmp_path: Path) -> None:
+def test_lost_packets_cost_no_other_rows(tmp_path: Path) -> None:
     header, _ = packets()
     names = ("client_port", "api_key", "api_version", "correlation_id", "request_bytes")
     whole = {tuple(row[name] for name in names) for row in tls_rows(read(CAPTURE, KEYS))}

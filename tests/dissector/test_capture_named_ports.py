@@ -54,7 +54,7 @@ CASES = {
 
 
 @pytest.mark.parametrize(("client", "broker", "why"), CASES.values(), ids=CASES)
-def test_what_is_not_kafka_is_a_problem(
+def test_other_protocols_on_a_named_port_are_problems(
     tmp_path: Path, client: bytes, broker: bytes, why: str
 ) -> None:
     talk = Dialogue()
@@ -130,7 +130,7 @@ def test_other_protocols_on_a_named_port(name: str) -> None:
     assert named == expected
 
 
-def test_kafka_on_a_named_port_is_no_problem() -> None:
+def test_kafka_on_a_named_port_is_not_a_problem() -> None:
     path = recorded.CAPTURES / "kafka-4-java.pcap.zst"
     read = dissector.open_capture(path, ports=[9092, 19092]).tables(["problems"])
     assert read["problems"].num_rows == 0
@@ -169,7 +169,7 @@ def test_decrypted_bytes_that_are_not_kafka(tmp_path: Path, *, has_lost_record: 
 
 
 @pytest.mark.parametrize("port", [-1, 0, 65_536])
-def test_a_number_that_is_no_port(port: int) -> None:
+def test_a_number_that_is_not_a_port(port: int) -> None:
     capture = recorded.CAPTURES / "kafka-python-mock.pcap"
     with pytest.raises(DissectorError, match=f"^{port} is not a port: choose from 1 to 65535$"):
         dissector.open_capture(capture, ports=[9092, port]).tables(["exchanges"])

@@ -100,7 +100,7 @@ def test_a_named_pipe_cannot_be_read_again(tmp_path: Path) -> None:
         capture.tables("errors")
 
 
-def test_a_missing_file_among_others_is_no_reason_to_refuse_a_second_pass(tmp_path: Path) -> None:
+def test_a_missing_file_among_others_does_not_prevent_a_second_pass(tmp_path: Path) -> None:
     capture = open_capture([CAPTURE, tmp_path / "missing.pcap"])
     kinds = [capture.tables("problems")["problems"]["kind"].to_pylist() for _ in range(2)]
     assert kinds == [["unreadable_file"]] * 2
@@ -128,7 +128,7 @@ def test_a_closed_capture_cannot_be_read(each: str) -> None:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_closing_ends_what_is_being_read(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+def test_closing_ends_reading(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
     monkeypatch.setattr("dissector.runs.LEAST_BYTES", 0)
     capture = open_capture(CAPTURE, jobs=jobs)
     rows = capture.stream()
@@ -138,7 +138,7 @@ def test_closing_ends_what_is_being_read(monkeypatch: pytest.MonkeyPatch, jobs: 
         next(rows)
 
 
-def test_only_what_is_for_users_is_public() -> None:
+def test_only_names_for_users_are_public() -> None:
     public = {name for name in dir(open_capture(CAPTURE)) if not name.startswith("_")}
     assert public == {
         "as_exchanges", "close", "exchanges", "file_problems", "has_table", "host_names", "packets",
@@ -221,7 +221,7 @@ def test_a_direction_may_be_named() -> None:
         exchange.explain("reply")  # type: ignore[arg-type]
 
 
-def test_the_module_lists_what_it_has() -> None:
+def test_the_module_lists_its_names() -> None:
     names = dir(dissector)
     assert names == sorted(dissector.__all__)
     assert {"open_capture", "decode_records", "Exchange", "Direction", "__version__"} <= {*names}

@@ -37,7 +37,7 @@ def test_a_few_inputs(target: Target) -> None:
         target.run(mutated(chance.choice(seeds), seeds, chance)[: target.longest])
 
 
-def test_what_ends_a_process_is_a_finding(tmp_path: Path) -> None:
+def test_an_input_that_ends_the_process_is_a_finding(tmp_path: Path) -> None:
     path = tmp_path / f"records-{LAST}"
     code = (
         "import os, pathlib, sys; from tests.fuzz.fuzz_one import Kept\n"

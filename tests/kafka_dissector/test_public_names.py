@@ -62,7 +62,7 @@ def test_the_import_brings_no_other_package() -> None:
     assert printed(program) == "set()\n"
 
 
-def test_it_is_the_command() -> None:
+def test_kafka_dissector_is_the_command() -> None:
     words = [sys.executable, "-m", "kafka_dissector", "--version"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.startswith("kafka-dissector")

@@ -71,13 +71,13 @@ FOUND = (
 
 
 @pytest.mark.parametrize("name", SAMPLE)
-def test_what_no_damage_touched_is_still_there(name: str) -> None:
+def test_undamaged_exchanges_remain(name: str) -> None:
     figures = survey(recording(CAPTURES / name), PLACES)
     assert {kind: each.missing for kind, each in figures.items()} == dict.fromkeys(KINDS, 0)
 
 
 @pytest.mark.parametrize(("name", "kind", "where"), FOUND)
-def test_what_once_was_missing(name: str, kind: str, where: int) -> None:
+def test_exchanges_that_were_missing_before(name: str, kind: str, where: int) -> None:
     whole = recording(CAPTURES / name)
     intact, damage = truth(whole), KINDS[kind][0](whole, where)
     assert intact.untouched(damage) - intact.remaining(damage) == Counter()

@@ -79,7 +79,7 @@ def test_requests_are_counted_if_a_client_repeats_its_ids() -> None:
     assert analysis.batching(tables, by=["topic"])["requests"].tolist() == [3]
 
 
-def test_what_the_log_stamps_has_no_age() -> None:
+def test_batches_with_the_time_of_the_log_have_no_age() -> None:
     row = asked(batch(timestamp_type="log_append_time"))
     assert row["age_p50_ms"] != row["age_p50_ms"]
 

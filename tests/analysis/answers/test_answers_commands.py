@@ -127,7 +127,7 @@ def test_an_option_without_effect_is_an_error(
         ("versions", "No requests in versions that Kafka 4.0 removed in this capture.\n"),
     ],
 )
-def test_a_capture_without_it_names_what_is_not_there(
+def test_a_capture_without_rows_names_the_missing_kind(
     name: str, sentence: str, made: Make, ran: Ran
 ) -> None:
     made(exchanges=[exchange(latency_ms=None)], connections=[connection()])
@@ -151,7 +151,7 @@ def test_an_option_that_shows_something_else_names_it(
     assert ran(*arguments, "x.pcap") == ("", sentence)
 
 
-def test_no_rows_are_no_verdict_on_what_could_not_be_read(made: Make, ran: Ran) -> None:
+def test_an_empty_result_names_the_unread_connections(made: Make, ran: Ran) -> None:
     encrypted = [connection(connection_id=n, protocol="tls") for n in (1, 2)]
     made(exchanges=[exchange()], connections=[connection(), *encrypted])
     for name, rows in (("errors", "errors"), ("groups", "rebalances")):
@@ -283,7 +283,7 @@ def test_the_vertical_form_has_a_line_for_each_value(ran: Ran) -> None:
     assert lines[1].split() == ["client_id", expected["client_id"][0]]
 
 
-def test_what_comes_from_the_wire_moves_no_cursor(made: Make, ran: Ran) -> None:
+def test_control_characters_of_a_capture_are_escaped(made: Make, ran: Ran) -> None:
     made(exchanges=[exchange(client_id="\x1b[2J[red]")], connections=[connection()])
     output = ran("latency", "x.pcap", "--by", "client_id").out
     assert "\\x1b[2J[red]" in output

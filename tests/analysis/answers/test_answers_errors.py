@@ -140,7 +140,7 @@ def test_a_rst_behind_the_fin_of_a_client_is_no_reset(name: str, tmp_path: Path)
     assert "reset" not in set(analysis.unanswered(tables)["reason"])
 
 
-def test_what_one_side_was_left_out_of_is_not_the_brokers_silence() -> None:
+def test_requests_of_a_capture_without_responses_are_one_sided() -> None:
     """The capture was filtered: each request that the broker logged is there, and no response."""
     rows = analysis.unanswered(capture("kafka-4-cut-requests"), by=["reason"])
     assert rows["reason"].tolist() == ["one_sided"]
@@ -161,7 +161,9 @@ def test_what_one_side_was_left_out_of_is_not_the_brokers_silence() -> None:
         ({"closed": None}, {}, "capture_end"),
     ],
 )
-def test_why_there_is_no_answer(ends: dict[str, Any], row: dict[str, Any], reason: str) -> None:
+def test_the_reason_of_a_missing_response(
+    ends: dict[str, Any], row: dict[str, Any], reason: str
+) -> None:
     tables = made(
         exchanges=[exchange(status="unanswered", **row), exchange()],
         connections=[connection(**ends)],

@@ -111,7 +111,7 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
         ({"api": "JoinGroup"}, 600, None),
     ],
 )
-def test_what_a_wait_is(row: dict[str, Any], poll: float, net: float | None) -> None:
+def test_polls_and_net_latencies(row: dict[str, Any], poll: float, net: float | None) -> None:
     parts = latency_parts(made(exchanges=[at(0, 600, **({"api": "Fetch"} | row))])).iloc[0]
     assert parts["poll_ms"] == poll
     assert parts["net_ms"] == net or (net is None and np.isnan(parts["net_ms"]))
@@ -131,9 +131,7 @@ def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
 
 
 @pytest.mark.parametrize(("replied", "poll"), [(-50, 0), (300, 300), (900, 500)])
-def test_the_response_of_a_produce_in_the_capture_says_when_its_batch_was_written(
-    replied: int, poll: float
-) -> None:
+def test_a_batch_is_written_when_its_produce_is_answered(replied: int, poll: float) -> None:
     """The producer kept the batch since long before."""
     place = {"topic": "t", "partition": 0, "base_offset": 7, "max_timestamp": START - 1000 * MS}
     fetched = {"connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS}

@@ -98,7 +98,7 @@ def error(at: int, name: str = "NOT_LEADER_OR_FOLLOWER") -> dict[str, object]:
         ([topic(1, 1, 0), topic(2, 2, None), topic(3, 1, 2)], [(2, None), (1, 2)]),
     ],
 )
-def test_what_is_a_move(
+def test_changes_of_leader_and_epoch(
     reported_leaders: list[dict[str, object]], moves: list[tuple[int, int | None]]
 ) -> None:
     leaders = analysis.leadership(made(topics=reported_leaders)).astype("object")

@@ -75,14 +75,14 @@ def connection(**columns: object) -> dict[str, object]:
         ({"client_rtt_ms": 40.0, "broker_rtt_ms": 2.0}, (40, 2, 42)),
     ],
 )
-def test_what_was_not_measured_follows_from_the_handshake(
+def test_missing_round_trips_follow_from_the_handshake(
     known: dict[str, float], expected: tuple[float, float, float]
 ) -> None:
     (row,) = analysis.network(made(connections=[connection(**known)])).to_dict("records")
     assert (row["client_rtt_ms"], row["broker_rtt_ms"], row["rtt_ms"]) == expected
 
 
-def test_other_protocols_and_topics_are_not_asked_for() -> None:
+def test_other_protocols_and_columns_are_excluded() -> None:
     assert analysis.network(made(connections=[connection(protocol="tls")])).empty
     for wrong in ("topic", "api", "nonsense"):
         with pytest.raises(DissectorError):

@@ -71,7 +71,7 @@ def test_followers_are_no_consumers() -> None:
 
 
 @pytest.mark.parametrize("name", ["kafka-4-java", "kafka-4-sarama", "kafka-4-franz-go"])
-def test_what_was_read_from_the_start_is_what_was_written(name: str) -> None:
+def test_offsets_read_from_the_start_are_those_written(name: str) -> None:
     """Offsets of writers are those of the broker's responses; of the reader, those of batches."""
     audit = analysis.audit(capture(name, TABLES))
     for _, rows in audit.groupby(["topic", "partition"]):

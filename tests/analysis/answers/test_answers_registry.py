@@ -113,7 +113,7 @@ def test_one_exchange_is_enough(answer: Answer, single: Tables) -> None:
 
 
 @ALL
-def test_it_leaves_the_tables_as_they_were(answer: Answer) -> None:
+def test_an_answer_does_not_change_its_tables(answer: Answer) -> None:
     whole = capture("kafka-4-quotas", ANSWER_TABLES)
     tables = {name: whole[name] for name in answer.tables}
     before = {name: table.copy(deep=True) for name, table in tables.items()}
@@ -123,7 +123,7 @@ def test_it_leaves_the_tables_as_they_were(answer: Answer) -> None:
 
 
 @ALL
-def test_what_it_declares_is_there(answer: Answer) -> None:
+def test_declarations_are_complete(answer: Answer) -> None:
     assert set(answer.tables) <= set(TABLES)
     assert answer.question.endswith("?")
     assert getattr(analysis, answer.name) is answer.function

@@ -111,7 +111,7 @@ def test_memory_does_not_grow_with_the_capture() -> None:
     assert (high - low) << 10 < 800 * (many - few)
 
 
-def test_what_cannot_be_written_to_disk_takes_more_memory_for_a_while() -> None:
+def test_rows_that_cannot_be_written_to_disk_take_more_memory() -> None:
     """Such as the values of an exact quantile."""
     query = "select quantile_cont(x, 0.5) as middle from (select range::double as x from range({}))"
     with duckdb.connect(config={"memory_limit": "16MB", "threads": 1}) as connection:

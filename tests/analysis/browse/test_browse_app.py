@@ -332,7 +332,7 @@ def test_answers_that_the_cursor_has_left_are_not_computed() -> None:
     drive(steps)
 
 
-def test_what_is_computed_at_the_end_is_interrupted() -> None:
+def test_a_computation_is_interrupted_at_the_end() -> None:
     """The program would wait for it: here for an answer of two queries, each of minutes."""
     started, interrupted = Event(), []
 

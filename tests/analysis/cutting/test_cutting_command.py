@@ -69,7 +69,7 @@ def test_an_interrupted_cut_leaves_no_file(
     assert [each.read_bytes() for each in tmp_path.iterdir()] == ([before] if before else [])
 
 
-def test_it_says_that_sequence_numbers_were_changed(tmp_path: Path, ran: Ran) -> None:
+def test_changed_sequence_numbers_are_reported(tmp_path: Path, ran: Ran) -> None:
     mock = str(CAPTURES / "kafka-python-mock.pcap")
     output = ran("cut", mock, "--api", "Produce", "-o", str(tmp_path / "cut.pcapng")).out
     assert output.splitlines()[1] == (

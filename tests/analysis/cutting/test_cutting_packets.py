@@ -233,7 +233,7 @@ def test_a_syn_may_have_other_messages(
     ]
 
 
-def test_a_part_of_a_packet_says_so(tmp_path: Path) -> None:
+def test_the_comment_on_a_part_of_a_packet(tmp_path: Path) -> None:
     messages = [b"".join(map(message, (1, 2, 3))) for message in (asked, answered)]
     dialogue = spoken(*messages)
     result, output = cut_ids(written(dialogue, tmp_path / "a.pcap"), 1, 3)

@@ -150,7 +150,7 @@ def test_packets_are_those_of_the_original(tmp_path: Path, recording: str) -> No
 
 
 @needs_tshark
-def test_a_comment_says_what_happened(tmp_path: Path) -> None:
+def test_comments_describe_the_exchanges(tmp_path: Path) -> None:
     """The throttled Produce requests of the recording of quotas."""
     path = CAPTURES / "kafka-4-quotas.pcap.zst"
     rows = exchanges(path).filter(pc.field("throttle_time_ms") > 2000)

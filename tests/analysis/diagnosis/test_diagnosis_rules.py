@@ -395,7 +395,7 @@ def test_the_broker_or_a_successor_fences_a_producer(client: str, setting: str) 
     assert ("the epoch rose" in finding["evidence"]) == (client == "same")
 
 
-def test_all_that_an_old_client_loses_is_in_the_sentence() -> None:
+def test_the_sentence_lists_all_effects_on_an_old_client() -> None:
     log = broker_log("kafka-3-pykafka")
     old = log[(log["client_id"] == "pykafka") & (log["version"] < log["api"].map(KIP_896))]
     finding = finding_of("kafka-3-pykafka", "removed_versions", "pykafka")

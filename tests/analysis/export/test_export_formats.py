@@ -194,7 +194,7 @@ def test_an_output_file_that_fails_leaves_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_is_interrupted_can_be_read(form: str, tmp_path: Path) -> None:
+def test_an_interrupted_file_is_readable(form: str, tmp_path: Path) -> None:
     path = tmp_path / "rows"
     row = tuple(None for _ in SCHEMA)
 

@@ -130,11 +130,11 @@ def test_a_row_has_every_column_by_name() -> None:
 
 
 @pytest.mark.parametrize("value", ["plain", 'a "quoted" \\ word', "é€😀"])
-def test_what_prints_is_left_to_the_eyes_as_it_is(value: str) -> None:
+def test_printable_characters_are_not_escaped(value: str) -> None:
     batch = pa.record_batch({"name": pa.array([value, None]), "number": pa.array([1, 2])})
     assert without_controls(batch).equals(batch)
 
 
-def test_controls_are_shown_and_not_obeyed() -> None:
+def test_control_characters_are_escaped() -> None:
     batch = pa.record_batch({"name": pa.array(["\x1b[2J", "\x9b2J", "a\nb"])})
     assert without_controls(batch)["name"].to_pylist() == ["\\u001b[2J", "\\u009b2J", "a\\nb"]

@@ -315,7 +315,7 @@ def test_columns_that_an_earlier_export_lacks_are_null(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("column", "value"), [("client_ip", None), ("latency_ms", 1e25), ("client_packets", -(1 << 63))]
 )
-def test_tables_that_were_edited_are_no_traceback(
+def test_edited_tables_raise_no_traceback(
     column: str, value: object, edited: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for path in edited.glob("*.parquet"):

@@ -74,7 +74,7 @@ def line_with(stream: IO[bytes] | None, word: str) -> str:
         (["-i", "lo", "--export", "/proc/tables"], "cannot write /proc/tables"),
     ],
 )
-def test_a_failed_start_gives_one_message(arguments: list[str], message: str) -> None:
+def test_a_failed_start_prints_one_message(arguments: list[str], message: str) -> None:
     assert message in error_line(run(*arguments, before=["unshare", "--net"]))
 
 

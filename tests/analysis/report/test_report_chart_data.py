@@ -116,7 +116,7 @@ def test_only_the_busiest_names_are_kept(made: Make) -> None:
     (PARTITIONS - 1, ""),
     (PARTITIONS, "The 20 partitions with the most records. The table lists all."),
 ])  # fmt: skip
-def test_a_chart_says_which_rows_it_has(partitions: int, note: str) -> None:
+def test_the_note_of_a_chart_counts_its_rows(partitions: int, note: str) -> None:
     audit = pd.DataFrame(
         {"topic": "t", "partition": n, "action": "produces", "client_id": "p",
          "first_offset": 0, "last_offset": 9, "records": 10}

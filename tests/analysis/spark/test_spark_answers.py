@@ -68,7 +68,7 @@ def on_spark(reversed_rows: Mapping[str, pa.Table], spark: SparkSession) -> dict
 @pytest.mark.parametrize(
     ("name", "options"), [*((name, {}) for name in ANSWERS), *VARIANTS], ids=str
 )
-def test_a_task_gives_the_answer_of_one_machine(
+def test_an_answer_in_a_task_is_that_of_one_machine(
     rows: Mapping[str, pa.Table], reversed_rows: Mapping[str, pa.Table], name: str,
     options: dict[str, Any],
 ) -> None:  # fmt: skip

@@ -38,7 +38,7 @@ def test_parquet_by_date(kept_spark: SparkSession, tmp_path: Path, ran: Ran) -> 
     assert f"{output.as_uri()}/exchanges already exists" in err
 
 
-def test_missing_java_gives_one_message_with_the_package(
+def test_missing_java_prints_one_message_with_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

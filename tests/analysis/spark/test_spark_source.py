@@ -34,7 +34,7 @@ SOON = 180
 _PROBLEM = {"capture", "packet", "connection_id", "stage", "kind", "offset", "bytes"}
 
 
-def test_a_damaged_file_among_good_ones_gives_problems(
+def test_a_damaged_file_among_good_ones_has_problems(
     registered: SparkSession, tmp_path: Path
 ) -> None:
     paths = split_capture(QUOTAS, tmp_path, 4)

@@ -64,7 +64,7 @@ def server(tmp_path: Path) -> Iterator[str]:
         running.shutdown()
 
 
-def test_urls_give_the_same_rows(
+def test_urls_have_the_same_rows(
     spark: SparkSession, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = [Path(path).name for path in split_capture(QUORUM, tmp_path, 2)]

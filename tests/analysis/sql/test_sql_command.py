@@ -41,7 +41,7 @@ def test_the_query_is_the_last_argument(ran: Ran) -> None:
     assert ran("sql", CAPTURE, BY_ERROR, "--format", "jsonl").rows == truth()
 
 
-def test_a_table_for_the_eyes_is_the_default(ran: Ran) -> None:
+def test_the_default_format_is_a_table(ran: Ran) -> None:
     head, *lines = ran("sql", CAPTURE, BY_ERROR).out.splitlines()
     assert head.split() == ["error", "n", "s"]
     assert [line.split() for line in lines] == [
@@ -117,7 +117,7 @@ def test_the_query_may_come_from_standard_input(ran: Ran, monkeypatch: pytest.Mo
         ([CAPTURE, "select 1 as n", "-o", CAPTURE], 2, "no format has the suffix .zst"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(
+def test_an_error_is_one_sentence(
     arguments: list[str], status: int, message: str, ran: Ran
 ) -> None:
     out, err = ran("sql", *arguments, status=status)
@@ -204,7 +204,7 @@ def use_prompt(typed: str, folder: str, monkeypatch: pytest.MonkeyPatch) -> None
         assert main(["sql", CAPTURE]) == 0
 
 
-def test_the_prompt_answers_goes_on_after_errors_and_remembers(
+def test_the_prompt_continues_after_errors_and_keeps_a_history(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     typed = "from exchangs\rgiven up\x03select 6 * 7 as answer\r\x04"
@@ -219,7 +219,7 @@ def test_the_prompt_answers_goes_on_after_errors_and_remembers(
     ]
 
 
-def test_the_prompt_is_there_where_no_history_can_be_kept(
+def test_the_prompt_works_without_a_history(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     use_prompt("select true as here\rquit;\r", "/dev/null", monkeypatch)

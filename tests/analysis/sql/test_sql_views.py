@@ -131,7 +131,7 @@ def test_a_column_or_an_answer_reads_what_it_needs_in_one_pass(
     assert asked == passes
 
 
-def test_a_connection_reads_once_more_for_columns_that_are_looked_up(asked: ASKED) -> None:
+def test_looked_up_columns_take_a_second_pass(asked: ASKED) -> None:
     connection = analysis.connect(CAPTURE)
     connection.sql("select software, net_ms from exchanges").fetchall()
     connection.sql("select max(poll_ms) from exchanges").fetchall()
@@ -194,7 +194,7 @@ def test_rows_that_pass_by_are_the_same_rows(query: str, passes: ASKED, asked: A
     assert asked == passes
 
 
-def test_what_is_kept_takes_neither_memory_nor_a_file(
+def test_stored_rows_take_neither_memory_nor_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -234,7 +234,7 @@ def test_an_error_of_the_capture_is_raised_unchanged(monkeypatch: pytest.MonkeyP
         analysis.connect(CAPTURE).sql("from exchanges").fetchall()
 
 
-def test_a_query_can_be_interrupted_and_the_next_one_asked() -> None:
+def test_an_interrupted_query_does_not_affect_the_next_one() -> None:
     endless = "select sum(a * b) from range(10_000_000_000) x(a), range(1_000_000) y(b)"
     with Session(CaptureTables(dissector.open_capture(CAPTURE))) as session:
         timer = threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT))

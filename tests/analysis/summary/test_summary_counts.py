@@ -234,7 +234,7 @@ ONE_SIDED = connection(broker_packets=0, broker_bytes=0)
         ([ONE_SIDED], "1 connection with packets in only one direction", ""),
     ],
 )
-def test_no_verdict_on_what_could_not_be_read(others: Rows, expected: str, hint: str) -> None:
+def test_unread_connections_are_counted(others: Rows, expected: str, hint: str) -> None:
     text = shown(summed(exchanges=[exchange()], connections=[connection(), *others]))
     assert expected in text
     assert hint in text
@@ -403,7 +403,7 @@ def test_the_verdict_has_the_reason_if_nothing_could_be_read() -> None:
         (["tls_no_handshake"], "their handshakes are not in the capture"),
     ],
 )
-def test_a_key_log_that_does_not_help_is_not_asked_for_again(kinds: list[str], reason: str) -> None:
+def test_a_key_log_without_effect_is_not_requested_again(kinds: list[str], reason: str) -> None:
     problems = [{"stage": "tls", "kind": kind, "detail": "", "count": 1} for kind in kinds]
     summary = summed(connections=[TLS], problems=problems)
     text = printed(screen(summary, "x", 1, lambda arguments: arguments, has_keylog=True))
@@ -435,14 +435,14 @@ def test_secrets_without_the_package_for_decryption_need_no_key_log() -> None:
     assert "--keylog" not in hint
 
 
-def test_without_a_capture_there_is_no_command_for_it() -> None:
+def test_a_summary_without_a_capture_names_no_command() -> None:
     summary = summed(exchanges=[exchange(status="unanswered")], connections=[connection()])
     text = printed(screen(summary, "lo", 1, lambda _: None))
     assert "more:" not in text
     assert "kafka-dissector" not in text
 
 
-def test_what_has_no_rows_has_no_heading() -> None:
+def test_sections_without_rows_have_no_heading() -> None:
     lonely = exchange(status="request_missing", api=None, api_key=None, client_id=None)
     text = shown(summed(exchanges=[lonely], connections=[connection()]))
     assert "1 response to a request that is not in the capture" in text
@@ -468,7 +468,7 @@ def test_a_healthy_group_has_no_problems(name: str) -> None:
     assert "COORDINATOR_LOAD_IN_PROGRESS" in normal
 
 
-def test_requests_in_flight_at_the_end_are_no_fault() -> None:
+def test_requests_in_flight_at_the_end_are_not_problems() -> None:
     """The capture ends 5 s after these requests."""
     fetch = exchange(status="unanswered", api="Fetch", max_wait_ms=500)
     for connection_columns, is_fault in (
@@ -533,7 +533,7 @@ def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
     assert {*NORMAL_ERRORS} <= {each.name for each in registry.error_codes().values()}
 
 
-def test_what_is_wrong_names_the_command_that_shows_more() -> None:
+def test_problems_name_the_command_that_shows_more() -> None:
     rows = [
         exchange(error_count=1),
         exchange(throttle_time_ms=250),
@@ -577,7 +577,7 @@ def test_what_is_wrong_names_the_command_that_shows_more() -> None:
 
 @settings(max_examples=25)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
-def test_text_from_the_wire_moves_no_cursor_and_is_no_markup(text: str) -> None:
+def test_control_characters_and_markup_of_a_capture_are_escaped(text: str) -> None:
     hostile = f"[red]\x1b[2J{text}[/nonsense]"
     summary = summed(
         exchanges=[exchange(client_id=hostile)],
@@ -591,7 +591,7 @@ def test_text_from_the_wire_moves_no_cursor_and_is_no_markup(text: str) -> None:
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])
-def test_it_fits_the_terminal_and_no_number_is_cut(width: int) -> None:
+def test_a_summary_fits_the_terminal_without_truncated_numbers(width: int) -> None:
     rows = [
         exchange(
             api_key=23, api="OffsetForLeaderEpoch", latency_ms=1.234, client_id="a-long-client-id"
@@ -616,7 +616,7 @@ def test_long_lists_show_the_number_of_omitted_items() -> None:
         "kafka-4-group-streams", "kafka-4-quotas", "librdkafka-mock-errors",
     ],
 )  # fmt: skip
-def test_it_counts_what_the_answers_count(name: str) -> None:
+def test_counts_are_those_of_the_answers(name: str) -> None:
     summary = recorded(name)
     tables = capture(name, Summary.TABLES)
 

@@ -86,7 +86,7 @@ def test_connect(version: int) -> None:
     ("protocol_type", "metadata"),
     [("sr", b'{"host":"a"}'), ("consumer", b"\0\x09"), ("connect", b"\0"), ("consumer", b"")],
 )
-def test_bytes_that_are_no_protocol_of_kafka_stay(protocol_type: str, metadata: bytes) -> None:
+def test_bytes_of_unknown_protocols_stay(protocol_type: str, metadata: bytes) -> None:
     fields = join(protocol_type, "range", metadata)
     assert fields["metadata"] == metadata
 
@@ -122,7 +122,7 @@ def messages(name: str) -> Iterator[tuple[Exchange, Direction, list[Explained]]]
         ("kafka-4-quorum", {"CreateTopics", "DefaultPrincipalData"}),
     ],
 )
-def test_what_is_unfolded_lies_within_its_field(name: str, needed: set[str]) -> None:
+def test_unfolded_values_are_within_their_field(name: str, needed: set[str]) -> None:
     unfolded_names = set()
     for exchange, direction, events in messages(name):
         plain = exchange.explain(direction)

@@ -102,7 +102,7 @@ def test_a_group() -> None:
     assert fields["[0].[0].value.members[0].member_id"] == "m1"
 
 
-def test_what_cannot_be_read_stays_as_bytes() -> None:
+def test_unreadable_values_stay_bytes() -> None:
     events = batch_lines(batch((KEY, GROUP[:-1]), (b"\0\x63", b"\xff")), "__consumer_offsets")
     assert (2, "key", "GroupMetadataKey version 0") in events
     assert (2, "value", GROUP[:-1].decode("latin-1")) not in events

@@ -117,7 +117,7 @@ def test_of_a_json_web_token_the_names_of_its_claims() -> None:
 
 
 @pytest.mark.parametrize("payload", [b"no json", b"[1]", b"\xff\xfe", b"[" * 100_000, b""])
-def test_tokens_that_are_no_json_web_token(payload: bytes) -> None:
+def test_tokens_other_than_json_web_tokens(payload: bytes) -> None:
     token_fields = shown(b"n,,\x01auth=Bearer " + jwt(payload) + b"\x01\x01", "OAUTHBEARER")
     assert [name for name, _ in token_fields] == ["token", "auth"]
 
@@ -148,7 +148,7 @@ def test_without_a_handshake_the_form_decides(mechanism: str) -> None:
         (PLAIN, "AWS_MSK_IAM"),
     ],
 )
-def test_what_nothing_is_known_of_is_hidden_whole(data: bytes, mechanism: str | None) -> None:
+def test_tokens_of_unknown_mechanisms_are_hidden_whole(data: bytes, mechanism: str | None) -> None:
     assert shown(data, mechanism) == [("token", "[redacted]")]
 
 
@@ -161,7 +161,7 @@ def test_every_attribute_is_at_its_offset() -> None:
             assert here.decode() == event.value
 
 
-def test_an_empty_token_is_no_secret() -> None:
+def test_an_empty_token_is_not_a_secret() -> None:
     assert shown(b"", "PLAIN") == [("token", "b''")]
 
 

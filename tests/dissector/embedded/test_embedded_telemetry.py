@@ -91,7 +91,7 @@ def test_metrics(codec: int) -> None:
 
 
 @pytest.mark.parametrize("codec", [0, 1, 2, 3, 4, 9, -1])
-def test_what_is_no_metrics_stays_as_it_is(codec: int) -> None:
+def test_bytes_other_than_metrics_stay(codec: int) -> None:
     metrics = b"\xff\xff\xff\xff no metrics"
     field, end = pushed(metrics, codec)
     assert (field.type, field.value) == ("bytes", metrics)

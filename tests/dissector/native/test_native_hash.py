@@ -50,7 +50,7 @@ def crafted(count: int) -> list[bytes]:
 
 
 @pytest.mark.skipif(sys.hash_info.algorithm != "siphash13", reason="Python's hash is another one")
-def test_it_is_the_hash_that_python_has() -> None:
+def test_the_hash_is_that_of_python() -> None:
     data = os.urandom(400)
     code = (
         "import sys; data = bytes.fromhex(sys.argv[1])\n"

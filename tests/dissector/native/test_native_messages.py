@@ -39,7 +39,7 @@ def walked(
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 9])
-def test_bodies_until_there_is_no_more_room(room: int) -> None:
+def test_bodies_until_the_room_is_used(room: int) -> None:
     spans = [(0, 4), (4, 0), (0, 3), (60, 64), (8, 12)]
     columns, good, done = walked([BODY, INT32], spans, room=room)
     assert done == {0: 0, 1: 3, 2: 4, 9: 5}[room]

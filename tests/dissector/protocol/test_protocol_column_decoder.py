@@ -250,7 +250,7 @@ def test_pieces_read_as_one_row() -> None:
     assert values_by_columns(pieced, walked, 20) == values_by_columns(flat, expected, 20)
 
 
-def test_only_what_was_asked_for_is_kept() -> None:
+def test_only_requested_columns_are_kept() -> None:
     layout = registry.layout(0, Direction.REQUEST, 7)
     space, start, end = space_of([write(layout, random.Random(3)) for _ in range(9)])
     walked = decode_columns(layout, space, start, end, frozenset({"acks"}))

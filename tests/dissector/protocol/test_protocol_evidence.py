@@ -76,6 +76,6 @@ def test_bytes_behind_a_request_weaken_it_and_do_not_refute_it():
     assert evidences[-1] > IMPOSSIBLE
 
 
-def test_control_characters_are_no_evidence():
+def test_control_characters_are_not_evidence():
     head = struct.pack(">hhih", 3, 1, 1, 8)
     assert evidence(head + b"\1\0\2\0\0\3\0\1", 1 << 20) < 0 < evidence(head + b"producer", 1 << 20)

@@ -94,7 +94,7 @@ def test_a_broker_that_does_not_know_the_version_answers_in_version_0(asked: int
     assert explain_response(API_VERSIONS_0, 18, asked).error is None
 
 
-def test_error_35_in_the_version_that_was_asked_for() -> None:
+def test_error_35_in_the_requested_version() -> None:
     frame = bytes.fromhex("00000001 0023 02 0012 0000 0004 00 00000000 00")
     assert not is_fallback(frame)
     message = decode_response(frame, 18, 3)
@@ -130,7 +130,7 @@ def test_text_that_is_not_utf_8_keeps_its_bytes() -> None:
         ("000c 0004 00000007 ffff 01 0003 0000", 11, "header._tagged_fields", "tag 0 announces 3"),
     ],
 )
-def test_what_is_wrong_and_where(frame: str, offset: int, path: str, detail: str) -> None:
+def test_an_error_has_its_reason_and_place(frame: str, offset: int, path: str, detail: str) -> None:
     with pytest.raises(DecodeError, match=detail) as caught:
         decode_request(bytes.fromhex(frame))
     assert (caught.value.offset, caught.value.path) == (offset, path)
@@ -270,7 +270,7 @@ def test_events_of_arrays_and_structs() -> None:
     assert (events[0].name, events[1].name, events[2].name) == ("topics", "[0]", "name")
 
 
-def test_what_was_read_before_the_error_stays() -> None:
+def test_fields_before_the_error_stay() -> None:
     frame = bytes.fromhex("00000001 00000001 0001 61 00000002 00000005 0000 00000006")
     explanation = explain_response(frame, 8, 0)
     assert explanation.error is not None

@@ -247,7 +247,7 @@ def test_offset_commit_that_is_gone_and_one_that_is_old() -> None:
     assert old == DecodedStructure("OffsetCommit", 0, {"key": key, "value": committed})
 
 
-def test_group_metadata_with_what_is_in_it() -> None:
+def test_group_metadata_with_its_members() -> None:
     read = record("__consumer_offsets", "group-metadata")
     assert (read.name, read.version) == ("GroupMetadata", 3)
     fields = registry.structure_layout("GroupMetadataValue", 3).fields
@@ -458,13 +458,13 @@ def test_unfold_streams() -> None:
     assert join("consumer", "range", metadata)["user_data"] == info
 
 
-def test_unfold_leaves_what_it_cannot_read() -> None:
+def test_unfold_leaves_unreadable_bytes() -> None:
     assert join("sr", "v0", b'{"version":1}') == b'{"version":1}'
     assert join("consumer", "range", b"\x00\x09") == b"\x00\x09"
     assert join("consumer", "range", b"") == b""
 
 
-def test_unfold_without_a_protocol_type_takes_what_fits() -> None:
+def test_unfold_without_a_protocol_type() -> None:
     # SyncGroup has the protocol type from version 5 on.
     for name, structure in (
         ("assignment", "ConsumerProtocolAssignment"),

@@ -118,7 +118,7 @@ def test_two_damaged_batches_among_good_ones() -> None:
     assert batches[-1].truncated
 
 
-def test_a_batch_inside_a_value_is_no_batch() -> None:
+def test_a_batch_inside_a_value_is_not_a_batch() -> None:
     inner = batch(record(value=b"inside"), 1)
     outer = batch(record(value=inner) + record(1, value=b"more"), 2)
     bad = bytearray(outer)
@@ -131,7 +131,7 @@ def test_a_batch_inside_a_value_is_no_batch() -> None:
 
 @pytest.mark.parametrize("codec", [1, 2, 3])
 @pytest.mark.parametrize("magic", [0, 1])
-def test_stored_messages_inside_a_cut_message_are_no_batches(magic: int, codec: int) -> None:
+def test_stored_messages_inside_a_cut_message_are_not_batches(magic: int, codec: int) -> None:
     values = [os.urandom(600) for _ in range(3)]  # codecs store them as they are
     inner = [message(magic, value, offset=n) for n, value in enumerate(values)]
     outer = message(magic, compressed(codec, b"".join(inner)), attributes=codec, offset=2)
@@ -149,7 +149,7 @@ def test_stored_messages_inside_a_cut_message_are_no_batches(magic: int, codec: 
     assert [each.position for each in batches] == ends
 
 
-def test_what_is_no_batch_names_its_place() -> None:
+def test_bytes_between_batches_have_their_place() -> None:
     good = batch(record(), 1)
     unknown = good[:16] + b"\x03" + good[17:]
     first, middle, last = decode_records(good + unknown + good)
@@ -168,7 +168,7 @@ def test_damage_in_a_record_keeps_the_others() -> None:
     assert "1 records have fields that do not match their length" in (decoded.problem or "")
 
 
-def test_a_broken_chain_keeps_what_stands_before() -> None:
+def test_a_broken_chain_keeps_the_batches_before() -> None:
     for broken in (b"\x01" + bytes(20), b"\xff" * 12, varint(100) + bytes(30), bytes(9)):
         (decoded,) = decode_records(batch(record(0) + record(1) + broken, 3))
         assert [each.offset for each in decoded.records] == [0, 1]

@@ -119,7 +119,7 @@ def test_memory_is_that_of_a_block(tmp_path: Path) -> None:
     assert peak < 8 << 20
 
 
-def test_what_looks_like_a_segment() -> None:
+def test_names_and_bytes_of_segments() -> None:
     assert is_segment(BATCHES[0])
     assert is_segment(message(0, b"value"))
     assert is_segment(message(1, b"value")[:17])

@@ -26,14 +26,14 @@ def sizes(data: bytes, limits: Limits | None = None) -> list[int]:
 @pytest.mark.parametrize(
     ("magic", "name", "codec"), [(m, n, c) for m in (0, 1, 2) for n, c in written(m) if c]
 )
-def test_it_is_that_of_the_batch_without_a_codec(magic: int, name: str, codec: int) -> None:
+def test_the_size_is_that_of_the_batch_without_a_codec(magic: int, name: str, codec: int) -> None:
     plain = WRITERS[name](magic, 0, ENTRIES)
     packed = WRITERS[name](magic, codec, ENTRIES)
     assert len(packed) < len(plain)
     assert sizes(packed) == [len(plain) + WRAPPER[magic]]
 
 
-def test_what_was_never_compressed_has_its_own_size() -> None:
+def test_an_uncompressed_batch_has_its_own_size() -> None:
     plain = WRITERS["kafka-python"](2, 0, ENTRIES)
     assert sizes(plain * 2) == [len(plain)] * 2
 

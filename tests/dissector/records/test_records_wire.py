@@ -121,7 +121,7 @@ def test_as_kafka_python_reads_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READ_WHOLE)
-def test_what_is_produced_is_fetched(name: str) -> None:
+def test_produced_records_are_fetched(name: str) -> None:
     sides = carried(CAPTURES / f"{name}.pcap.zst")
     produced, fetched = (
         Counter((each.key, each.value, each.headers) for data in side for each in records_of(data))

@@ -28,7 +28,7 @@ QUICK = settings(
 @pytest.mark.parametrize(("magic", "name", "codec"), CASES)
 @given(written=entries())
 @QUICK
-def test_what_was_written(magic: int, name: str, codec: int, written: list[Entry]) -> None:
+def test_written_records_are_read(magic: int, name: str, codec: int, written: list[Entry]) -> None:
     data = WRITERS[name](magic, codec, written)
     assert read(data) == expected(magic, written)
     batches = decode_records(data)

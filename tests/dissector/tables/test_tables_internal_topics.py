@@ -73,7 +73,7 @@ def test_a_record_that_deletes() -> None:
     assert (record["value"], problems) == (None, [])
 
 
-def test_what_a_member_asked_for_is_unfolded_and_other_bytes_are_base64() -> None:
+def test_subscriptions_are_unfolded_and_other_bytes_are_base64() -> None:
     subscription = b"\0\0\0\0\0\1" + text("orders") + b"\0\0\0\2\xfe\xff"
     member = text("m1") + text("c") + text("/h") + struct.pack(">i", 9)
     member += struct.pack(">i", len(subscription)) + subscription + struct.pack(">i", 3) + b"\1\2\3"
@@ -185,7 +185,7 @@ def test_configurations(name: bytes, is_open: bool) -> None:
     assert json.loads(record["decoded"])["value"] == ("12345678" if is_open else "[redacted]")
 
 
-def test_what_cannot_be_read_may_be_a_secret() -> None:
+def test_unreadable_values_may_be_secrets() -> None:
     (record,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]))
     assert record["value"] == REDACTED
     (record,), _ = decoded(row(METADATA, None, CREDENTIAL[:-1]), show_secrets=True)

@@ -207,7 +207,7 @@ def test_groups_of_kafka_4(brokers: Path) -> None:
 # which files are segments
 
 
-def test_a_folder_gives_its_segments_and_nothing_else(brokers: Path) -> None:
+def test_a_folder_has_its_segments_only(brokers: Path) -> None:
     whole = read(brokers / "kafka-3")
     parts = [read(brokers / "kafka-3" / partition / SEGMENT) for partition in PARTITIONS]
     assert len(whole["records"]) == sum(len(part["records"]) for part in parts)
@@ -272,7 +272,7 @@ def test_an_empty_segment_has_no_rows(tmp_path: Path) -> None:
     assert read(path) == {"batches": [], "records": [], "problems": []}
 
 
-def test_what_a_crash_left_of_the_last_batch(brokers: Path, tmp_path: Path) -> None:
+def test_the_last_batch_after_a_crash(brokers: Path, tmp_path: Path) -> None:
     whole = (brokers / "kafka-3" / "orders-0" / SEGMENT).read_bytes()
     path = tmp_path / "orders-0" / SEGMENT
     path.parent.mkdir()

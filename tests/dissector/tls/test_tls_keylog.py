@@ -37,7 +37,7 @@ def test_a_secret_of_another_size_does_not_count():
 
 
 @pytest.mark.parametrize("size", [1, 7, 100, 1000])
-def test_a_file_that_grows_gives_each_line_whole(tmp_path: Path, size: int):
+def test_lines_of_a_growing_file_are_whole(tmp_path: Path, size: int):
     """Secrets of a capture come between the parts of a line."""
     lines = [line(bytes([number]) * 32) for number in range(5)]
     text = b"\n".join([lines[0], b"#" * 2000, *lines[1:]])
@@ -58,7 +58,7 @@ def test_a_file_that_grows_gives_each_line_whole(tmp_path: Path, size: int):
     )
 
 
-def test_a_pipe_is_no_key_log() -> None:
+def test_a_pipe_is_not_a_key_log() -> None:
     read, write = os.pipe()
     os.write(write, line() + b"\n")
     os.close(write)

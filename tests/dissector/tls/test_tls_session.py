@@ -206,7 +206,7 @@ def test_early_data(resumed, size):
 
 
 @needs_openssl
-def test_early_data_before_what_the_server_sent(resumed):
+def test_early_data_before_data_of_the_server(resumed):
     made = resumed[0]
     parts = placed(made.wire)
     for first in (CLIENT, SERVER):
@@ -451,7 +451,7 @@ def test_bytes_behind_a_hole_that_look_like_an_unencrypted_record(long, header):
     assert [problem.kind for problem in session.problems] == ["tls_lost_records"]
 
 
-def test_flipped_bytes_never_give_wrong_ones(made):
+def test_flipped_bytes_never_cause_wrong_ones(made):
     rng = random.Random(5)
     parts = placed(made.wire, 1448)
     for _ in range(150):
@@ -547,7 +547,7 @@ def test_traffic_secrets_that_are_logged_after_those_of_the_handshake(folder):
     assert session.problems == []
 
 
-def test_random_bytes_are_no_exception():
+def test_random_bytes_raise_nothing():
     rng = random.Random(6)
     for _ in range(300):
         session = TlsSession(KeyLog(grows=True))
@@ -562,7 +562,7 @@ def test_random_bytes_are_no_exception():
         session.read(last=True)
 
 
-def test_why_nothing_is_read(made, folder):
+def test_the_reason_why_nothing_is_decrypted(made, folder):
     parts = placed(made.wire)
 
     def kinds(parts: list[Part], keys: KeyLog) -> list[str]:
