@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import defaultdict
-from pathlib import Path
 
 import pytest
 
@@ -15,8 +12,7 @@ from analysis.answers.versions import removed_apis
 from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, capture, made
 from tests.analysis.made_rows import exchange
-
-VECTORS = Path(__file__).parents[2] / "data" / "protocol_vectors.jsonl.gz"
+from tests.vectors import vectors
 
 EARLY_ACCESS = {"ShareGroupHeartbeat", "ShareGroupDescribe", "ShareFetch", "ShareAcknowledge"}
 """Their versions 0 were a preview in 4.0 itself (KIP-932), and are gone since."""
@@ -46,10 +42,9 @@ def test_remaining_versions_are_those_that_brokers_of_kafka_4_report() -> None:
 def test_versions_that_are_left_are_those_that_clients_of_kafka_4_have() -> None:
     """Of Produce, too, which brokers list from version 0."""
     versions = defaultdict(set)
-    with gzip.open(VECTORS, "rt") as lines:
-        for line in map(json.loads, lines):
-            if line["source"] == "kio":
-                versions[registry.api_name(line["api_key"])].add(line["version"])
+    for vector in vectors("protocol"):
+        if vector["source"] == "kio":
+            versions[registry.api_name(vector["api_key"])].add(vector["version"])
     kept = {api: min(numbers) for api, numbers in versions.items() if api not in EARLY_ACCESS}
     pages = {api.name: api.kept_since for api in registry.all_apis()}
     assert kept == {api: pages[str(api)] for api in kept}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -23,17 +21,17 @@ from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.notation import Direction
 from dissector.secrets import hidden
 from tests.kafka_bytes import request, text
+from tests.vectors import vectors
 from tools.record.kafka import truth
 
 ROOT = Path(__file__).parents[3]
 CAPTURES = ROOT / "captures"
 
-with gzip.open(ROOT / "tests" / "data" / "structure_vectors.jsonl.gz", "rt") as lines:
-    VALUES = {
-        vector["name"]: bytes.fromhex(vector["value"])
-        for vector in map(json.loads, lines)
-        if vector.get("value")
-    }
+VALUES = {
+    vector["name"]: bytes.fromhex(vector["value"])
+    for vector in vectors("structure")
+    if vector.get("value")
+}
 
 
 def unfolded(frame: bytes) -> list[Explained]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import gzip
-import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,12 +30,9 @@ from dissector.protocol.structures import (
 )
 from dissector.protocol.tree_decoder import decode
 from tests.dissector.protocol.protocol_writer import write
+from tests.vectors import plain, vectors
 
-DATA = Path(__file__).parents[2] / "data" / "structure_vectors.jsonl.gz"
-
-with gzip.open(DATA, "rt", encoding="utf-8") as lines:
-    VECTORS = [json.loads(line) for line in lines]
-
+VECTORS = vectors("structure")
 RANDOM = [vector for vector in VECTORS if "body" in vector]
 FRAMED = {vector["name"]: vector for vector in VECTORS if "body" not in vector}
 
@@ -60,21 +54,13 @@ TOPIC = "AAAAAAAAAAEAAAAAAAAAAg"
 OTHER = "AAAAAAAAAAMAAAAAAAAABA"
 
 
-def plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return {"hex": value.hex()}
-    if isinstance(value, dict):
-        return {name.replace("k_raft", "kraft"): plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list) else value
-
-
 @pytest.mark.parametrize("vector", RANDOM, ids=lambda each: f"{each['name']}-{each['version']}")
 def test_every_structure(vector: dict[str, Any]) -> None:
     if vector["name"] in NOT_ON_THE_WIRE:
         return
     name = OURS.get(vector["name"], vector["name"])
     body = StructureBytes(name, vector["version"], 0).decode(bytes.fromhex(vector["data"]))
-    assert plain(body) == vector["body"]
+    assert plain(body, lambda name: name.replace("k_raft", "kraft")) == vector["body"]
 
 
 def test_all_structures_have_a_vector() -> None:

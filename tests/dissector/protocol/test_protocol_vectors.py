@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from dissector import decode_request, decode_response
 from dissector.protocol.explain import Explained, Explanation
-from dissector.protocol.message import Message, explain_request, explain_response
+from dissector.protocol.message import explain_request, explain_response
+from tests.vectors import decoded, plain, vectors
 
-DATA = Path(__file__).parents[2] / "data" / "protocol_vectors.jsonl.gz"
-
-with gzip.open(DATA, "rt", encoding="utf-8") as lines:
-    VECTORS = [json.loads(line) for line in lines]
+VECTORS = vectors("protocol")
 
 
 def name(vector: dict[str, Any]) -> str:
     return f"{vector['api_key']}-{vector['direction']}-{vector['version']}"
-
-
-def decode(vector: dict[str, Any], frame: bytes) -> Message:
-    if vector["direction"] == "request":
-        return decode_request(frame)
-    return decode_response(frame, vector["api_key"], vector["version"])
 
 
 def explain(vector: dict[str, Any], frame: bytes) -> Explanation:
@@ -36,29 +23,18 @@ def explain(vector: dict[str, Any], frame: bytes) -> Explanation:
     return explain_response(frame, vector["api_key"], vector["version"])
 
 
-def plain(value: Any) -> Any:
-    """A body in the vectors' own notation."""
-    if isinstance(value, bytes):
-        return {"hex": value.hex()}
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list) else value
-
-
 EACH_API = pytest.mark.parametrize("api_key", sorted({each["api_key"] for each in VECTORS}))
 
 
-def vectors(api_key: int) -> Iterator[tuple[dict[str, Any], bytes]]:
-    """The vectors of an API, and their frames."""
-    for vector in VECTORS:
-        if vector["api_key"] == api_key:
-            yield vector, bytes.fromhex(vector["frame"])
+def of_api(api_key: int) -> list[dict[str, Any]]:
+    """The vectors of an API."""
+    return [vector for vector in VECTORS if vector["api_key"] == api_key]
 
 
 @EACH_API
 def test_decoded_as_encoded(api_key: int) -> None:
-    for vector, frame in vectors(api_key):
-        message = decode(vector, frame)
+    for vector in of_api(api_key):
+        message = decoded(vector)
         assert (message.api_key, message.api_version) == (api_key, vector["version"])
         assert message.correlation_id == vector["correlation_id"]
         assert message.client_id == vector.get("client_id")
@@ -67,7 +43,8 @@ def test_decoded_as_encoded(api_key: int) -> None:
 
 @EACH_API
 def test_explained_as_decoded(api_key: int) -> None:
-    for vector, frame in vectors(api_key):
+    for vector in of_api(api_key):
+        frame = bytes.fromhex(vector["frame"])
         explanation = explain(vector, frame)
         assert explanation.error is None, name(vector)
         assert explanation.end == len(frame)
