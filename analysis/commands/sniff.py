@@ -198,7 +198,7 @@ def _watch(
 ) -> list[str]:  # fmt: skip
     """Capture until the end, and show the summary. Returns errors of writers."""
     decode = decoder(registry)
-    new_screen = _shower() if view == "screen" else None
+    new_screen = _screen_class() if view == "screen" else None
     from analysis.display import summary_screen  # noqa: F401 -- imported before privileges.drop
     from analysis.display.terminal import shell_words
     from analysis.live import (  # noqa: F401 -- imported before privileges.drop
@@ -365,7 +365,7 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
     return served
 
 
-def _shower() -> type[LiveBrowser]:
+def _screen_class() -> type[LiveBrowser]:
     """The full screen. Also imports what its analyses need, before privileges are dropped."""
     from analysis.extras import needed
     from analysis.startup import allow_pandas
@@ -385,8 +385,8 @@ def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
     """The status line of the full screen."""
     dropped = sum(source.dropped().values())
     drops = f", {dropped:,} dropped" if dropped else ""
-    said = f"  {notices.messages[-1]}" if notices.messages else ""
-    return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{said}"
+    latest = f"  {notices.messages[-1]}" if notices.messages else ""
+    return f"{capture.packets:,} packets{drops}, {capture.in_flight:,} in flight{latest}"
 
 
 def _again(

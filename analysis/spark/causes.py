@@ -32,7 +32,7 @@ def cause(error: BaseException) -> str:
 
 
 def reason(error: BaseException) -> str:
-    """What an error of Spark says about its cause, in one line, without a remedy or a full stop."""
+    """The cause in the text of an error of Spark, in one line, without a remedy or a full stop."""
     text = str(error)
     if isinstance(error, DissectorError):
         return text

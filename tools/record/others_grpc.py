@@ -17,13 +17,13 @@ class Echo(grpc.GenericRpcHandler):
         """The handler of a call, by its name."""
         if details.method.endswith("Many"):
             return grpc.unary_stream_rpc_method_handler(many)
-        return grpc.unary_unary_rpc_method_handler(lambda said, context: said)
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: request)
 
 
-def many(said: bytes, context: Any) -> Iterator[bytes]:
+def many(request: bytes, context: Any) -> Iterator[bytes]:
     """The same, five times."""
     for _ in range(5):
-        yield said
+        yield request
 
 
 def main() -> None:

@@ -88,7 +88,7 @@ def take(plains, texts) -> None:
         texts[plain.end][-1] += plain.data
 
 
-def assert_all_said(made: Dialogue, size: int = 1 << 20) -> TlsSession:
+def assert_all_decrypted(made: Dialogue, size: int = 1 << 20) -> TlsSession:
     session, texts = decrypted(placed(made.wire, size), KeyLog(made.keys))
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
     assert [t for t in session.problems if t.kind != "tls_cut_record"] == []
@@ -110,7 +110,7 @@ SUITES = """
 def test_each_cipher_of_tls_1_2(folder, cipher):
     kind = "EC" if "ECDSA" in cipher else "RSA"
     made = talk(folder, contexts(folder, "TLSv1_2", cipher, kind), MESSAGES)
-    session = assert_all_said(made)
+    session = assert_all_decrypted(made)
     facts = session.facts
     assert (facts.version, facts.sni, facts.alpn) == ("1.2", "broker.test", "kafka")
     assert facts.cipher in NAMES.values()
@@ -121,11 +121,11 @@ def test_each_cipher_of_tls_1_2(folder, cipher):
 def test_cbc_that_is_authenticated_before_it_is_encrypted(folder, cipher):
     both = contexts(folder, "TLSv1_2", cipher)
     both[0].options |= NO_ENCRYPT_THEN_MAC
-    assert_all_said(talk(folder, both, MESSAGES))
+    assert_all_decrypted(talk(folder, both, MESSAGES))
 
 
 def test_tls_1_3(folder):
-    session = assert_all_said(talk(folder, contexts(folder, "TLSv1_3"), MESSAGES))
+    session = assert_all_decrypted(talk(folder, contexts(folder, "TLSv1_3"), MESSAGES))
     facts = session.facts
     assert (facts.version, facts.cipher) == ("1.3", "TLS_AES_256_GCM_SHA384")
     assert (facts.sni, facts.alpn) == ("broker.test", "kafka")
@@ -164,7 +164,7 @@ def test_resumption(folder, version):
     first = talk(folder, both, MESSAGES[:4])
     second = talk(folder, both, MESSAGES[:4], session=first.session)
     assert sum(len(data) for _, data in second.wire) < sum(len(data) for _, data in first.wire)
-    assert_all_said(second)
+    assert_all_decrypted(second)
 
 
 def test_secrets_by_session_id(folder):
@@ -176,7 +176,7 @@ def test_secrets_by_session_id(folder):
     session_id, secret = made.session.id.hex().upper(), made.keys.split()[-1].decode().upper()
     made.keys = f"RSA Session-ID:{session_id} Master-Key:{secret}\n".encode()
     assert may_be_key_log(made.keys)
-    assert_all_said(made)
+    assert_all_decrypted(made)
 
 
 def test_hello_retry_request(folder):
@@ -185,7 +185,7 @@ def test_hello_retry_request(folder):
     made = talk(folder, both, MESSAGES)
     retry = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
     assert any(retry in data for _, data in made.wire)
-    assert_all_said(made)
+    assert_all_decrypted(made)
 
 
 EARLY = random.Random(7).randbytes(6000)
@@ -201,7 +201,7 @@ def resumed(folder) -> list[Dialogue]:
 @pytest.mark.parametrize("size", [1, 1448, 1 << 20])
 def test_early_data(resumed, size):
     assert bytes(resumed[0].plain[CLIENT]) == EARLY + b"a line\n"
-    session = assert_all_said(resumed[0], size)
+    session = assert_all_decrypted(resumed[0], size)
     assert session.problems == []
 
 
@@ -276,7 +276,7 @@ def made(request, folder) -> Dialogue:
 
 @pytest.mark.parametrize("size", [1, 7, 1448])
 def test_records_in_any_pieces(made, size):
-    assert_all_said(made, size)
+    assert_all_decrypted(made, size)
 
 
 def test_ends_that_come_one_after_the_other(made):
@@ -322,7 +322,7 @@ def test_a_damaged_certificate_is_not_needed(folder):
     record = re.search(rb"\x16\x03\x03..\x0b", data, re.DOTALL)  # it begins with the message
     assert record is not None
     made.wire[at] = end, data[: record.end()] + b"\xff" + data[record.end() + 1 :]
-    assert_all_said(made)
+    assert_all_decrypted(made)
 
 
 def assert_right_or_absent(

@@ -126,7 +126,7 @@ class Cluster:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # Brokers first: a broker says good-bye to a controller that still stands.
+        # Brokers first: a broker unregisters at a controller that still runs.
         for number in sorted(self._running, key=lambda number: not self.nodes[number].is_broker):
             self.stop(number)
 
