@@ -46,7 +46,7 @@ from typing import Final
 from analysis.answers import ArrowTable, Option, Tables, answer, select
 from analysis.columns import Column
 from analysis.sql.context import ALL_PARTITIONS
-from analysis.sql.expressions import By, column_names, literals, not_negative, quoted
+from analysis.sql.expressions import By, column_names, identifier, literals, not_negative
 from analysis.sql.intermediate import intermediate_table
 from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
@@ -372,4 +372,4 @@ def _by(names: Sequence[str], show: str) -> str:
             f"lag by {', '.join(names)}: pass one interval ({LENGTHS}), and show the last state"
         )
     rows = _last(interval_start(name, "time"))
-    return f"select *, slot as {quoted(name)[0]} from {rows} order by slot, {_STATE_ORDER}"
+    return f"select *, slot as {identifier(name)} from {rows} order by slot, {_STATE_ORDER}"

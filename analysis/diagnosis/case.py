@@ -11,17 +11,17 @@ from analysis.answers import ANSWERS, select
 from analysis.answers.network import LINKS
 from analysis.columns import resolved
 from analysis.diagnosis.time import COLUMNS, time_of_clients
-from analysis.sql.expressions import endpoint
+from analysis.sql.expressions import endpoint, ms_between
 from analysis.sql.query import Row, row_dicts, shaped
 
 if TYPE_CHECKING:
     import duckdb
     import pyarrow as pa
 
-HOSTS: Final = """
+HOSTS: Final = f"""
   select coalesce(client_id, '') as client_id, client_ip, count(*) as requests,
-    (epoch_ns(max(greatest(response_end_time, request_end_time)))
-      - epoch_ns(min(request_time))) / 1e6 as span_ms
+    {ms_between("min(request_time)", "max(greatest(response_end_time, request_end_time))")}
+      as span_ms
   from exchanges where request_time is not null group by all"""
 """SQL: requests of each client id at each address, and the time from the first request to the last
 message."""

@@ -17,7 +17,7 @@ from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, ms
 from analysis.display.terminal import counted, moment_text
 from analysis.kafka.normal import group_barriers
-from analysis.sql.expressions import endpoint, literals
+from analysis.sql.expressions import endpoint, literals, ms_between
 from analysis.sql.query import Row
 
 PAUSE_MS: Final = 5_000
@@ -77,7 +77,7 @@ def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
 def _silences(case: Case, least_ms: float) -> list[Row]:
     """The times without a message of any connection."""
     return case.rows(f"""
-      select since, until, (epoch_ns(until) - epoch_ns(since)) / 1e6 as lasts_ms from (
+      select since, until, {ms_between("since", "until")} as lasts_ms from (
         select time as since, lead(time) over (order by time) as until from (
           select unnest([request_time, response_time]) as time from exchanges)
         where time is not null)

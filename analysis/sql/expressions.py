@@ -78,10 +78,15 @@ def checked_names(by: By, columns: Iterable[str]) -> tuple[str, ...]:
     return names
 
 
+def identifier(name: str) -> str:
+    """The name of a column in SQL."""
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
+
+
 def quoted(columns: By) -> list[str]:
     """Names of columns in SQL."""
-    columns = column_names(columns)
-    return ['"' + each.replace('"', '""') + '"' for each in columns]
+    return [identifier(name) for name in column_names(columns)]
 
 
 def ms_between(start: str, end: str) -> str:
@@ -133,7 +138,7 @@ def grouped(rows: str, by: By, order: str = "", **columns: str) -> str:
     """
     key = quoted(by)
     names = column_names(by)
-    intervals = [quoted(name)[0] for name in names if is_interval(name)]
+    intervals = [identifier(name) for name in names if is_interval(name)]
     aggregates = [
         f"{aggregate} as {name}" for name, aggregate in columns.items() if name not in names
     ]
@@ -185,7 +190,7 @@ def with_columns(rows: str, by: By, table: str, *added: str) -> str:
     derived = [n for n, (source, _) in _DERIVED.items() if source in given and n not in given]
     by = checked_names(by, (*given, *derived))
     computed = "".join(
-        f", {_derived(name, given)} as {quoted(name)[0]}" for name in by if name not in given
+        f", {_derived(name, given)} as {identifier(name)}" for name in by if name not in given
     )
     texts = "replace (array_to_string(topics, ', ') as topics)" if "topics" in by else ""
     software = f"left join {SOFTWARE} using (connection_id)" if "software" in by else ""

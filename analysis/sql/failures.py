@@ -100,7 +100,7 @@ OUTAGES: Final = f"""(
     select broker_ip, broker_port, first_time as end_time from {FAILURES} where {_ACCEPTED})
   select failed.broker_ip, failed.broker_port, failure, end_time, count(*) as connections,
     min(first_time) as first_time, max(first_time) as last_time,
-    (epoch_ns(max(first_time)) - epoch_ns(min(first_time))) / 1e6 as lasts_ms
+    {ms_between("min(first_time)", "max(first_time)")} as lasts_ms
   from {FAILED_ENDPOINTS} as failed asof left join accepted
     on failed.broker_ip = accepted.broker_ip and failed.broker_port = accepted.broker_port
       and failed.first_time < accepted.end_time

@@ -17,6 +17,7 @@ from rich.cells import cell_len
 
 from analysis.display.terminal import printable
 from analysis.sql.exchange_columns import tables_used
+from analysis.sql.expressions import identifier
 from analysis.sql.views import CaptureTables, views
 
 if TYPE_CHECKING:
@@ -118,10 +119,9 @@ def _writable(relation: duckdb.DuckDBPyRelation) -> duckdb.DuckDBPyRelation:
     if len(set(relation.columns)) < len(relation.columns):
         relation = relation.project("*")  # a repeated name gets a number: a_1
     texts = [
-        f"{quoted}::varchar as {quoted}"
-        for name, type in zip(relation.columns, relation.types, strict=True)
+        f"{name}::varchar as {name}"
+        for name, type in zip(map(identifier, relation.columns), relation.types, strict=True)
         if not _is_writable(type)
-        for quoted in ['"' + name.replace('"', '""') + '"']
     ]
     return relation.project(f"* replace ({', '.join(texts)})") if texts else relation
 
