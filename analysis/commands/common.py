@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import field, replace
 from functools import partial, wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import click
 from click.shell_completion import CompletionItem
@@ -73,16 +73,6 @@ def notify(text: str) -> None:
 def chosen_tables(tables: Collection[str]) -> tuple[str, ...]:
     """The tables that an option names, each once."""
     return TABLE_NAMES if ALL in tables else tuple(dict.fromkeys(tables))
-
-
-class StoredOptions(TypedDict, total=False):
-    """Options of `Input.stored`."""
-
-    show_progress: bool
-    shows_brokers: bool
-    """Brokers are shown to people, so learn their ids and hosts."""
-    also: Collection[str]
-    """Tables that exported tables may lack."""
 
 
 class _ClusterSelected(Exception):
@@ -150,31 +140,32 @@ class Input:
 
     @contextmanager
     def stored(
-        self, tables: Collection[str], **options: Unpack[StoredOptions]
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        self, tables: Collection[str], *, show_progress: bool = True, shows_brokers: bool = False,
+        also: Collection[str] = (),
+    ) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
         """Tables on disk, for answers: see `analysis.sql.stored`. Errors: as in `opened`.
+
+        `shows_brokers`: brokers are shown to people, so learn their ids and hosts. `also`: tables
+        that exported tables may lack.
 
         If the filter selects brokers of one of several clusters, it selects this cluster: no other
         filter selects the rows of `topics` and the ends of partitions. Warns of several clusters
         otherwise.
         """
         try:
-            with self._stored(tables, **options) as connection:
+            with self._stored(tables, show_progress, shows_brokers, also) as connection:
                 yield connection
         except _ClusterSelected as selected:  # before the context began
             chosen = replace(cast("Filter", self.filter), cluster=(selected.cluster,))
-            with replace(self, filter=chosen)._stored(tables, **options) as connection:
+            source = replace(self, filter=chosen)
+            with source._stored(tables, show_progress, shows_brokers, also) as connection:
                 yield connection
 
     @contextmanager
     def _stored(
-        self,
-        tables: Collection[str],
-        *,
-        show_progress: bool = True,
-        shows_brokers: bool = False,
-        also: Collection[str] = (),
-    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        self, tables: Collection[str], show_progress: bool, shows_brokers: bool,
+        also: Collection[str],
+    ) -> Iterator[duckdb.DuckDBPyConnection]:  # fmt: skip
         """See `stored`. Raises _ClusterSelected if the filter needs a cluster."""
         from analysis.display.presentation import names
         from analysis.input.clusters import CLUSTERS, ENDPOINTS
