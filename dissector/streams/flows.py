@@ -222,7 +222,7 @@ class FlowTracker:
         begins[is_syn[event]] = syns_after_close(block, pairs, self._table, event[is_syn[event]])
         followed, opened = self._follow_syns(block, pairs, event, is_syn, begins)
         event, begins = event[~followed], begins[~followed]
-        self._load_incarnations(pairs, np.union1d(pairs.code(event), reused))
+        self._load_incarnations(block, pairs, np.union1d(pairs.code(event), reused))
         added: list[tuple[int, Incarnation]] = []
         columns = (
             event, pairs.code(event), pairs.end(event), is_syn[event], begins, block.seq[event],
@@ -250,11 +250,13 @@ class FlowTracker:
                 if is_owner:
                     break
             else:
-                time = int(block.time[index])
-                anchor = [NEVER, NEVER] if syn else list(numbers)
-                owner = Incarnation(-1, index, time, [NEVER, NEVER], anchor)
-                incarnations.append(owner)
-                added.append((code, owner))
+                owner, time = incarnations[-1], int(block.time[index])
+                is_answer = syn and not is_first and owner.is_answered_by(end, acknowledged, time)
+                if not is_answer:
+                    anchor = [NEVER, NEVER] if syn else list(numbers)
+                    owner = Incarnation(-1, index, time, [NEVER, NEVER], anchor)
+                    incarnations.append(owner)
+                    added.append((code, owner))
             if syn:
                 owner.isn[end] = isn
                 owner.anchor[1 - end] = acknowledged
@@ -315,13 +317,15 @@ class FlowTracker:
             is_silent = block.flags[behind] & (FIN | RST) == 0
         return not (is_silent or is_only)
 
-    def _load_incarnations(self, pairs: Pairs, codes: Int64) -> None:
+    def _load_incarnations(self, block: PacketBlock, pairs: Pairs, codes: Int64) -> None:
         """Create the incarnations of these pairs from the rows of their connections."""
         known: dict[int, list[Begin]] = {}
-        for code, key, row in zip(
-            *(each.tolist() for each in (codes, pairs.key[codes], pairs.row[codes])), strict=True
+        row = pairs.row[codes]
+        time = np.minimum(self._table.first_time[row], block.time[pairs.first[codes]])
+        for code, key, *first in zip(
+            *(each.tolist() for each in (codes, pairs.key[codes], row, time)), strict=True
         ):
-            known[code] = self._recent.of(key) or [Begin(row)]
+            known[code] = self._recent.of(key) or [Begin(first[0], time=first[1])]
         rows = np.array([each.row for begins in known.values() for each in begins], np.int64)
         self._restore(rows)
         anchor = self._streams.anchor[streams_at(rows)].reshape(-1, 2)

@@ -76,6 +76,12 @@ class Incarnation:
             return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
         return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
 
+    def is_answered_by(self, end: int, acknowledged: int, time: int) -> bool:
+        """Whether a SYN that no connection owns comes directly behind the SYN of the other end and
+        acknowledges another number: then one of the two numbers is damaged."""
+        is_open = self.isn[end] == self.anchor[end] == NEVER and self.isn[1 - end] != NEVER
+        return is_open and acknowledged != NEVER and 0 <= time - self.time <= GRACE
+
     def distance(self, numbers: Numbers) -> int:
         """How far these numbers are ahead of the first ones: the larger distance, of both ends."""
         first = [

@@ -54,10 +54,17 @@ def test_a_lost_syn_in_blocks_of_any_size(is_late: bool, cuts: Iterable[int]) ->
 
 
 @pytest.mark.parametrize("wrong", [1 << 31, 1 << 16, 1])
-def test_a_syn_ack_with_a_damaged_acknowledgement(wrong: int) -> None:
-    packets = dialogue_of(RESPONSES).packets
+@pytest.mark.parametrize("cuts", [(), *((cut,) for cut in range(1, 6)), range(12)])
+def test_a_syn_ack_with_a_damaged_acknowledgement(wrong: int, cuts: Iterable[int]) -> None:
+    """The connection goes on behind the FIN of the client."""
+    dialogue = dialogue_of(RESPONSES)
+    packets = dialogue.packets
     packets[1] = replace(packets[1], ack=packets[1].ack ^ wrong)
-    out = dissect(packets)
+    last = next(index for index, each in enumerate(packets) if each.payload == RESPONSES[-1])
+    fin = replace(packets[last - 1], seq=packets[last].ack, payload=b"", flags=FIN | ACK)
+    packets[last:] = [fin, replace(packets[last], ack=fin.seq + 1)]
+    out = dissect(packets, cuts=cuts)
+    assert out.streams.connections.count == 1
     assert out.messages() == MESSAGES
 
 

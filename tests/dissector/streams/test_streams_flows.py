@@ -380,6 +380,23 @@ def test_connections_of_two_networks_with_the_same_addresses(
     assert out.problems == []
 
 
+@pytest.mark.parametrize("order", [(0, 3, 1, 4, 2, 5), (0, 3, 4, 1, 5, 2)])
+@pytest.mark.parametrize("block", [1, 2, 3, 100])
+def test_handshakes_of_two_networks_at_the_same_time(order: tuple[int, ...], block: int):
+    """The packets of one handshake are 0, 1, 2; those of the other one 3, 4, 5."""
+    dialogue = Dialogue()
+    both = [dialogue.connect(port=40001, isn=isn) for isn in ((1000, 5000), (1 << 31, 3 << 30))]
+    for connection in both:
+        connection.exchange(request(3, 1, 7), response(7))
+    times = (each.time for each in dialogue.packets)
+    packets = [dialogue.packets[index] for index in (*order, *range(6, 10))]
+    packets = [replace(each, time=time) for each, time in zip(packets, times, strict=True)]
+    out = dissect(packets, cuts=range(block, len(packets), block))
+    for row in (0, 1):
+        assert [len(each) for each in out.messages(row)] == [1, 1]
+    assert out.problems == []
+
+
 @pytest.mark.parametrize("damaged", [(1 << 29, 0), (1 << 31, 0), (0, 1 << 29), (0, 1 << 31)])
 def test_a_damaged_packet_after_a_fin_is_not_reuse(damaged: tuple[int, int]):
     dialogue, connection = Dialogue.connected()
