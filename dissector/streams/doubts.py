@@ -195,6 +195,10 @@ class Doubts:
                 return chain[0], chain[0], False
             is_bad = ended == BAD and place == at
             wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
+            if wrong == chain[0] or (is_bad and wrong < 0):
+                # Bytes that lead to no message may look like a certain header.
+                chain = self._chain_before(index, starts, place, by_header=False)
+                wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
             if entry >= 0 and not self._leads_to(index, entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
@@ -230,13 +234,17 @@ class Doubts:
         is_next = int(starts[high]) == entry if high < len(starts) else at == entry
         return is_next and bool(self._begin_here(index, starts[low:high]).all())
 
-    def _chain_before(self, index: int, starts: Int64, place: int) -> list[int]:
-        """Messages before a doubtful place, from the last one whose start is certain."""
+    def _chain_before(
+        self, index: int, starts: Int64, place: int, *, by_header: bool = True
+    ) -> list[int]:
+        """Messages before a doubtful place, from the last one whose start is certain. `by_header`:
+        not only the start of a segment shows it, but also the header."""
         last = int(np.searchsorted(starts, place))
         chain = starts[max(last - MAX_BACKTRACK, 0) : last]
         if not len(chain):
             return [place]
-        sure = np.flatnonzero(self._begin_here(index, chain))
+        begin_here = self._begin_here(index, chain) if by_header else self._chains.is_border(chain)
+        sure = np.flatnonzero(begin_here)
         messages: list[int] = chain[sure[-1] if len(sure) else 0 :].tolist()
         return messages
 

@@ -399,6 +399,22 @@ def test_a_wrong_size_whose_chain_leads_back_to_a_boundary_by_chance(
     assert received == [each[4:] for each in responses[1:]]
 
 
+@pytest.mark.parametrize("api", [3, SASL_AUTHENTICATE])
+def test_a_wrong_size_that_leads_to_bytes_like_the_next_response(api: int) -> None:
+    """The correlation id 9 looks like the size of a response, and the bytes behind it look like its
+    id, which is the next one. Only the bodies of `SASL_AUTHENTICATE` show the opposite."""
+    body = b"\0\0\0\2no\0\0\0\x0f" + b"\xff" * 15
+    responses = [response(each, body) for each in range(14)]
+    covered = len(b"".join(responses[1:9]))
+    damaged = [responses[0], struct.pack(">i", covered) + responses[1][4:], *responses[2:]]
+    dialogue, connection = Dialogue.connected()
+    for number, each in enumerate(damaged):
+        connection.exchange(request(api, 0, number, b"\0\0\0\4what"), each)
+    out = dissect(dialogue.packets)
+    assert out.messages()[1] == [each[4:] for each in [responses[0], *responses[2:]]]
+    assert out.kinds() == ["bad_size"]
+
+
 def test_a_candidate_in_damaged_bytes_that_covers_the_next_segment() -> None:
     responses = [response(each, b"\0\0\0\x74\0\0\0\1" * 3) for each in range(3, 15)]
     damaged = responses[0][:4] + b"\xff" + responses[0][5:]
