@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dissector.packets.block import Int64
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.header_evidence import (
+    BORDER_BITS,
     NO,
     REQUEST_BITS,
     REQUEST_HEAD,
@@ -304,7 +305,7 @@ class ProtocolDetector:
         verdict = verdicts(chains, self._scorer, at, index[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         self._streams.was_undecided[row] = True
-        is_one_way = table.bytes[row, 1 - (stream & 1)] == 0
+        is_one_way = self._is_silent(stream ^ 1)
         may_decide = may_be_client | (is_one_way & self._scorer.is_broker(row).any(1))
         unclear |= good & ~may_decide[owner]  # a later request may decide
         good &= may_decide[owner]
@@ -319,8 +320,12 @@ class ProtocolDetector:
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
         is_searched = at_broker | self._has_responses(chains, index)
-        left = np.flatnonzero(is_searched)
-        self._accept(stream[left], self._inside_segments(chains, index[left], begin[left]))
+        is_open = is_one_way & may_be_client & (self._streams.protocol[row] == UNDECIDED)
+        left = np.flatnonzero(is_searched | is_open)
+        bits, inner = self._inside_segments(chains, index[left], begin[left], at_broker[left])
+        self._accept(stream[left], bits)
+        is_first = (pending[left] < 0) | ((inner >= 0) & (inner < pending[left]))
+        pending[left] = np.where(is_first, inner, pending[left])
         # Responses may show that messages of these streams are requests; and requests that cannot
         # be read or confirmed yet, that they are responses.
         opposite = stream.searchsorted(stream ^ 1)
@@ -329,6 +334,11 @@ class ProtocolDetector:
         waits |= has_opposite & (np.append(pending, -1)[opposite] >= 0)
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
+
+    def _is_silent(self, stream: Int64) -> Bools:
+        """Whether no bytes of these streams are known."""
+        is_silent: Bools = self._table.bytes.reshape(-1)[stream] == 0
+        return is_silent
 
     def _has_responses(self, chains: FrameChains, index: Int64) -> Bools:
         """Whether the other end of each undecided stream seems to send responses: correlation ids
@@ -350,16 +360,26 @@ class ProtocolDetector:
         is_open[is_open] = steps[chain.searchsorted(opposite[is_open])] >= STEPS
         return is_open
 
-    def _inside_segments(self, chains: FrameChains, index: Int64, begin: Int64) -> Int64:
+    def _inside_segments(
+        self, chains: FrameChains, index: Int64, begin: Int64, at_broker: Bools
+    ) -> tuple[Int64, Int64]:
         """Bits of the first request of each stream, anywhere behind `begin`, that the other end has
-        answered, or to which it need not respond (acks=0); -1 if there is none.
+        answered, or to which it need not respond (acks=0); and the first address where later bytes
+        may confirm one. -1 if there is none.
 
         A client that does not wait for responses, or whose window was closed, sends requests in
-        segments that begin inside of them.
+        segments that begin inside of them. `at_broker`: the receiver is a broker. Any byte of a
+        stream to another receiver that sent no bytes may begin a request, so it needs more bits.
         """
-        bits, readings = np.full(len(index), -1), np.zeros(len(index), np.int64)
+        bits, pending = np.full((2, len(index)), -1)
+        readings = np.zeros(len(index), np.int64)
+        is_any = self._is_silent(chains.stream[index] ^ 1) & ~at_broker
         for at, owner in self._inner_places(chains, index, begin):
-            good = verdicts(chains, self._scorer, at, index[owner]) == YES
+            verdict = verdicts(chains, self._scorer, at, index[owner])
+            is_open = verdict != NO
+            first = _first(len(index), owner[is_open], at[is_open])
+            pending = np.where(pending < 0, first, pending)
+            good = verdict == YES
             at, owner = at[good], owner[good]
             header_bits = self._scorer.requests(chains, at, index[owner])[2]
             for place, each, header in zip(
@@ -367,9 +387,12 @@ class ProtocolDetector:
             ):
                 if bits[each] < 0 and readings[each] < READINGS:
                     readings[each] += 1
-                    score = self._bits(chains, int(index[each]), place, int(header))
+                    chain = int(index[each])
+                    score = self._bits(chains, chain, place, int(header))
+                    if is_any[each]:
+                        score += self._requests.next_bits(chains, chain, place) - BORDER_BITS
                     bits[each] = score if score >= DECISION else -1
-        return bits
+        return bits, pending
 
     def _inner_places(
         self, chains: FrameChains, index: Int64, begin: Int64
@@ -382,11 +405,11 @@ class ProtocolDetector:
         parts: list[Int64] = []
         owners: list[int] = []
         count = 0
+        silent = self._is_silent(chains.stream[index] ^ 1)
         for each, chain in enumerate(index.tolist()):
             number, fits = opposite_responses(chains, chain)
-            stream = int(chains.stream[chain])
-            is_silent = self._table.bytes[stream >> 1, 1 - (stream & 1)] == 0
-            is_silent &= HEAD_POSITION not in self._rejected.get(stream, ())
+            rejected = self._rejected.get(int(chains.stream[chain]), ())
+            is_silent = silent[each] and HEAD_POSITION not in rejected
             if not (is_silent or fits.any()) or begin[each] >= chains.end[chain]:
                 continue
             window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))

@@ -18,6 +18,7 @@ and small numbers in the same places, and SSH frames its key exchange in the sam
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -366,9 +367,11 @@ class HeaderScorer:
         return np.where(is_known, lowest, 0), np.where(is_known, highest, LAST_TIME)
 
     def candidate_requests(self, window: UInt8) -> Int64:
-        """Offsets where the bytes that hardly vary between requests have their usual values."""
+        """Offsets where the bytes that hardly vary between requests have their usual values, and
+        the size is not zero."""
         count = max(len(window) - REQUEST_HEAD + 1, 0)
         is_candidate = window[:count] <= FRAME_LIMIT >> 24
+        is_candidate &= reduce(np.bitwise_or, (window[at : count + at] for at in range(4))) > 0
         is_candidate &= window[4 : count + 4] == 0
         is_candidate &= window[5 : count + 5] < len(self.newest)
         is_candidate &= window[6 : count + 6] == 0

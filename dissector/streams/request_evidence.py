@@ -115,6 +115,11 @@ class RequestScorer:
             bits += LARGE_BITS * (size >= SEEK_BYTES)
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
+    def next_bits(self, chains: FrameChains, index: int, at: int) -> int:
+        """Bits for the message behind a request that begins no segment."""
+        size, correlation = (int(chains.number(np.array([at + k]), "i4")[0]) for k in (0, 8))
+        return NEXT_BITS * self._has_next(chains, index, np.array([at + 4 + size]), correlation)
+
     def _has_next(self, chains: FrameChains, index: int, behind: Int64, correlation: int) -> bool:
         """Whether a request with the next correlation id begins behind a request."""
         verdict = self._scorer.requests(chains, behind, np.array([index]), any_api=True)[1]

@@ -25,6 +25,7 @@ from tests.dissector.streams.dialogue import (
     response,
     split,
 )
+from tests.kafka_bytes import text
 
 EMPTY_BATCH = bytes.fromhex(
     "000000000000000300000031"
@@ -86,18 +87,37 @@ def test_pipelined_requests_of_which_none_begins_a_segment(port: int):
 
 @pytest.mark.parametrize("segment", [20, 300, 1448, 9000])
 @pytest.mark.parametrize("block", [1 << 20, 3])
-def test_pipelined_requests_without_responses(segment: int, block: int):
+@pytest.mark.parametrize("port", [9092, 31090])
+def test_pipelined_requests_without_responses(segment: int, block: int, port: int):
     """A producer with acks=0: no request begins a segment, and the capture begins inside one."""
     sizes = random.Random(6).choices(range(40, 900), k=60)
-    sent = [request(3, 1, number, bytes(size)) for number, size in enumerate(sizes)]
+    topics = (b"\0\0\0\1" + text("t" * size) for size in sizes)
+    sent = [request(3, 1, number, each) for number, each in enumerate(topics)]
     stream = b"".join(sent)[11:]
     dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), port))
     for at in range(0, len(stream), segment):
         connection.client(stream[at : at + segment])
         connection.packet(1)
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
+    out = dissect(
+        dialogue.packets, cuts=range(block, len(dialogue.packets), block), streams=streams
+    )
     assert out.messages() == ([each[4:] for each in sent[1:]], [])
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_request_inside_a_segment_of_another_protocol(count: int):
+    """Each byte may begin a request there: one with little text must be followed by the next."""
+    heartbeats = [
+        request(12, 0, number, text("g") + bytes(4) + text("m"), "c") for number in range(count)
+    ]
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
+    connection.client(b"\xff" * 100 + b"".join(heartbeats))
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
+    out = dissect(dialogue.packets, streams=streams)
+    assert len(out.frames) == count * (count == 2)
 
 
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
