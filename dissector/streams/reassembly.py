@@ -433,11 +433,13 @@ def _segments(table: Int64) -> Segments:
 
 
 def _clipped(segments: Arrivals, ahead: Int64) -> Arrivals:
-    """End the missing bytes of truncated packets where captured bytes begin.
+    """End the missing bytes of truncated packets where captured bytes begin, or where they begin
+    themselves if another packet contains them.
 
     In a capture with a snap length this changes nothing. But a damaged packet length must not cover
-    the bytes of later packets. A single byte may be a keep-alive, whose byte is not data (RFC 9293,
-    section 3.8.4). `ahead`: positions, relative to one of the stream.
+    the bytes of later packets, and two capture points may have different snap lengths. A single
+    byte may be a keep-alive, whose byte is not data (RFC 9293, section 3.8.4). `ahead`: positions,
+    relative to one of the stream.
     """
     truncated = np.flatnonzero(segments.span > segments.length)
     captured = np.flatnonzero((segments.length > 0) & (segments.span > 1))
@@ -451,6 +453,11 @@ def _clipped(segments: Arrivals, ahead: Int64) -> Arrivals:
     is_behind &= distance >= segments.length[truncated]
     span = segments.span.copy()
     span[truncated[is_behind]] = np.minimum(span[truncated], distance)[is_behind]
+    missing = key[truncated] + segments.length[truncated]
+    reach = np.maximum.accumulate(key[captured] + segments.length[captured])
+    reach = np.append(missing.min(), reach)[key[captured].searchsorted(missing, "right")]
+    contained = truncated[reach >= key[truncated] + span[truncated]]
+    span[contained] = segments.length[contained]
     return replace(segments, span=span)
 
 

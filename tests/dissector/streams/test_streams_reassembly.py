@@ -433,6 +433,27 @@ def test_truncated_packets_give_incomplete_frames():
     assert counts(out, "cut") == (2 * (516 - 60), 708 - 60)
 
 
+@pytest.mark.parametrize("cut", [0, 3, 60])
+@pytest.mark.parametrize("size", [100, 300, 9000])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_capture_point_that_truncates_packets_and_another_one(
+    cut: int, size: int, is_first: bool
+):
+    """The other one has whole segments of at most this size."""
+    dialogue, connection = Dialogue.connected()
+    sent = [request(3, 1, number, bytes(range(250)) * 2) for number in range(4)]
+    received = [response(number, bytes(range(250)) * 3) for number in range(4)]
+    for pair in zip(sent, received, strict=True):
+        connection.exchange(*pair)
+    packets = dialogue.packets[:3]
+    for each in dialogue.packets[3:]:
+        copies = [replace(each, cut=cut), *split([each], size)]
+        packets += copies if is_first else [*copies[1:], copies[0]]
+    out = dissect(packets)
+    assert out.messages() == ([each[4:] for each in sent], [each[4:] for each in received])
+    assert set(out.kinds()) == {"cut_packets"}
+
+
 @pytest.mark.parametrize("packets_per_block", [1, 100])
 def test_a_keep_alive_behind_a_truncated_packet(packets_per_block: int):
     """The message ended with the packet, not with the byte of the keep-alive, which is not data."""
