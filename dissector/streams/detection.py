@@ -61,6 +61,11 @@ READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
 
+INNER_BYTES = 2 << 20
+"""Bytes of a stream at an unknown port that are searched for requests inside segments: twice the
+largest request of a producer by default (max.request.size). Other protocols may have a place in
+each few bytes that looks like a request."""
+
 STEPS = 3
 """Fewest times that the correlation id increases by one in a stream that is taken for responses."""
 
@@ -322,7 +327,10 @@ class ProtocolDetector:
         is_searched = at_broker | self._has_responses(chains, index)
         is_open = is_one_way & may_be_client & (self._streams.protocol[row] == UNDECIDED)
         left = np.flatnonzero(is_searched | is_open)
-        bits, inner = self._inside_segments(chains, index[left], begin[left], at_broker[left])
+        end = chains.end[index[left]]
+        near = chains.address_of(index[left], np.full(len(left), INNER_BYTES))
+        end = np.where(is_searched[left], end, np.minimum(end, near))
+        bits, inner = self._inside_segments(chains, index[left], begin[left], end, at_broker[left])
         self._accept(stream[left], bits)
         is_first = (pending[left] < 0) | ((inner >= 0) & (inner < pending[left]))
         pending[left] = np.where(is_first, inner, pending[left])
@@ -361,11 +369,11 @@ class ProtocolDetector:
         return is_open
 
     def _inside_segments(
-        self, chains: FrameChains, index: Int64, begin: Int64, at_broker: Bools
+        self, chains: FrameChains, index: Int64, begin: Int64, end: Int64, at_broker: Bools
     ) -> tuple[Int64, Int64]:
-        """Bits of the first request of each stream, anywhere behind `begin`, that the other end has
-        answered, or to which it need not respond (acks=0); and the first address where later bytes
-        may confirm one. -1 if there is none.
+        """Bits of the first request of each stream, anywhere from `begin` to `end`, that the other
+        end has answered, or to which it need not respond (acks=0); and the first address where
+        later bytes may confirm one. -1 if there is none.
 
         A client that does not wait for responses, or whose window was closed, sends requests in
         segments that begin inside of them. `at_broker`: the receiver is a broker. Any byte of a
@@ -374,7 +382,7 @@ class ProtocolDetector:
         bits, pending = np.full((2, len(index)), -1)
         readings = np.zeros(len(index), np.int64)
         is_any = self._is_silent(chains.stream[index] ^ 1) & ~at_broker
-        for at, owner in self._inner_places(chains, index, begin):
+        for at, owner in self._inner_places(chains, index, begin, end):
             verdict = verdicts(chains, self._scorer, at, index[owner])
             is_open = verdict != NO
             first = _first(len(index), owner[is_open], at[is_open])
@@ -395,11 +403,11 @@ class ProtocolDetector:
         return bits, pending
 
     def _inner_places(
-        self, chains: FrameChains, index: Int64, begin: Int64
+        self, chains: FrameChains, index: Int64, begin: Int64, end: Int64
     ) -> Iterator[tuple[Int64, Int64]]:
-        """Places behind `begin` that may begin a request whose correlation id the other end sent,
-        or any request if it sent no bytes and the first bytes of the stream are not known to be
-        those of another protocol; and the position in `index` of each. In parts of at most twice
+        """Places from `begin` to `end` that may begin a request whose correlation id the other end
+        sent, or any request if it sent no bytes and the first bytes of the stream are not known to
+        be those of another protocol; and the position in `index` of each. In parts of at most twice
         `SEEK_BYTES` places, since each byte of a stream may be one.
         """
         parts: list[Int64] = []
@@ -410,9 +418,9 @@ class ProtocolDetector:
             number, fits = opposite_responses(chains, chain)
             rejected = self._rejected.get(int(chains.stream[chain]), ())
             is_silent = silent[each] and HEAD_POSITION not in rejected
-            if not (is_silent or fits.any()) or begin[each] >= chains.end[chain]:
+            if not (is_silent or fits.any()) or begin[each] >= end[each]:
                 continue
-            window, address = chains.bytes_between(chain, int(begin[each]), int(chains.end[chain]))
+            window, address = chains.bytes_between(chain, int(begin[each]), int(end[each]))
             for low in range(0, len(window), SEEK_BYTES):
                 part = window[low : low + SEEK_BYTES + REQUEST_HEAD - 1]
                 at = address(low + self._scorer.candidate_requests(part))

@@ -8,9 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from dissector.packets.block import Int64, UInt8
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
-from dissector.streams.detection import FIRST_GROUP
+from dissector.streams.detection import FIRST_GROUP, INNER_BYTES
+from dissector.streams.header_evidence import HeaderScorer
 from dissector.streams.request_evidence import IMPOSSIBLE
 from tests.dissector.records.records_writers import batch, message
 from tests.dissector.streams.dialogue import (
@@ -118,6 +120,30 @@ def test_a_request_inside_a_segment_of_another_protocol(count: int):
     streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
     out = dissect(dialogue.packets, streams=streams)
     assert len(out.frames) == count * (count == 2)
+
+
+@pytest.mark.parametrize("block", [40, 1000])
+def test_a_long_stream_of_another_protocol_is_searched_at_its_beginning(
+    block: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Small integers, each of which may be the size of a request."""
+    searched = 0
+    find = HeaderScorer.candidate_requests
+
+    def counted(scorer: HeaderScorer, window: UInt8) -> Int64:
+        nonlocal searched
+        searched += len(window)
+        return find(scorer, window)
+
+    monkeypatch.setattr(HeaderScorer, "candidate_requests", counted)
+    dialogue = Dialogue()
+    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
+    for _ in range(2 * INNER_BYTES // 60_000):
+        connection.client(struct.pack(">q", 70_000) * 7_500)
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
+    cuts = range(block, len(dialogue.packets), block)
+    assert not dissect(dialogue.packets, cuts=cuts, streams=streams).frames
+    assert INNER_BYTES / 2 < searched < 1.2 * INNER_BYTES
 
 
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
