@@ -10,7 +10,8 @@ whatever the frames contain. `resync` searches if
 - the stream ends inside a message whose body does not confirm its size.
 
 Requests are parsed first, then responses: the correlation ids of a client's requests identify
-responses without a known boundary.
+responses without a known boundary. So a search for responses waits while requests are behind a hole
+that may be filled.
 """
 
 from __future__ import annotations
@@ -194,6 +195,9 @@ class FrameParser:
         # If a connection was just decided, its responses wait for all of its requests.
         is_kafka = streams.protocol[stream >> 1] == KAFKA
         is_searched = is_kafka & (self._scorer.may_be_client(stream) == of_clients)
+        is_early = self._peer_waits[index] & ~self._finished[index] & (not of_clients)
+        is_early &= is_kafka & (chains.end[index] - begin < WAITING_BYTES)
+        is_searched &= ~is_early
         searched = np.flatnonzero(is_searched)
         pending[searched] = begin[searched]
         place[searched] = self._doubts.entries(index[searched], begin[searched])

@@ -31,6 +31,7 @@ from dissector.streams.table import (
     KAFKA,
     LAST_TIME,
     NEVER,
+    SEARCHING,
     Bools,
     ConnectionTable,
     Endpoint,
@@ -141,8 +142,10 @@ class HeaderScorer:
         return may_be_client
 
     def begin_block(self, stream: Int64) -> None:
-        """Begin a block of these streams: their correlation ids become those before the block."""
+        """Begin a block of these streams: their correlation ids become those before the block,
+        unless responses to earlier requests may still be found."""
         streams = self._streams
+        stream = stream[streams.state[stream ^ 1] != SEARCHING]
         streams.correlation_before[stream] = streams.correlation[stream]
 
     def record_requests(

@@ -44,7 +44,6 @@ from dissector.streams.table import (
     LAST_TIME,
     NEW,
     OPEN,
-    UNDECIDED,
     Bools,
     ConnectionTable,
     Endpoint,
@@ -330,9 +329,9 @@ class Streams:
             # The first request may arrive after the FIN of a broker whose clock is behind.
             recent = self.connections.last_time[row] > self._now - CLOCK_SKEW
             ended &= ~(recent & (streams.state[stream_ids] == HEAD))
-            # Requests that cannot be read yet may decide the protocol of the broker's stream.
-            opposite = np.arange(len(stream_ids)) ^ 1
-            ended &= ~(waits[opposite] & (streams.protocol[row] == UNDECIDED))
+            # Requests that cannot be read yet may decide the protocol of the broker's stream, and
+            # show which responses it has.
+            ended &= ~waits[np.arange(len(stream_ids)) ^ 1]
         return ended
 
     def _decrypt(

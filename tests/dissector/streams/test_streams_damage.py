@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from dissector.packets.block import ACK, FIN
 from dissector.streams import resync
 from tests.dissector.streams.dialogue import (
     NO_ERROR,
@@ -367,6 +368,28 @@ def test_messages_behind_the_uncovered_last_four_bytes_of_another_message() -> N
     ]
     requests = dissect(packets).messages()[0]
     assert requests == [each[4:] for each in (sent[0], sent[1], *sent[6:])]
+
+
+@pytest.mark.parametrize("block", [1, 30, 1000])
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_response_between_holes_waits_for_requests_behind_a_hole(
+    block: int, is_closed: bool
+) -> None:
+    """The hole of the client stays open for longer, since its last request is lost, too."""
+    count, isolated = 60, 9
+    dialogue, connection = Dialogue.connected()
+    for number in range(count):
+        connection.client(request(3, 1, number), sent=number not in (5, count - 1))
+        connection.packet(1)
+        is_lost = abs(number - isolated) == 1
+        connection.broker(response(number, bytes(60)), sent=not is_lost)
+    if is_closed:
+        connection.packet(1, flags=FIN | ACK)
+    dialogue.connect().client(request(3, 1, 1))
+    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    lost = {isolated - 1, isolated + 1}
+    expected = [response(each, bytes(60))[4:] for each in range(count) if each not in lost]
+    assert out.messages(0)[1] == expected
 
 
 def test_a_last_response_behind_a_hole_if_the_client_used_reserved_ids() -> None:
