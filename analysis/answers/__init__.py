@@ -230,7 +230,8 @@ def answer(
                 return cast("pd.DataFrame", answer_on_spark(declared, tables, **given))
             return frame(rows_of(tables, given))
 
-        answered.__annotations__["return"] = "pd.DataFrame"
+        shown = call.replace(return_annotation="pd.DataFrame")
+        answered.__signature__ = shown  # type: ignore[attr-defined] # help() shows it
 
         declared = Answer(
             name=function.__name__,
