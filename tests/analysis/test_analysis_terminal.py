@@ -208,7 +208,9 @@ def test_a_full_disk_is_an_error_of_standard_output(
         done = run(*words, stdout=full, environment={"PYTHONUNBUFFERED": unbuffered})
     *before, last = done.stderr.decode().splitlines()
     assert (done.returncode, last) == (1, "Error: standard output: No space left on device")
-    assert all(line.startswith(("Warning: missing.pcap", "capturing from")) for line in before)
+    # The buffer of Python 3.14 contains all that `show` writes, which then fails at its end.
+    usual = ("Warning: missing.pcap", "capturing from", "Stopped after 10 exchanges")
+    assert all(line.startswith(usual) for line in before)
 
 
 def test_a_usage_error_needs_no_standard_output() -> None:
