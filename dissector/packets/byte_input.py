@@ -55,8 +55,8 @@ class ByteInput:
     """
 
     def __init__(self, path: str) -> None:
-        standard = path == "-"
-        self._file = io.FileIO(0, closefd=False) if standard else open_file(path)
+        # A copy: a thread that reads ahead may outlast a change of standard input.
+        self._file = io.FileIO(os.dup(0)) if path == "-" else open_file(path)
         self.is_stream = is_stream(path)
         """It can be read only once, and its size is unknown."""
         self.size = 0 if self.is_stream else self._file.seek(0, os.SEEK_END)

@@ -268,6 +268,20 @@ def test_packets_come_out_while_the_pipe_stays_open():
         source.close()
 
 
+def test_an_open_capture_is_not_that_of_a_later_standard_input():
+    with Pipe() as pipe:
+        pipe.write(pcap(PACKETS[:3]))
+        pipe.end()
+        source = open_packets(["-"])
+        with Pipe() as later:
+            later.end()
+            block = source.read(0)
+        assert block is not None
+        assert [row.seq for row in rows_of(block)] == [0, 1, 2]
+        assert source.read(0) is None
+        source.close()
+
+
 @pytest.mark.parametrize("content", [b"", b"no capture", b"\x1f\x8b"])
 def test_a_pipe_that_brings_no_capture(content):
     with Pipe() as pipe:
