@@ -6,10 +6,10 @@ import fcntl
 import json
 import os
 import pty
+import re
 import signal
 import stat
 import termios
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
@@ -107,9 +107,10 @@ def test_a_session_under_nohup_continues(tmp_path: Path) -> None:
         send(process, PLAIN.read_bytes())
         assert process.stdout
         assert process.stdout.readline()
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        (ignored,) = re.findall(r"SigIgn:\t(\w+)", status)  # a mask: proc_pid_status(5)
+        assert int(ignored, 16) >> signal.SIGHUP - 1 & 1
         process.send_signal(signal.SIGHUP)
-        time.sleep(0.5)
-        assert process.poll() is None
         process.communicate(timeout=180)
         assert process.returncode == 0
 
