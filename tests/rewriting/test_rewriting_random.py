@@ -15,7 +15,8 @@ COMMAND = "python -m tests.rewriting --cases 1"
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("blocks", "seed"), [*(("default", seed) for seed in range(5)), ("small", 0)]
+    ("blocks", "seed"),
+    [*(("default", seed) for seed in range(20)), *(("small", seed) for seed in range(3))],
 )
 def test_random_networks_change_no_row(tmp_path: Path, blocks: str, seed: int) -> None:
     case = run(seed, tmp_path, blocks=blocks)
