@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 import duckdb
@@ -28,6 +28,10 @@ Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 BATCH_ROWS: Final = 1 << 14
 """Most rows of a batch."""
+
+_INTERRUPTIONS, _INTERRUPTION_S = 40, 0.05
+"""Times that a query is interrupted, and seconds between them. One that waits for a pipe does not
+end."""
 
 WRITABLE: Final = frozenset({
     "boolean", "tinyint", "smallint", "integer", "bigint", "hugeint", "utinyint", "usmallint",
@@ -79,7 +83,12 @@ class Session:
         try:
             return self._worker.submit(call).result()
         except KeyboardInterrupt:
-            self._duckdb.interrupt()
+            # DuckDB forgets an interruption that comes before a query begins.
+            following = self._worker.submit(int)
+            for _ in range(_INTERRUPTIONS):
+                self._duckdb.interrupt()
+                if wait([following], _INTERRUPTION_S).done:
+                    break
             raise
         except (duckdb.Error, OSError):
             if (failure := self._tables.failure) is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,25 @@ def test_an_interrupted_query_does_not_affect_the_next_one() -> None:
         with pytest.raises(KeyboardInterrupt):
             rows(session, endless)
         assert rows(session, "select 1") == [(1,)]
+
+
+def test_an_interruption_before_a_query_begins_ends_it() -> None:
+    """A query of minutes."""
+    ends = []
+
+    def query() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.2)
+        try:
+            session._duckdb.execute("select sum(sqrt(range)) from range(100000000000)")
+        except duckdb.InterruptException:
+            ends.append("interrupted")
+
+    with Session(CaptureTables(dissector.open_capture(CAPTURE))) as session:
+        rows(session, "select 1")  # the thread begins
+        with pytest.raises(KeyboardInterrupt):
+            session._wait(query)
+        assert ends == ["interrupted"]
 
 
 def test_an_error_of_the_buffer_file_is_raised_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
