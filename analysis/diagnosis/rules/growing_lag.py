@@ -161,7 +161,8 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     rows = [
         row | quarters for row in (case.answer("lag") if growing else ())
         if (quarters := growing.get((row["group_id"], row["topic"], row["partition"])))
-        and row["lag"] >= limits["lag"] and _reader(row) not in copied
+        # Null if the topic was deleted, and its offsets with it.
+        and (row["lag"] or 0) >= limits["lag"] and _reader(row) not in copied
         and not _is_between_commits(row | quarters)
     ]  # fmt: skip
     fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.analysis.answering import made
@@ -146,7 +148,7 @@ def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
         assert finding.sentence == "Group `g` falls behind in topic `t`"
 
 
-def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
+def slow_group() -> dict[str, list[dict[str, Any]]]:
     """It fetches once, works, and commits after 1, 9 and 12 s; 50 records a second are produced."""
     produced = [
         fetched(n, 0)
@@ -166,7 +168,19 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
         )
         for n, api in ((0, "Fetch"), (1, "OffsetCommit"), (9, "OffsetCommit"), (12, "OffsetCommit"))
     ]  # fmt: skip
-    tables = {"exchanges": exchanges, "partitions": [*produced, *commits, fetch]}
+    return {"exchanges": exchanges, "partitions": [*produced, *commits, fetch]}
+
+
+def test_a_group_whose_topic_is_deleted_no_longer_falls_behind() -> None:
+    tables = slow_group()
+    end = {"response_time": START + 14 * SECOND, "topics": ["t"]}
+    tables["exchanges"].append(exchange_at(START + 13 * SECOND, api="DeleteTopics", **end))
+    tables["partitions"].append(fetched(15, 0) | {"offset": 650, "high_watermark": 700})
+    assert findings_of("growing_lag", made(**tables)) == []
+
+
+def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
+    tables = slow_group()
     (finding,) = findings_of("growing_lag", made(**tables))
     assert "quarter of its time: 199, 349, 491, 638; at the end 688 records" in finding.evidence
     assert finding.cause.startswith("the consumer is the bottleneck")
