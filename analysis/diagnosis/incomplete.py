@@ -2,13 +2,15 @@
 
 A response that takes longer than `request.timeout.ms` to transfer never arrives: the client closes
 the connection, connects again, and requests the same records. Either the path is slow, or it drops
-large packets: then nothing arrives, or only the small first packet of a response.
+large packets: then nothing arrives, or only the small first packet of a response. A client that
+stops also leaves behind the response that a broker is sending at that moment.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
+from analysis.answers.unanswered import TIMEOUT_MS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.dropped import RETRANSMITTED, SMALL_BYTES, TRUNCATING
 from analysis.diagnosis.rule import Finding
@@ -46,7 +48,8 @@ def incomplete_responses(case: Case) -> list[Row]:
       with incomplete as (
         select exchanges.*, bytes as missing_bytes, broker_retransmitted,
           {ms_between("request_time", "last_time")} as wait_ms
-        {_INCOMPLETE} where closed is not null and coalesce(broker_lost_bytes, 0) = 0)
+        {_INCOMPLETE} where closed is not null and coalesce(broker_lost_bytes, 0) = 0
+          and {ms_between("response_time", "last_time")} >= {TIMEOUT_MS})
       select client_id, {endpoint("broker")} as broker, api, count(*) as responses,
         arg_max(response_bytes, missing_bytes) as response_bytes,
         max(missing_bytes) as missing_bytes,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.made_rows import SECOND, START, connection, exchange_at
+from tests.analysis.made_rows import MS, SECOND, START, connection, exchange_at
 
 Row = dict[str, Any]
 RESET: Row = {"closed": "rst"}
@@ -140,3 +140,17 @@ def test_responses_that_are_too_large_for_the_path(
     assert ("received at most" in finding.evidence) == (retransmitted > 0)
     is_lossy = retransmitted > 0 and not is_blocked
     assert len(findings_of("retransmissions", broken)) == is_lossy
+
+
+@pytest.mark.parametrize(("waited_ms", "count"), [(999, 0), (1000, 1)])
+def test_a_client_that_stops_leaves_a_response_behind(waited_ms: int, count: int) -> None:
+    """The broker writes the beginning of a response, and the client closes the connection."""
+    links = [connection(connection_id=n, last_time=START + waited_ms * MS) for n in range(3)]
+    requests = [exchange_at(START, connection_id=n, response_bytes=253) for n in range(3)]
+    problems = [
+        {"stage": "frames", "kind": "cut_message", "detail": "x", "bytes": 180, "count": 1}
+        | {"connection_id": n, "time": START}
+        for n in range(3)
+    ]
+    cut = made(exchanges=requests, problems=problems, connections=links)
+    assert len(findings_of("no_response", cut)) == count
