@@ -30,8 +30,9 @@ COLUMNS: Final = (
 
 def waited_for_quota() -> str:
     """SQL by client id: `quota_ms`, the time for which a connection sent nothing because of a
-    quota, as the sum of its hosts; `waited_ms`, the same as the sum of its connections, and
-    `throttled_ms`, the time of these connections.
+    quota, as the sum of its hosts; `waited_ms`, as the sum of its connections, also with requests
+    that the broker did not read until the throttle time had passed; and `throttled_ms`, the time of
+    these connections.
 
     A connection lasts from its first request to its last message, or to the end of the wait after
     it: its later packets may be outside of a filter.
@@ -42,14 +43,16 @@ def waited_for_quota() -> str:
         select client_id, throttled.client_ip, connection_id, throttled.nth,
           epoch_ns(response_end_time) / 1e6 as start,
           start + greatest(least(throttle_time_ms, case when last then {after}
-            else throttle_time_ms - greatest(early_ms, 0) end), 0) as stop
+            else throttle_time_ms - greatest(early_ms, 0) end), 0) as stop,
+          case when early then start + throttle_time_ms else stop end as read_start
         from {throttled_responses()} as throttled left join connections using (connection_id)),
       separate as (  -- a wait may begin before the previous one has ended
-        select *, {_begin("connection_id")} as begin, {_begin("client_id, client_ip")} as host_begin
+        select *, {_begin("connection_id", "read_start")} as begin,
+          {_begin("client_id, client_ip", "stop")} as host_begin
         from waits),
       waited as (
-        select client_id, connection_id, sum(greatest(stop - begin, 0)) as ms,
-          sum(greatest(stop - host_begin, 0)) as host_ms, max(stop) as stop
+        select client_id, connection_id, sum(greatest(read_start - begin, 0)) as ms,
+          sum(greatest(stop - host_begin, 0)) as host_ms, max(read_start) as stop
         from separate group by all),
       messages as (
         select client_id, connection_id, epoch_ns(min(request_time)) / 1e6 as start,
@@ -62,9 +65,9 @@ def waited_for_quota() -> str:
       group by all"""
 
 
-def _begin(scope: str) -> str:
+def _begin(scope: str, stop: str) -> str:
     """SQL: the start of a wait, or the end of the earlier waits of its scope."""
-    return f"""greatest(start, coalesce(max(stop) over (
+    return f"""greatest(start, coalesce(max({stop}) over (
           partition by {scope} order by start, nth
           rows between unbounded preceding and 1 preceding), start))"""
 

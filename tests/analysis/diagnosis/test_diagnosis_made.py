@@ -477,6 +477,19 @@ def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
     assert finding.sentence == "Client `app` spends 10 % of its time throttled by a quota"
 
 
+def test_a_client_that_does_not_wait_is_throttled_for_as_long() -> None:
+    """The broker reads its next request when the throttle time of 4 of 5 s has passed (KIP-219)."""
+    rows = [
+        throttled(at_ms, correlation_id=at_ms, throttle_time_ms=wait)
+        for at_ms, wait in ((0, 4000), (1000, 0), (5000, 0))
+    ]
+    tables = made(exchanges=rows, connections=[connection()])
+    (finding,) = findings_of("throttling", tables)
+    assert finding.sentence == "Client `app` spends 80 % of its time throttled by a quota"
+    (client,) = times_of_clients(tables)
+    assert client["quota_ms"] == pytest.approx(1000)
+
+
 def test_waits_that_overlap_count_once() -> None:
     rows = [throttled(n, correlation_id=n) for n in range(2)] + [throttled(600, throttle_time_ms=0)]
     (client,) = times_of_clients(made(exchanges=rows, connections=[connection()]))
