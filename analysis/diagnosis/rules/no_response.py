@@ -15,7 +15,8 @@ again.
 A response that the client did not wait for counts, too: its transfer takes longer than
 `request.timeout.ms`. So do connections that a device on the path drops, because they are idle or
 because their packets are too large. Produce requests that a snap length cut before acks do not
-count: with acks=0, brokers send no response.
+count: with acks=0, brokers send no response. Nor do requests behind a throttled response, which
+`throttling` reports.
 """
 
 from __future__ import annotations
@@ -72,6 +73,17 @@ UNKNOWN_ACKS: Final = f"""
   select client_id, {endpoint("broker")} as broker, api from exchanges
   where api = 'Produce' and status = 'unanswered' group by all having count(acks) = 0"""
 """SQL: producers whose requests were truncated before acks: with acks=0, there is no response."""
+
+THROTTLED: Final = f"""
+  select distinct client_id, {endpoint("broker")} as broker, api
+  from exchanges join (
+    select connection_id, arg_max(throttle_time_ms, response_time) as throttle_ms,
+      max(response_time) + to_milliseconds(throttle_ms) as read_time
+    from exchanges where response_time is not null
+    group by connection_id having throttle_ms > 0) using (connection_id)
+  where status = 'unanswered' and request_time < read_time"""
+"""SQL: requests that a broker had not read, because it throttled the last response of their
+connection (KIP-219)."""
 
 SIZES: Final = sql("""
   select client_id, api, status, count(*) as requests, min(request_bytes) as smallest_bytes,
@@ -130,8 +142,9 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             row for row in unanswered
             if not (row["reason"] == "reset" and row["broker"] in refusing)
         ]  # fmt: skip
-    if any(row["api"] == "Produce" for row in unanswered):
-        unknown = rows_by(case.rows(UNKNOWN_ACKS), "client_id", "broker", "api")
+    if unanswered:
+        normal = [*case.rows(UNKNOWN_ACKS), *case.rows(THROTTLED)]
+        unknown = rows_by(normal, "client_id", "broker", "api")
         unanswered = [
             row for row in unanswered
             if (row["client_id"], row["broker"], row["api"]) not in unknown

@@ -524,3 +524,17 @@ def test_a_truncated_produce_request_may_expect_no_response(acks: int | None) ->
     ]
     tables = made(exchanges=rows, connections=[connection(closed="fin")])
     assert len(findings_of("no_response", tables)) == (acks is not None)
+
+
+@pytest.mark.parametrize(("sent_s", "count"), [(1, 0), (7, 0), (9, 1)])
+def test_requests_that_a_throttled_connection_leaves_unread(sent_s: int, count: int) -> None:
+    """The broker throttles the last response for 8 s (KIP-219)."""
+    unanswered = {"status": "unanswered", "response_time": None, "latency_ms": None}
+    at = START + sent_s * SECOND
+    rows = [exchange(api="Produce", correlation_id=9, throttle_time_ms=8000)]
+    rows += [
+        exchange(api="Produce", correlation_id=n, request_time=at, request_end_time=at) | unanswered
+        for n in range(5)
+    ]
+    links = [connection(closed="fin", last_time=START + 20 * SECOND)]
+    assert len(findings_of("no_response", made(exchanges=rows, connections=links))) == count
