@@ -1,9 +1,12 @@
-"""Distance: the round trip between a client and its broker is most of the client's wait.
+"""Distance and limits: a round trip is most of a client's wait, or a transfer most of its time.
 
 The network's share is the median share of the round trip in the time that a client waits for a
 response, excluding long polls and the queue of its connection. A long round trip is due to
 distance, or to a proxy, a VPN or a full queue on the path. A round trip that is 10 ms longer than
 two handshakes is not evaluated, because one end was too busy to acknowledge at once.
+
+If a link is at its limit, requests or responses take long from their first byte to their last,
+which no latency contains. Receivers that read slowly are left to `zero_windows`.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any
 from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
@@ -22,17 +26,24 @@ from analysis.sql.query import Row
 @rule(
     question="Does the network take most of the time?",
     place=2,
-    rests_on="network",
+    rests_on="network exchanges",
     thresholds=(
         Threshold("percent", 50, "%", "The broker causes less than half of the wait."),
         Threshold("rtt_ms", 10, "ms", "A round trip takes less than 1 ms in a data centre, and 1 "
                   "to 3 ms between zones of a cloud region. Longer ones leave the region or pass a "
                   "full queue."),
         Threshold("requests", 20, "requests", "Smallest sample for a median."),
+        Threshold("transfer_percent", 50, "%", "Share of the time of a connection in which it "
+                  "transfers messages of one direction. Otherwise, the link is idle most of the "
+                  "time, and its limit is not the cause."),
+        Threshold("transfer_ms", 5000, "ms", "Smallest total of these transfers: a consumer that "
+                  "starts may read a backlog for some seconds."),
+        Threshold("transfer_rate", 10, "MB/s", "Largest rate of these transfers: the clients of a "
+                  "data centre have 1 Gbit/s or more, which is 125 MB/s."),
     ),
 )  # fmt: skip
 def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Clients with a long round trip, by the answer `network`."""
+    """Clients with a long round trip, by the answer `network`, and those with slow transfers."""
     rows = [
         row for row in case.answer("network --by client_id,broker")
         if row["requests"] >= limits["requests"]
@@ -42,6 +53,8 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     for group in by_end(rows, "rtt_ms"):
         yield _finding(group, case.span_of_connections(group, f"rtt_ms >= {limits['rtt_ms']}"))
+    for row in slow_transfers(case, limits):
+        yield transfer_finding(case, row)
 
 
 def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, connection, exchange, exchange_at
+from tests.analysis.made_rows import MS, SECOND, START, connection, exchange, exchange_at
 
 
 @pytest.mark.parametrize("side", ["client", "broker"])
@@ -140,3 +140,41 @@ def test_the_end_that_connections_share_is_one_finding(
         client in text and broker in text
         for text, (client, broker) in zip(named, ends, strict=True)
     )
+
+
+@pytest.mark.parametrize("message", ["request", "response"])
+@pytest.mark.parametrize(
+    ("transfer_ms", "size", "changed", "throttle_ms", "is_complete", "fires"),
+    [
+        (5000, 50_000_000, {}, 0, True, True),
+        (4999, 40_000_000, {}, 0, True, False),
+        (5000, 50_000_001, {}, 0, True, False),
+        (5000, 50_000_000, {"broker_zero_windows": 1, "client_zero_windows": 1}, 0, True, False),
+        (5000, 50_000_000, {"client_lost_bytes": 1}, 0, True, False),
+        (5000, 50_000_000, {}, 1, True, False),
+        (5000, 50_000_000, {}, 0, False, False),
+    ],
+    ids=["a slow link", "half idle", "a fast link", "a slow receiver", "lost bytes", "a quota",
+         "a part of a message"],
+)  # fmt: skip
+def test_a_link_at_its_limit(
+    message: str, transfer_ms: int, size: int, changed: dict[str, int], throttle_ms: int,
+    is_complete: bool, fires: bool,
+) -> None:  # fmt: skip
+    """A message takes this time of 10 s."""
+    request_end = START + transfer_ms * MS * (message == "request")
+    end = START + 10 * SECOND
+    times = {"request_time": START, "request_end_time": request_end}
+    times |= {"response_time": end - transfer_ms * MS, "response_end_time": end}
+    if message == "request":
+        times["response_time"] = end
+    row = exchange(**times, **{f"{message}_bytes": size, "throttle_time_ms": throttle_ms})
+    cut = {"stage": "frames", "kind": "cut_message", "detail": "x", "connection_id": 0}
+    cut["time"] = times[f"{message}_time"] - is_complete
+    tables = made(exchanges=[row], connections=[connection(**changed)], problems=[cut])
+    findings = findings_of("network_time", tables)
+    ends = {"request": "client `app` to 10.0.0.9:9092", "response": "10.0.0.9:9092 to client `app`"}
+    assert [each.sentence for each in findings] == [
+        f"The network transfers {message}s from {ends[message]} for 50 % of the time, at 10.0 MB a "
+        "second"
+    ] * fires
