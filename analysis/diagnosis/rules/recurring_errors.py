@@ -60,14 +60,19 @@ FATAL_APIS: Final = (
 """APIs in which producers and consumers stop at an error that is not retriable. The exception of an
 admin client is the result of one call, and often expected: a topic exists already."""
 
-FATAL_ERRORS: Final = ("FENCED_INSTANCE_ID",)
-"""Errors at which a consumer stops in any API: another member has its group.instance.id."""
+FATAL_ERRORS: Final = (
+    "FENCED_INSTANCE_ID", "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
+)  # fmt: skip
+"""Errors at which a client stops in any API: another member has its group.instance.id, or an ACL is
+missing. Producers and consumers learn from Metadata that they may not use a topic."""
 
 REJOINED: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPOCH")
 """Errors after which a member joins its group again, although they are not retriable."""
 
 LAST_REQUESTS: Final = """
-  select client_id, epoch_ns(max(request_time)) as last_time,
+  select client_id, epoch_ns(coalesce(max(request_time) filter (
+      api not in ('ApiVersions', 'SaslHandshake', 'SaslAuthenticate')), max(request_time)))
+      as last_time,
     bool_and(closed is not null) as has_closed
   from exchanges join connections using (connection_id)
   where api not in ('LeaveGroup', 'PushTelemetry') and not (api in ('Fetch', 'OffsetCommit')
@@ -75,7 +80,8 @@ LAST_REQUESTS: Final = """
   group by client_id"""
 """SQL: the last request of each client, and whether it closed all connections. Some requests are
 part of the close of a client: it commits offsets, ends its fetch sessions (KIP-227), leaves its
-group, and sends its last metrics (KIP-714)."""
+group, and sends its last metrics (KIP-714). A connection that it was opening at that time has no
+further request."""
 
 Ends: TypeAlias = "Mapping[str | None, tuple[int, int]]"
 """By client id: the time of the last request, and the latest time of an error at which the client
@@ -137,6 +143,10 @@ INSTANCES: Final = f"""
 REFUSED_MECHANISMS: Final = """
   select distinct client_id, sasl_mechanism from errors join connections using (connection_id)
   where error = 'UNSUPPORTED_SASL_MECHANISM' and sasl_mechanism is not null order by all"""
+
+DENIED: Final = """
+  select distinct client_id, error, resource from errors
+  where ends_with(error, '_AUTHORIZATION_FAILED') and resource is not null order by all"""
 
 REQUESTS: Final = """
   select client_id, api, case api when 'SaslAuthenticate' then count(distinct connection_id)
@@ -253,6 +263,16 @@ def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
     )  # fmt: skip
 
 
+def _resources(case: Case, errors: list[Row]) -> str:
+    """A sentence about the names that clients may not use."""
+    error, names = errors[0]["error"], {row["client_id"] for row in errors}
+    denied = dict.fromkeys(
+        f"`{row['resource']}`"
+        for row in case.rows(DENIED) if row["error"] == error and row["client_id"] in names
+    )  # fmt: skip
+    return f" {_RESOURCES[error]}: {listed(denied)}." if denied else ""
+
+
 def _instances(case: Case, errors: list[Row]) -> str:
     """Sentences about clients that share a group.instance.id."""
     names = {row["client_id"] for row in errors}
@@ -263,10 +283,15 @@ def _instances(case: Case, errors: list[Row]) -> str:
     )  # fmt: skip
 
 
+_RESOURCES: Final = {
+    "GROUP_AUTHORIZATION_FAILED": "Group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Transactional id",
+}
 _EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     **dict.fromkeys(SHARED_INSTANCES, _instances),
     "LEADER_NOT_AVAILABLE": _leaderless,
     "MESSAGE_TOO_LARGE": _too_large_alone,
+    **dict.fromkeys(_RESOURCES, _resources),
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
 }
 """Functions that add to the evidence of an error."""

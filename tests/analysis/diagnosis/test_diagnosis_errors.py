@@ -57,9 +57,13 @@ def test_clients_that_join_or_fall_back_often_have_no_recurring_error(
         ({"api": "CreateTopics", "error": "TOPIC_ALREADY_EXISTS"}, {}, "fin", False),
         ({"api": "Heartbeat", "error": "FENCED_INSTANCE_ID"}, {}, "fin", True),
         ({"api": "Heartbeat", "error": "GROUP_AUTHORIZATION_FAILED"}, {}, "fin", False),
+        ({"api": "CreateTopics", "error": "TOPIC_AUTHORIZATION_FAILED"}, {}, "fin", True),
+        ({"api": "Metadata", "error": "TOPIC_AUTHORIZATION_FAILED"}, {}, "fin", True),
+        ({}, {"api": "SaslAuthenticate"}, "fin", True),
     ],
     ids=["fatal", "last metrics", "it goes on", "it reads on", "end of the fetch session", "open",
-         "retriable", "normal", "joins again", "admin client", "another instance", "heartbeat"],
+         "retriable", "normal", "joins again", "admin client", "another instance", "heartbeat",
+         "no permission", "no permission in Metadata", "another connection"],
 )  # fmt: skip
 def test_a_client_that_stops_at_an_error(
     changed: dict[str, Any], later: dict[str, Any], end: str | None, fires: bool
@@ -76,6 +80,23 @@ def test_a_client_that_stops_at_an_error(
     assert len(findings) == fires
     ending = "the first is packet 5. The client stopped after it."
     assert all(each.evidence.endswith(ending) for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("name", "resource"),
+    [
+        ("GROUP_AUTHORIZATION_FAILED", "Group: `billing`."),
+        ("TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "Transactional id: `billing`."),
+    ],
+)
+def test_what_a_client_may_not_use(name: str, resource: str) -> None:
+    """Two of its requests contain the name."""
+    errors = [
+        error(correlation_id=n, api="FindCoordinator", error=name, retriable=False, resource=each)
+        for n, each in enumerate(("billing", "billing", None))
+    ]
+    (finding,) = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
+    assert finding.evidence.endswith(resource)
 
 
 @pytest.mark.parametrize(
