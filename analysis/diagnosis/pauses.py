@@ -1,7 +1,7 @@
-"""Brokers that send nothing for seconds while requests wait, for the rule `slow_broker`.
+"""Brokers that send nothing for seconds while requests wait, or again and again for less.
 
 All requests that are pending during a pause are late, but they are few, because clients wait for
-them: a quantile of the latency does not show a pause.
+them: a quantile of the latency does not show a pause. The rule `slow_broker` reports pauses.
 
 If no client sends anything meanwhile, perhaps all of them wait for the broker. But the clock of the
 capture may also have been set forward.
@@ -10,11 +10,12 @@ capture may also have been set forward.
 from __future__ import annotations
 
 from dataclasses import replace
+from statistics import median
 from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.words import Advice, ms
+from analysis.diagnosis.words import Advice, cells, ms, percent, rows_by, share, span_of
 from analysis.display.terminal import counted, moment_text
 from analysis.kafka.normal import group_barriers
 from analysis.sql.expressions import endpoint, literals, ms_between
@@ -22,6 +23,11 @@ from analysis.sql.query import Row
 
 PAUSE_MS: Final = 5_000
 """The shortest pause, by default."""
+PAUSES, PAUSES_PERCENT = 10, 20
+"""The number of shorter pauses, and their share of the time, by default."""
+SHORT_MS: Final = 50
+"""The shortest of several pauses. With a CPU limit, Linux pauses a process for a part of each 100
+ms (cpu.max of its cgroup)."""
 
 _PAUSED: Final = Advice(
     "the broker or its host was paused (garbage collection, swapping, a frozen virtual machine), "
@@ -38,28 +44,48 @@ _SILENT: Final = _PAUSED._replace(
 )
 
 
-def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
-    """The longest pause of each broker, by address.
+_REPEATED: Final = Advice(
+    "the broker is paused again and again: the CPU limit of its container, garbage collection, "
+    "swapping, or a host with too little CPU",
+    "broker", None,
+    "Compare nr_throttled and throttled_usec in cpu.stat of its cgroup, its log of garbage "
+    "collection, and the steal time of its host at these times.",
+    "Kafka documentation: Monitoring; Linux: Control Group v2, CPU",
+)  # fmt: skip
 
-    It begins with the first request that waits for its end, because a broker without requests sends
-    no response, either. Requests of several connections wait for at least half of it. A long poll
-    waits from its max_wait_ms on. `is_silent`: whether most of the pause has no message of any
-    connection.
+
+def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
+    """The longest pause of each broker, by address; see `_pauses`.
+
+    `is_silent`: whether most of the pause has no message of any connection.
     """
-    rows = case.rows(f"""
+    rows = _pauses(case, pause_ms)
+    silences = _silences(case, 0.9 * pause_ms) if rows else []
+    return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
+
+
+def _pauses(case: Case, pause_ms: float) -> list[Row]:
+    """The pauses of brokers, the longest last.
+
+    A pause begins with the first request that waits for its end, because a broker without requests
+    sends no response, either. Requests of several connections wait for at least half of it. A long
+    poll waits from its max_wait_ms on. Connections that a quota throttles wait for another reason.
+    """
+    return case.rows(f"""
       with sent as (
-        select *, {endpoint("broker")} as broker from exchanges where request_time is not null),
+        select *, {endpoint("broker")} as broker, epoch_ns(response_time) as replied
+        from exchanges where request_time is not null and response_time is not null),
       gaps as (
-        select broker, epoch_ns(response_time) as since,
-          epoch_ns(lead(response_time) over (
-            partition by broker order by response_time)) as until
-        from sent where response_time is not null),
+        select broker, replied as until,
+          lag(replied) over (partition by broker order by replied) as gap_since
+        from sent qualify until - gap_since >= {pause_ms * 1e6}),
       waits as (
         select sent.*, until, greatest(
-          since, epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000) as since
-        from gaps join sent on sent.broker = gaps.broker and epoch_ns(request_time) < until
-          and epoch_ns(response_time) >= until and api not in {literals(group_barriers())}
-        where until - gaps.since >= {pause_ms * 1e6}),
+          gap_since, epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000) as since
+        from sent asof join gaps on sent.broker = gaps.broker and replied >= until
+        where epoch_ns(request_time) < until and api not in {literals(group_barriers())}
+          and connection_id not in (
+            select connection_id from exchanges where throttle_time_ms > 0)),
       pending as (
         select *, (until - since) / 1e6 as waited_ms,
           max(waited_ms) over (partition by broker, until) as lasts_ms
@@ -69,9 +95,50 @@ def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
         min(request_packet) as first_packet
       from pending where lasts_ms >= {pause_ms} and waited_ms >= lasts_ms / 2
       group by broker, until having count(distinct connection_id) >= 2
-      order by lasts_ms, broker""")
-    silences = _silences(case, 0.9 * pause_ms) if rows else []
-    return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
+      order by lasts_ms, broker, until""")
+
+
+def repeated_pauses(
+    case: Case, least: float = PAUSES, least_percent: float = PAUSES_PERCENT
+) -> list[Row]:
+    """Brokers whose pauses are a large part of the time from the first to the last of them."""
+    rows = []
+    for broker, short in rows_by(_pauses(case, SHORT_MS), "broker").items():
+        first, last = min(row["since"] for row in short), max(row["until"] for row in short)
+        paused_ms, span_ms = sum(row["lasts_ms"] for row in short), (last - first) / 1e6
+        if len(short) >= max(least, 1) and share(paused_ms, span_ms) >= least_percent:
+            rows.append({
+                "broker": broker, "pauses": len(short), "paused_ms": paused_ms, "span_ms": span_ms,
+                "median_ms": median(row["lasts_ms"] for row in short),
+                "longest_ms": short[-1]["lasts_ms"],
+                "requests": sum(row["requests"] for row in short),
+                "first_packet": min(row["first_packet"] for row in short),
+                "first_time": first, "last_time": last,
+            })  # fmt: skip
+    return rows
+
+
+def paused_brokers(case: Case) -> set[str]:
+    """The addresses of brokers that `slow_broker` reports by default because of pauses."""
+    return {*pauses(case, PAUSE_MS), *(row["broker"] for row in repeated_pauses(case))}
+
+
+def repeated_finding(row: Row) -> Finding:
+    """The finding for a row of `repeated_pauses`."""
+    return Finding(
+        severity="warning",
+        subject=f"broker {row['broker']}",
+        sentence=f"Broker {row['broker']} pauses: it sends no response for "
+        f"{percent(share(row['paused_ms'], row['span_ms']))} of the time",
+        evidence=f"{counted(row['pauses'], 'pause')} of {ms(row['median_ms'])} (median), the "
+        f"longest of {ms(row['longest_ms'])}: {ms(row['paused_ms'])} of {ms(row['span_ms'])}. "
+        "Meanwhile, requests of several connections waited.",
+        numbers=cells(row, "broker pauses paused_ms span_ms longest_ms"),
+        command="latency --by broker,api",
+        **span_of([row]),
+        requests=row["requests"],
+        **_REPEATED._asdict(),
+    )
 
 
 def _silences(case: Case, least_ms: float) -> list[Row]:

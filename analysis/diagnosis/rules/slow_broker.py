@@ -16,7 +16,8 @@ A broker delays the response to a failed login on purpose, so it does not count
 first request of a connection, the broker accepts connections late.
 
 A broker that refused connections before is slow for its first seconds, which do not count. A broker
-that sends nothing for seconds while requests wait was paused.
+that sends nothing for seconds while requests wait was paused. Shorter pauses count if they are a
+large part of the time: between them, a broker may respond to most requests at once.
 
 The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
 quorum, and producers and consumers send none (KIP-595, KIP-631).
@@ -31,7 +32,15 @@ from typing import Final
 
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.pauses import PAUSE_MS, pauses, with_pause
+from analysis.diagnosis.pauses import (
+    PAUSE_MS,
+    PAUSES,
+    PAUSES_PERCENT,
+    pauses,
+    repeated_finding,
+    repeated_pauses,
+    with_pause,
+)
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted
@@ -113,6 +122,10 @@ def _slow_requests(row: Row) -> str:
                   "below it, even a large factor costs a client little."),
         Threshold("pause_ms", PAUSE_MS, "ms", "Time without any response of a broker, while "
                   "requests of several connections wait. Elections take a second or two."),
+        Threshold("pauses", PAUSES, "pauses", "Shorter pauses, of 50 ms or more, that count "
+                  "together. A broker that starts has a few."),
+        Threshold("pauses_percent", PAUSES_PERCENT, "%", "Their share of the time from the first "
+                  "to the last: a fifth of the throughput is lost."),
         Threshold("connections", 10, "requests", "ApiVersions requests of a broker that accepts "
                   "connections late: half of them take net_p95_ms, and times_connection the time "
                   "of Metadata. After its start, a broker is slow for a few connections."),
@@ -128,7 +141,9 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     late = {row["broker"]: row for row in _late_accepts(case, limits)}
     yield from map(_accepting, late.values())
     paused = pauses(case, limits["pause_ms"])
+    reported = {*paused}
     for finding in _slow_brokers(case, limits, late):
+        reported |= {*finding.subject.replace(",", "").split()}
         pause = paused.pop(finding.subject.removeprefix("broker "), None)
         yield with_pause(finding, pause, f" {finding.evidence}") if pause else finding
     for broker, pause in paused.items():
@@ -136,6 +151,9 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         slowest = max(rows, key=lambda row: row["net_max_ms"] or 0)
         times = {"peer": None, "first_packet": None, "first_time": None, "last_time": None}
         yield with_pause(_finding(slowest | times), pause)
+    repeated = repeated_pauses(case, limits["pauses"], limits["pauses_percent"])
+    reported |= {row["broker"] for row in (case.rows(_CONTROLLERS) if repeated else ())}
+    yield from (repeated_finding(row) for row in repeated if row["broker"] not in reported)
 
 
 def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator[Finding]:

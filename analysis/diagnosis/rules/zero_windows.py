@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.pauses import PAUSE_MS, pauses
+from analysis.diagnosis.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import Advice, capital, client, matching, of_client
@@ -72,7 +72,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 continue
             if advice.side == "broker" and (
                 row["client_id"] in throttled
-                or row["broker"] in pauses(case, PAUSE_MS)
+                or row["broker"] in paused_brokers(case)
                 or row[column] - _refused_packets(case, row) < limits["packets"]
             ):
                 continue

@@ -223,3 +223,46 @@ def test_a_broker_that_has_just_started_is_not_slow(refused: bool, fires: bool) 
     links = [connection()] + [attempt | {"connection_id": n} for n in (1, 2, 3)] * refused
     findings = findings_of("slow_broker", made(exchanges=rows, connections=links))
     assert len(findings) == fires
+
+
+def pausing(
+    number: int, pause_ms: int, work_ms: int, *, links: int = 2, port: int = 9092
+) -> list[dict[str, Any]]:
+    """Two clients send a request each 10 ms. The broker pauses, and works, in turn."""
+    period, rows = pause_ms + work_ms, []
+    for ms in range(0, number * period, 10):
+        end = ms + 1 if ms % period < work_ms else (ms // period + 1) * period
+        rows += [
+            exchange_at(START + ms * MS, START + end * MS, connection_id=link, broker_port=port,
+                        correlation_id=ms, latency_ms=float(end - ms))
+            for link in range(links)
+        ]  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "fires"),
+    [
+        (pausing(11, 60, 140), True),
+        (pausing(10, 60, 140), False),
+        (pausing(11, 40, 140), False),
+        (pausing(11, 60, 440), False),
+        (pausing(11, 60, 140, links=1), False),
+        ([row | {"throttle_time_ms": 1} for row in pausing(11, 60, 140)], False),
+    ],
+    ids=["often", "a few times", "short", "rarely", "one connection", "a quota"],
+)
+def test_a_broker_that_pauses_again_and_again(rows: list[dict[str, Any]], fires: bool) -> None:
+    """With a limit of its CPU, for example. The capture ends in the last pause."""
+    rows = [row for row in rows if row["response_time"] < rows[-1]["request_time"]]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.cause.partition(":")[0] for each in findings] == [
+        "the broker is paused again and again"
+    ] * fires
+
+
+def test_a_broker_that_pauses_again_and_again_reads_nothing_meanwhile() -> None:
+    windows = {"client_zero_windows": 0, "broker_zero_windows": 50}
+    links = [connection(connection_id=n) | windows for n in range(2)]
+    names = rules("slow_broker", "zero_windows", exchanges=pausing(12, 60, 140), connections=links)
+    assert names == ["slow_broker"]
