@@ -7,7 +7,8 @@ dropped a connection if no other one between these hosts was idle for as long an
 count if they come after the same time: a process that is killed may also reset its connections.
 
 If large packets do not fit through the path, and the sender does not learn it, it retransmits them
-in vain, while smaller ones arrive (RFC 2923).
+in vain, while smaller ones arrive (RFC 2923). A capture at the receiver then has bytes missing, but
+not because it dropped packets: the receiver does not respond either.
 """
 
 from __future__ import annotations
@@ -33,8 +34,13 @@ RETRANSMITTED: Final = 3
 SMALL_BYTES: Final = 1000
 """Any path carries packets of this size: the minimum of IPv6 is 1,280 bytes (RFC 8200)."""
 
+HOLES: Final = "connections with holes"
+"""The flaw in the answer `quality`."""
+LEAST: Final = 3
+"""Connections: the end of a few may also be missing from a capture that drops packets."""
+
 IDLE, LARGE = "idle", "large"
-RESET, LATE_RESET, SILENCE = "reset", "late reset", "silence"
+RESET, LATE_RESET, SILENCE, MISSING = "reset", "late reset", "silence", "missing"
 
 _ACTIVE: Final = "max(greatest(response_end_time, request_end_time))"
 
@@ -79,6 +85,34 @@ DROPPED: Final = f"""
 """SQL: connections that ended because of a device on the path, with the cause. A request that gets
 no response counts if the connection has no later one, and if others between the hosts have."""
 
+NOT_ARRIVED: Final = f"""
+  with paths as (
+    select client_ip, broker_ip, broker_port, max(response_time) as working_time,
+      max(request_bytes) as answered_bytes
+    from exchanges where status = 'answered' group by all),
+  active as (
+    select connection_id, any_value(client_id) as client_id, max(response_time) as response_time
+    from exchanges group by all),
+  holes as (
+    select connection_id, min(time) as hole_time from problems where kind = 'lost_bytes'
+    group by all),
+  ended as (
+    select *, case when closed is null then max(last_time) over () else last_time end as end_time
+    from connections)
+  select client_id, {endpoint("broker")} as broker, connection_id, '{MISSING}' as how,
+    '{LARGE}' as cause, client_lost_bytes as lost_bytes, answered_bytes, client_retransmitted,
+    {ms_between("hole_time", "end_time")} as wait_ms, 0 as idle_ms, 0 as lost_requests,
+    []::varchar[] as apis, hole_time as first_time, end_time as last_time
+  from ended join holes using (connection_id) join active using (connection_id)
+    join paths using (client_ip, broker_ip, broker_port)
+  where client_lost_bytes > greatest({SMALL_BYTES}, answered_bytes)
+    and coalesce(broker_lost_bytes, 0) = 0 and wait_ms >= {TIMEOUT_MS}
+    and coalesce(response_time <= hole_time, true) and working_time > hole_time
+  qualify count(*) over (partition by client_ip, broker_ip, broker_port) >= {LEAST}
+  order by first_time, connection_id"""
+"""SQL: connections of which bytes of the client did not arrive, as the rows of `DROPPED`. After
+these, the broker responded on other connections of this client only."""
+
 TRUNCATING: Final = Advice(
     "the path drops large packets, and the sender does not learn it: an interface, a tunnel or a "
     "VPN has a smaller MTU, and a firewall drops the ICMP messages about it",
@@ -103,12 +137,19 @@ COMMAND: Final = sql("""
   from exchanges join connections using (connection_id) group by all order by all""")
 
 
+def missing_requests(case: Case) -> list[Row]:
+    """The rows of `NOT_ARRIVED`."""
+    has_holes = any(row["flaw"] == HOLES and row["count"] for row in case.answer("quality"))
+    return case.rows(NOT_ARRIVED) if has_holes else []
+
+
 def dropped_connections(case: Case) -> list[Row]:
-    """The rows of `DROPPED`, of which resets of idle connections have about the same idle time."""
+    """The rows of `DROPPED` and `NOT_ARRIVED`. Resets of idle connections have about the same idle
+    time."""
     rows = case.rows(DROPPED)
     resets = [row["idle_ms"] for row in rows if row["how"] == RESET]
     usual = median(resets) if resets else 0
-    return [
+    return missing_requests(case) + [
         row for row in rows if row["how"] != RESET or abs(row["idle_ms"] - usual) <= usual / 10
     ]  # fmt: skip
 
@@ -152,14 +193,22 @@ def _idle_finding(rows: list[Row]) -> Finding:
 def _large_finding(rows: list[Row]) -> Finding:
     name, broker = ends(rows)
     apis = sorted({api for row in rows for api in row["apis"]})
-    smallest = min(row["lost_bytes"] for row in rows)
+    smallest, longest = min(row["lost_bytes"] for row in rows), max(row["wait_ms"] for row in rows)
+    evidence = (
+        f"{counted(len(rows), 'connection')} got no reply to a request of {size_text(smallest)} or "
+        f"more, although the client sent its packets again for up to {ms(longest)}."
+    )
+    if rows[0]["how"] == MISSING:
+        evidence = (
+            f"On {counted(len(rows), 'connection')}, {size_text(smallest)} or more did not arrive, "
+            f"but bytes behind them did. The broker responded to nothing for up to {ms(longest)}."
+        )
     return Finding(
         severity="critical",
         **of_ends(rows, "client_id broker lost_bytes answered_bytes client_retransmitted"),
-        sentence=f"Large requests of {name} do not arrive at {broker} ({', '.join(apis)})",
-        evidence=f"{counted(len(rows), 'connection')} got no reply to a request of "
-        f"{size_text(smallest)} or more, although the client sent its packets again for up to "
-        f"{ms(max(row['wait_ms'] for row in rows))}. The largest request that got a response has "
+        sentence=f"Large requests of {name} do not arrive at {broker}"
+        + f" ({', '.join(apis)})" * bool(apis),
+        evidence=f"{evidence} The largest request that got a response has "
         f"{size_text(max(row['answered_bytes'] for row in rows))}.",
         command=COMMAND,
         requests=sum(row["lost_requests"] for row in rows),

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.dropped import HOLES, missing_requests
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
 from analysis.display.terminal import counted
@@ -84,7 +85,7 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "the filter or the mirror port of the capture has only one direction",
         "Capture both directions, for example on the host of the broker.",
     ),
-    "connections with holes": Flaw(
+    HOLES: Flaw(
         "{count} of {total} {have} lost bytes: requests are missing",
         "the capture dropped packets",
         "Capture with a larger buffer (tcpdump -B 65536), or less traffic.",
@@ -162,10 +163,12 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
         if flaw is None or not row["count"]:
             continue
         count, is_problem = row["count"], row["total"] is None
+        if row["flaw"] == HOLES:
+            count -= len(missing_requests(case))
         part = share(count, row["total"])
         if row["flaw"] == _EARLIER and case.rows(_SET_BACK)[0]["is_set_back"]:
             flaw = _CLOCK_SET_BACK
-        elif not is_problem and part < limits["percent"]:
+        elif not is_problem and (not count or part < limits["percent"]):
             continue
         noun = flaw.noun if is_problem else _noun(row["flaw"])
         total = counted(count if is_problem else row["total"], noun)

@@ -93,7 +93,7 @@ SIZES: Final = sql("""
 @rule(
     question="Do requests get no response?",
     place=7,
-    rests_on="unanswered network",
+    rests_on="unanswered network quality",
     thresholds=(
         Threshold("requests", 3, "requests", "Requests of an API that ended with a timeout, or "
                   "their connections if these were reset at once or dropped. A process that is "

@@ -154,3 +154,41 @@ def test_a_client_that_stops_leaves_a_response_behind(waited_ms: int, count: int
     ]
     cut = made(exchanges=requests, problems=problems, connections=links)
     assert len(findings_of("no_response", cut)) == count
+
+
+@pytest.mark.parametrize(
+    ("lost", "links", "silent_s", "responds", "is_path"),
+    [
+        (14_480, 3, 20, False, True),
+        (14_480, 2, 20, False, False),
+        (900, 3, 20, False, False),
+        (14_480, 3, 0.5, False, False),
+        (14_480, 3, 20, True, False),
+    ],
+    ids=["the path", "few connections", "small", "the end", "the broker responds"],
+)
+def test_a_capture_at_the_broker_does_not_have_large_requests_that_the_path_drops(
+    lost: int, links: int, silent_s: float, responds: bool, is_path: bool
+) -> None:
+    """The small last packet of a request arrives, and the broker waits for the others. If only the
+    capture lacks them, the broker responds."""
+    rows = [exchange_at(START + 9 * SECOND, connection_id=99, request_bytes=300)]
+    connections = [connection(connection_id=99, last_time=START + 9 * SECOND)]
+    problems = []
+    for n in range(links):
+        end = START + SECOND + int(silent_s * SECOND)
+        rows.append(exchange_at(START, connection_id=n, correlation_id=n))
+        if responds:
+            rows.append(exchange_at(START + 2 * SECOND, connection_id=n, correlation_id=9))
+        connections.append(connection(connection_id=n, client_lost_bytes=lost, last_time=end))
+        problems.append(
+            {"stage": "streams", "kind": "lost_bytes", "detail": "x", "bytes": lost, "count": 1}
+            | {"connection_id": n, "time": START + SECOND}
+        )
+    tables = made(exchanges=rows, connections=connections, problems=problems)
+    findings = findings_of("no_response", tables)
+    assert [each.sentence for each in findings] == [
+        "Large requests of client `app` do not arrive at 10.0.0.9:9092"
+    ] * is_path
+    holes = [each for each in findings_of("coverage", tables) if "lost bytes" in each.sentence]
+    assert len(holes) == (not is_path)
