@@ -56,6 +56,8 @@ def waits() -> str:
         Threshold("percent", 50, "%", "Most of the latency is the wait in the queue."),
         Threshold("queue_ms", 2000, "ms", "Smallest total wait of a client in the capture that "
                   "matters."),
+        Threshold("time_percent", 10, "%", "Its share of the time between the first request of "
+                  "the client and its last message: shorter waits delay the client little."),
         Threshold("waiting_percent", 10, "%", "Share of requests that wait: a broker that pauses "
                   "once delays a few, and is the cause."),
         Threshold("requests", 50, "requests", "Smallest sample. At start-up, clients send several "
@@ -73,6 +75,7 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             queue_ms > 0
             and requests >= limits["requests"]
             and queue_ms >= limits["queue_ms"]
+            and share(queue_ms, case.span_ms(rows[0]["client_id"])) >= limits["time_percent"]
             and share(queue_ms, latency_ms) >= limits["percent"]
             and share(waiting, requests) >= limits["waiting_percent"]
         ):
