@@ -131,7 +131,8 @@ def _flaws() -> tuple[str, ...]:
     return (
         _flaw(
             "connections of no known protocol", _CONNECTIONS, "protocol = 'unknown' and size > 0",
-            "'most with port ' || mode(broker_port)", "coalesce(sum(size), 0)",
+            "'most from ' || mode(client_ip || ' to port ' || broker_port)",
+            "coalesce(sum(size), 0)",
         ),
         _flaw(
             "connections encrypted", _CONNECTIONS, _ENCRYPTED,

@@ -68,7 +68,7 @@ def test_made_flaws_are_counted() -> None:
     )
     counts = analysis.quality(tables).set_index("flaw")
     expected = {
-        "connections of no known protocol": (1, 3, 1200, "most with port 443"),
+        "connections of no known protocol": (1, 3, 1200, "most from 10.0.0.1 to port 443"),
         "connections with holes": (1, 1, 10, "most in connection 0"),
         "exchanges not decoded": (1, 2, None, "Fetch 99"),
         "batches with a wrong checksum": (1, 2, 70, "first in t-3"),
