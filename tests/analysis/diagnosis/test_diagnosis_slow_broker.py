@@ -266,3 +266,17 @@ def test_a_broker_that_pauses_again_and_again_reads_nothing_meanwhile() -> None:
     links = [connection(connection_id=n) | windows for n in range(2)]
     names = rules("slow_broker", "zero_windows", exchanges=pausing(12, 60, 140), connections=links)
     assert names == ["slow_broker"]
+
+
+@pytest.mark.parametrize(("late", "fires"), [(9, False), (10, True)])
+def test_a_broker_that_accepts_less_than_half_of_the_connections_late(
+    late: int, fires: bool
+) -> None:
+    """With max.connection.creation.rate, those that come after a second without one are quick."""
+    first = timed(90, "10.0.0.1", 2.0) + timed(late, "10.0.0.1", 900.0)
+    rows = [row | {"api": "ApiVersions"} for row in first]
+    rows += [row | {"api": "Metadata"} for row in timed(20, "10.0.0.1", 2.0)]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.setting for each in findings] == ["max.connection.creation.rate"] * fires
+    evidence = f"{late} of 100 ApiVersions requests took 100 ms or more; median 2 ms"
+    assert all(each.evidence.startswith(evidence) for each in findings)
