@@ -2,7 +2,8 @@
 
 Consumers with `isolation.level=read_committed` read up to the first open transaction of a
 partition. A transaction that stays open stops them all. After `transaction.timeout.ms` the broker
-aborts it, and the producer loses its records.
+aborts it, and the producer loses its records. If the connections of the producer ended before, it
+stopped or crashed inside the transaction.
 
 A capture at the leader of a partition may not contain the coordinator of a transaction, and so not
 its end, and a capture that lost packets of the coordinator may not, either. Then only the last
@@ -12,13 +13,15 @@ stable offset shows whether the transaction is open.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from analysis.answers.producers import COORDINATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
+from analysis.diagnosis.words import cells, client, matching, ms, of_client, rows_by
 from analysis.display.terminal import counted
+from analysis.sql.expressions import CLIENT_IDS
 from analysis.sql.query import Row
 
 STARTS: Final = """
@@ -31,6 +34,11 @@ COMPLETE: Final = f"""
   where api != 'WriteTxnMarkers' and client_lost_bytes + broker_lost_bytes > 0"""
 """SQL: producers with a coordinator of which the capture has all bytes."""
 ABORTED: Final = "aborted by the broker"
+STOPPED: Final = f"""
+  select client_id, epoch_ns(max(last_time)) as last_time
+  from connections join {CLIENT_IDS} using (connection_id)
+  group by client_id having bool_and(closed is not null)"""
+"""SQL: clients that closed all connections, and the time of their last packet."""
 
 
 @rule(
@@ -64,7 +72,10 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     ]
     for group in rows_by(ended, "client_id").values():
         if len(group) >= limits["timed_out"]:
-            yield _aborted(group)
+            finding = _aborted(group)
+            for stopped in matching(case.rows(STOPPED), group[0], "client_id"):
+                finding = _stopped(finding, group, stopped["last_time"])
+            yield finding
     for row in still_open:
         if row["producer_id"] in coordinated:
             yield _open(row, row["age_ms"])
@@ -144,6 +155,23 @@ def _aborted(rows: list[Row]) -> Finding:
         reference="KIP-98; Kafka documentation: Producer Configs",
         **_common(rows, row),
     )  # fmt: skip
+
+
+def _stopped(finding: Finding, rows: list[Row], time: int) -> Finding:
+    """The finding for transactions of a client whose last packet has this time."""
+    row = rows[-1]
+    if not row["start_time"] <= time < row["end_time"]:
+        return finding
+    return replace(
+        finding,
+        evidence=f"{finding.evidence} The connections of the client ended "
+        f"{ms((time - row['start_time']) / 1e6)} after the start of its last transaction. Until "
+        "the markers, consumers with read_committed got no later records of its partitions.",
+        cause="the producer stopped or crashed inside a transaction",
+        change="Look at the log of the application at that time. If it starts again with the same "
+        "transactional.id, the broker aborts the transaction at once. A shorter "
+        "transaction.timeout.ms (1 minute by default) limits the wait of the consumers.",
+    )
 
 
 def _common(rows: list[Row], shown: Row | None = None) -> dict[str, Any]:

@@ -375,6 +375,39 @@ def test_the_end_of_a_transaction_is_at_its_coordinator(
 
 
 @pytest.mark.parametrize(
+    ("closed", "end_s", "has_stopped"),
+    [("rst", 2, True), ("fin", 2, True), (None, 2, False), ("fin", 30, False)],
+    ids=["killed", "ended", "open", "later"],
+)
+def test_a_producer_that_stops_inside_a_transaction(
+    closed: str | None, end_s: int, has_stopped: bool
+) -> None:
+    """The broker writes markers after 25 s."""
+    sent = {"connection_id": 0, "client_id": "eos", "producer_id": 7, "error_code": 0}
+    sent |= {"time": START, "response_time": START, "producer_epoch": 0}
+    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
+    given = {"given_producer_id": 7, "given_producer_epoch": 0, "producer_id": None}
+    end = START + 25 * SECOND
+    marker = {"api": "WriteTxnMarkers", "client_id": "broker", "committed": False, "time": end}
+    marker |= {"connection_id": 1, "response_time": end, "producer_epoch": 1}
+    tables = made(
+        exchanges=[
+            exchange(api="Produce", client_id="eos"),
+            exchange_at(START + 40 * SECOND, client_id="broker", connection_id=1),
+        ],
+        connections=[
+            connection(closed=closed, last_time=START + end_s * SECOND),
+            connection(connection_id=1, closed=None),
+        ],
+        batches=[sent | batch | {"record_count": 1, "base_sequence": 0}],
+        transactions=[sent | given | {"api": "InitProducerId"}, sent | marker],
+    )
+    (finding,) = findings_of("stuck_transactions", tables)
+    assert ("ended 2.0 s after the start" in finding.evidence) == has_stopped
+    assert finding.cause.startswith("the producer stopped") == has_stopped
+
+
+@pytest.mark.parametrize(
     ("names", "sentence"),
     [
         ({}, "A transaction that began before the capture holds back"),
