@@ -3,11 +3,14 @@
 A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs TCP, TLS and SASL
 handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
-a client id count as separate clients. If a client reconnects to repeat a request that is too large,
-or because it does not authenticate, `no_response` reports it; if the broker closes its connections
-at once, or a client that cannot connect to the advertised addresses asks for them on new ones
-(KIP-899), `failed_connections` does. If it starts anew after each error that it cannot retry,
-`recurring_errors` or `fenced_producers` reports the error.
+a client id count as separate clients. An application may also give each of its client objects
+another client id, with a number in it.
+
+If a client reconnects to repeat a request that is too large, or because it does not authenticate,
+`no_response` reports it; if the broker closes its connections at once, or a client that cannot
+connect to the advertised addresses asks for them on new ones (KIP-899), `failed_connections` does.
+If it starts anew after each error that it cannot retry, `recurring_errors` or `fenced_producers`
+reports the error.
 """
 
 from __future__ import annotations
@@ -21,9 +24,19 @@ from analysis.diagnosis.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.sessions import unauthenticated_clients
-from analysis.diagnosis.words import capital, client, matching, of_client, span_of
+from analysis.diagnosis.words import (
+    capital,
+    cells,
+    client,
+    listed,
+    matching,
+    of_client,
+    span_of,
+    sql,
+)
 from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL, literals
 from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, FAILURES, NO_REPLY, REFUSED
+from analysis.sql.query import Row
 
 OPENED: Final = f"""
   select coalesce(client_id, '') as client_id, client_ip,
@@ -31,6 +44,31 @@ OPENED: Final = f"""
   from connections left join {CLIENT_IDS} using (connection_id)
   where opened and protocol = 'kafka' group by all"""
 """SQL: the times at which each client opened its first and its last connection."""
+
+SHORT_S: Final = 10
+"""Clients that end within this time did little besides connecting."""
+
+SHORT_LIVED: Final = rf"""
+  with clients as (
+    select client_ip, client_id, count(*) as connections, sum(requests) as requests,
+      min(first_time) as first_time, max(last_time) as last_time
+    from connections join {CLIENT_IDS} using (connection_id)
+    where protocol = 'kafka' and client_id != '' group by all
+    having bool_and(opened and closed is not null)
+      and epoch_ns(max(last_time)) - epoch_ns(min(first_time)) <= {SHORT_S}e9)
+  select client_ip, regexp_replace(client_id, '\w*\d\w*', '#', 'g') as pattern,
+    count(*) as clients, sum(connections)::bigint as connections,
+    sum(requests)::bigint as requests, quantile_disc(client_id, [0.25, 0.5, 0.75]) as examples,
+    min(first_time) as first_time, max(last_time) as last_time
+  from clients group by client_ip, pattern
+  order by clients desc, client_ip, pattern"""
+"""SQL: the clients of each host whose ids differ in their numbers only, and which closed all of
+their connections soon."""
+
+SHORT_COMMAND: Final = sql("""
+  select client_ip, client_id, min(request_time) as first_time, max(response_time) as last_time,
+    count(distinct connection_id) as connections, count(*) as requests
+  from exchanges group by client_ip, client_id order by first_time""")
 
 CLOSED_AT_ONCE: Final = f"""
   select client_id, client_ip, count(*) as connections
@@ -70,7 +108,7 @@ connect to a broker."""
 @rule(
     question="Does a client reconnect all the time?",
     place=13,
-    rests_on="leadership",
+    rests_on="leadership connections",
     thresholds=(
         Threshold("reconnects", 20, "connections", "Connections to a broker to which the client "
                   "had connected before. A restart of a broker or of the client causes a few."),
@@ -80,7 +118,13 @@ connect to a broker."""
     ),
 )  # fmt: skip
 def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Clients that reconnect often, by the answer `leadership`."""
+    """Clients that reconnect often, by the answer `leadership`, and hosts with many short ones."""
+    for row in case.rows(SHORT_LIVED):
+        minutes = max(row["last_time"] - row["first_time"], 1) / 60e9
+        if row["clients"] >= max(limits["reconnects"], 1) and (
+            row["clients"] / minutes >= limits["per_minute"]
+        ):
+            yield _short_lived(row)
     for row in case.answer("leadership --show clients"):
         name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
         if row["reconnects"] < max(limits["reconnects"], 1) or host is None:
@@ -117,3 +161,27 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             requests=requests,
             **span_of(matching(case.rows(OPENED), row, "client_id client_ip")),
         )
+
+
+def _short_lived(row: Row) -> Finding:
+    """The finding for a row of `SHORT_LIVED`."""
+    names, requests = listed(f"`{name}`" for name in row["examples"]), row["requests"]
+    return Finding(
+        severity="warning",
+        subject=f"host {row['client_ip']}",
+        sentence=f"{row['clients']:,} clients on {row['client_ip']}, each with another client id, "
+        f"opened {row['connections']:,} connections and closed them within {SHORT_S} s",
+        evidence=f"For example {names}. Requests: {requests:,}, "
+        f"{requests / row['connections']:,.1f} for each connection.",
+        numbers=cells(row, "client_ip clients connections requests"),
+        cause="the application creates a client object for each operation, or each of its "
+        "processes ends after one",
+        side="client",
+        change="Create one producer or consumer, and reuse it. A process that ends after one "
+        "operation, such as a script or a function, may send its records to one that does not.",
+        reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
+        command=SHORT_COMMAND,
+        requests=requests,
+        first_time=row["first_time"],
+        last_time=row["last_time"],
+    )

@@ -12,6 +12,7 @@ from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
 from tests.analysis.made_rows import (
+    MS,
     SECOND,
     START,
     advertised,
@@ -538,3 +539,36 @@ def test_requests_that_a_throttled_connection_leaves_unread(sent_s: int, count: 
     ]
     links = [connection(closed="fin", last_time=START + 20 * SECOND)]
     assert len(findings_of("no_response", made(exchanges=rows, connections=links))) == count
+
+
+@pytest.mark.parametrize(
+    ("clients", "period_ms", "name", "changed", "count"),
+    [
+        (20, 100, "call-{}", {}, 1),
+        (20, 100, "call-{}-550e8400-e29b", {}, 1),
+        (19, 100, "call-{}", {}, 0),
+        (20, 7000, "call-{}", {}, 0),
+        (20, 100, "call-{}", {"closed": None}, 0),
+        (20, 100, "call-{}", {"opened": False}, 0),
+        (20, 100, "{letter}", {}, 0),
+    ],
+    ids=["many", "identifiers", "few", "rarely", "open", "earlier", "names"],
+)
+def test_a_client_for_each_operation_with_another_client_id(
+    clients: int, period_ms: int, name: str, changed: dict[str, Any], count: int
+) -> None:
+    """Each has a connection for 50 ms."""
+    starts = [START + n * period_ms * MS for n in range(clients)]
+    rows = [
+        exchange_at(start, connection_id=n, client_id=name.format(n, letter=chr(97 + n)))
+        for n, start in enumerate(starts)
+    ]
+    links = [
+        connection(connection_id=n, first_time=start, last_time=start + 50 * MS, **changed)
+        for n, start in enumerate(starts)
+    ]
+    findings = findings_of("connection_churn", made(exchanges=rows, connections=links))
+    assert [each.sentence for each in findings] == [
+        "20 clients on 10.0.0.1, each with another client id, opened 20 connections and closed "
+        "them within 10 s"
+    ] * count
