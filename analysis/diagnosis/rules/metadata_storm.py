@@ -2,7 +2,8 @@
 
 A client needs metadata when it starts, after an error, and once in `metadata.max.age.ms` (5 minutes
 by default). A response with all topics of a large cluster is megabytes long. If the requests are
-due to reconnects, `connection_churn` reports the client.
+due to reconnects, `connection_churn` reports the client. A client asks for a topic that does not
+exist, or that has no leader yet, again and again.
 """
 
 from __future__ import annotations
@@ -13,8 +14,17 @@ from typing import Final
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, matching, of_client, span_of, verb
+from analysis.diagnosis.words import (
+    Advice,
+    capital,
+    client,
+    matching,
+    of_client,
+    span_of,
+    verb,
+)
 from analysis.display.terminal import counted
+from analysis.sql.query import Row
 
 STORMS: Final = f"""
   select client_id, client_ip, min(first_time) as first_time, max(request_time) as last_time
@@ -28,11 +38,42 @@ STORMS: Final = f"""
   where together >= {{requests}} group by client_id, client_ip"""
 """SQL: the time in which each client sends so many Metadata requests within ten seconds."""
 
+MISSING: Final = """
+  select coalesce(client_id, '') as client_id, client_ip, count(distinct topic) as topics,
+    count(distinct (connection_id, correlation_id, time)) as responses
+  from errors where api = 'Metadata' and topic is not null group by all"""
+"""SQL: Metadata responses of each client in which a topic has an error."""
+
+_REFERENCE: Final = "KIP-580; Kafka documentation: Producer Configs, metadata.max.age.ms"
+_LOOP: Final = Advice(
+    "the application lists topics or checks partitions in a loop, or it creates a client object "
+    "for each operation",
+    "client", None,
+    "Keep the result of list_topics() or partitionsFor(), and reuse client objects. Request single "
+    "topics instead of all.",
+    _REFERENCE,
+)  # fmt: skip
+_MOVED: Final = Advice(
+    "the client cannot find a leader or coordinator, and keeps requesting it",
+    "client", "retry.backoff.ms",
+    "See leadership and errors for the reason for these refusals.",
+    _REFERENCE,
+)  # fmt: skip
+_MISSING: Final = Advice(
+    "the client uses topics that do not exist, were deleted, or are being created, and asks for "
+    "them until they have a leader",
+    "client", None,
+    "See errors for the topics. Create them before clients use them, and stop the clients of a "
+    "topic before you delete it. If an application needs new topics all the time, use the key of "
+    "a record instead.",
+    _REFERENCE,
+)  # fmt: skip
+
 
 @rule(
     question="Does a client request metadata too often?",
     place=14,
-    rests_on="leadership",
+    rests_on="leadership errors",
     thresholds=(
         Threshold("in_ten_seconds", 50, "requests", "Metadata requests of a client in its busiest "
                   "ten seconds. A client that waits for a leader sends one per retry.backoff.ms "
@@ -49,31 +90,39 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             or row["reconnects"] > row["metadata_requests"] / 2
         ):
             continue
-        name = row["client_id"] or None
-        refused = row["leader_errors"] + row["coordinator_errors"]
-        yield Finding(
-            severity="warning",
-            **of_client(
-                row, "client_id client_ip metadata_requests metadata_busiest leader_errors"
-            ),
-            sentence=f"{capital(client(name))} requests metadata {row['metadata_busiest']:,} times "
-            "within ten seconds",
-            evidence=f"{counted(row['metadata_requests'], 'Metadata request')} from "
-            f"{row['client_ip']}."
-            + f" {refused:,} of its requests {verb(refused, 'were')} refused because a leader, "
-            "coordinator or controller had moved." * (refused > 0),
-            cause="the client cannot find a leader or coordinator, and keeps requesting it"
-            if refused
-            else "the application lists topics or checks partitions in a loop, or it creates a "
-            "client object for each operation",
-            side="client",
-            setting="retry.backoff.ms" if refused else None,
-            change="See leadership and errors for the reason for these refusals."
-            if refused
-            else "Keep the result of list_topics() or partitionsFor(), and reuse client objects. "
-            "Request single topics instead of all.",
-            reference="KIP-580; Kafka documentation: Producer Configs, metadata.max.age.ms",
-            command="leadership --show clients",
-            requests=row["metadata_requests"],
-            **span_of(matching(case.rows(query), row, "client_id client_ip")),
+        missing, storm = (
+            matching(case.rows(each), row, "client_id client_ip") for each in (MISSING, query)
         )
+        yield _finding(
+            row,
+            [each for each in missing if 2 * each["responses"] >= row["metadata_requests"]],
+            storm,
+        )
+
+
+def _finding(row: Row, missing: list[Row], storm: list[Row]) -> Finding:
+    """`missing`: the row of `MISSING`, if most Metadata responses have an error."""
+    refused = row["leader_errors"] + row["coordinator_errors"]
+    evidence = f"{counted(row['metadata_requests'], 'Metadata request')} from {row['client_ip']}."
+    advice = _MISSING if missing else _MOVED if refused else _LOOP
+    for each in missing:
+        responses, topics = each["responses"], counted(each["topics"], "topic")
+        evidence += (
+            f" {counted(responses, 'response')} {verb(responses, 'have')} an error about {topics}."
+        )
+    if advice is _MOVED:
+        evidence += (
+            f" {refused:,} of its requests {verb(refused, 'were')} refused because a leader, "
+            "coordinator or controller had moved."
+        )
+    return Finding(
+        severity="warning",
+        **of_client(row, "client_id client_ip metadata_requests metadata_busiest leader_errors"),
+        sentence=f"{capital(client(row['client_id'] or None))} requests metadata "
+        f"{row['metadata_busiest']:,} times within ten seconds",
+        evidence=evidence,
+        command="leadership --show clients",
+        requests=row["metadata_requests"],
+        **span_of(storm),
+        **advice._asdict(),
+    )

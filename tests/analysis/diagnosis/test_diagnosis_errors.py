@@ -472,3 +472,23 @@ def test_a_busy_transactional_producer_gets_concurrent_transactions(
 
 def test_advice_is_for_errors_of_kafka() -> None:
     assert ADVICE.keys() <= {error.name for error in registry.error_codes().values()}
+
+
+@pytest.mark.parametrize(
+    ("failed", "cause"), [(25, "the client uses topics"), (24, "the application lists topics")]
+)
+def test_a_storm_of_requests_for_topics_that_do_not_exist(failed: int, cause: str) -> None:
+    """Of 50 responses, some have an error; two have errors of two topics."""
+    times = [START + n * SECOND // 10 for n in range(50)]
+    rows = [exchange_at(time, correlation_id=n) for n, time in enumerate(times)]
+    errors = [
+        error(time=time, correlation_id=n, client_ip="10.0.0.1", topic=topic)
+        for n, time in enumerate(times[:failed])
+        for topic in ("a", "b")[: 1 + (n < 2)]
+    ]
+    links = [connection()]
+    (finding,) = findings_of(
+        "metadata_storm", made(exchanges=rows, errors=errors, connections=links)
+    )
+    assert finding.cause.startswith(cause)
+    assert ("25 responses have an error about 2 topics." in finding.evidence) == (failed == 25)
