@@ -106,6 +106,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "CLUSTER_AUTHORIZATION_FAILED": _ACL,
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": _ACL,
     "DELEGATION_TOKEN_AUTHORIZATION_FAILED": _ACL,
+    "CONCURRENT_TRANSACTIONS": Advice(
+        "the coordinator is still writing the markers of the previous transaction when the client "
+        "begins the next one: the transactions are short, or the brokers are slow",
+        "client", None,
+        "Commit less often, with more records in a transaction. The answer latency shows the time "
+        "of WriteTxnMarkers, and of Produce at the leaders that write the markers.",
+        "KIP-98; KIP-890",
+    ),
     "SASL_AUTHENTICATION_FAILED": Advice(
         "the client has a wrong user, password or token",
         "client", "sasl.jaas.config",

@@ -466,8 +466,10 @@ def test_a_busy_transactional_producer_gets_concurrent_transactions(
         exchange(api="AddPartitionsToTxn", correlation_id=n, response_time=times[n % 30])
         for n in range(requests)
     ]
-    fired = rules("recurring_errors", exchanges=rows, errors=errors)
-    assert fired == ["recurring_errors"] * fires
+    findings = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
+    assert ["the markers of the previous transaction" in each.cause for each in findings] == [
+        True
+    ] * fires
 
 
 def test_advice_is_for_errors_of_kafka() -> None:
