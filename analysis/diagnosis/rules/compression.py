@@ -2,7 +2,7 @@
 
 A capture shows whether batches are compressed, not how well their records would compress. This is
 therefore only a note: text and JSON shrink to a quarter, but compressed or encrypted values do not
-shrink.
+shrink. librdkafka sends such batches uncompressed, also with a codec.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def compression(case: Case, limits: Limits) -> Iterator[Finding]:
             continue
         if row["codecs"] == "none":
             yield _finding(
-                row, "does not compress its batches", "compression.type is none, the default",
+                row, "does not compress its batches",
+                "compression.type is none, the default, or the client is librdkafka, and its "
+                "batches do not shrink",
                 "compression.type=lz4",
                 "Set compression.type to lz4 or zstd if the records are text, JSON or Avro.",
             )  # fmt: skip
