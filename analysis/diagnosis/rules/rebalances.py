@@ -144,11 +144,22 @@ BUSY: Final = Advice(
     "With group.protocol=consumer, the other members continue to read during a rebalance.",
     "KIP-62, KIP-848",
 )
+STREAM_THREAD: Final = "-StreamThread-"
+"""A part of the client ids of Kafka Streams (ClientUtils)."""
 ABSENT: Final = BUSY._replace(
     cause="the group waited for a member that did not join: it was busy, paused or killed",
     setting="max.poll.interval.ms",
     change="Look for a member that is busy or was killed. The coordinator removes it after "
     "session.timeout.ms without heartbeats, or max.poll.interval.ms.",
+)
+STREAMS_STOPPED: Final = ABSENT._replace(
+    cause="the group waited for members that did not join: an instance of Kafka Streams that stops "
+    "does not leave its group",
+    setting="session.timeout.ms",
+    change="Lower session.timeout.ms of the application (45 s by default), after which the "
+    "coordinator removes members without heartbeats. Give each instance a group.instance.id, so "
+    "that it returns without a rebalance, or use group.protocol=streams.",
+    reference="KIP-345, KIP-1071",
 )
 DOWN: Final = Advice(
     "the broker of the group's coordinator was down: members could not join",
@@ -234,7 +245,8 @@ def _long_finding(
     joined = matching(case.rows(LAST_JOINS), row, "group_id generation")
     waited_ms = (joined[0]["time"] - row["start_time"]) / 1e6 if joined else 0.0
     is_busy = waited_ms >= lasts_ms / 2
-    advice = BUSY if is_busy else ABSENT
+    is_streams = STREAM_THREAD in (row["trigger_client_id"] or "")
+    advice = BUSY if is_busy else STREAMS_STOPPED if is_streams else ABSENT
     trigger, group_name = client(row["trigger_client_id"]), f"group `{group}`"
     began = f"{capital(trigger)} sent the first JoinGroup. "
     if row["trigger"] in ("joined", *DISRUPTIONS):

@@ -77,16 +77,17 @@ def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() ->
 
 
 @pytest.mark.parametrize(
-    ("lasts", "last_join", "clients", "setting"),
+    ("lasts", "last_join", "early", "clients", "setting"),
     [
-        (9, 8, [], []),
-        (10, 8, [("late",)], ["max.poll.records"]),
-        (60, 2, [("early",)], ["max.poll.interval.ms"]),  # a third member did not come
-        (None, 2, [("early",)], ["max.poll.interval.ms"]),  # at the end of the capture
+        (9, 8, "early", [], []),
+        (10, 8, "early", [("late",)], ["max.poll.records"]),
+        (60, 2, "early", [("early",)], ["max.poll.interval.ms"]),  # a third member did not come
+        (None, 2, "early", [("early",)], ["max.poll.interval.ms"]),  # at the end of the capture
+        (60, 2, "a-StreamThread-1", [("a-StreamThread-1",)], ["session.timeout.ms"]),
     ],
 )
 def test_a_rebalance_that_takes_long(
-    lasts: int | None, last_join: int, clients: list[tuple[str]], setting: list[str]
+    lasts: int | None, last_join: int, early: str, clients: list[tuple[str]], setting: list[str]
 ) -> None:
     member = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "protocol": "range"}
     ended = {"error_code": 0, "error": "NONE", "generation": 2} if lasts else {}
@@ -94,7 +95,7 @@ def test_a_rebalance_that_takes_long(
         ended["response_time"] = START + lasts * SECOND
     joins = [
         member | ended | {"client_id": name, "member_id": name, "time": START + second * SECOND}
-        for name, second in (("early", 0), ("late", last_join))
+        for name, second in ((early, 0), ("late", last_join))
     ]
     requests = [exchange(), exchange_at(START + 30 * SECOND)]
     findings = findings_of("rebalances", made(exchanges=requests, memberships=joins))
