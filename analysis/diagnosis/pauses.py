@@ -25,6 +25,8 @@ PAUSE_MS: Final = 5_000
 """The shortest pause, by default."""
 PAUSES, PAUSES_PERCENT = 10, 20
 """The number of shorter pauses, and their share of the time, by default."""
+TIMES_USUAL: Final = 4
+"""The shortest of several pauses, as a multiple of the time of quick requests."""
 SHORT_MS: Final = 50
 """The shortest of several pauses. With a CPU limit, Linux pauses a process for a part of each 100
 ms (cpu.max of its cgroup)."""
@@ -64,32 +66,38 @@ def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
     return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
 
 
-def _pauses(case: Case, pause_ms: float) -> list[Row]:
+def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
     """The pauses of brokers, the longest last.
 
     A pause begins with the first request that waits for its end, because a broker without requests
     sends no response, either. Requests of several connections wait for at least half of it. A long
     poll waits from its max_wait_ms on. Connections that a quota throttles wait for another reason.
+
+    `times_usual`: requests wait this many times the time of the quickest tenth of their API. Others
+    always take long, because of the distance or of followers.
     """
     return case.rows(f"""
       with sent as (
-        select *, {endpoint("broker")} as broker, epoch_ns(response_time) as replied
+        select *, {endpoint("broker")} as broker, epoch_ns(response_time) as replied,
+          epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000 as wait_since
         from exchanges where request_time is not null and response_time is not null),
+      usual as (
+        select broker, api, quantile_cont(greatest(replied - wait_since, 0), 0.1) as quick_ns
+        from sent group by all),
       gaps as (
         select broker, replied as until,
           lag(replied) over (partition by broker order by replied) as gap_since
         from sent qualify until - gap_since >= {pause_ms * 1e6}),
       waits as (
-        select sent.*, until, greatest(
-          gap_since, epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000) as since
+        select sent.*, until, greatest(gap_since, wait_since) as since
         from sent asof join gaps on sent.broker = gaps.broker and replied >= until
         where epoch_ns(request_time) < until and api not in {literals(group_barriers())}
           and connection_id not in (
             select connection_id from exchanges where throttle_time_ms > 0)),
       pending as (
-        select *, (until - since) / 1e6 as waited_ms,
-          max(waited_ms) over (partition by broker, until) as lasts_ms
-        from waits)
+        select waits.*, (until - since) / 1e6 as waited_ms,
+          max(waited_ms) over (partition by waits.broker, until) as lasts_ms
+        from waits join usual using (broker, api) where until - since >= {times_usual} * quick_ns)
       select broker, min(since) as since, until, any_value(lasts_ms) as lasts_ms,
         count(*) as requests, count(distinct client_id) as clients,
         min(request_packet) as first_packet
@@ -103,7 +111,7 @@ def repeated_pauses(
 ) -> list[Row]:
     """Brokers whose pauses are a large part of the time from the first to the last of them."""
     rows = []
-    for broker, short in rows_by(_pauses(case, SHORT_MS), "broker").items():
+    for broker, short in rows_by(_pauses(case, SHORT_MS, TIMES_USUAL), "broker").items():
         first, last = min(row["since"] for row in short), max(row["until"] for row in short)
         paused_ms, span_ms = sum(row["lasts_ms"] for row in short), (last - first) / 1e6
         if len(short) >= max(least, 1) and share(paused_ms, span_ms) >= least_percent:

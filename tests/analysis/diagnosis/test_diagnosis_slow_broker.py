@@ -280,3 +280,16 @@ def test_a_broker_that_accepts_less_than_half_of_the_connections_late(
     assert [each.setting for each in findings] == ["max.connection.creation.rate"] * fires
     evidence = f"{late} of 100 ApiVersions requests took 100 ms or more; median 2 ms"
     assert all(each.evidence.startswith(evidence) for each in findings)
+
+
+@pytest.mark.parametrize("latency_ms", [60, 90])
+def test_requests_that_always_take_long_are_no_pauses(latency_ms: int) -> None:
+    """Two clients at a distance, or with slow followers, send one request after the other."""
+    rows = [
+        exchange_at(
+            START + n * latency_ms * MS, START + (n + 1) * latency_ms * MS, connection_id=link,
+            correlation_id=n, latency_ms=float(latency_ms),
+        )
+        for link in range(2) for n in range(99)
+    ]  # fmt: skip
+    assert findings_of("slow_broker", made(exchanges=rows)) == []
