@@ -197,8 +197,10 @@ class Doubts:
             wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
             if wrong == chain[0] or (is_bad and wrong < 0):
                 # Bytes that lead to no message may look like a certain header.
-                chain = self._chain_before(index, starts, place, by_header=False)
-                wrong, entry = _deviation(search.path(chain, place), chain, place, is_bad=is_bad)
+                longer = self._chain_before(index, starts, place, by_header=False)
+                left = _deviation(search.path(longer, place), longer, place, is_bad=is_bad)
+                if left[1] >= 0:
+                    chain, (wrong, entry) = longer, left
             if entry >= 0 and not self._leads_to(index, entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
