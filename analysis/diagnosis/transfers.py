@@ -79,6 +79,9 @@ def transfer_finding(case: Case, row: Row) -> Finding:
     rate = size_text(round(1000 * row["bytes"] / row["transfer_ms"]))
     part = percent(share(row["transfer_ms"], row["span_ms"]))
     (link,) = matching(case.answer("network --by client_id,broker"), row, "client_id broker")
+    average = (
+        f", {ms(row['transfer_ms'] / row['messages'])} on average" if row["messages"] > 1 else ""
+    )
     ends = f"{name} to {row['broker']}" if is_request else f"{row['broker']} to {name}"
     return Finding(
         severity="warning",
@@ -86,9 +89,8 @@ def transfer_finding(case: Case, row: Row) -> Finding:
         sentence=f"The network transfers {row['message']}s from {ends} for {part} of the time, at "
         f"{rate} a second",
         evidence=f"{counted(row['messages'], row['message'])} with {size_text(row['bytes'])} took "
-        f"{ms(row['transfer_ms'])} from the first byte to the last, "
-        f"{ms(row['transfer_ms'] / row['messages'])} on average. The {RECEIVERS[row['message']]} "
-        "read them as fast as they came: it never closed its window. "
+        f"{ms(row['transfer_ms'])} from the first byte to the last{average}. The "
+        f"{RECEIVERS[row['message']]} read them as fast as they came: it never closed its window. "
         f"{percent(link['retransmitted_percent'] or 0)} of the packets were retransmitted; the "
         f"round trip is {ms(link['rtt_ms'])}.",
         cause="a link between client and broker is at its limit, or the path loses packets, or its "
