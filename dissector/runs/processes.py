@@ -4,7 +4,8 @@ Workers are forked, so they begin with the state of their parent. If one of them
 end, and the parent raises a `DissectorError`: the worker's own DissectorError, missing memory, or
 the signal that killed it. Workers exit when the parent does: each has a thread that waits for EOF
 on a pipe that only the parent keeps open. They ignore SIGINT (Ctrl-C) and SIGHUP, which a terminal
-sends to all of its processes: only the parent handles them.
+sends to all of its processes: only the parent handles them. Until a worker does so, signals to it
+wait, because it begins with the handlers of its parent.
 """
 
 from __future__ import annotations
@@ -31,6 +32,12 @@ from dissector.runs.rows import mapped
 Known = TypeVar("Known")
 Result = TypeVar("Result")
 
+ENDING: Final = [
+    signal.Signals[name]
+    for name in ("SIGINT", "SIGHUP", "SIGTERM")
+    if hasattr(signal, name)  # Windows has no SIGHUP
+]
+"""The signals that end a command."""
 END_TIMEOUT: Final = 5.0
 """Seconds after which a process that has not ended is killed."""
 
@@ -58,10 +65,14 @@ class Workers:
     def start(self, work: Callable[[], None], title: str) -> None:
         """Start a process that calls `work`. `title`: its work in a verb phrase, for errors."""
         failures, failed = self._fork.Pipe(duplex=False)
-        process = self._fork.Process(
-            target=_run, args=(work, self._lifeline, failed), name=title, daemon=True
-        )
-        process.start()
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+        try:
+            process = self._fork.Process(
+                target=_run, args=(work, self._lifeline, failed, mask), name=title, daemon=True
+            )
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         failed.close()
         self._members.append((process, failures))
 
@@ -171,11 +182,14 @@ def _failure(name: str, code: int, failures: Connection) -> DissectorError:
     return DissectorError(f"the process that {name} ended {how}; --jobs 1 reads in one process")
 
 
-def _run(work: Callable[[], None], lifeline: tuple[int, int], failed: Connection) -> None:
-    """The main function of a worker."""
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+def _run(
+    work: Callable[[], None], lifeline: tuple[int, int], failed: Connection, mask: set[int]
+) -> None:
+    """The main function of a worker. `mask`: the signals that its parent blocks."""
+    for number in ENDING:
+        is_default = number == signal.SIGTERM
+        signal.signal(number, signal.SIG_DFL if is_default else signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     os.close(lifeline[1])
     threading.Thread(target=_end_with_parent, args=(lifeline[0],), daemon=True).start()
     with _errors_sent_to(failed):

@@ -107,6 +107,28 @@ raise SystemExit(main())
         until(lambda: not is_group(command.pid))
 
 
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 0), (signal.SIGHUP, 0), (signal.SIGTERM, -signal.SIGTERM)]
+)
+def test_a_signal_directly_behind_the_fork(number: int, code: int) -> None:
+    """A worker begins with the handlers of its parent, which raise an exception."""
+    script = f"""
+import os, signal
+from dissector.runs.processes import Workers
+def interrupt(*_): raise KeyboardInterrupt
+signal.signal({number:d}, interrupt)
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), {number:d}))
+with Workers() as workers:
+    workers.start(lambda: None, "works")
+    workers._members[0][0].join({SOON})
+    print(workers._members[0][0].exitcode)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=2 * SOON
+    )
+    assert (done.stdout, done.stderr) == (f"{code}\n", "")
+
+
 def is_group(group: int) -> bool:
     """Whether there is any process in it."""
     try:
