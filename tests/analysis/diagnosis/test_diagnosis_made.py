@@ -15,18 +15,16 @@ from analysis.diagnosis.rules import queueing
 from analysis.diagnosis.rules.growing_lag import FETCHING
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, diagnose
 from analysis.diagnosis.words import ms
-from analysis.input.filters import Filter
 from analysis.sql import query as sql_query
 from analysis.sql.query import connected, fetch, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
-from tests.analysis.diagnosis.diagnosing import findings_of, rules, times_of_clients
+from tests.analysis.diagnosis.diagnosing import findings_of, rules
 from tests.analysis.made_rows import (
     MS,
     SECOND,
     START,
     connection,
-    error,
     exchange,
     exchange_at,
     fetched,
@@ -251,17 +249,6 @@ def test_the_time_of_retransmissions_is_that_of_their_connections() -> None:
     assert (finding.first_time, finding.last_time) == (START + SECOND, START + 7 * SECOND)
 
 
-def test_a_transaction_that_began_before_the_capture_and_is_read() -> None:
-    """A reader's batches have the producer id, but nothing else is known of the producer."""
-    tables: Any = dict(capture("kafka-4-stuck", DIAGNOSIS_TABLES))
-    tables["transactions"] = tables["transactions"][:0]
-    tables["batches"] = tables["batches"].query("api == 'Fetch'")
-    (finding,) = findings_of("stuck_transactions", tables, open_ms=1000)
-    assert finding.sentence == (
-        "A transaction that began before the capture holds back partition 0 of topic `ledger`"
-    )
-
-
 @pytest.mark.parametrize(("connections", "fires"), [(1, True), (30, False)])
 def test_idle_consumers_with_one_client_id_do_not_fetch_too_often(
     connections: int, fires: bool
@@ -328,108 +315,6 @@ def test_fetches_that_a_limit_makes_small(
     assert [each.setting for each in findings] == ([setting] if setting else [])
 
 
-@pytest.mark.parametrize(("seconds", "fires"), [(9, False), (10, True)])
-def test_a_transaction_that_began_before_the_capture(seconds: int, fires: bool) -> None:
-    rows = [fetched(0, 5), fetched(seconds, 5)]
-    findings = findings_of("stuck_transactions", made(exchanges=[exchange()], partitions=rows))
-    assert [each.subject for each in findings] == ["topic `t`"] * fires
-    assert [each.numbers["held"] for each in findings] == [5] * fires
-
-
-@pytest.mark.parametrize("raises", [False, True], ids=["one epoch", "KIP-890"])
-@pytest.mark.parametrize("has_markers", [False, True])
-@pytest.mark.parametrize(
-    ("has_coordinator", "lost_bytes"), [(False, 0), (True, 0), (True, 90)],
-    ids=["leader", "coordinator", "lost packets"],
-)  # fmt: skip
-def test_the_end_of_a_transaction_is_at_its_coordinator(
-    has_coordinator: bool, lost_bytes: int, has_markers: bool, raises: bool
-) -> None:
-    """The producer aborts a transaction each second. The capture was taken at the leader, and also
-    contains the first request to the coordinator, or not."""
-    rows: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
-    producer = {"connection_id": 0, "client_id": "eos", "producer_id": 7, "error_code": 0}
-    for n in range(20):
-        time, epoch = START + n * SECOND, n if raises else 0
-        sent = producer | {"time": time, "response_time": time + MS, "producer_epoch": epoch}
-        batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
-        rows["batches"].append(sent | batch | {"record_count": 2, "base_sequence": 2 * n})
-        if has_markers:
-            marker = {"api": "WriteTxnMarkers", "client_id": "marker", "committed": False}
-            times = {"time": time + SECOND // 2, "response_time": time + SECOND * 6 // 10}
-            rows["transactions"].append(sent | marker | times | {"producer_epoch": epoch + raises})
-    if has_coordinator:
-        given = {"given_producer_id": 7, "given_producer_epoch": 0, "producer_id": None}
-        first = producer | given | {"api": "InitProducerId", "time": START - 1}
-        rows["transactions"].append(first | {"response_time": START - 1})
-    requests = [exchange_at(START + n * SECOND) for n in (0, 30)]
-    link = connection(client_lost_bytes=lost_bytes)
-    tables = made(exchanges=requests, connections=[link], **rows)
-    outcomes = set(analysis.producers(tables, show="transactions")["outcome"])
-    if has_markers:
-        assert outcomes == {"aborted by the broker" if has_coordinator else "aborted"}
-    else:
-        assert outcomes == {"open"}
-    findings = findings_of("stuck_transactions", tables)
-    assert bool(findings) == (has_coordinator and not lost_bytes)
-
-
-@pytest.mark.parametrize(
-    ("closed", "end_s", "has_stopped"),
-    [("rst", 2, True), ("fin", 2, True), (None, 2, False), ("fin", 30, False)],
-    ids=["killed", "ended", "open", "later"],
-)
-def test_a_producer_that_stops_inside_a_transaction(
-    closed: str | None, end_s: int, has_stopped: bool
-) -> None:
-    """The broker writes markers after 25 s."""
-    sent = {"connection_id": 0, "client_id": "eos", "producer_id": 7, "error_code": 0}
-    sent |= {"time": START, "response_time": START, "producer_epoch": 0}
-    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
-    given = {"given_producer_id": 7, "given_producer_epoch": 0, "producer_id": None}
-    end = START + 25 * SECOND
-    marker = {"api": "WriteTxnMarkers", "client_id": "broker", "committed": False, "time": end}
-    marker |= {"connection_id": 1, "response_time": end, "producer_epoch": 1}
-    tables = made(
-        exchanges=[
-            exchange(api="Produce", client_id="eos"),
-            exchange_at(START + 40 * SECOND, client_id="broker", connection_id=1),
-        ],
-        connections=[
-            connection(closed=closed, last_time=START + end_s * SECOND),
-            connection(connection_id=1, closed=None),
-        ],
-        batches=[sent | batch | {"record_count": 1, "base_sequence": 0}],
-        transactions=[sent | given | {"api": "InitProducerId"}, sent | marker],
-    )
-    (finding,) = findings_of("stuck_transactions", tables)
-    assert ("ended 2.0 s after the start" in finding.evidence) == has_stopped
-    assert finding.cause.startswith("the producer stopped") == has_stopped
-
-
-@pytest.mark.parametrize(
-    ("names", "sentence"),
-    [
-        ({}, "A transaction that began before the capture holds back"),
-        ({"client_id": "eos"}, "A transaction of client `eos` holds back"),
-    ],
-)
-def test_the_last_stable_offset_shows_a_transaction_without_its_coordinator(
-    names: dict[str, str], sentence: str
-) -> None:
-    batch = {
-        "connection_id": 0, "api": "Produce", "topic": "t", "partition": 0, "base_offset": 5,
-        "producer_id": 7, "producer_epoch": 0, "is_transactional": True, "is_control": False,
-        "time": START, "error_code": 0, "record_count": 5,
-    }  # fmt: skip
-    tables = made(
-        exchanges=[exchange()], partitions=[fetched(0, 5), fetched(30, 5)],
-        batches=[batch | names] if names else [],
-    )  # fmt: skip
-    (finding,) = findings_of("stuck_transactions", tables)
-    assert finding.sentence == f"{sentence} partition 0 of topic `t`"
-
-
 def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
     """The sum of ten floats 0.1 is not 1."""
     for query, api, column in (
@@ -445,113 +330,6 @@ def test_sums_of_times_do_not_depend_on_the_order_of_rows() -> None:
 def test_a_missing_table_is_named() -> None:
     with pytest.raises(DissectorError, match="the table partitions is missing"):
         analysis.diagnose(capture("kafka-4-quotas"))
-
-
-def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:
-    """The second request is sent before the response that begins the wait of 500 ms (KIP-219)."""
-    start, end = START + MS, START + SECOND // 2 + 7 * MS
-    waiting = exchange_at(start, end, correlation_id=8, latency_ms=506.0, in_flight=2)
-    link = connection() | {"client_rtt_ms": 0.5, "broker_rtt_ms": 0.0}
-    rows = made(exchanges=[exchange(throttle_time_ms=500), waiting], connections=[link])
-    (client,) = times_of_clients(rows)
-    assert client["broker_ms"] == pytest.approx(2 + 5)
-    assert client["queue_ms"] == pytest.approx(1 + 500)
-
-
-def throttled(at_ms: int, **columns: Any) -> dict[str, Any]:
-    """An exchange without a duration, which asks the client to wait for 500 ms."""
-    return exchange_at(START + at_ms * MS, **{"throttle_time_ms": 500, **columns})
-
-
-def test_a_client_of_a_quota_is_throttled_in_every_part_of_the_capture() -> None:
-    """Each response asks `chatty` for one second. Its connection lasts longer than the part."""
-    tables = capture("kafka-4-quotas", DIAGNOSIS_TABLES)
-    start = tables["connections"]["first_time"].min().value
-    part = Filter(client=["chatty"], since="17s", until="22s", start=start).apply(tables)
-    (finding,) = findings_of("throttling", part)
-    assert finding.severity == "critical"
-    assert finding.sentence == "Client `chatty` spends 99 % of its time throttled by a quota"
-
-
-@pytest.mark.parametrize(
-    ("throttles", "cause"),
-    [
-        ([("Produce", 900), ("Produce", 800)], "producer_byte_rate or request_percentage"),
-        ([("Produce", 1001)], "producer_byte_rate"),
-        ([("Produce", 1000), ("Metadata", 200)], "request_percentage"),
-        ([("Produce", 3000), ("Metadata", 200)], "producer_byte_rate, request_percentage"),
-    ],
-)
-def test_the_quota_that_a_client_exceeds(throttles: list[tuple[str, int]], cause: str) -> None:
-    """A throttle time of request_percentage is at most a second, and in all APIs (KIP-124)."""
-    rows = [
-        throttled(n * 5000, correlation_id=n, api=api, throttle_time_ms=wait)
-        for n, (api, wait) in enumerate(throttles)
-    ]
-    (finding,) = findings_of("throttling", made(exchanges=rows, connections=[connection()]))
-    assert finding.cause == f"the client exceeds {cause}"
-
-
-def test_topics_that_a_controller_does_not_create_because_of_a_quota() -> None:
-    refused = {"error": "THROTTLING_QUOTA_EXCEEDED", "error_code": 89, "api": "CreateTopics"}
-    rows = [throttled(0, api="CreateTopics", throttle_time_ms=8000)]
-    tables = made(exchanges=rows, errors=[error(**refused)], connections=[connection()])
-    (finding,) = findings_of("throttling", tables)
-    assert finding.evidence.endswith("1 request failed with THROTTLING_QUOTA_EXCEEDED.")
-
-
-def test_the_time_in_a_quota_is_that_of_the_throttled_connections() -> None:
-    """Ten instances with one client id wait at the same time, each for a tenth of its time."""
-    rows = [
-        throttled(at_ms, connection_id=n, throttle_time_ms=wait)
-        for n in range(10)
-        for at_ms, wait in ((0, 500), (5000, None))
-    ]
-    links = [connection(connection_id=n) for n in range(10)]
-    (finding,) = findings_of("throttling", made(exchanges=rows, connections=links))
-    assert finding.severity == "warning"
-    assert finding.sentence == "Client `app` spends 10 % of its time throttled by a quota"
-
-
-def test_a_client_that_does_not_wait_is_throttled_for_as_long() -> None:
-    """The broker reads its next request when the throttle time of 4 of 5 s has passed (KIP-219)."""
-    rows = [
-        throttled(at_ms, correlation_id=at_ms, throttle_time_ms=wait)
-        for at_ms, wait in ((0, 4000), (1000, 0), (5000, 0))
-    ]
-    tables = made(exchanges=rows, connections=[connection()])
-    (finding,) = findings_of("throttling", tables)
-    assert finding.sentence == "Client `app` spends 80 % of its time throttled by a quota"
-    (client,) = times_of_clients(tables)
-    assert client["quota_ms"] == pytest.approx(1000)
-
-
-def test_waits_that_overlap_count_once() -> None:
-    rows = [throttled(n, correlation_id=n) for n in range(2)] + [throttled(600, throttle_time_ms=0)]
-    (client,) = times_of_clients(made(exchanges=rows, connections=[connection()]))
-    assert client["quota_ms"] == pytest.approx(1 + 500)
-
-
-@pytest.mark.parametrize(("client_ip", "quota_ms"), [("10.0.0.1", 500 + 100), ("10.0.0.2", 1000)])
-def test_waits_of_a_host_at_two_brokers_count_once(client_ip: str, quota_ms: float) -> None:
-    other = {"connection_id": 1, "broker_ip": "10.0.0.8", "client_ip": client_ip}
-    rows = [throttled(0), throttled(100, **other), throttled(5000, throttle_time_ms=0, **other)]
-    links = [connection(), connection(**other)]
-    (client,) = times_of_clients(made(exchanges=rows, connections=links))
-    assert client["quota_ms"] == pytest.approx(quota_ms)
-
-
-def test_the_share_of_a_quota_is_that_of_all_hosts_with_the_client_id() -> None:
-    """Each of 6 hosts waits for 1 of 25 s."""
-    hosts = [{"connection_id": n, "client_ip": f"10.0.0.{n}"} for n in range(6)]
-    links = [connection(last_time=START + 25 * SECOND, **host) for host in hosts]
-    requests = [
-        exchange(throttle_time_ms=ms, request_time=at, response_end_time=at + 1, **host)
-        for host in hosts for ms, at in ((1000, START), (0, START + 25 * SECOND))
-    ]  # fmt: skip
-    (quota,) = findings_of("throttling", made(exchanges=requests, connections=links))
-    assert quota.severity == "warning"
-    assert quota.sentence == "Client `app` spends 4 % of its time throttled by a quota"
 
 
 @pytest.mark.parametrize(
@@ -590,55 +368,3 @@ def test_a_client_id_may_contain_a_comma() -> None:
     names = [exchange(connection_id=n, client_id=f"{n % 2}, x") for n in range(3)]
     (finding,) = findings_of("failed_connections", made(exchanges=names, connections=links))
     assert finding.clients == ("0, x", "1, x")
-
-
-def started(seconds: float, client: str, epoch: int) -> dict[str, Any]:
-    """An InitProducerId with transactional id ``billing``."""
-    time = START + int(seconds * SECOND)
-    return {
-        "connection_id": int(client[-1]), "client_id": client, "api": "InitProducerId",
-        "transactional_id": "billing", "time": time, "response_time": time, "error_code": 0,
-        "given_producer_id": 7, "given_producer_epoch": epoch,
-    }  # fmt: skip
-
-
-def of_producer(seconds: float, api: str, epoch: int, **columns: Any) -> dict[str, Any]:
-    time = START + int(seconds * SECOND)
-    return {
-        "connection_id": 1, "client_id": "app-1", "api": api, "producer_id": 7, "error_code": 0,
-        "producer_epoch": epoch, "time": time, "response_time": time,
-    } | columns  # fmt: skip
-
-
-def test_a_producer_that_is_fenced_without_an_epoch() -> None:
-    refused = {"error_code": 90, "error": "PRODUCER_FENCED", "producer_epoch": None}
-    row = of_producer(0, "InitProducerId", 0, **refused)
-    tables = made(exchanges=[exchange()], transactions=[row])
-    (finding,) = findings_of("fenced_producers", tables)
-    assert finding.evidence == "1 response reported an outdated epoch."
-    assert (finding.numbers["first_epoch"], finding.numbers["last_epoch"]) == (None, None)
-
-
-@pytest.mark.parametrize("starts", [("app-1", "app-2"), ("app-1", "app-2", "app-1", "app-2")])
-def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> None:
-    """The broker aborts the transaction of the fenced instance (KIP-98): it is the same cause."""
-    refused = {"error_code": 90, "error": "PRODUCER_FENCED", "committed": True}
-    transactions = [
-        *(started(2 * n, name, 2 * n) for n, name in enumerate(starts)),
-        of_producer(1, "AddPartitionsToTxn", 0, topic="t", partition=0),
-        of_producer(2.1, "WriteTxnMarkers", 1, committed=False),
-        of_producer(2.2, "EndTxn", 0, **refused),
-    ]
-    links = [connection(connection_id=1), connection(connection_id=2, client_ip="10.0.0.2")]
-    fenced = error(time=START + 22 * SECOND // 10, error="PRODUCER_FENCED", client_id="app-1")
-    tables = made(
-        exchanges=[exchange()], transactions=transactions, connections=links, errors=[fenced]
-    )
-    (finding,) = findings_of("fenced_producers", tables)
-    assert finding.first_time == finding.last_time == fenced["time"]
-    assert finding.clients == ("app-1", "app-2")
-    assert ("fence each other" in finding.sentence) == (len(starts) == 4)
-    assert "Brokers aborted 1 transaction." in finding.evidence
-    each = len(starts) // 2
-    assert f"`app-1` on 10.0.0.1 ({each}), client `app-2` on 10.0.0.2 ({each})" in finding.evidence
-    assert findings_of("stuck_transactions", tables) == []
