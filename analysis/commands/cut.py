@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +12,7 @@ import click
 
 from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.options import Number, named_command, on_overwrite, output_option
-from analysis.commands.output import check_file
+from analysis.commands.output import STANDARD_OUTPUT, check_file
 
 if TYPE_CHECKING:
     from analysis.cutting.driver import CutResult
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 @on_capture_alone
 @output_option(
     "-o", "--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
-    required=True, help="Write the packets to FILE, as pcapng.",
+    required=True, help="Write the packets to FILE, as pcapng; - is standard output.",
 )  # fmt: skip
 @on_overwrite
 @click.option(
@@ -41,7 +44,10 @@ def command(
     has a packet comment, which Wireshark shows. Nothing is redacted: FILE contains the records and
     credentials in these messages.
     """
-    check_file(file, overwrite=overwrite, captures=source.captures)
+    if file != STANDARD_OUTPUT:
+        check_file(file, overwrite=overwrite, captures=source.captures)
+    elif sys.stdout.isatty():
+        raise click.UsageError("cannot write pcapng to a terminal: use -o FILE or a pipe")
     from analysis.cutting.driver import check_output, cut
     from analysis.display.terminal import shell_words
     from analysis.input.passes import check_files
@@ -57,20 +63,38 @@ def command(
         raise click.ClickException("no exchange is selected; nothing was written")
     chosen = shell_words(source.filter.options) if source.filter else "all exchanges"
     names = ", ".join(Path(name_text(each)).name for each in source.captures)
-    with source.options(show_progress=False):
+    with source.options(show_progress=False), _readable(file) as written:
         result = cut(
-            source.captures, exchanges, file, context=context, secrets=secrets,
+            source.captures, exchanges, written, context=context, secrets=secrets,
             title=f"Cut from {names}: {chosen}", overwrite=overwrite, **source.pass_options,
         )  # fmt: skip
     remedy = "--context SECONDS" if context is None else "a longer --context"
-    click.echo(_report(file, result, remedy))
+    click.echo(_report(file, result, remedy), err=file == STANDARD_OUTPUT)
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[Path]:
+    """The file to write: a temporary one for standard output, since `cut` reads it again."""
+    if file != STANDARD_OUTPUT:
+        yield file
+        return
+    import shutil
+
+    from analysis.temporary import temporary_folder
+
+    with temporary_folder() as folder:
+        written = Path(folder, "cut.pcapng")
+        yield written
+        with written.open("rb") as packets:
+            shutil.copyfileobj(packets, sys.stdout.buffer)
 
 
 def _report(file: Path, result: CutResult, remedy: str) -> str:
     from analysis.display.terminal import counted, printable
 
+    name = "standard output" if file == STANDARD_OUTPUT else printable(str(file))
     text = (
-        f"{printable(str(file))}: {counted(result.exchanges, 'exchange')} of "
+        f"{name}: {counted(result.exchanges, 'exchange')} of "
         f"{counted(result.connections, 'connection')}, {counted(result.packets, 'packet')}"
     )
     if result.trimmed:

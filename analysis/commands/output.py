@@ -45,6 +45,7 @@ OTHER_SUFFIXES: Final = (
 )  # fmt: skip
 """Suffixes of formats that no command with `on_output` writes."""
 BINARY_FORMATS: Final = ("parquet", "arrow")
+STANDARD_OUTPUT: Final = Path("-")
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -78,6 +79,7 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
         show_secrets: bool = False, is_wide: bool = False, is_vertical: bool = False,
         no_pager: bool = False, **given: Any,
     ) -> Any:  # fmt: skip
+        file = None if file == STANDARD_OUTPUT else file
         output = Output(
             _form(form, file, forms), file, overwrite, show_secrets, columns, is_wide, is_vertical,
             not no_pager,
@@ -118,7 +120,8 @@ def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
         on_overwrite,
         output_option(
             "-o", "--output", "file", type=click.Path(path_type=Path),
-            metavar="FILE", help="Write rows to FILE, which appears when it is complete.",
+            metavar="FILE",
+            help="Write rows to FILE, which appears when it is complete; - is standard output.",
         ),
         output_option(
             "--format", "form", type=Choice(forms),
@@ -154,7 +157,7 @@ def check(output: Output, source: Input) -> None:
 
 def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> None:
     """Raises click.UsageError if the file cannot be written, or is one of the input files."""
-    if file == Path("-"):
+    if file == STANDARD_OUTPUT:
         raise click.UsageError("standard output is not a file: choose a file, not -")
     if file.is_dir():
         raise click.UsageError(f"{file} is a folder: choose a file")

@@ -177,6 +177,16 @@ def test_a_pipe_gets_visible_and_invisible_characters(form: str, ran: Ran) -> No
     assert "a\u200cb" in ran("sql", CAPTURE, "select 'a\u200cb' as a", "--format", form).out
 
 
+@pytest.mark.parametrize(
+    "command", [f"export {{}} --format {form}" for form in FORMAT_NAMES] + ["latency {}"]
+)
+def test_a_dash_is_standard_output(command: str) -> None:
+    words = command.format(PLAIN).split()
+    usual, dash = run(*words), run(*words, "-o", "-")
+    assert (usual.returncode, dash.returncode) == (0, 0)
+    assert usual.stdout == dash.stdout != b""
+
+
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
 def test_bytes_do_not_go_to_a_terminal(form: str) -> None:
     status, text = on_terminal("export", CAPTURE, "--format", form)

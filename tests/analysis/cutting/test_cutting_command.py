@@ -9,7 +9,7 @@ import pytest
 from analysis.cli import main
 from analysis.cutting import driver
 from dissector.capture import open_capture
-from tests.analysis.commands import Ran
+from tests.analysis.commands import Ran, on_terminal, run
 from tests.captures.truth import CAPTURES
 
 QUOTAS = str(CAPTURES / "kafka-4-quotas.pcap.zst")
@@ -78,11 +78,21 @@ def test_changed_sequence_numbers_are_reported(tmp_path: Path, ran: Ran) -> None
     )
 
 
-@pytest.mark.parametrize(
-    ("output", "status", "message"),
-    [("/dev/null", 1, "not a regular file"), ("-", 2, "choose a file, not -")],
-)
-def test_the_output_is_a_file_that_can_be_read_again(
-    ran: Ran, output: str, status: int, message: str
-) -> None:
-    assert message in ran("cut", QUOTAS, "--client", "maker", "-o", output, status=status).err
+def test_the_output_is_a_file_that_can_be_read_again(ran: Ran) -> None:
+    done = ran("cut", QUOTAS, "--client", "maker", "-o", "/dev/null", status=1)
+    assert "not a regular file" in done.err
+
+
+def test_standard_output_gets_the_packets_and_nothing_else(tmp_path: Path) -> None:
+    output = tmp_path / "cut.pcapng"
+    command = ["cut", QUOTAS, "--client", "maker", "-o"]
+    assert run(*command, str(output)).returncode == 0
+    done = run(*command, "-")
+    assert (done.returncode, done.stdout) == (0, output.read_bytes())
+    assert b"standard output: " in done.stderr
+
+
+def test_packets_do_not_go_to_a_terminal() -> None:
+    status, text = on_terminal("cut", QUOTAS, "--client", "maker", "-o", "-")
+    assert status == 2
+    assert "cannot write pcapng to a terminal" in text
