@@ -9,10 +9,13 @@
     secrets             kind, size, text
     name resolution     kind, size, address and names; ends with kind 0
     statistics          interface, time, options                dropped packets: see `drop_counts`
+    journal, custom     other data                              numbered like packets
 
 Blocks of other types are skipped. The section has the byte order; the interface has the unit and
 origin of times. The size at the end of a block must equal the size at its beginning: this
-distinguishes blocks from damage. A simple packet has the time of the packet before it.
+distinguishes blocks from damage. A simple packet has the time of the packet before it. Wireshark
+numbers entries of a systemd journal and custom blocks among the packets. So each of them is a
+packet without bytes here.
 
 Blocks end at a multiple of 4 bytes. Some writers do not count the last padding in the size, which
 the draft forbids. Such blocks are read, as Wireshark does.
@@ -44,6 +47,8 @@ from dissector.problems import Problem, drop_problem, packets_are
 
 SECTION = 0x0A0D0D0A
 INTERFACE, OBSOLETE, SIMPLE, NAMES, STATISTICS, ENHANCED, SECRETS = 1, 2, 3, 4, 5, 6, 10
+NUMBERED = 9, 0x0BAD, 0x40000BAD
+"""Blocks without packets that Wireshark numbers: of a systemd journal, and custom ones."""
 TLS_KEY_LOG = 0x544C534B
 ADDRESS_BYTES = {1: 4, 2: 16}
 """Size of the address in a record of names, by its kind: IPv4, IPv6."""
@@ -236,8 +241,9 @@ class Pcapng:
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
+        numbered = np.isin(kind, NUMBERED)
         statistics = at[(kind == STATISTICS) & (size >= 24)]
-        if not (detailed | simple).any():
+        if not (detailed | simple | numbered).any():
             return NO_PACKETS, self._drop_problems(data, statistics, NO_PACKETS)
         short = detailed & (size < 32)
         detailed &= ~short
@@ -250,6 +256,8 @@ class Pcapng:
             detail = "without a time: the time of the packet before is used, or 1970"
             problems.append(_problem("no_time", int(simple.sum()), detail))
             columns = self._in_order(PacketColumns.joined(parts), len(columns.start))
+        if numbered.any():
+            columns = self._with_empty_packets(columns, at[numbered])
         problems += self._drop_problems(data, statistics, columns, *dropped)
         if len(columns.time):
             self._time = int(columns.time[-1])
@@ -365,6 +373,15 @@ class Pcapng:
         number = interface + self._section_interfaces
         is_unknown = (interface == len(self._links) - 1) | (number >= len(self.interfaces))
         return np.where(is_unknown, -1, number).astype(np.int32)
+
+    def _with_empty_packets(self, columns: PacketColumns, at: Int64) -> PacketColumns:
+        """Also packets without bytes at these positions, with the time of a packet near them."""
+        before = np.maximum(np.searchsorted(columns.start, at) - 1, 0)
+        time = columns.time[before] if len(columns.start) else np.full(len(at), self._time)
+        size, unknown = np.zeros(len(at), np.int64), np.full(len(at), -1, np.int32)
+        empty = PacketColumns(at + 8, size, size, time, unknown, unknown)
+        columns = PacketColumns.joined([columns, empty])
+        return columns[np.argsort(columns.start)]
 
     def _in_order(self, columns: PacketColumns, timed: int) -> PacketColumns:
         """Columns in order of the file. Packets after the first `timed` rows have the time of the

@@ -23,6 +23,7 @@ from tests.dissector.packets.packet_bytes import (
     read_bytes,
     tcp,
 )
+from tests.tshark import needs_tshark, tshark
 
 SECOND = 10**9
 ANY_FOLDER = [HealthCheck.function_scoped_fixture]
@@ -172,6 +173,32 @@ def test_other_blocks_are_stepped_over(tmp_path):
         reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
         assert reading.payloads == [bytes([i]) for i in range(5)]
         assert reading.problems == []
+
+
+@needs_tshark
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("block_bytes", [1 << 20, 64])
+def test_packets_have_the_numbers_of_wireshark(tmp_path, order, block_bytes):
+    """Wireshark numbers journal entries and custom blocks too, but no other blocks."""
+    others = {
+        4: bytes(8),
+        5: bytes(12),
+        9: b"__REALTIME_TIMESTAMP=1600000000000000\nMESSAGE=hello\n",
+        0x0BAD: struct.pack(order + "I", 32473) + b"custom",
+        0x40000BAD: struct.pack(order + "I", 32473) + b"not copied",
+        0x80000001: bytes(4),
+    }
+    content = ng_section(order=order) + ng_interface(order=order)
+    for kind, body in others.items():
+        content += ng_block(kind, body, order=order)
+        content += ng_enhanced(frame(bytes([kind & 0xFF])), kind, order=order)
+    content += ng_block(0x0BAD, bytes(8), order=order) + ng_block(9, others[9], order=order)
+    reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+    packets = tshark(tmp_path / "capture", ["frame.number"], "-Y", "tcp")
+    assert [[str(number)] for number in reading.numbers] == packets
+    assert [row.time for row in reading.rows] == [kind * 1000 for kind in others]
+    assert reading.packets_seen == reading.numbers[-1] + 2
+    assert reading.problems == []
 
 
 def test_secrets_are_kept(tmp_path):
