@@ -2,11 +2,14 @@
 
 Kafka's codecs, by number: 1 gzip, 2 snappy, 3 lz4, 4 zstd.
 
-- gzip (RFC 1952), possibly with several members.
+- gzip (RFC 1952), possibly with several members. Bytes after the last member are ignored, as Java's
+  GZIPInputStream does.
 - snappy: one raw block, or the framing of snappy-java ("xerial"): 8 bytes of magic, two int32
   versions, then blocks with an int32 length each. A raw block begins with its decompressed length.
-- lz4: the LZ4 frame format. Producers of magic 0 included the magic number of the frame in the
-  header checksum (KAFKA-3160), and consumers of magic 0 never verified it. It is corrected here.
+  Such streams may follow each other.
+- lz4: the LZ4 frame format. Bytes after the last frame are ignored, as Kafka's Lz4BlockInputStream
+  does. Producers of magic 0 included the magic number of the frame in the header checksum
+  (KAFKA-3160), and consumers of magic 0 never verified it. It is corrected here.
 - zstd (RFC 8878).
 
 A kilobyte can decompress to gigabytes. So output is counted as it is produced, and refused above a
@@ -34,6 +37,7 @@ from dissector.packets.block import Bytes
 from dissector.records.batch_headers import CODECS
 
 _LZ4 = 3
+_GZIP_MAGIC = b"\x1f\x8b"
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _XERIAL = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = 16
@@ -44,8 +48,8 @@ _LZ4_RATIO = 255
 """Largest ratio of an LZ4 block: a length byte stands for at most 255 bytes."""
 _LZ4_BLOCKS = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 """Bytes of the largest block, by its code in the header of a frame."""
-_ZSTD_SKIPPED = 0x0184D2A5
-"""Magic number of a frame without content, but for its last four bits."""
+_SKIPPED = 0x0184D2A5
+"""Magic number of a frame of lz4 or zstd without content, but for its last four bits."""
 _ZSTD_BLOCKS = 100_000
 _STEP = 1 << 16
 """Initial output buffer if the decompressed size is unknown."""
@@ -152,15 +156,20 @@ def _gunzip(data: memoryview, row: Inflated) -> None:
         if not stream.eof:
             raise EOFError("the data is truncated")
         remaining = stream.unused_data
+        if remaining[:2] != _GZIP_MAGIC:
+            break
 
 
 def _unsnappy(data: memoryview, row: Inflated) -> None:
     if data[: len(_XERIAL)] != _XERIAL:
         _unsnappy_block(data, row)
         return
-    at = _XERIAL_HEADER
+    at = 0
     size = len(data)
     while at < size:
+        if data[at : at + len(_XERIAL)] == _XERIAL:
+            at += _XERIAL_HEADER
+            continue
         length = int.from_bytes(data[at : at + 4], signed=True)
         at += 4
         if not 0 < length <= size - at:
@@ -179,28 +188,34 @@ def _unsnappy_block(block: memoryview, row: Inflated) -> None:
 
 
 def _unlz4(data: memoryview, row: Inflated) -> None:
-    while data:
-        end, most = _lz4_extent(data)
-        if 0 < most <= row.stop - row.used:
-            try:
-                # Without a copy of the output. The readers below report errors.
-                size = cramjam.lz4.decompress_into(data[:end], row.room(most)[:most])
-            except cramjam.DecompressionError:
-                pass
-            else:
-                row.take(size)
-                data = data[end:]
-                continue
-        has_size = data[:4] == _LZ4_MAGIC and len(data) > 4 and data[4] & 0x08
-        announced = int.from_bytes(data[6:14], "little") if has_size else 0
-        if announced > _LZ4_RATIO * len(data):
-            raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
-        if _LZ4_RATIO * len(data) <= row.stop - row.used:
-            plain, used = lz4.frame.decompress(data, return_bytes_read=True)
-            row.add(plain)
-            data = data[used:]
+    is_frame = bool(data)
+    while is_frame:
+        data = _unlz4_frame(data, row)
+        magic = int.from_bytes(data[:4], "little")
+        is_frame = data[:4] == _LZ4_MAGIC or magic >> 4 == _SKIPPED
+
+
+def _unlz4_frame(data: memoryview, row: Inflated) -> memoryview:
+    """Decompress one frame; returns the bytes after it."""
+    end, most = _lz4_extent(data)
+    if 0 < most <= row.stop - row.used:
+        try:
+            # Without a copy of the output. The readers below report errors.
+            size = cramjam.lz4.decompress_into(data[:end], row.room(most)[:most])
+        except cramjam.DecompressionError:
+            pass
         else:
-            data = _unlz4_by_steps(data, row)
+            row.take(size)
+            return data[end:]
+    has_size = data[:4] == _LZ4_MAGIC and len(data) > 4 and data[4] & 0x08
+    announced = int.from_bytes(data[6:14], "little") if has_size else 0
+    if announced > _LZ4_RATIO * len(data):
+        raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
+    if _LZ4_RATIO * len(data) > row.stop - row.used:
+        return _unlz4_by_steps(data, row)
+    plain, used = lz4.frame.decompress(data, return_bytes_read=True)
+    row.add(plain)
+    return data[used:]
 
 
 def _lz4_extent(data: memoryview) -> tuple[int, int]:
@@ -286,7 +301,7 @@ def _require_zstd_end(data: memoryview) -> None:
     for _ in range(_ZSTD_BLOCKS):
         if at >= len(data) > 0:
             break
-        if is_between_frames and int.from_bytes(data[at : at + 4], "little") >> 4 == _ZSTD_SKIPPED:
+        if is_between_frames and int.from_bytes(data[at : at + 4], "little") >> 4 == _SKIPPED:
             at += 8 + int.from_bytes(data[at + 4 : at + 8], "little")
             continue
         if is_between_frames:

@@ -282,6 +282,22 @@ def test_data_of_several_frames(codec: int) -> None:
     )
 
 
+@pytest.mark.parametrize("surplus", [b"\0", b"\0" * 40, b"other bytes" * 9])
+@pytest.mark.parametrize("codec", [1, 3])
+def test_bytes_after_compressed_data_are_ignored(codec: int, surplus: bytes) -> None:
+    """Kafka's consumers ignore them, except after zstd."""
+    pack = {1: gzip.compress, 3: lz4.frame.compress}[codec]
+    data = b"one" * 99
+    assert unpacked(codec, pack(data) + surplus) == data
+    assert unpacked(codec, pack(data) + pack(data) + surplus) == data * 2
+    with pytest.raises(DecodeError, match="damaged"):
+        unpacked(codec, surplus)
+
+
+def test_xerial_streams_one_after_the_other() -> None:
+    assert unpacked(2, XERIAL * 2) == (b"SNAPPY" * 50 + b"XERIAL" * 50) * 2
+
+
 def test_frames_without_a_content_size() -> None:
     data = bytes(range(256)) * 40_000
     assert unpacked(4, zstandard.ZstdCompressor(write_content_size=False).compress(data)) == data
