@@ -8,6 +8,9 @@ longer record headers: Alexey Kuznetzov's patch of libpcap with a different magi
 SuSE 6.3; Red Hat 6.1 and Nokia with the usual magic. The chain of their first records identifies
 them.
 
+A file may have been appended to another one (`tcpdump -w - >> FILE`, or `cat` of compressed files).
+So a file header may stand where a record is expected. The next records are those of that file.
+
 A record has no mark that identifies it. So the chain is followed while records are possible; after
 damage it continues only where records are likely: see `read_pcap` and `_likely`.
 """
@@ -22,6 +25,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt8
 from dissector.packets.capture_reader import (
+    NO_PACKETS,
     PACKET_LIMIT,
     Interface,
     PacketColumns,
@@ -44,6 +48,8 @@ _FIRST_RECORDS = 3
 """Number of records that identify a variant."""
 _ODD_LIMIT = 100
 """Maximum number of unlikely records to check again in one file."""
+_FILE_LIMIT = 1 << 14
+"""Appended files to read in one file."""
 
 _KINDS = {  # magic: (ns in the unit of a fraction, bytes of a record header, or of its variants)
     0xA1B2C3D4: (1000, (16, 24, 20)),
@@ -55,6 +61,12 @@ _MAGICS = {
     for magic, kind in _KINDS.items()
     for order in "<>"
 }
+_FRONT = np.dtype([("bytes", "<u8")])
+"""First bytes of a file header: magic and version."""
+_FRONTS = np.frombuffer(
+    b"".join(magic + struct.pack(order + "HH", 2, 4) for magic, (order, *_) in _MAGICS.items()),
+    _FRONT,
+)["bytes"]
 
 
 class Pcap:
@@ -63,6 +75,14 @@ class Pcap:
     HEADER_BYTES = 24
 
     def __init__(self, header: bytes) -> None:
+        self.comments = ()
+        self.host_names = ()
+        self.interfaces: tuple[Interface, ...] = ()
+        self._odd_left = _ODD_LIMIT
+        self._files_left = _FILE_LIMIT
+        self._begin_file(header)
+
+    def _begin_file(self, header: bytes) -> None:
         self._order, self._unit, self._variants = _MAGICS[header[:4]]
         self._record_bytes = self._variants[0]
         # The upper half of the link type describes frame check sequences.
@@ -70,21 +90,21 @@ class Pcap:
         self._link = link & 0xFFFF
         resolution = 9 if self._unit == 1 else 6
         check = ((FCS_LENGTH, bytes([link >> 28])),) if link & 0x04000000 else ()
-        self.comments = ()
-        self.host_names = ()
-        self.interfaces = (Interface(self._link, snaplen, resolution, check),)
+        interface = Interface(self._link, snaplen, resolution, check)
+        if interface not in self.interfaces:
+            self.interfaces += (interface,)
+        self._interface = self.interfaces.index(interface)
         u4 = self._order + "u4"
         self._record = np.dtype(
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
         )
         self._seconds: int | None = None  # of the last packet
         self._sound: int | None = None  # of the last likely packet
-        self._odd_left = _ODD_LIMIT
 
     @property
     def context(self) -> object:
-        """The file header has all state."""
-        return None
+        """The last file header has all state."""
+        return self._order, self._unit, self._interface
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -92,6 +112,8 @@ class Pcap:
         return head[:4] in _MAGICS
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
+        if self._begins_file(data, np.array([begin]))[0]:
+            return self._scan_file_header(data, begin, end)
         table, is_likely, is_broken = self._follow(data, begin, end)
         if len(self._variants) > 1:
             if len(is_likely) > 1 and is_likely[0] and is_likely[1]:
@@ -107,20 +129,40 @@ class Pcap:
             search = int(start[-1])
             stop = search + int(captured[-1])
             self._seconds = self._seconds_at(data, search - self._record_bytes)
-        link, interface = np.zeros((2, count), np.int32)
+        link, interface = np.empty((2, count), np.int32)
         link.fill(self._link)
+        interface.fill(self._interface)
         columns = PacketColumns(start, captured, length, time, link, interface)
         return ScanResult(columns, stop, search, bool(is_broken) or count < whole)
 
+    def _scan_file_header(self, data: Bytes, begin: int, end: int) -> ScanResult:
+        """Scan only the header of an appended file."""
+        stop = begin + self.HEADER_BYTES
+        if stop > end:
+            return ScanResult(NO_PACKETS, begin, begin + 1)
+        self._files_left -= 1
+        self._begin_file(data[begin:stop].tobytes())
+        return ScanResult(NO_PACKETS, stop, stop)
+
+    def _begins_file(self, data: Bytes, at: Int64) -> NDArray[np.bool_]:
+        """Whether an appended file begins at each position."""
+        begins = np.isin(gather(data, at, _FRONT)["bytes"], _FRONTS)
+        return begins & (self._files_left > 0)
+
     def _follow(self, data: Bytes, begin: int, end: int) -> tuple[Int64, UInt8, bool]:
-        """The chain of records: start, captured, length and time in an array of shape (4, n),
-        whether each one is likely, and whether the chain breaks behind them."""
+        """The chain of records up to an appended file: start, captured, length and time in an array
+        of shape (4, n), whether each one is likely, and whether the chain breaks behind them."""
         room = min(max(end - begin, 0) // _SMALL_RECORD + 1, _SCAN_LIMIT)
         table, is_likely = np.empty((4, room), np.int64), np.empty(room, np.uint8)
         whole, is_broken = _native.read_pcap(
             data, begin, end, self._order == ">", self._record_bytes, PACKET_LIMIT, self._unit,
             _NEAR, -1 if self._seconds is None else self._seconds, table.reshape(-1), is_likely,
         )  # fmt: skip
+        # A file header has zeros where a record has its lengths.
+        empty = np.flatnonzero(table[1, :whole] == 0)
+        files = empty[self._begins_file(data, table[0, empty] - self._record_bytes)]
+        if len(files):
+            whole, is_broken = int(files[0]), False
         return table[:, :whole], is_likely[:whole], is_broken
 
     def _seconds_at(self, data: Bytes, at: int) -> int:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
 from dissector.packets import capture_reader
+from dissector.packets import pcap as pcap_module
 from tests.dissector.packets.packet_bytes import (
     frame,
     pcap,
@@ -225,6 +226,39 @@ def test_old_variants_of_editcap(tmp_path, form):
     command = ["editcap", "-F", form, tmp_path / "usual", tmp_path / "old"]
     subprocess.run(command, check=True, capture_output=True)
     assert read(tmp_path / "old").payloads == [packet[54:] for packet in PACKETS]
+
+
+APPENDED = [frame(b"appended %d" % number * number) for number in range(1, 6)]
+LATER = {"seconds": 1_700_000_100, "fraction": 1000}
+
+
+def appended(link: int, magic: int, order: str) -> bytes:
+    """Another file, of Ethernet or of IP without a link layer."""
+    packets = [packet[14:] if link == 101 else packet for packet in APPENDED]
+    records = (pcap_record(packet, order=order, **LATER) for packet in packets)
+    return pcap_header(link=link, magic=magic, order=order) + b"".join(records)
+
+
+@pytest.mark.parametrize("link", [1, 101])
+@pytest.mark.parametrize("magic", [0xA1B2C3D4, 0xA1B23C4D])
+@pytest.mark.parametrize("order", "<>")
+@pytest.mark.parametrize("block_bytes", [100, 1 << 20])
+def test_a_file_that_was_appended(tmp_path, link, magic, order, block_bytes):
+    content = CONTENT + appended(link, magic, order) + CONTENT
+    reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+    assert reading.problems == []
+    assert reading.payloads == [packet[54:] for packet in [*PACKETS, *APPENDED, *PACKETS]]
+    assert reading.numbers == list(range(1, 2 * len(PACKETS) + len(APPENDED) + 1))
+    unit = 1 if magic == 0xA1B23C4D else 1000
+    times = [row.time for row in reading.rows][len(PACKETS) :][: len(APPENDED)]
+    assert times == [1_700_000_100 * SECOND + 1000 * unit] * len(APPENDED)
+
+
+def test_appended_files_are_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(pcap_module, "_FILE_LIMIT", 3)
+    reading = read_bytes(tmp_path, CONTENT * 5)
+    assert reading.payloads == [packet[54:] for packet in PACKETS] * 5
+    assert reading.kinds == ["damaged_file"]
 
 
 YEARS = 4 * 365 * 86400
