@@ -13,9 +13,9 @@ SCRAM, HMACs of delegation tokens), and fields that may be secret:
 
 Undecoded bytes are secret if they may contain one of these. That includes the bodies of all APIs
 and versions that are not in the definitions, and unknown tagged fields. If a message contradicts
-its definition, its fields may be misaligned: then each of its values may contain a secret. Outputs
-show `REDACTED` in place of a secret. The `decode_*` functions and `Exchange` return the captured
-bytes.
+its definition, its fields may be misaligned: then each of its values may contain a secret. So may a
+client id with a control character, which damage extended over the body. Outputs show `REDACTED` in
+place of a secret. The `decode_*` functions and `Exchange` return the captured bytes.
 """
 
 from __future__ import annotations
@@ -43,6 +43,11 @@ SECRET_PREFIXES: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
 
 _FRAMED: Final = re.compile(rb"\x01[\x80-\xff]?[\x00-\x7f]\x01[\x04\x0b]\x00")
 """One of these records in a batch: behind a key that is null, and the length of the value."""
+
+CONTROL: Final = "[\x00-\x1f]"
+"""Characters that a client id has only if damage extended it over the body. The numbers before each
+secret of a body have them."""
+_CONTROL: Final = re.compile(CONTROL)
 
 _NOTHING: Final = (None, b"")
 """Values without content: a broker's response to a token is often empty."""
@@ -72,6 +77,8 @@ def hidden(
     def is_secret(event: Explained) -> bool:
         if may_be_any and (UNKNOWN_TAG in event.roles or (is_malformed and event.is_body_value)):
             return True
+        if may_be_any and event.path.endswith("header.client_id"):
+            return _CONTROL.search(event.value) is not None
         return _is_secret(event, beside)
 
     return frozenset(

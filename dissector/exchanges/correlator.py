@@ -20,11 +20,11 @@ from functools import cache
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.exchanges import decoded_fields, matching
-from dissector.exchanges.columns import CUT, as_array, bool_column, int_column, with_column
+from dissector.exchanges.client_ids import client_ids
+from dissector.exchanges.columns import as_array, bool_column, int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -292,14 +292,7 @@ class Correlator:
         unnumbered = headers.end - headers.start < HEADER_BYTES
         key[unnumbered] = matching.no_keys(headers.connection[unnumbered])
         key[tokens] = token_keys
-        client = decoded_fields.texts(
-            spaces, headers.space, parts.client_id, parts.client_id_length
-        )
-        if parts.client_id_is_cut.any():
-            text = client.cast(pa.string())
-            marked = pc.binary_join_element_wise(text, CUT, "")
-            client = pc.if_else(parts.client_id_is_cut, marked, text).dictionary_encode()
-        table = self._table(requests, key, client)
+        table = self._table(requests, key, client_ids(headers, parts, spaces))
         if not len(self._pending):
             return requests, table
         return requests, pa.concat_tables([self._pending, table]).combine_chunks()

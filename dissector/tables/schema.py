@@ -56,7 +56,9 @@ _TOPIC = TableColumn(
 )
 _PARTITION = TableColumn("partition", pa.int32(), "index of the partition")
 _CLIENT_ID = TableColumn(
-    "client_id", TEXT, "client id; ends with … if the packet was truncated inside it"
+    "client_id",
+    TEXT,
+    "client id; ends with … if the packet was truncated inside it, or if its length is damaged",
 )
 _API_VERSION = TableColumn("api_version", pa.int16(), "version of the request")
 _TIME_OF_RESPONSE = TableColumn("time", TIME, "time of the response's first byte")

@@ -80,6 +80,18 @@ def test_a_message_that_contradicts_its_definition(columns: dict[str, Any]) -> N
     assert any("header.client_id" in line and '"app"' in line for line in shown)
 
 
+@pytest.mark.parametrize("columns", [ALTER_CONFIGS, ENVELOPE], ids=["sent", "forwarded"])
+def test_a_client_id_that_damage_extended_over_the_body(columns: dict[str, Any]) -> None:
+    """The length of the client id covers the body, up to the password."""
+    body = struct.pack(">ib", 1, 2) + text("topic") + bytes(3) + b"\1" + CONFIG + bytes(9)
+    frame = request(44, 0, body)
+    size = struct.pack(">h", 3 + len(body) - 9)
+    frame = frame[:8] + size + frame[10:]
+    row = made(**columns, request_frame=forwarded(frame) if columns is ENVELOPE else frame)
+    assert not leaks(row)
+    assert any("[redacted]" in line for line in lines(row))
+
+
 def test_a_token_in_the_frame_of_a_handshake() -> None:
     """The size of the frame is damaged: the token that follows is in it."""
     frame = request(17, 0, text("PLAIN") + struct.pack(">i", 30) + b"\0alice\0" + SECRET)
