@@ -3,5 +3,4 @@
 record                  records captures and their truth: `python -m tools.record`
 generate_docs           writes the generated pages of docs/: `python -m tools.generate_docs`
 shown_output            runs the commands whose output documents show
-write_protocol_vectors  encodes test messages with other implementations
 """

@@ -42,8 +42,8 @@ def test_remaining_versions_are_those_that_brokers_of_kafka_4_report() -> None:
 def test_versions_that_are_left_are_those_that_clients_of_kafka_4_have() -> None:
     """Of Produce, too, which brokers list from version 0."""
     versions = defaultdict(set)
-    for vector in vectors("protocol"):
-        if vector["source"] == "kio":
+    for vector in vectors("kafka_clients"):
+        if vector["release"] == "4.4.0":
             versions[registry.api_name(vector["api_key"])].add(vector["version"])
     kept = {api: min(numbers) for api, numbers in versions.items() if api not in EARLY_ACCESS}
     pages = {api.name: api.kept_since for api in registry.all_apis()}

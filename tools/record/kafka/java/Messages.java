@@ -5,10 +5,10 @@ import org.apache.kafka.common.message.*;
 import org.apache.kafka.common.protocol.*;
 import org.apache.kafka.common.protocol.types.*;
 
-/** Every released message version that the kafka-clients jar on the class path knows, as JSON lines.
+/** Random instances of every message version that the kafka-clients jar on the class path knows, as
+ *  JSON lines: the frame, and what it must decode to.
  *
- *  Messages schemas          its fields, in the terms of the protocol guide
- *  Messages vectors SEED N   N random instances of each: the frame, and what it must decode to
+ *  Messages SEED N   N instances of each
  *
  *  Random values go into a Struct of the message's own Schema, whose bytes are the frame. Kafka's
  *  generated class then reads the frame, so a frame that it does not read to the end is never given.
@@ -17,20 +17,16 @@ class Messages {
     static Random random;
 
     public static void main(String[] args) throws Exception {
-        random = new Random(args.length > 1 ? Long.parseLong(args[1]) : 0);
+        random = new Random(Long.parseLong(args[0]));
         for (ApiMessageType api : ApiMessageType.values()) {
-            // Asked with false, a jar tells the newest version that it calls stable.
-            for (short version = api.lowestSupportedVersion(); version <= api.highestSupportedVersion(false); version++) {
+            for (short version = api.lowestSupportedVersion(); version <= api.highestSupportedVersion(true); version++) {
                 for (boolean request : new boolean[] {true, false}) {
                     Schema schema = (request ? api.requestSchemas() : api.responseSchemas())[version];
                     short header = request ? api.requestHeaderVersion(version) : api.responseHeaderVersion(version);
                     String about = "\"api_key\":" + api.apiKey() + ",\"api\":\"" + api.name + "\",\"direction\":\""
                         + (request ? "request" : "response") + "\",\"version\":" + version;
-                    if (args[0].equals("schemas")) {
-                        System.out.println("{" + about + ",\"flexible\":" + flexible(schema) + ",\"header_version\":"
-                            + header + ",\"fields\":" + describe(schema) + "}");
-                    } else if (KNOWS_NULL || !hasStruct(schema)) {
-                        for (int i = 0; i < Integer.parseInt(args[2]); i++) vector(api, version, request, schema, header, about);
+                    if (KNOWS_NULL || !hasStruct(schema)) {
+                        for (int i = 0; i < Integer.parseInt(args[1]); i++) vector(api, version, request, schema, header, about);
                     }
                 }
             }
@@ -73,31 +69,6 @@ class Messages {
             return Arrays.stream(schema.fields()).anyMatch(field -> field.def.type instanceof Schema || hasStruct(field.def.type));
         }
         return type.arrayElementType().map(Messages::hasStruct).orElse(false);
-    }
-
-    static boolean flexible(Schema schema) {
-        return Arrays.stream(schema.fields()).anyMatch(field -> field.def.type instanceof TaggedFields);
-    }
-
-    static String describe(Schema schema) {
-        var fields = new ArrayList<String>();
-        for (BoundField field : schema.fields()) {
-            if (field.def.type instanceof TaggedFields tagged) {
-                fields(tagged).forEach((tag, def) -> fields.add(describe(def, ",\"tag\":" + tag)));
-            } else {
-                fields.add(describe(field.def, ""));
-            }
-        }
-        return "[" + String.join(",", fields) + "]";
-    }
-
-    static String describe(Field field, String tag) {
-        Type element = field.type.arrayElementType().orElse(field.type);
-        String name = element instanceof Schema ? "struct" : plain(element);
-        return "{\"name\":\"" + field.name + "\",\"type\":\"" + name + "\""
-            + (field.type.isArray() ? ",\"array\":true" : "")
-            + (field.type.isNullable() ? ",\"nullable\":true" : "") + tag
-            + (element instanceof Schema inner ? ",\"fields\":" + describe(inner) : "") + "}";
     }
 
     /** What 3.9 keeps to itself. */
