@@ -12,16 +12,7 @@ from analysis.answers import Answer, Option
 from analysis.commands.common import NOTHING, Input, notify, on_capture
 from analysis.commands.coverage import COVERAGE, Coverage, coverage_of
 from analysis.commands.options import Choice, Integer, named_command, usage_errors, words
-from analysis.commands.output import (
-    FORMAT_NAMES,
-    TABLE,
-    Output,
-    check,
-    check_columns,
-    on_output,
-    to_terminal,
-    write,
-)
+from analysis.commands.output import TABLE, Output, on_answer_output
 
 QUALITY: Final = "quality"
 """The answer that lists what could not be read."""
@@ -35,7 +26,7 @@ def command_of(answer: Answer) -> click.Command:
     def run(source: Input, output: Output, **options: Any) -> None:
         _run(answer, source, output, options)
 
-    made = on_output(run, (TABLE, *FORMAT_NAMES), secrets=False)
+    made = on_answer_output(run)
     for option in reversed(answer.options):
         made = _option(option)(made)
     return named_command(answer.name, help=answer.question, short_help=answer.question)(
@@ -60,8 +51,7 @@ def _option(option: Option) -> Any:
 
 
 def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any]) -> None:
-    check(output, source)
-    from analysis.names.addresses import BROKER_COLUMNS
+    output.check(source.captures)
     from analysis.sql.query import no_tables
 
     context = click.get_current_context()
@@ -71,11 +61,11 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
     function, names = partial(answer.arrow, **given), answer.tables_for(given)
     with usage_errors():  # before a large capture is read
         columns = function(no_tables(names)).column_names
-    check_columns(columns, output)
-    shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
+    output.check_columns(columns)
     with source.stored(
-        names, show_progress=not to_terminal(output), shows_brokers=shows_brokers, also=(COVERAGE,)
-    ) as sql:
+        names, show_progress=not output.is_on_terminal,
+        shows_brokers=output.shows_brokers(columns), also=(COVERAGE,),
+    ) as sql:  # fmt: skip
         rows = function(sql)
         if len(rows):
             if answer.lists_problems and answer.name != QUALITY and source.filter is None:
@@ -86,7 +76,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
             notify(NOTHING if empty and not source.filter else text)
     if len(rows) or output.form != TABLE or output.file:
         by = options.get("by", ())
-        write(rows.to_batches(), rows.schema, output, answer.essential, answer.useful, by)
+        output.write(rows.to_batches(), rows.schema, answer.essential, answer.useful, by)
 
 
 def _warn_of_coverage(source: Input, coverage: Coverage) -> None:

@@ -12,17 +12,7 @@ import click
 from analysis.commands.common import Input, on_capture
 from analysis.commands.coverage import Coverage, coverage_of
 from analysis.commands.options import Number, named_command, usage_errors, words
-from analysis.commands.output import (
-    FORMAT_NAMES,
-    JSON,
-    TABLE,
-    Output,
-    check,
-    check_columns,
-    on_output,
-    to_terminal,
-    write,
-)
+from analysis.commands.output import FORMAT_NAMES, JSON, TABLE, Output, on_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +68,7 @@ def command(
             f"compare takes two captures, BEFORE and AFTER, not {len(source.captures)}; a folder "
             "or a pattern in quotes is one capture"
         )
-    check(output, source)
+    output.check(source.captures)
     from analysis.comparison.profile import profile
     from analysis.comparison.run import COMPARED_TABLES, compared
     from analysis.sql.query import connected, no_tables
@@ -90,7 +80,7 @@ def command(
         with connected(no_tables(COMPARED_TABLES), COMPARED_TABLES) as tables:
             empty = profile(tables, by)
         columns = compare(empty, empty).changes.column_names
-    check_columns(columns, output)
+    output.check_columns(columns)
     if source.captures == ("-", "-"):
         raise click.UsageError("standard input can be read only once; write it to a file first")
     sides = [_profile(replace(source, captures=(each,)), output, by) for each in source.captures]
@@ -110,12 +100,11 @@ def _is_bad(changes: pa.Table, fail_on: str) -> bool:
 def _profile(source: Input, output: Output, by: tuple[str, ...]) -> tuple[Profile, Coverage]:
     from analysis.comparison.profile import profile
     from analysis.comparison.run import COMPARED_TABLES
-    from analysis.names.addresses import BROKER_COLUMNS
 
-    shows_brokers = output.form == TABLE and not BROKER_COLUMNS.isdisjoint(by)
     with source.stored(
-        COMPARED_TABLES, show_progress=not to_terminal(output), shows_brokers=shows_brokers
-    ) as tables:
+        COMPARED_TABLES, show_progress=not output.is_on_terminal,
+        shows_brokers=output.shows_brokers(by),
+    ) as tables:  # fmt: skip
         return profile(tables, by), coverage_of(tables)
 
 
@@ -136,7 +125,7 @@ def _write(
         if not len(rows):
             click.echo(_no_change(comparison))
             return
-    write(rows.to_batches(), rows.schema, output, ESSENTIAL.split(), USEFUL.split(), by)
+    output.write(rows.to_batches(), rows.schema, ESSENTIAL.split(), USEFUL.split(), by)
 
 
 def _no_change(comparison: Comparison) -> str:

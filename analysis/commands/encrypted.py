@@ -8,16 +8,7 @@ import click
 
 from analysis.commands.common import Input, notify, on_capture
 from analysis.commands.options import named_command, usage_errors, words
-from analysis.commands.output import (
-    FORMAT_NAMES,
-    TABLE,
-    Output,
-    check,
-    check_columns,
-    on_output,
-    to_terminal,
-    write,
-)
+from analysis.commands.output import TABLE, Output, on_answer_output
 from analysis.encrypted import BY, FILTERS
 
 
@@ -28,7 +19,7 @@ from analysis.encrypted import BY, FILTERS
     help="Group by this column: any column of connections, client, broker, or an interval such as "
     f"minute. May be repeated.  [default: {', '.join(BY)}]",
 )  # fmt: skip
-@partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+@on_answer_output
 def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     """Estimate response times of encrypted connections.
 
@@ -36,13 +27,13 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     packet to the next packet of the broker is a response time. A Fetch waits at the broker for new
     records, for up to 500 ms by default.
     """
-    check(output, source)
+    output.check(source.captures)
     from analysis.encrypted.response_times import ESSENTIAL, USEFUL, checked, groups
 
     with usage_errors():  # before a large capture is read
         columns = checked(by, source.filter)
-    check_columns(columns, output)
-    with source.options(show_progress=not to_terminal(output)) as options:
+    output.check_columns(columns)
+    with source.options(show_progress=not output.is_on_terminal) as options:
         del options["show_secrets"]
         rows, report = groups(source.captures, by, source.filter, **options)
     if source.filter:
@@ -51,4 +42,4 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
         place = "with these clients, brokers and times" if source.filter else "in this capture"
         click.echo(f"No encrypted connections {place}.", err=True)
     if len(rows) or output.form != TABLE or output.file:
-        write(rows.to_batches(), rows.schema, output, ESSENTIAL, USEFUL, by)
+        output.write(rows.to_batches(), rows.schema, ESSENTIAL, USEFUL, by)

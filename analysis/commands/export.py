@@ -28,12 +28,8 @@ from analysis.commands.output import (
     FORMAT_OF_SUFFIX,
     OTLP,
     Output,
-    check,
-    check_columns,
     check_file,
     on_output,
-    to_terminal,
-    write,
 )
 from dissector.arguments import name_text
 
@@ -92,10 +88,10 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
 
     if endpoint is not None and output.file is not None:
         raise click.UsageError("pass either --endpoint or --output")
-    check(output, source)
+    output.check(source.captures)
     with usage_errors():
         url = None if endpoint is None else otlp.url_of(endpoint)
-    with source.stored(otlp.TABLES, show_progress=not to_terminal(output)) as sql:
+    with source.stored(otlp.TABLES, show_progress=not output.is_on_terminal) as sql:
         requests = otlp.requests(sql)
         if url is not None:
             count = otlp.send(requests, url)
@@ -110,20 +106,20 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
 
 def write_table(source: Input, table: str, output: Output) -> None:
     """Write the rows of a table to `output`."""
-    check(output, source)
+    output.check(source.captures)
     from dissector.capture import Capture
     from dissector.tables import EXCHANGES, TABLES
     from dissector.tables.arrow import with_dictionaries
 
     schema = TABLES[table].schema
-    check_columns(schema.names, output)
+    output.check_columns(schema.names)
     with source.opened(
-        show_progress=not to_terminal(output), show_secrets=output.show_secrets
+        show_progress=not output.is_on_terminal, show_secrets=output.show_secrets
     ) as capture:
         rows = capture.stream([table, *_coverage_of(table, capture)])
         if table == EXCHANGES.name and isinstance(capture, Capture) and output.form == "parquet":
             rows, schema = capture.stream([table], dictionaries=True), with_dictionaries(schema)
-        write(_explained(rows, source, table), schema, output)
+        output.write(_explained(rows, source, table), schema)
 
 
 def _coverage_of(table: str, capture: Opened) -> list[str]:

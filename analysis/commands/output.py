@@ -6,13 +6,12 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 import click
 
-from analysis.commands.common import Input
 from analysis.commands.options import (
     Choice,
     on_overwrite,
@@ -66,6 +65,97 @@ class Output:
     """Whether a table has a line for each value."""
     pager: bool = True
 
+    @property
+    def is_on_terminal(self) -> bool:
+        """Whether the rows are printed on a terminal."""
+        return self.file is None and sys.stdout.isatty()
+
+    def shows_brokers(self, columns: Iterable[str]) -> bool:
+        """Whether a person sees brokers, in one of these columns."""
+        from analysis.names.addresses import BROKER_COLUMNS
+
+        return self.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
+
+    def check(self, captures: Sequence[str]) -> None:
+        """Raises click.UsageError if the output cannot be written; call it before reading."""
+        if self.is_on_terminal and self.form in BINARY_FORMATS:
+            raise click.UsageError(f"cannot write {self.form} to a terminal: use -o FILE or a pipe")
+        if self.file is not None:
+            check_file(self.file, overwrite=self.overwrite, captures=captures)
+
+    def check_columns(self, names: Sequence[str]) -> None:
+        """Raises click.UsageError if `--columns` are repeated or not among `names`."""
+        for name in self.columns:
+            if name not in names:
+                message = f"no column {name!r}; choose from: {', '.join(names)}"
+                raise click.UsageError(with_suggestion(message, name, names))
+        if len(set(self.columns)) < len(self.columns):
+            raise click.UsageError("--columns repeats a column; name each column once")
+
+    def write(
+        self,
+        batches: Iterable[pa.RecordBatch],
+        schema: pa.Schema,
+        essential: Sequence[str] = (),
+        useful: Sequence[str] = (),
+        by: Sequence[str] = (),
+    ) -> None:
+        """Write rows; `essential` and `useful`: see `Answer`.
+
+        `by`: columns that rows are grouped by; they are part of the answer.
+        """
+        import pyarrow as pa
+
+        from analysis.export.files import output_file
+        from analysis.export.files import partial as partial_file
+        from analysis.export.formats import FORMATS
+
+        if self.columns:
+            self.check_columns(schema.names)
+            schema = pa.schema([schema.field(name) for name in self.columns])
+            batches = (batch.select(self.columns) for batch in batches)
+        if self.form == TABLE:
+            from analysis.display.row_table import dated
+
+            rows = dated(pa.Table.from_batches(batches, schema), by)
+            self._write_listing(rows, self.columns or (*by, *essential), useful)
+            return
+        form = FORMATS[self.form]
+        if self.file is None:
+            from analysis.export.text import TerminalJson, names_without_controls, without_controls
+
+            sink: BinaryIO = sys.stdout.buffer
+            if self.is_on_terminal and self.form == "csv":
+                batches = map(without_controls, batches)
+                schema = names_without_controls(schema)
+            elif self.is_on_terminal:
+                sink = cast(BinaryIO, TerminalJson(sink))
+            form(batches, schema, sink)
+            return
+        try:
+            with output_file(self.file, overwrite=self.overwrite, keeps_partial=True) as sink:
+                form(batches, schema, sink)
+        except KeyboardInterrupt:
+            if (left := partial_file(self.file)).exists():
+                click.echo(f"{left} contains the rows read so far.", err=True)
+            raise
+
+    def _write_listing(
+        self, rows: pa.Table, essential: Sequence[str], useful: Sequence[str]
+    ) -> None:
+        from analysis.display import row_table, terminal
+        from analysis.export.files import output_file
+
+        if self.is_vertical:
+            parts = row_table.vertical(rows)
+        else:
+            parts = row_table.screen(rows, essential, useful, is_wide=self.is_wide)
+        if self.file is None:
+            terminal.write(parts, pager=self.pager, is_wide=self.is_wide)
+            return
+        with output_file(self.file, overwrite=self.overwrite) as sink:
+            sink.write(terminal.plain(parts).encode())
+
 
 def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = True) -> F:
     """Add the options of commands that write rows; the command gets an `Output`.
@@ -93,6 +183,10 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
     for option in (*(_TABLE_OPTIONS if TABLE in forms else ()), *_output_options(forms)):
         run = option(run)
     return cast(F, run)
+
+
+on_answer_output = partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+"""`on_output` for results, which contain no secrets."""
 
 
 def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
@@ -142,19 +236,6 @@ _TABLE_OPTIONS: Final = (
 )  # fmt: skip
 
 
-def to_terminal(output: Output) -> bool:
-    """Whether the rows are printed on a terminal."""
-    return output.file is None and sys.stdout.isatty()
-
-
-def check(output: Output, source: Input) -> None:
-    """Raises click.UsageError if the output cannot be written; call it before reading."""
-    if to_terminal(output) and output.form in BINARY_FORMATS:
-        raise click.UsageError(f"cannot write {output.form} to a terminal: use -o FILE or a pipe")
-    if output.file is not None:
-        check_file(output.file, overwrite=output.overwrite, captures=source.captures)
-
-
 def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> None:
     """Raises click.UsageError if the file cannot be written, or is one of the input files."""
     if file == STANDARD_OUTPUT:
@@ -163,97 +244,22 @@ def check_file(file: Path, *, overwrite: bool, captures: Sequence[str] = ()) -> 
         raise click.UsageError(f"{file} is a folder: choose a file")
     if file.exists() and _is_input(file, captures):
         raise click.UsageError(f"{file} is an input file: choose another output file")
-    from analysis.export.files import partial, taken
+    from analysis.export.files import partial as partial_file
+    from analysis.export.files import taken
 
     if file.is_file() or not file.exists():
-        check_folder(partial(file).parent)
+        _check_folder(partial_file(file).parent)
     if not overwrite and (there := taken(file)) is not None:
         raise click.UsageError(f"{there} exists: pass --overwrite to replace it")
 
 
-def check_folder(folder: Path) -> None:
+def _check_folder(folder: Path) -> None:
     """Raises click.UsageError if files cannot be created in the folder, which may not exist yet."""
     present = next(each for each in (folder, *folder.absolute().parents) if each.exists())
     if not present.is_dir():
         raise click.UsageError(f"{present} is a file, not a folder: choose another folder")
     if not os.access(present, os.W_OK):
         raise click.UsageError(f"cannot create a file in {present}: choose another folder")
-
-
-def check_columns(names: Sequence[str], output: Output) -> None:
-    """Raises click.UsageError if `--columns` are repeated or not among `names`."""
-    for name in output.columns:
-        if name not in names:
-            message = f"no column {name!r}; choose from: {', '.join(names)}"
-            raise click.UsageError(with_suggestion(message, name, names))
-    if len(set(output.columns)) < len(output.columns):
-        raise click.UsageError("--columns repeats a column; name each column once")
-
-
-def write(
-    batches: Iterable[pa.RecordBatch],
-    schema: pa.Schema,
-    output: Output,
-    essential: Sequence[str] = (),
-    useful: Sequence[str] = (),
-    by: Sequence[str] = (),
-) -> None:
-    """Write the rows to `output`; `essential` and `useful`: see `Answer`.
-
-    `by`: columns that rows are grouped by; they are part of the answer.
-    """
-    import pyarrow as pa
-
-    from analysis.export.files import output_file, partial
-    from analysis.export.formats import FORMATS
-
-    if output.columns:
-        check_columns(schema.names, output)
-        schema = pa.schema([schema.field(name) for name in output.columns])
-        batches = (batch.select(output.columns) for batch in batches)
-    if output.form == TABLE:
-        from analysis.display.row_table import dated
-
-        rows = dated(pa.Table.from_batches(batches, schema), by)
-        _write_listing(rows, output, output.columns or (*by, *essential), useful)
-        return
-    form = FORMATS[output.form]
-    if output.file is None:
-        from analysis.export.text import TerminalJson, names_without_controls, without_controls
-
-        sink: BinaryIO = sys.stdout.buffer
-        if to_terminal(output) and output.form == "csv":
-            batches = map(without_controls, batches)
-            schema = names_without_controls(schema)
-        elif to_terminal(output):
-            sink = cast(BinaryIO, TerminalJson(sink))
-        form(batches, schema, sink)
-        return
-    try:
-        overwrite = output.overwrite
-        with output_file(output.file, overwrite=overwrite, keeps_partial=True) as sink:
-            form(batches, schema, sink)
-    except KeyboardInterrupt:
-        if (left := partial(output.file)).exists():
-            click.echo(f"{left} contains the rows read so far.", err=True)
-        raise
-
-
-def _write_listing(
-    rows: pa.Table, output: Output, essential: Sequence[str], useful: Sequence[str]
-) -> None:
-    from analysis.display import row_table, terminal
-    from analysis.export.files import output_file
-
-    if output.is_vertical:
-        parts = row_table.vertical(rows)
-    else:
-        parts = row_table.screen(rows, essential, useful, is_wide=output.is_wide)
-    if output.file is None:
-        terminal.write(parts, pager=output.pager, is_wide=output.is_wide)
-        return
-    with output_file(output.file, overwrite=output.overwrite) as sink:
-        sink.write(terminal.plain(parts).encode())
 
 
 def _is_input(file: Path, captures: Sequence[str]) -> bool:

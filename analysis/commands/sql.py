@@ -13,15 +13,7 @@ import click
 
 from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.options import named_command
-from analysis.commands.output import (
-    FORMAT_NAMES,
-    TABLE,
-    Output,
-    check,
-    on_output,
-    to_terminal,
-    write,
-)
+from analysis.commands.output import FORMAT_NAMES, TABLE, Output, on_output
 from analysis.extras import needed
 from analysis.startup import Terminated, forget_interruption
 
@@ -61,7 +53,7 @@ def command(source: Input, output: Output) -> None:
     Only the tables in the query are built.
     """
     source, query = _divided(source)
-    check(output, source)
+    output.check(source.captures)
     if query is None and "-" in source.captures:
         raise click.UsageError(
             "the capture is read from standard input: pass the query as the last argument"
@@ -75,7 +67,7 @@ def command(source: Input, output: Output) -> None:
             "--output needs a query: pass it as the last argument or on standard input"
         )
     # The progress bar ends before the first row only if rows are buffered and the size is known.
-    shows = not to_terminal(output) or (output.form == TABLE and "-" not in source.captures)
+    shows = not output.is_on_terminal or (output.form == TABLE and "-" not in source.captures)
     with source.opened(show_progress=shows, show_secrets=output.show_secrets) as capture:
         from analysis.sql.session import Session
         from analysis.sql.views import CaptureTables
@@ -146,7 +138,7 @@ def _run_query(session: Session, query: str, output: Output) -> None:
         if (result := session.rows(query)) is None:
             return
         schema, batches = result
-        write(_first_rows(batches) if output.form == TABLE else batches, schema, output)
+        output.write(_first_rows(batches) if output.form == TABLE else batches, schema)
     except duckdb.Error as error:
         raise WrongQuery(message(error)) from error
     except pa.ArrowInvalid as error:  # for example a year out of the range of nanoseconds

@@ -10,16 +10,7 @@ import click
 from analysis.commands.common import Input, on_capture
 from analysis.commands.coverage import COVERAGE, coverage_of
 from analysis.commands.options import Integer, named_command, usage_errors
-from analysis.commands.output import (
-    FORMAT_NAMES,
-    TABLE,
-    Output,
-    check,
-    check_columns,
-    on_output,
-    to_terminal,
-    write,
-)
+from analysis.commands.output import TABLE, Output, on_answer_output
 
 
 @named_command("trace")
@@ -38,22 +29,22 @@ from analysis.commands.output import (
     "--limit", type=Integer(1), default=10, show_default=True, metavar="N",
     help="Trace at most N records.",
 )  # fmt: skip
-@partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+@on_answer_output
 def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
     """Follow a record: produced, acknowledged, fetched by each client, committed.
 
     Select the record by a header, its key, or its topic, partition and offset.
     """
-    check(output, source)
+    output.check(source.captures)
     from analysis.display.terminal import printable
     from analysis.sql.query import no_tables
     from analysis.timeline.record import ESSENTIAL, TABLES, USEFUL, events
 
     with usage_errors():  # before a large capture is read
         empty = events(no_tables(TABLES), **wanted)
-    check_columns(empty.column_names, output)
+    output.check_columns(empty.column_names)
     with source.stored(
-        TABLES, show_progress=not to_terminal(output), shows_brokers=output.form == TABLE,
+        TABLES, show_progress=not output.is_on_terminal, shows_brokers=output.form == TABLE,
         also=(COVERAGE,),
     ) as sql:  # fmt: skip
         rows = events(sql, **wanted, limit=limit)
@@ -62,6 +53,6 @@ def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
         text = source.no_rows("records that match the options", coverage)
         click.echo(printable(text), err=True)
         return
-    write(rows.to_batches(), rows.schema, output, ESSENTIAL, USEFUL)
+    output.write(rows.to_batches(), rows.schema, ESSENTIAL, USEFUL)
     if len(rows.group_by(["topic", "partition", "offset"]).aggregate([])) == limit:
         click.echo(f"Stopped after {limit:,} records; raise --limit for more.", err=True)
