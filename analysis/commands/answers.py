@@ -11,7 +11,14 @@ from click.core import ParameterSource
 from analysis.answers import Answer, Option
 from analysis.commands.common import NOTHING, Input, notify, on_capture
 from analysis.commands.coverage import COVERAGE, Coverage, coverage_of
-from analysis.commands.options import Choice, Integer, named_command, usage_errors, words
+from analysis.commands.options import (
+    Choice,
+    Integer,
+    named_command,
+    usage_errors,
+    with_options,
+    words,
+)
 from analysis.commands.output import TABLE, Output, on_answer_output
 
 QUALITY: Final = "quality"
@@ -26,12 +33,9 @@ def command_of(answer: Answer) -> click.Command:
     def run(source: Input, output: Output, **options: Any) -> None:
         _run(answer, source, output, options)
 
-    made = on_answer_output(run)
-    for option in reversed(answer.options):
-        made = _option(option)(made)
-    return named_command(answer.name, help=answer.question, short_help=answer.question)(
-        on_capture(made)
-    )
+    with_own = with_options(*map(_option, answer.options))
+    made = on_capture(with_own(on_answer_output(run)))
+    return named_command(answer.name, help=answer.question, short_help=answer.question)(made)
 
 
 def _option(option: Option) -> Any:

@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from analysis.commands import filter_options, presentation
 from analysis.commands.coverage import Coverage
-from analysis.commands.options import Integer, input_option
+from analysis.commands.options import Integer, input_option, with_options
 from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value
@@ -310,13 +310,20 @@ def on_capture(
         if source.unread:
             click.get_current_context().exit(INCOMPLETE)
 
-    for decorate in (
-        *(filter_options.OPTIONS[name] for name in reversed(filters)),
-        *(reversed(presentation.OPTIONS) if presents else ()),
+    options = (
+        click.argument(
+            "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files,
+            callback=_paths,
+        ),
         input_option(
-            "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
-            metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
-            "exceeded, the oldest data is dropped and reported.",
+            "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
+            help="Broker port, to identify connections older than the capture. Connections to "
+            "it that are not Kafka are reported. May be repeated.  [default: 9092]",
+        ),
+        input_option(
+            "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            metavar="FILE",
+            help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
         ),
         *((
             input_option(
@@ -325,22 +332,14 @@ def on_capture(
             ),
         ) if jobs else ()),
         input_option(
-            "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
+            "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
+            metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
+            "exceeded, the oldest data is dropped and reported.",
         ),
-        input_option(
-            "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
-            help="Broker port, to identify connections older than the capture. Connections to "
-            "it that are not Kafka are reported. May be repeated.  [default: 9092]",
-        ),
-        click.argument(
-            "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files,
-            callback=_paths,
-        ),
-    ):  # fmt: skip
-        run = decorate(run)
-    return cast(F, run)
+        *(presentation.OPTIONS if presents else ()),
+        *(filter_options.OPTIONS[name] for name in filters),
+    )  # fmt: skip
+    return cast(F, with_options(*options)(run))
 
 
 def _paths(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,8 +12,6 @@ from analysis.commands.options import filter_option, usage_errors
 
 if TYPE_CHECKING:
     from analysis.input.filters import Filter
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({
     "where": filter_option(
@@ -79,15 +76,3 @@ def taken(given: dict[str, Any], names: Sequence[str]) -> Filter | None:
 
 ON_ARRIVAL: Final = tuple(name for name in OPTIONS if name != "cluster")
 """The options that do not depend on the whole capture."""
-
-
-def with_filter(command: F) -> F:
-    """Add the options `ON_ARRIVAL`; the command gets a `Filter` as `chosen`, or None."""
-
-    @wraps(command)
-    def run(**given: Any) -> Any:
-        return command(chosen=taken(given, ON_ARRIVAL), **given)
-
-    for name in reversed(ON_ARRIVAL):
-        run = OPTIONS[name](run)
-    return cast(F, run)

@@ -100,6 +100,17 @@ def named_command(name: str, **settings: Any) -> Callable[[Callable[..., Any]], 
     return click.command(name, cls=Command, **settings)
 
 
+def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A decorator that adds options to a command, in this order."""
+
+    def add(command: Any) -> Any:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
     """``--by client_id,api`` is ``--by client_id --by api``."""
     names = tuple(word.strip() for text in given for word in text.split(","))

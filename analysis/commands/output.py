@@ -18,6 +18,7 @@ from analysis.commands.options import (
     on_pager,
     on_secrets,
     output_option,
+    with_options,
     with_suggestion,
     words,
 )
@@ -178,11 +179,25 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
             raise click.UsageError(f"--wide and --vertical need --format table, not {output.form}")
         return command(output=output, **given)
 
-    if secrets:
-        run = on_secrets(run)
-    for option in (*(_TABLE_OPTIONS if TABLE in forms else ()), *_output_options(forms)):
-        run = option(run)
-    return cast(F, run)
+    options = (
+        output_option(
+            "--format", "form", type=Choice(forms),
+            help=f"Set the output format.  [default: by the suffix of FILE, else {forms[0]}]",
+        ),
+        output_option(
+            "-o", "--output", "file", type=click.Path(path_type=Path),
+            metavar="FILE",
+            help="Write rows to FILE, which appears when it is complete; - is standard output.",
+        ),
+        on_overwrite,
+        output_option(
+            "--columns", metavar="COLUMN,...", multiple=True, callback=words,
+            help="Write only these columns, in this order.",
+        ),
+        *(_TABLE_OPTIONS if TABLE in forms else ()),
+        *((on_secrets,) if secrets else ()),
+    )  # fmt: skip
+    return cast(F, with_options(*options)(run))
 
 
 on_answer_output = partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
@@ -205,34 +220,15 @@ def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
     return form or named or forms[0]
 
 
-def _output_options(forms: Sequence[str]) -> tuple[Callable[[F], F], ...]:
-    return (
-        output_option(
-            "--columns", metavar="COLUMN,...", multiple=True, callback=words,
-            help="Write only these columns, in this order.",
-        ),
-        on_overwrite,
-        output_option(
-            "-o", "--output", "file", type=click.Path(path_type=Path),
-            metavar="FILE",
-            help="Write rows to FILE, which appears when it is complete; - is standard output.",
-        ),
-        output_option(
-            "--format", "form", type=Choice(forms),
-            help=f"Set the output format.  [default: by the suffix of FILE, else {forms[0]}]",
-        ),
-    )  # fmt: skip
-
-
 _TABLE_OPTIONS: Final = (
-    on_pager,
-    output_option(
-        "--vertical", "is_vertical", is_flag=True, help="Print a line for each value of a row."
-    ),
     output_option(
         "--wide", "is_wide", is_flag=True,
         help="Print all columns, even beyond the width of the terminal.",
     ),
+    output_option(
+        "--vertical", "is_vertical", is_flag=True, help="Print a line for each value of a row."
+    ),
+    on_pager,
 )  # fmt: skip
 
 

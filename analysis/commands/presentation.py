@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from datetime import tzinfo
 
     from analysis.names.addresses import Names
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 UTC: Final = "UTC"
 
@@ -45,19 +42,6 @@ def presenting(names_file: Path | None, zone: str) -> Iterator[None]:
 
     with presented(_zone(zone), _names(names_file)):
         yield
-
-
-def on_presentation(command: F) -> F:
-    """Add the options, and use them while the command runs."""
-
-    @wraps(command)
-    def run(names_file: Path | None, zone: str, **given: Any) -> Any:
-        with presenting(names_file, zone):
-            return command(**given)
-
-    for option in reversed(OPTIONS):
-        run = option(run)
-    return cast(F, run)
 
 
 def _zone(name: str) -> tzinfo:

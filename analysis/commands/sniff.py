@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from analysis.commands import filter_options, presentation
 from analysis.commands.common import ALL, TABLE_NAMES, TABLES_OR_ALL, chosen_tables
-from analysis.commands.filter_options import with_filter
+from analysis.commands.filter_options import ON_ARRIVAL
 from analysis.commands.options import (
     Choice,
     Integer,
@@ -21,8 +22,8 @@ from analysis.commands.options import (
     named_command,
     on_schema_registry,
     output_option,
+    with_options,
 )
-from analysis.commands.presentation import on_presentation
 
 if TYPE_CHECKING:
     from analysis.browse.live_app import LiveBrowser
@@ -95,8 +96,7 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
     "only the summary at the end.",
 )  # fmt: skip
 @on_schema_registry
-@on_presentation
-@with_filter
+@with_options(*presentation.OPTIONS, *(filter_options.OPTIONS[name] for name in ON_ARRIVAL))
 @output_option(
     "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE",
     help="Write the selected exchanges to FILE, as JSON Lines.",
@@ -142,10 +142,7 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
     "--buffer", "buffer_bytes", type=SIZE, metavar="SIZE", default="32M", show_default=True,
     help="Set the size of the kernel buffer of each interface.",
 )  # fmt: skip
-def command(
-    pipe: str | None, interfaces: tuple[str, ...], ports: tuple[int, ...], expression: str,
-    buffer_bytes: int, **given: Any,
-) -> None:  # fmt: skip
+def command(names_file: Path | None, zone: str, **given: Any) -> None:
     """Show exchanges as they happen, and a summary at the end (Ctrl-C).
 
     Reads interfaces, which requires root or CAP_NET_RAW, or a pipe from tcpdump or dumpcap (- for
@@ -153,6 +150,15 @@ def command(
 
       ssh HOST tcpdump -U -w - port 9092 | kafka-dissector sniff -
     """
+    with presentation.presenting(names_file, zone):
+        _sniff(chosen=filter_options.taken(given, ON_ARRIVAL), **given)
+
+
+def _sniff(
+    pipe: str | None, interfaces: tuple[str, ...], ports: tuple[int, ...], expression: str,
+    buffer_bytes: int, **given: Any,
+) -> None:  # fmt: skip
+    """Check the options, and capture."""
     if bool(pipe) == bool(interfaces):
         fault = "two inputs" if pipe else "no input"
         raise click.UsageError(f"{fault}: name either an interface (-i NAME) or a pipe (-)")
