@@ -11,34 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.captures.recorded import unpacked
+from tests.captures.recorded import CAPTURES, unpacked
+from tools.record.truth import Fact
 
-ROOT = Path(__file__).parents[2]
-CAPTURES = ROOT / "captures"
+ROOT = CAPTURES.parent
 CLIENTS = ("aiokafka", "kafka-python", "librdkafka")
-
-
-@dataclass(frozen=True, slots=True)
-class Fact:
-    """A request, and its response if the client read it. A field that the log lacks is None."""
-
-    source: str
-    client_id: str
-    broker: str
-    api: str
-    version: int
-    correlation_id: int
-    time: int
-    connection: str | None = None
-    client_port: int | None = None
-    request_bytes: int | None = None
-    response_time: int | None = None
-    response_bytes: int | None = None
-    rtt_ms: float | None = None
-
-    @property
-    def broker_port(self) -> int:
-        return int(self.broker.rpartition(":")[2])
 
 
 @dataclass(frozen=True, slots=True)

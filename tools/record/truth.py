@@ -55,14 +55,14 @@ RESPONSE_UNCOUNTED = 8
 """librdkafka reports a response without its length and correlation id."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Fact:
     """One request, and its response if the client read one; the fields are explained above."""
 
     source: str
     client_id: str
-    connection: str | None
-    client_port: int | None
+    connection: str | None = None
+    client_port: int | None = None
     broker: str
     api: str
     version: int
@@ -73,6 +73,11 @@ class Fact:
     response_bytes: int | None = None
     rtt_ms: float | None = None
 
+    @property
+    def broker_port(self) -> int:
+        """The port of the broker."""
+        return int(self.broker.rpartition(":")[2])
+
 
 def nanoseconds(seconds: str) -> int:
     """Decimal seconds as a log prints them, exact."""
@@ -82,7 +87,7 @@ def nanoseconds(seconds: str) -> int:
 
 LIBRDKAFKA = re.compile(
     r"%\d\|(?P<time>[\d.]+)\|(?P<event>SEND|RECV|CONNECT|CONNECTED)\|(?P<client>[^|]*)\| "
-    r"\[thrd:(?P<thread>.*?)\]: \S+: (?P<text>.*)"
+    r"\[thrd:(?P<thread>.*?)\]: (?P<broker>\S+): (?P<text>.*)"
 )
 MESSAGE = re.compile(
     r"(?:Sent|Received) (?P<api>\w+?)(?:Request)?(?:Request|Response) \(v(?P<version>\d+), "
@@ -116,7 +121,6 @@ def of_librdkafka(lines: Iterable[str]) -> Iterator[Fact]:
                     source="librdkafka",
                     client_id=client.rpartition("#")[0],
                     connection=f"{client} {thread} #{made[here]}",
-                    client_port=None,
                     broker=address[here],
                     api=LIBRDKAFKA_NAMES.get(message["api"], message["api"]),
                     version=int(message["version"]),
@@ -156,8 +160,6 @@ def of_aiokafka(lines: Iterable[str]) -> Iterator[Fact]:
             fact = Fact(
                 source="aiokafka",
                 client_id=head["client"],
-                connection=None,
-                client_port=None,
                 broker=entry["broker"],
                 api=AIOKAFKA_NAMES.get(entry["api"], entry["api"]),
                 version=int(entry["version"]),

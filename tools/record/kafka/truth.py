@@ -49,8 +49,10 @@ from typing import Any
 
 import zstandard
 
+from tools.record import truth as clients
 from tools.record.kafka import old_request_log
 from tools.record.ledger import CAPTURES
+from tools.record.truth import LIBRDKAFKA, MESSAGE, RESPONSE_UNCOUNTED
 
 Value = str | int | float | bool
 Row = dict[str, Any]
@@ -99,12 +101,6 @@ REQUEST_FIELDS = {
 ISOLATION_LEVELS = {0: "read_uncommitted", 1: "read_committed"}
 LOGGERS = ("SLF4J: ", "log4j:")
 """Begin lines that the libraries for logs print on their own behalf."""
-RDKAFKA = re.compile(
-    r"^%7\|(?P<seconds>\d+)\.(?P<ms>\d+)\|(?P<event>SEND|RECV)\|(?P<client>[^|]*)\| "
-    r"\[thrd:[^\]]*\]: (?P<broker>\S+): "
-    r"(?:Sent|Received) (?P<api>\w+?)(?P<kind>Request|Response) \(v(?P<version>\d+), "
-    r"(?P<bytes>\d+) bytes(?: @ \d+)?, CorrId (?P<correlation>\d+)(?:, rtt (?P<rtt>[\d.]+)ms)?"
-)
 
 
 def of_logs(work: Path) -> list[Row]:
@@ -221,23 +217,23 @@ def of_client(path: Path) -> Iterator[Row]:
 def of_librdkafka(path: Path) -> Iterator[Row]:
     """The facts of one client's log, if librdkafka ran with debug=protocol."""
     for line in path.read_text(errors="replace").splitlines():
-        if entry := RDKAFKA.match(line):
+        entry = LIBRDKAFKA.match(line)
+        if entry and (message := MESSAGE.match(entry["text"])):
             row: Row = {
                 "source": "librdkafka",
-                "time": int(entry["seconds"]) * 10**9 + int(entry["ms"].ljust(9, "0")),
+                "time": clients.nanoseconds(entry["time"]),
                 "client_id": entry["client"].partition("#")[0],
                 "broker": entry["broker"],
-                "api": entry["api"],
-                "version": int(entry["version"]),
-                "correlation_id": int(entry["correlation"]),
-                **sizes(entry["kind"], int(entry["bytes"])),
+                "api": message["api"],
+                "version": int(message["version"]),
+                "correlation_id": int(message["correlation"]),
             }
-            yield row | ({"rtt_ms": float(entry["rtt"])} if entry["rtt"] else {})
-
-
-def sizes(kind: str, size: int) -> Row:
-    """Bytes on the wire: librdkafka counts a response without its length and correlation id."""
-    return {"request_bytes": size} if kind == "Request" else {"response_bytes": size + 8}
+            size = int(message["bytes"])
+            if entry["event"] == "SEND":
+                row["request_bytes"] = size
+            else:
+                row["response_bytes"] = size + RESPONSE_UNCOUNTED
+            yield row | ({"rtt_ms": float(message["rtt"])} if message["rtt"] else {})
 
 
 def walk(tree: object) -> Iterator[tuple[str, Any]]:
