@@ -22,12 +22,11 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.message import DecodeError
 
 from dissector.errors import DissectorError
+from dissector.protocol.wire import unsigned_varint
 
 MOST_INDEXES: Final = 32
 """Most levels of nested messages."""
 _WELL_KNOWN: Final = re.compile(r"google/protobuf/(\w+)\.proto")
-_VARINT_BYTES: Final = 5
-"""Most bytes of a 32-bit number."""
 
 
 class ProtobufSchema:
@@ -56,7 +55,7 @@ class ProtobufSchema:
                 message, preserving_proto_field_name=True,
                 always_print_fields_with_no_presence=True, descriptor_pool=self._pool,
             )  # fmt: skip
-        except (ValueError, IndexError, DecodeError, TypeError, json_format.Error):
+        except (DissectorError, ValueError, IndexError, DecodeError, TypeError, json_format.Error):
             return None
         return json.dumps(value, ensure_ascii=False)
 
@@ -108,7 +107,7 @@ def message_indexes(payload: bytes) -> tuple[list[int], int]:
     """The path to the type of a message, and where the message begins.
 
     The number of indexes, then each index, as zigzag varints. A single 0 is the path [0]. Raises
-    ValueError or IndexError.
+    DissectorError or ValueError.
     """
     count, at = _zigzag(payload, 0)
     if count == 0:
@@ -125,13 +124,8 @@ def message_indexes(payload: bytes) -> tuple[list[int], int]:
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for place in range(_VARINT_BYTES):
-        byte = data[at + place]
-        value |= (byte & 0x7F) << 7 * place
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), at + place + 1
-    raise ValueError("a number is longer than 32 bits")
+    value, at = unsigned_varint(data, at)
+    return value >> 1 ^ -(value & 1), at
 
 
 def _descriptor(content: str) -> descriptor_pb2.FileDescriptorProto:
