@@ -1,6 +1,6 @@
 """The full screen on textual (extra `browse`): of a capture, and of a session of `sniff`.
 
-frame            filter bar, tabs, help; `jobs` are threads
+frame            filter bar, tabs, help, jobs in threads
 exchange_screen  list of exchanges, fields and bytes, keys
 app              the screen of a capture: connection_pane, findings_pane, answers_pane
 live_app         the screen of a session: rates_pane, kept_exchanges

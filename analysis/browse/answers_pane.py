@@ -13,7 +13,7 @@ from textual.widgets import OptionList, Static
 
 from analysis.answers import ANSWERS
 from analysis.browse.capture_source import CaptureSource
-from analysis.browse.jobs import JobApp, job_is_cancelled
+from analysis.browse.frame import Frame, job_is_cancelled
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Rows, columns_of
 from analysis.input.filters import Filter
@@ -88,7 +88,7 @@ class AnswersPane(Horizontal):
             rows = Rows(batches, columns_of(table.schema) if batches else [])
             self.query_one("#answer", RowView).show(rows, rows.numbers, "", False)
 
-        app = cast(JobApp, self.app)
+        app = cast(Frame, self.app)
         app.start(
             "answer",
             f"computing {name}",

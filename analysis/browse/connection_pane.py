@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.widgets import Static
 
 from analysis.browse.capture_source import CaptureSource
-from analysis.browse.jobs import JobApp
+from analysis.browse.frame import Frame
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import Rows, Style, columns_of
 from analysis.display.terminal import counted
@@ -58,7 +58,7 @@ class ConnectionPane(Vertical):
                 table, table.numbers, "time", False, cursor=int(np.searchsorted(times, first))
             )
 
-        app = cast(JobApp, self.app)
+        app = cast(Frame, self.app)
         app.start("connection", "reading packets", lambda: source.conversation(rows, number), show)
 
 

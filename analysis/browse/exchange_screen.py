@@ -27,8 +27,7 @@ from analysis.browse.cursor_view import CursorView
 from analysis.browse.dialogs import CopyDialog, Prompt
 from analysis.browse.field_view import TreeLine
 from analysis.browse.findings_pane import FindingsPane
-from analysis.browse.frame import Frame
-from analysis.browse.jobs import job_is_cancelled
+from analysis.browse.frame import Frame, job_is_cancelled
 from analysis.browse.message_pane import MessageContent, MessagePane
 from analysis.browse.row_view import RowView
 from analysis.browse.rows import TIME, Numbers, Rows

@@ -13,7 +13,7 @@ from textual.widgets.option_list import Option
 
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.commands import Command
-from analysis.browse.jobs import JobApp, job_is_cancelled
+from analysis.browse.frame import Frame, job_is_cancelled
 from analysis.diagnosis.run import Diagnosis
 from analysis.display.diagnosis_screen import block, verdict
 from analysis.input.filters import Filter
@@ -72,7 +72,7 @@ class FindingsPane(Vertical):
                 options.add_option(Option(Group(cast(Text, title)[1:], *parts, "")))
             options.highlighted = 0 if self._findings else None
 
-        app = cast(JobApp, self.app)
+        app = cast(Frame, self.app)
         app.start(
             "findings", "diagnosing", lambda: source.diagnosis(chosen, job_is_cancelled()), show
         )

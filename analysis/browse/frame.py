@@ -1,29 +1,34 @@
-"""The frame of a screen: first line, filter bar, tabs, last line, help.
+"""The frame of a screen: first line, filter bar, tabs, last line, help, and jobs.
 
-A filter may contain names from the wire, with any characters.
+Jobs work in threads, so that the event loop only draws. A filter may contain names from the wire,
+with any characters.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar, Final
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final, TypeVar
 
+import duckdb
 from rich.segment import Segment
 from rich.text import Text
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 from textual.widget import Widget
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
+from textual.worker import get_current_worker
 
 from analysis.browse.dialogs import Help
-from analysis.browse.jobs import JobApp
 from analysis.browse.keys import Section
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.source import Source
 from analysis.display.terminal import printable
 from analysis.input.filters import Filter
+from dissector.errors import DissectorError
+
+T = TypeVar("T")
 
 HIDDEN: Final = "\N{REPLACEMENT CHARACTER}"
 """Shown instead of a character that could control the terminal, or is invisible."""
@@ -42,8 +47,15 @@ def _visible(text: str) -> str:
     return "".join(each if each.isprintable() else HIDDEN for each in text)
 
 
-class Frame(JobApp):
-    """Tabs with a filter bar above; subclasses declare the tabs."""
+def job_is_cancelled() -> Callable[[], bool]:
+    """Whether the job of this thread is cancelled: its group has a newer one, or the user left."""
+    worker = get_current_worker()
+    return lambda: worker.is_cancelled
+
+
+class Frame(App[Exception]):
+    """Tabs with a filter bar above; subclasses declare the tabs. The result is the error that ended
+    the program, if any."""
 
     TITLE = "kafka-dissector"
     ENABLE_COMMAND_PALETTE = False
@@ -79,6 +91,10 @@ class Frame(JobApp):
         super().__init__()
         self.source = source
         self.first_filter = chosen.text if chosen else ""
+        self.jobs: dict[str, str] = {}
+        """Names of running jobs by their group; an empty name is not shown."""
+        self.message = Text()
+        """The latest message to the user."""
 
     def compose(self) -> ComposeResult:
         yield Static(id="head")
@@ -114,6 +130,7 @@ class Frame(JobApp):
         return self.query_one(TabbedContent).active
 
     def show_status(self) -> None:
+        """Show the first line, the jobs and the message."""
         if len(self.query("#head, #list, #status")) < 3:  # the program ends
             return
         head = "  ".join(filter(None, self.head()))
@@ -122,6 +139,55 @@ class Frame(JobApp):
         if jobs := [name for name in self.jobs.values() if name]:
             status = Text(f"{jobs[-1]} …{self.source.reading}", "bold")
         self.query_one("#status", Static).update(status, layout=False)
+
+    def start(
+        self,
+        group: str,
+        name: str,
+        compute: Callable[[], T],
+        show: Callable[[T], None],
+        *,
+        is_fatal: bool = False,
+    ) -> None:
+        """Compute in a thread, then show the result; drop it if the group has a newer job.
+
+        `is_fatal`: an error ends the program.
+        """
+
+        def run() -> None:
+            worker = get_current_worker()
+            try:
+                result = compute()
+            except (DissectorError, OSError, duckdb.Error) as error:
+                if not worker.is_cancelled:
+                    self.call_from_thread(self._failed, group, error, is_fatal)
+                return
+            if not worker.is_cancelled:
+                self.call_from_thread(self._finished, group, show, result)
+
+        self.jobs[group] = name
+        self.show_status()
+        self.run_worker(run, group=group, thread=True, exclusive=True)
+
+    def _finished(self, group: str, show: Callable[[T], None], result: T) -> None:
+        if not self.is_running:
+            return  # the widgets are removed
+        self.jobs.pop(group, None)
+        show(result)
+        self.show_status()
+
+    def _failed(self, group: str, error: Exception, is_fatal: bool) -> None:
+        if not self.is_running:
+            return
+        self.jobs.pop(group, None)
+        if is_fatal:
+            self.exit(error)
+        self.report(str(error).splitlines()[0], "bold red")
+
+    def report(self, text: str, style: str = "") -> None:
+        """Show a message in the last line."""
+        self.message = Text(printable(text), style)
+        self.show_status()
 
     async def action_back(self) -> None:
         self._focus_tab()

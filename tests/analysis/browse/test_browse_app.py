@@ -20,7 +20,7 @@ from analysis.browse.app import Browser
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.connection_pane import ConnectionPane
 from analysis.browse.field_view import FieldView
-from analysis.browse.jobs import JobApp
+from analysis.browse.frame import Frame
 from analysis.browse.message_pane import MessagePane
 from analysis.browse.row_view import RowView
 from analysis.cli import main
@@ -61,7 +61,7 @@ def drive(
     source.close()
 
 
-async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
+async def idle(app: Frame, pilot: Pilot[Exception]) -> None:
     """Wait until no job is left, and none begins after a pause of the cursor."""
     quiet, end = 0, time.monotonic() + PATIENCE
     while time.monotonic() < end:
@@ -72,7 +72,7 @@ async def idle(app: JobApp, pilot: Pilot[Exception]) -> None:
     pytest.fail(f"jobs that do not end: {app.jobs}")
 
 
-async def press(app: JobApp, pilot: Pilot[Exception], *keys: str) -> None:
+async def press(app: Frame, pilot: Pilot[Exception], *keys: str) -> None:
     await pilot.press(*keys)
     await idle(app, pilot)
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from textual.pilot import Pilot
@@ -27,11 +25,10 @@ from analysis.summary.counts import Summary
 from dissector.capture import open_capture
 from dissector.embedded.records import Decode
 from dissector.errors import DissectorError
-from dissector.exchanges.exchange import Exchange
 from dissector.packets.files import FileSource
 from dissector.packets.live import LiveSource
 from dissector.streams.streaming import DEFAULT_MEMORY
-from tests.analysis.browse.test_browse_app import column, idle, press, shown
+from tests.analysis.browse.test_browse_app import column, idle, press
 from tests.captures.recorded import CAPTURES
 
 pytestmark = pytest.mark.usefixtures("short_pauses")
@@ -42,14 +39,10 @@ CAPTURE = CAPTURES / "kafka-4-quotas.pcap.zst"
 @pytest.fixture
 def app() -> LiveBrowser:
     """The screen over a pipe that ends soon."""
-    return screen()
-
-
-def screen(decode: Decode | None = None) -> LiveBrowser:
     origin = Origin(str(CAPTURE), (), (9092, 19092), "", 1 << 22)
     source = LiveSource(origin.feeds(), interval=0.01)
     options = {"keylog": None, "memory": DEFAULT_MEMORY}
-    browser = LiveBrowser(lambda rows: rows, Filter(), options, decode)
+    browser = LiveBrowser(lambda rows: rows, Filter(), options, None)
     source.tap = browser.tap
     pipeline = open_pipeline(source, origin, keylog=None, timeout=180)
     session = Session(source, pipeline, [], browser.watchers)
@@ -101,9 +94,7 @@ def test_groups_are_sorted_paused_and_opened(
     app.finish()
 
 
-def test_a_timer_that_fires_while_the_screen_closes() -> None:
-    app = screen()
-
+def test_a_timer_that_fires_while_the_screen_closes(app: LiveBrowser) -> None:
     async def drive() -> None:
         async with app.run_test(size=(100, 60)) as pilot:
             await pilot.pause()
@@ -119,37 +110,9 @@ def test_a_timer_that_fires_while_the_screen_closes() -> None:
     app.finish()
 
 
-def test_records_are_decoded_by_their_schema() -> None:
-    """The value of a record of the capture gets the framing of Confluent's serializers."""
-    app = screen(lambda number, payload: f"{number}, {len(payload)} bytes")
-    framed = b"\0" + (42).to_bytes(4) + b"x" * 95
-
-    async def drive() -> None:
-        async with app.run_test(size=(100, 60)) as pilot:
-            await pilot.pause()
-            app._ended.result(timeout=180)
-            find, source = app.source.exchange, app.source
-
-            def with_framing(row: pa.RecordBatch) -> Exchange | None:
-                exchange = find(row)
-                assert exchange is not None
-                assert exchange.request_frame is not None
-                frame = exchange.request_frame.replace(b"x" * 100, framed, 1)
-                return replace(exchange, request_frame=frame)
-
-            source.exchange = with_framing  # type: ignore[method-assign]
-            await press(app, pilot, "2")
-            app.action_filter_by("api = 'Produce' and record_count = 1")
-            fields = app.query_one("#fields", FieldView)
-            for _ in range(50):  # until the cursor has rested
-                await idle(app, pilot)
-                if any("schema 42: 42, 995 bytes" in line for line in shown(fields)):
-                    break
-            else:
-                pytest.fail("\n".join(shown(fields)))
-
-    asyncio.run(drive())
-    app.finish()
+def test_records_are_decoded_as_on_the_screen_of_a_capture() -> None:
+    decode: Decode = lambda number, payload: None  # noqa: E731
+    assert LiveBrowser(lambda rows: rows, Filter(), {}, decode)._decode is decode
 
 
 def test_tabs_rest_on_the_kept_packets(app: LiveBrowser) -> None:
