@@ -175,3 +175,36 @@ def parquet_options(schema: pa.Schema) -> dict[str, Any]:
         },
         "write_statistics": others,
     }
+
+
+class ParquetFile:
+    """A Parquet file for rows that come batch by batch. The caller opens and closes the sink."""
+
+    def __init__(self, sink: Any, schema: pa.Schema, most_rows: int | None = None) -> None:
+        """`sink`: a path or a file. `schema`: to which batches are cast. `most_rows`: as in
+        `RowGroup`."""
+        from pyarrow.parquet import ParquetWriter
+
+        self._writer = ParquetWriter(sink, schema, **parquet_options(schema))
+        self._pending = RowGroup(most_rows)
+        self.rows = 0
+        """Rows that are written."""
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Add rows. Raises OSError when the disk is full."""
+        if self._pending.add(batch):
+            self._write_group()
+
+    def close(self) -> None:
+        """Write the pending rows and the footer."""
+        self._write_group()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Write nothing more: a full disk has no room for the footer either."""
+        self._writer.is_open = False
+
+    def _write_group(self) -> None:
+        if (group := self._pending.take()) is not None:
+            self._writer.write_table(group.cast(self._writer.schema), row_group_size=len(group))
+            self.rows += len(group)

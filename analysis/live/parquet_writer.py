@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet
+import pyarrow.parquet  # before privileges.drop
 
-from analysis.export.formats import RowGroup, parquet_options
+from analysis.export.formats import ParquetFile
 from analysis.live.privileges import reason
 from analysis.live.rotation import RotatedFiles, Rotation
 from analysis.live.session import Watcher
@@ -88,32 +88,29 @@ class _TableFiles:
         self.name = folder / name
         """The latest file, or the folder."""
         self._file: BufferedWriter | None = None
-        self._writer: Any = None
-        self._pending = RowGroup()
+        self._rows: Any = None
+        """The `ParquetFile` of the latest file."""
 
     def add(self, rows: pa.RecordBatch) -> None:
         if self._file is None:
             self._open()
-        if self._pending.add(rows):
-            self._flush()
+        self._rows.add(rows)
 
     def _open(self) -> None:
         file = self._files.next()
         self.name = Path(str(file.name))
         self._file = BufferedWriter(file)
-        options = parquet_options(self._schema)
-        self._writer = pa.parquet.ParquetWriter(self._file, self._schema, **options)
+        self._rows = ParquetFile(self._file, self._schema)
 
     def rotate(self) -> None:
-        if self._writer is None:
+        if self._rows is None:
             self._open()  # also without rows: readers cannot read a folder without files
         if self._file is not None and self._files.is_complete(self._file.tell()):
             self.close()
 
     def close(self) -> None:
         if self._file is not None:
-            self._flush()
-            self._writer.close()
+            self._rows.close()
             self._file.close()
             self._file = None
             self._files.finish()
@@ -121,11 +118,7 @@ class _TableFiles:
     def abandon(self) -> None:
         """Remove the file: without its footer it cannot be read, and the disk may be full."""
         if self._file is not None:
-            self._writer.is_open = False  # or it would try again to write the footer
+            self._rows.abandon()
             self._file.raw.close()
             self._file = None
             self.name.unlink(missing_ok=True)
-
-    def _flush(self) -> None:
-        if (group := self._pending.take()) is not None:
-            self._writer.write_table(group)

@@ -24,10 +24,9 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from analysis.export.files import writer
-from analysis.export.formats import RowGroup, parquet_options
+from analysis.export.formats import ParquetFile
 from dissector.packets.remote import located
 from dissector.tables.schema import TIMES
 
@@ -91,7 +90,8 @@ class RunFiles:
         self._path = path
         self._name = name
         self._stack = ExitStack()
-        self._files: dict[tuple[str, str], _File] = {}
+        self._files: dict[tuple[str, str], tuple[Any, ParquetFile]] = {}
+        """The sink and the file of each table and date."""
 
     def __enter__(self) -> Self:
         self._stack.__enter__()
@@ -103,54 +103,25 @@ class RunFiles:
     def write(self, table: str, rows: pa.RecordBatch) -> None:
         """Add rows of a table in Spark's schema. Raises OSError."""
         for date, part in _by_date(rows):
-            if (file := self._files.get((table, date))) is None:
-                place = f"{table}/date={date}/{self._name}.parquet"
-                file = _File(self._stack, f"{self._path}/{place}", rows.schema)
-                self._files[table, date] = file
-            file.write(part)
+            if (table, date) not in self._files:
+                path = f"{self._path}/{self._place(table, date)}"
+                sink = self._stack.enter_context(whole_file(path))
+                self._files[table, date] = sink, ParquetFile(sink, rows.schema, _GROUP_ROWS)
+            _, file = self._files[table, date]
+            file.add(part)
 
     def finish(self) -> dict[str, list[Written]]:
         """Complete all files; they get their names when the context ends. Raises OSError."""
         written: dict[str, list[Written]] = {}
-        for (table, _), file in self._files.items():
-            rows, size = file.finish()
-            place = file.path.removeprefix(f"{self._path}/")
-            written.setdefault(table, []).append(Written(place, rows, size))
+        for (table, date), (sink, file) in self._files.items():
+            file.close()
+            size = sink.seek(0, os.SEEK_CUR)
+            written.setdefault(table, []).append(Written(self._place(table, date), file.rows, size))
         return written
 
-
-class _File:
-    """A Parquet file, which is opened when a row group is complete."""
-
-    def __init__(self, stack: ExitStack, path: str, schema: pa.Schema) -> None:
-        self.path = path
-        self._stack = stack
-        self._schema = schema
-        self._pending = RowGroup(_GROUP_ROWS)
-        self._written = 0
-        self._sink: Any = None
-        self._writer: Any = None
-
-    def write(self, rows: pa.RecordBatch) -> None:
-        if self._pending.add(rows):
-            self._write_group()
-
-    def _write_group(self) -> None:
-        group = self._pending.take()
-        if group is None:
-            return
-        if self._writer is None:
-            self._sink = self._stack.enter_context(whole_file(self.path))
-            options = parquet_options(self._schema)
-            self._writer = pq.ParquetWriter(self._sink, self._schema, **options)
-        self._writer.write_table(group, row_group_size=len(group))
-        self._written += len(group)
-
-    def finish(self) -> tuple[int, int]:
-        """Numbers of rows and bytes."""
-        self._write_group()
-        self._writer.close()
-        return self._written, self._sink.seek(0, os.SEEK_CUR)
+    def _place(self, table: str, date: str) -> str:
+        """The path of a file inside the output folder."""
+        return f"{table}/date={date}/{self._name}.parquet"
 
 
 def _by_date(rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -23,9 +23,8 @@ from typing import Final, Self, TypeAlias
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet
 
-from analysis.export.formats import GROUP_ROWS, RowGroup, parquet_options
+from analysis.export.formats import GROUP_ROWS, ParquetFile
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.intervals import create_function
@@ -208,12 +207,8 @@ class TableFiles:
 
     def __init__(self, files: Mapping[str, Path], schemas: Mapping[str, pa.Schema]) -> None:
         """`files`: a path for each table; batches are cast to `schemas`."""
-        self._files = files
-        self._pending = {name: RowGroup() for name in files}
-        self._writers = {
-            name: pa.parquet.ParquetWriter(file, schemas[name], **parquet_options(schemas[name]))
-            for name, file in files.items()
-        }
+        self._paths = files
+        self._files = {name: ParquetFile(file, schemas[name]) for name, file in files.items()}
 
     def __enter__(self) -> Self:
         return self
@@ -224,26 +219,17 @@ class TableFiles:
             self._abandon()
             return
         try:
-            for name in self._writers:
-                self._write_group(name)
-            for name, writer in self._writers.items():
+            for name, file in self._files.items():
                 with self._named_errors(name):
-                    writer.close()
+                    file.close()
         except OSError:
             self._abandon()
             raise
 
     def add(self, name: str, batch: pa.RecordBatch) -> None:
         """Add rows of a table. Raises OSError when the disk is full."""
-        if self._pending[name].add(batch):
-            self._write_group(name)
-
-    def _write_group(self, name: str) -> None:
-        """Write the pending rows, if any, as a row group."""
-        group = self._pending[name].take()
-        if group is not None:
-            with self._named_errors(name):
-                self._writers[name].write_table(group.cast(self._writers[name].schema))
+        with self._named_errors(name):
+            self._files[name].add(batch)
 
     @contextmanager
     def _named_errors(self, name: str) -> Iterator[None]:
@@ -252,8 +238,8 @@ class TableFiles:
             yield
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno else str(error)
-            raise OSError(error.errno, reason, str(self._files[name])) from error
+            raise OSError(error.errno, reason, str(self._paths[name])) from error
 
     def _abandon(self) -> None:
-        for writer in self._writers.values():
-            writer.is_open = False  # a full disk has no room for the footer either
+        for file in self._files.values():
+            file.abandon()
