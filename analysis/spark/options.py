@@ -40,6 +40,12 @@ from dissector.tables import TABLES
 WATERMARK: Final = 900
 """Seconds, as in one process: longer than the default timeouts of brokers."""
 
+OPTIONS: Final = (
+    "path", "table", "tables", "plan_id", "ports", "keylog", "since", "until", "apis", "columns",
+    "values", "show_secrets", "result_dir", "watermark", "state",
+)  # fmt: skip
+"""The names of the options."""
+
 _OF_CATALOG: Final = {"owner", "provider"}
 """Options that Spark adds when it creates a table of its catalog. When such a table is read, Spark
 4.3 passes no options to a data source in Python, not even the path."""
@@ -142,7 +148,11 @@ def parse(options: Mapping[str, str]) -> Request:
         plan_id=remaining.pop("plan_id", None),
     )
     if remaining:
-        raise DissectorError(f"unknown option {next(iter(remaining))}")
+        name = next(iter(remaining))
+        raise DissectorError(
+            f"unknown option {name}; the options are {', '.join(OPTIONS)}"
+            f"{did_you_mean(name, OPTIONS)}"
+        )
     return made
 
 

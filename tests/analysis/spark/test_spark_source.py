@@ -112,7 +112,7 @@ def test_records_without_values(registered: SparkSession) -> None:
         ({"path": "x", "ports": "0"}, "ports must be an integer from 1 to 65535, not 0"),
         ({"path": "x", "watermark": "-1"}, "watermark must be a number, not -1"),
         ({"path": "x", "values": "maybe"}, "values must be true or false, not maybe"),
-        ({"path": "x", "tabel": "errors"}, "unknown option tabel"),
+        ({"path": "x", "tabel": "errors"}, "unknown option tabel; .* Did you mean table?"),
         ({"path": "x", "state": "s3://b/s"}, "state must be the path of a folder, not .* s3://b/s"),
         ({"path": "x", "result_dir": "s3://b"}, "result_dir must be .*, not the URL s3://b"),
         ({}, "no captures: .*; Spark's catalog does not keep the options of a table"),
