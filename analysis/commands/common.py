@@ -122,9 +122,9 @@ class Input:
             presented_names().learn_hosts(opened.host_names)
             if reports and (report := filter_report(opened, self.filter)):
                 notify(report)
-            self._note(opened.file_problems, reports=reports)
+            self.note(opened.file_problems, reports=reports)
 
-    def _note(self, problems: Sequence[Problem], *, reports: bool) -> None:
+    def note(self, problems: Sequence[Problem], *, reports: bool = True) -> None:
         """Note the files that could not be read; `reports`: as in `opened`."""
         from analysis.input.open import file_warnings
         from dissector.problems import UNREADABLE

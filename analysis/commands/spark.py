@@ -79,6 +79,9 @@ def command(
             since=since or None, until=until or None, keylog=source.keylog,
             show_secrets=show_secrets, memory=source.memory << 20,
         )  # fmt: skip
+        from analysis.spark.plan import opened
+
+        captures = opened(options)  # before Spark starts, which takes seconds
         with Output(path, options, mode).opened() as output:
             # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.
             logging.getLogger().disabled = True
@@ -90,7 +93,7 @@ def command(
 
             try:
                 job.check(spark, output)
-                for name, rows, folder in job.run(spark, options, output):
+                for name, rows, folder in job.run(spark, options, output, captures):
                     click.echo(f"{name}: {rows:,} rows in {folder}")
             except KeyboardInterrupt:
                 spark.sparkContext.setLogLevel("OFF")  # tasks that end now are no errors
@@ -98,6 +101,7 @@ def command(
                 raise
             finally:
                 spark.stop()
+        source.note(captures.problems)
     except DissectorError as error:
         raise click.ClickException(str(error)) from error
 

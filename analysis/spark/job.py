@@ -28,7 +28,7 @@ from analysis.spark.causes import cause
 from analysis.spark.dissection import Blocks, Completion, Task, packed
 from analysis.spark.options import Request
 from analysis.spark.output import Output
-from analysis.spark.plan import JobPlan, planned
+from analysis.spark.plan import Captures, JobPlan, opened, planned
 from analysis.spark.schemas import arrow_schema
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
@@ -52,13 +52,17 @@ def check(spark: SparkSession, output: Output) -> None:
         raise DissectorError(cause(error)) from error
 
 
-def run(spark: SparkSession, request: Request, output: Output) -> Iterator[tuple[str, int, str]]:
+def run(
+    spark: SparkSession, request: Request, output: Output, captures: Captures | None = None
+) -> Iterator[tuple[str, int, str]]:
     """Write the tables to an open output. Yields the name, number of rows and folder of each table.
 
-    Rows are divided by the date (UTC) of their time. Raises DissectorError.
+    Rows are divided by the date (UTC) of their time. `captures`: the input, if it was opened
+    before. Raises DissectorError.
     """
     context = spark.sparkContext
-    plan = planned(request, output, context.defaultParallelism)
+    captures = captures or opened(request)
+    plan = planned(request, captures, output, context.defaultParallelism)
     if not context.master.startswith("local"):  # a network is slower than lz4
         plan = replace(plan, task=replace(plan.task, compression="lz4"))
     try:
@@ -156,7 +160,7 @@ def _joined(plan: JobPlan, complete: Collection[str], own: dict[str, RowBuffer])
     """Join the runs, and put the rows behind the last one into `own`. Returns topic names."""
     task, request = plan.task, plan.task.request
     pipeline = Pipeline(
-        plan.source, ports=request.ports, memory=request.memory, plan=_Runs(task, complete)
+        plan.captures.source, ports=request.ports, memory=request.memory, plan=_Runs(task, complete)
     )
     for name, rows in pipeline.raw_rows(request.tables):
         if len(rows):
@@ -184,8 +188,8 @@ def _end_rows(plan: JobPlan, own: dict[str, RowBuffer]) -> Iterator[NamedBatch]:
     for name, buffer in own.items():
         for rows in buffer.read():
             yield name, rows
-    if plan.problems:
-        yield "problems", problem_rows([*plan.problems])
+    if plan.captures.problems:
+        yield "problems", problem_rows([*plan.captures.problems])
 
 
 def _for_each(

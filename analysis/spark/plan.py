@@ -40,14 +40,23 @@ RUNS: Final = 4
 
 
 @value
+class Captures:
+    """The input of a job."""
+
+    source: FileSource | None
+    """The captures; None: there are log segments only."""
+    segments: Sequence[str]
+    """The paths of log segments."""
+    problems: Sequence[Problem]
+    """Problems of files that cannot be read."""
+
+
+@value
 class JobPlan:
     """A job, and what only the driver needs."""
 
     task: Task
-    source: FileSource | None
-    """The captures; None: there are log segments only."""
-    problems: Sequence[Problem]
-    """Problems of files that cannot be read."""
+    captures: Captures
 
     @property
     def inputs(self) -> set[str]:
@@ -60,13 +69,20 @@ class JobPlan:
         return [part.name for part in self.task.parts]
 
 
-def planned(request: Request, output: Output, cores: int) -> JobPlan:
-    """The plan of a request. Raises CaptureError if no capture can be read, and DissectorError."""
+def opened(request: Request) -> Captures:
+    """The input of a request; does not need Spark. Raises CaptureError if it has no capture that
+    can be read."""
     files, segments = inputs(request.paths)
     if STANDARD_INPUT in files:
         raise CaptureError("Spark reads files, not standard input")
     source = FileSource([*files], block_bytes(request)) if files or not segments else None
-    problems = source.take_problems() if source else []
+    return Captures(source, segments, source.take_problems() if source else [])
+
+
+def planned(request: Request, captures: Captures, output: Output, cores: int) -> JobPlan:
+    """The plan of a request. Raises CaptureError if the key log cannot be read, and
+    DissectorError."""
+    source = captures.source
     secrets = [*keylog(request), *source.secrets] if source else []
     size = sum(source.sizes) // (RUNS * cores) if source and cores > 1 else planning.MOST_RUN
     settings = output.settings(request.run_bytes or size)
@@ -76,8 +92,8 @@ def planned(request: Request, output: Output, cores: int) -> JobPlan:
     paths = [*map(absolute, names)]
     comments = source.comments if source else ()
     task = Task(request, plan, [], output.job, names, paths, secrets, comments)
-    parts = _parts(task, [*map(absolute, segments)], problems)
-    return JobPlan(replace(task, parts=[*parts]), source, problems)
+    parts = _parts(task, [*map(absolute, captures.segments)], captures.problems)
+    return JobPlan(replace(task, parts=[*parts]), captures)
 
 
 def block_bytes(request: Request) -> int:

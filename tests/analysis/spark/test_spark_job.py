@@ -47,6 +47,32 @@ def test_missing_java_prints_one_message_with_the_package(
     assert message.count("\n") == 1
 
 
+def test_missing_captures_are_reported_before_spark_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))  # without Java
+    message = ran("spark", str(tmp_path / "nowhere"), "-o", str(tmp_path / "tables"), status=1).err
+    assert message == f"Error: {tmp_path / 'nowhere'}: No such file or directory\n"
+    assert not (tmp_path / "tables").exists()
+
+
+def test_files_that_cannot_be_read_are_reported(
+    kept_spark: SparkSession, tmp_path: Path, ran: Ran
+) -> None:
+    text, missing = tmp_path / "text.pcap", tmp_path / "missing.pcap"
+    text.write_text("no packets")
+    words = ["spark", str(QUOTAS), str(missing), "-o", str(tmp_path / "tables")]
+    assert ran(*words, status=1).err == (
+        f"Warning: {missing}: No such file or directory. The result does not include it.\n"
+    )
+    folder = tmp_path / "captures"
+    folder.mkdir()
+    split_capture(QUOTAS, folder, 2)
+    text.rename(folder / text.name)
+    err = ran("spark", str(folder), "-o", str(tmp_path / "more")).err  # the user names the folder
+    assert err.startswith(f"Warning: {folder / text.name} is text, not a pcap")
+
+
 def test_an_invalid_time(tmp_path: Path, ran: Ran) -> None:
     err = ran("spark", str(QUOTAS), "-o", str(tmp_path), "--since", "noon", status=1).err
     assert "'noon' is not a time; use ISO 8601" in err
@@ -57,7 +83,7 @@ def test_memory_is_per_task(
 ) -> None:
     requests = []
     with monkeypatch.context() as patch:
-        patch.setattr(job, "run", lambda spark, request, output: requests.append(request) or [])
+        patch.setattr(job, "run", lambda spark, request, *_: requests.append(request) or [])
         patch.setattr(job, "check", lambda spark, output: None)
         assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [request.memory for request in requests] == [20 << 20]

@@ -75,7 +75,8 @@ def test_urls_have_the_same_rows(
     monkeypatch.setattr(planning, "LEAST_RUN", 1)
     request = Request(urls, TABLES, run_bytes=100_000)
     with Output(str(tmp_path / "spark"), request).opened() as output:
-        assert len(plan.planned(request, output, 2).task.plan.runs) > 1
+        job_plan = plan.planned(request, plan.opened(request), output, 2)
+        assert len(job_plan.task.plan.runs) > 1
     write_with_spark(spark, request, tmp_path / "spark")
     assert_same_rows(tmp_path / "spark" / "connections", tmp_path / "one" / "connections")
     assert_same_rows(
