@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Final
 
-from analysis.sql.expressions import literal, literals, ms_between, natural
+from analysis.sql.expressions import SOFTWARE, literal, literals, ms_between, natural
 from analysis.sql.record_flow import MEMBERSHIP
 
 
@@ -37,12 +37,12 @@ def settings() -> str:
         ),
         _listed(
             """(
-            select client_id, connection_id, codec, producer_id is not null as idempotent,
+            select client_id, connection_id, producer_id is not null as idempotent,
               count(*) as weight
             from batches where api = 'Produce' group by all)""",
-            compression_type="codec",
             enable_idempotence="idempotent",
         ),
+        _listed(_CODECS, compression_type="case when is_certain then codec end"),
         _listed(
             f"""(
             select client_id, connection_id, max_bytes, count(*) as weight from partitions
@@ -69,6 +69,7 @@ def settings() -> str:
         ),
     ]
     inferred = [
+        _listed(_CODECS, compression_type="case when not is_certain and codecs = 1 then codec end"),
         _listed(
             _BATCHES,
             batch_size="'at least ' || most",
@@ -117,6 +118,20 @@ def _unless_follower(column: str) -> str:
     is_reader = f"api in ('Fetch', 'ShareFetch') and connection_id not in {_FOLLOWERS}"
     return f"case when {is_reader} then {column} end"
 
+
+_CODECS: Final = f"""(
+  with produced as (
+    select batches.client_id, connection_id, client_ip, codec, client_software
+    from batches join connections using (connection_id) left join {SOFTWARE} using (connection_id)
+    where api = 'Produce')
+  select client_id, min(connection_id) as connection_id, codec, count(*) as weight,
+    count(*) over client as codecs,
+    codec != 'none' or coalesce(bool_or(
+      bool_or(starts_with(client_software, 'apache-kafka-java'))) over client, false) as is_certain
+  from produced group by client_id, client_ip, codec
+  window client as (partition by client_id, client_ip))"""
+"""SQL: the codecs of each client. Only the Java client compresses batches that do not shrink: if
+those of librdkafka, franz-go or kafka-python have no codec, compression.type may have any value."""
 
 _BATCHES: Final = f"""(
   with produced as (

@@ -121,6 +121,30 @@ def test_a_setting_that_changes_has_two_values() -> None:
     assert table.loc["acks", "value"] == "1, all"
 
 
+@pytest.mark.parametrize(
+    ("software", "codecs", "expected"),
+    [
+        ("apache-kafka-java", ["none"], [("none", "seen")]),
+        ("apache-kafka-java", ["none", "lz4", "lz4"], [("lz4, none", "seen")]),
+        ("confluent-kafka-python", ["none"], [("none", "inferred")]),
+        ("confluent-kafka-python", ["none", "none", "lz4"], [("lz4", "seen")]),
+        (None, ["none"], [("none", "inferred")]),
+    ],
+)
+def test_a_batch_without_a_codec_is_certain_only_in_java(
+    software: str | None, codecs: list[str], expected: list[tuple[str, str]]
+) -> None:
+    """librdkafka, franz-go and kafka-python send a batch uncompressed if it does not shrink."""
+    batch = {"connection_id": 0, "client_id": "app", "api": "Produce", "time": START, "bytes": 90}
+    tables = made(
+        exchanges=[exchange(api="Produce", api_key=0)],
+        connections=[connection(software_name=software)],
+        batches=[batch | {"codec": codec, "record_count": 1} for codec in codecs],
+    )
+    table = analysis.clients(tables, show="settings").query("setting == 'compression.type'")
+    assert [*zip(table["value"], table["evidence"], strict=True)] == expected
+
+
 def test_only_a_connection_after_the_end_of_another_is_a_reconnect() -> None:
     spans = [(0, 5, "fin"), (3, 9, "fin"), (6, 7, None)]
     links = [
