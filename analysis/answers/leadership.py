@@ -23,6 +23,9 @@ one with the higher epoch is right. A refused request is counted with the move o
 is nearest in time, if it is within 10 s. Refused requests without such a move have a row without a
 leader.
 
+`--show brokers` omits topics that were deleted: by a DeleteTopics request, or if
+Metadata has the error UNKNOWN_TOPIC_OR_PARTITION for them 10 s after their last use.
+
 **Limitations.** A move becomes visible when a message contains it, not when it happens; refused
 requests may show it earlier. Metadata responses before version 7 have no epoch. In a
 capture of several clusters, select one with `--cluster`.
@@ -249,13 +252,29 @@ _CLIENTS: Final = f"""
   from clients
   order by leader_errors + coordinator_errors + reconnects desc, metadata_busiest desc, {_CLIENT}"""
 
+_DELETED: Final = f"""(
+  with uses as (
+    select topic, epoch_ns(time) as moment from topics
+    union all
+    select topic, epoch_ns(response_time) from partitions where error_code = 0),
+  ends as (
+    select unnest(topics) as topic, epoch_ns(response_time) as moment
+    from exchanges where api = 'DeleteTopics' and error_count = 0
+    union all
+    -- A broker that does not know a new topic yet responds with the same error.
+    select topic, epoch_ns(time) - {TOGETHER} from errors
+    where api = 'Metadata' and error = 'UNKNOWN_TOPIC_OR_PARTITION')
+  select topic from (select topic, max(moment) as last_use from uses group by topic)
+    join ends using (topic) where ends.moment > last_use)"""
+"""SQL: topics that were deleted, and not created again."""
+
 _BROKERS: Final = f"""
   with newest as (
     select *, last_value(topic_id) over (partition by topic order by time, nth
       rows between unbounded preceding and unbounded following) as last_id
     from {_NEWEST} where reported_by = 'metadata'),
   last as (
-    from newest where topic_id is not distinct from last_id
+    from newest anti join {_DELETED} using (topic) where topic_id is not distinct from last_id
     qualify row_number() over (partition by {_KEY} order by time desc, nth desc) = 1),
   named as (
     select leader as broker_id, 1 as leads, 0 as replicas, 0 as preferred from last

@@ -8,6 +8,7 @@ import pytest
 
 import analysis
 from tests.analysis.answering import broker_log, capture, made
+from tests.analysis.made_rows import exchange_at
 from tools.record.kafka.truth import read
 
 NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
@@ -140,6 +141,38 @@ def test_brokers_lead_the_partitions_of_the_newest_metadata() -> None:
     assert brokers["leads"].to_dict() == {2: 1, 1: 0}
     assert brokers["replicas"].to_dict() == {2: 2, 1: 2}
     assert brokers["preferred"].to_dict() == {2: 0, 1: 2}
+
+
+@pytest.mark.parametrize(
+    ("used", "deleted", "unknown", "created", "leads"),
+    [
+        (3, None, None, None, 1),
+        (3, 4, None, None, 0),
+        (3, 4, None, 6, 1),  # again
+        (5, 4, None, None, 1),  # used later
+        (3, None, 4, None, 1),  # by a broker that does not know the topic yet
+        (3, None, 14, None, 0),
+        (20, None, 14, None, 1),
+    ],
+)
+def test_brokers_do_not_lead_deleted_topics(
+    used: int, deleted: int | None, unknown: int | None, created: int | None, leads: int
+) -> None:
+    states = [topic(at, 1, 0) | {"replicas": [1]} for at in (1, created) if at]
+    kept = topic(1, 2, 0) | {"topic": "kept", "replicas": [2]}
+    use = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
+    request = {"api": "DeleteTopics", "topics": ["t"]}
+    tables = made(
+        topics=[*states, kept],
+        partitions=[use | {"time": used * NS, "response_time": used * NS}],
+        exchanges=[exchange_at(at * NS, **request) for at in (deleted,) if at],
+        errors=[
+            error(at) | {"api": "Metadata", "error": "UNKNOWN_TOPIC_OR_PARTITION"}
+            for at in (unknown,) if at
+        ],
+    )  # fmt: skip
+    brokers = analysis.leadership(tables, show="brokers").set_index("broker_id")
+    assert brokers["leads"].to_dict() == {2: 1} | ({1: 1} if leads else {})
 
 
 @pytest.mark.parametrize(("at", "errors"), [(19, 1), (21, 1), (5, 0), (40, 0)])
