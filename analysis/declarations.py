@@ -27,6 +27,9 @@ class Declarations(Mapping[str, T]):
         """All names; imports none of the modules."""
         return frozenset(module.name for module in iter_modules(self._path))
 
+    def __repr__(self) -> str:
+        return f"<{self._package}: {', '.join(self)}>"
+
     def __getitem__(self, name: str) -> T:
         if name not in self.names:
             raise KeyError(name)

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import wraps
-from inspect import signature
+from inspect import cleandoc, signature
+from textwrap import fill
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeAlias, cast
 
 from analysis.columns import Column, resolved
@@ -251,6 +252,7 @@ def answer(
             lists_problems=lists_problems,
             former_names=tuple(former_names),
         )
+        answered.__doc__ = _documented(declared, cleandoc(function.__doc__ or ""))
         _DECLARED[declared.name] = declared
         return answered
 
@@ -262,6 +264,37 @@ def _completed(option: Option, default: Value, variants: Sequence[Variant]) -> O
     chosen = [v.value for v in variants if v.option == option.name and isinstance(default, str)]
     choices = (str(default), *chosen) if chosen else option.choices
     return replace(option, default=default, choices=choices)
+
+
+def _documented(declared: Answer, text: str) -> str:
+    """The docstring of the function of an answer. `text`: what the rows are, and their order."""
+    columns = ", ".join(column.name for column in declared.declared_columns)
+    has_groups = any(option.name == "by" for option in declared.options)
+    variants = (
+        f"Columns with {variant.option}={variant.value}: "
+        + ", ".join(column.name for column in variant.columns)
+        for variant in declared.variants
+    )
+    paragraphs = (
+        f"`tables`: paths of captures, or the tables {', '.join(declared.tables)}.",
+        *map(_parameter, declared.options),
+        f"Columns{', after those of `by`' if has_groups else ''}: {columns}",
+        *variants,
+        f'`kafka_dissector.ANSWERS["{declared.name}"].columns` has their types and meanings.',
+        "Raises DissectorError if a table is missing, or for a wrong value of a parameter.",
+    )
+    return "\n\n".join([text, declared.question, *(fill(each, 92) for each in paragraphs)])
+
+
+def _parameter(option: Option) -> str:
+    """A sentence about an option as a parameter."""
+    text = f"`{option.name}`: {option.meaning}."
+    if option.choices:
+        text += f" One of {', '.join(map(repr, option.choices))}."
+    elif option.name == "by":
+        text += " A name, or a list of names."
+    defaults = option.default if isinstance(option.default, tuple) else (option.default,)
+    return f"{text} Default: {', '.join(map(repr, defaults))}." if any(defaults) else text
 
 
 def select(tables: Tables, query: str) -> pa.Table:

@@ -54,10 +54,22 @@ _TIME: Final = "coalesce(request_time, response_time)"
 
 @value
 class Filter:
-    """Conditions on exchanges. Without any, it is false, and selects all exchanges.
+    """Conditions on exchanges, with the names and values of the options of commands.
 
-    Each but the times is a text or several. Raises DissectorError for another value, an unknown
-    API, a wrong time, a wrong condition, and an end that is not after the start.
+    For example ``Filter(client=["app*"], where="latency_ms > 100", since="04:17:40")``.
+
+    An exchange is selected if it meets all of them. A filter without conditions is false, and
+    selects all exchanges.
+
+    `where`: SQL over the columns of `exchanges`; of several conditions, all must hold. Of the
+    following values, each a text or a list, one must match. `client`: ids, addresses and names of
+    clients. `topic`: names of topics. `api`: names and numbers of APIs. `broker`: addresses, with
+    or without a port, ids and names of brokers. `cluster`: ids of clusters. In `client` and
+    `topic`, ``*`` matches any text. `since`: requests from this time on, in ISO 8601, as a time of
+    day, or in seconds after the first packet. `until`: requests before this time.
+
+    Raises DissectorError for a value of another type, an unknown API, a wrong time, a wrong
+    condition, and an end that is not after the start.
     """
 
     where: Sequence[str] = ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from functools import cache
@@ -63,6 +64,18 @@ def test_an_empty_capture_has_no_rows_of_a_variant(answer: Answer, variant: Vari
     expected = frame(table_of([], resolved(variant.columns))).dtypes
     assert empty.dtypes.equals(expected)
     assert len(empty) == 0
+
+
+@ALL
+def test_help_has_all_parameters_and_columns(answer: Answer) -> None:
+    text = answer.function.__doc__ or ""
+    assert answer.question in text
+    assert all(
+        f"`{option.name}`: {option.meaning}" in " ".join(text.split()) for option in answer.options
+    )
+    columns = [answer.columns, *answer.other_columns.values()]
+    assert {column.name for each in columns for column in each} <= {*re.findall(r"\w+", text)}
+    assert answer.name in repr(ANSWERS)
 
 
 @ALL
