@@ -316,7 +316,7 @@ def _index() -> str:
             "## Tables", "",
             "Times are in UTC, in nanoseconds since 1970. Packet numbers start at 1, as in "
             "Wireshark. The size of a message includes its 4-byte length. Null means unknown or "
-            "absent.", "",
+            "absent. [Joins](reference/output.md#joins) describes how to join tables.", "",
             *_markdown(("table", "a row is"), tables), "",
         ]
     )  # fmt: skip
