@@ -19,7 +19,7 @@ from analysis.commands.options import (
     with_options,
     words,
 )
-from analysis.commands.output import TABLE, Output, on_answer_output
+from analysis.commands.output import Output, on_answer_output
 
 QUALITY: Final = "quality"
 """The answer that lists what could not be read."""
@@ -78,7 +78,7 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
             empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
             text = source.no_rows(answer.rows_with(given), coverage_of(sql))
             notify(NOTHING if empty and not source.filter else text)
-    if len(rows) or output.form != TABLE or output.file:
+    if len(rows) or not output.is_for_people or output.file:
         by = options.get("by", ())
         output.write(rows.to_batches(), rows.schema, answer.essential, answer.useful, by)
 

@@ -12,7 +12,7 @@ import click
 from analysis.commands.common import Input, on_capture
 from analysis.commands.coverage import Coverage, coverage_of
 from analysis.commands.options import Number, named_command, usage_errors, words
-from analysis.commands.output import FORMAT_NAMES, JSON, TABLE, Output, on_output
+from analysis.commands.output import FORMAT_NAMES, JSON, TABLE_FORMATS, Output, on_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +52,7 @@ USEFUL: Final = "low_percent high_percent is_worse"
     type=click.Choice(("worse", "change")),
     help=f"Exit with status {FAILED} if something became worse, or if anything changed.",
 )
-@partial(on_output, forms=(TABLE, JSON, *FORMAT_NAMES), secrets=False)
+@partial(on_output, forms=(*TABLE_FORMATS, JSON, *FORMAT_NAMES), secrets=False)
 def command(
     source: Input, output: Output, by: tuple[str, ...], threshold: float, confidence: float,
     unchanged: bool, fail_on: str | None,
@@ -115,12 +115,12 @@ def _write(
     from analysis.display import terminal
 
     rows = comparison.changes
-    if output.form == TABLE and not output.columns:  # empty columns would only take room
+    if output.is_for_people and not output.columns:  # empty columns would only take room
         rows = rows.select([n for n in rows.column_names if rows[n].null_count < len(rows)])
     if output.form == JSON:
         _write_json(comparison, rows, source, output)
         return
-    if output.form == TABLE and output.file is None:
+    if output.is_for_people and output.file is None:
         terminal.write(_heading(comparison, coverages, source.captures))
         if not len(rows):
             click.echo(_no_change(comparison))

@@ -8,7 +8,7 @@ import click
 
 from analysis.commands.common import Input, notify, on_capture
 from analysis.commands.options import named_command, usage_errors, words
-from analysis.commands.output import TABLE, Output, on_answer_output
+from analysis.commands.output import Output, on_answer_output
 from analysis.encrypted import BY, FILTERS
 
 
@@ -41,5 +41,5 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     if not len(rows):
         place = "with these clients, brokers and times" if source.filter else "in this capture"
         click.echo(f"No encrypted connections {place}.", err=True)
-    if len(rows) or output.form != TABLE or output.file:
+    if len(rows) or not output.is_for_people or output.file:
         output.write(rows.to_batches(), rows.schema, ESSENTIAL, USEFUL, by)

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 FORMAT_NAMES: Final = ("jsonl", "csv", "parquet", "arrow")
 TABLE: Final = "table"
 """The human-readable format; it needs all rows before it writes the first."""
+MARKDOWN: Final = "markdown"
+"""The same as a table in Markdown."""
+TABLE_FORMATS: Final = (TABLE, MARKDOWN)
+"""The human-readable formats."""
 OTLP: Final = "otlp"
 """The format of spans, whose lines are JSON."""
 JSON: Final = "json"
@@ -67,6 +71,11 @@ class Output:
     pager: bool = True
 
     @property
+    def is_for_people(self) -> bool:
+        """Whether rows have rounded numbers, and names of addresses."""
+        return self.form in TABLE_FORMATS
+
+    @property
     def is_on_terminal(self) -> bool:
         """Whether the rows are printed on a terminal."""
         return self.file is None and sys.stdout.isatty()
@@ -75,7 +84,7 @@ class Output:
         """Whether a person sees brokers, in one of these columns."""
         from analysis.names.addresses import BROKER_COLUMNS
 
-        return self.form == TABLE and not BROKER_COLUMNS.isdisjoint(columns)
+        return self.is_for_people and not BROKER_COLUMNS.isdisjoint(columns)
 
     def check(self, captures: Sequence[str]) -> None:
         """Raises click.UsageError if the output cannot be written; call it before reading."""
@@ -115,7 +124,7 @@ class Output:
             self.check_columns(schema.names)
             schema = pa.schema([schema.field(name) for name in self.columns])
             batches = (batch.select(self.columns) for batch in batches)
-        if self.form == TABLE:
+        if self.is_for_people:
             from analysis.display.row_table import dated
 
             rows = dated(pa.Table.from_batches(batches, schema), by)
@@ -147,7 +156,9 @@ class Output:
         from analysis.display import row_table, terminal
         from analysis.export.files import output_file
 
-        if self.is_vertical:
+        if self.form == MARKDOWN:
+            parts = row_table.markdown(rows)
+        elif self.is_vertical:
             parts = row_table.vertical(rows)
         else:
             parts = row_table.screen(rows, essential, useful, is_wide=self.is_wide)
@@ -200,7 +211,7 @@ def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = T
     return cast(F, with_options(*options)(run))
 
 
-on_answer_output = partial(on_output, forms=(TABLE, *FORMAT_NAMES), secrets=False)
+on_answer_output = partial(on_output, forms=(*TABLE_FORMATS, *FORMAT_NAMES), secrets=False)
 """`on_output` for results, which contain no secrets."""
 
 
@@ -211,7 +222,8 @@ def _form(form: str | None, file: Path | None, forms: Sequence[str]) -> str:
             f"{file}: no format has the suffix {file.suffix}; choose from .csv, .jsonl, .parquet "
             "and .arrow, or another suffix with --format"
         )
-    named = FORMAT_OF_SUFFIX.get(file.suffix.lower()) if file else None
+    suffix = file.suffix.lower() if file else ""
+    named = MARKDOWN if suffix == ".md" and MARKDOWN in forms else FORMAT_OF_SUFFIX.get(suffix)
     expected = "jsonl" if form == JSON else form
     if form not in (None, OTLP) and named not in (None, expected):
         raise click.UsageError(

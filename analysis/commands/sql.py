@@ -13,7 +13,7 @@ import click
 
 from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.options import named_command
-from analysis.commands.output import FORMAT_NAMES, TABLE, Output, on_output
+from analysis.commands.output import FORMAT_NAMES, TABLE, TABLE_FORMATS, Output, on_output
 from analysis.extras import needed
 from analysis.startup import Terminated, forget_interruption
 
@@ -37,7 +37,7 @@ class WrongQuery(click.ClickException):
 
 @named_command("sql")
 @on_capture_alone
-@partial(on_output, forms=(TABLE, *FORMAT_NAMES))
+@partial(on_output, forms=(*TABLE_FORMATS, *FORMAT_NAMES))
 def command(source: Input, output: Output) -> None:
     """Query a capture with SQL.
 

@@ -10,7 +10,7 @@ import click
 from analysis.commands.common import Input, on_capture
 from analysis.commands.coverage import COVERAGE, coverage_of
 from analysis.commands.options import Integer, named_command, usage_errors
-from analysis.commands.output import TABLE, Output, on_answer_output
+from analysis.commands.output import Output, on_answer_output
 
 
 @named_command("trace")
@@ -44,7 +44,7 @@ def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
         empty = events(no_tables(TABLES), **wanted)
     output.check_columns(empty.column_names)
     with source.stored(
-        TABLES, show_progress=not output.is_on_terminal, shows_brokers=output.form == TABLE,
+        TABLES, show_progress=not output.is_on_terminal, shows_brokers=output.is_for_people,
         also=(COVERAGE,),
     ) as sql:  # fmt: skip
         rows = events(sql, **wanted, limit=limit)

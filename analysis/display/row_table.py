@@ -2,12 +2,13 @@
 
 Numbers have no separators, so that ids and packet numbers can be copied. All numbers of a column
 have the same decimals, at most three. If all times are of one day, the day is printed below the
-table. Long texts are shortened. The vertical form has a line for each value, with whole texts, and
-with times and durations in nanoseconds.
+table. Long texts are shortened. A table in Markdown has the same cells. The vertical form has a
+line for each value, with whole texts, and with times and durations in nanoseconds.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,9 @@ DAY: Final = 10
 LONGEST: Final = 1000
 """Characters of a text that is not shortened: all settings of a client have less."""
 
+_MARKDOWN: Final = re.compile(r"[\\|`*<\[]")
+"""Characters with a meaning in the cells of a table in Markdown."""
+
 HINT: Final = "use --wide, --vertical or --columns"
 
 
@@ -49,8 +53,7 @@ def screen(
     if not len(rows):
         yield Text("No rows.", "dim")
         return
-    days = _days(rows)
-    from_day = DAY + 1 if len(days) == 1 else 0
+    texts, caption = _texts(rows)
     ranks = {name: rank for rank, name in enumerate(useful, OPTIONAL)}
     ranks |= {name: rank for rank, name in enumerate(dict.fromkeys(essential), ALWAYS + 1)}
     last = OPTIONAL + len(useful)
@@ -63,10 +66,47 @@ def screen(
         )
         for index, field in enumerate(rows.schema)
     ]
-    texts = [cells(n, c, from_day) for n, c in zip(rows.column_names, rows.columns, strict=True)]
     yield Listing(columns, zip(*texts, strict=True), hint=HINT, is_wide=is_wide)
-    if from_day:
-        yield Text(f"times of {days.pop()}, {zone_name()}", "dim")
+    if caption:
+        yield Text(caption, "dim")
+
+
+def markdown(rows: pa.Table) -> Iterator[RenderableType]:
+    """The parts of a table in Markdown, with all columns (GitHub Flavored Markdown, section 4.10).
+
+    Lines may exceed the width of the terminal, which does not break them.
+    """
+    if not len(rows):
+        yield Text("No rows.")
+        return
+    texts, caption = _texts(rows)
+    heads = [Text(printable(name)) for name in rows.column_names]
+    columns = [
+        _markdown_column([head, *column], is_number=is_number(field.type))
+        for head, column, field in zip(heads, texts, rows.schema, strict=True)
+    ]
+    lines = [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
+    yield Text("\n".join([*lines, *(["", caption] if caption else [])]), no_wrap=True)
+
+
+def _markdown_column(texts: Sequence[Text], *, is_number: bool) -> list[str]:
+    """The cells of a column, of which the first is its name, with the same width."""
+    escaped = [Text(_MARKDOWN.sub(r"\\\g<0>", text.plain)) for text in texts]
+    width = max(3, *(text.cell_len for text in escaped))
+    padding = [" " * (width - text.cell_len) for text in escaped]
+    head, *cells = (
+        space + text.plain if is_number else text.plain + space
+        for text, space in zip(escaped, padding, strict=True)
+    )
+    return [head, "-" * (width - 1) + (":" if is_number else "-"), *cells]
+
+
+def _texts(rows: pa.Table) -> tuple[list[list[Text]], str]:
+    """The cells of each column, and the caption with the day of all times; empty without one."""
+    days = _days(rows)
+    from_day = DAY + 1 if len(days) == 1 else 0
+    texts = [cells(n, c, from_day) for n, c in zip(rows.column_names, rows.columns, strict=True)]
+    return texts, f"times of {days.pop()}, {zone_name()}" if from_day else ""
 
 
 def vertical(rows: pa.Table) -> Iterator[RenderableType]:

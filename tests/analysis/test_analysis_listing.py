@@ -7,12 +7,13 @@ from functools import cache
 
 import pyarrow as pa
 import pytest
+from markdown_it import MarkdownIt
 from rich.table import Table
 from rich.text import Text
 
 from analysis.answers import ANSWERS
 from analysis.display.listing import Column, Listing
-from analysis.display.row_table import cells, screen, vertical
+from analysis.display.row_table import cells, markdown, screen, vertical
 from tests.analysis.answering import capture
 from tests.analysis.printing import printed
 
@@ -180,3 +181,39 @@ def test_lines_are_those_of_a_table_of_rich() -> None:
         for each in (table, Listing(columns, rows))
     )
     assert shown == expected
+
+
+def test_a_table_in_markdown_has_the_cells_of_the_screen() -> None:
+    texts = [
+        "a|b",
+        "`c`",
+        "*d*",
+        "<e>",
+        "[f](g)",
+        "h\\|i",
+        "__j",
+        "\x1b\n\u2028",
+        "\u4e2d",
+        "",
+        None,
+    ]
+    rows = pa.table({"x|y": pa.array(texts, pa.string()), "n": [*map(float, range(len(texts)))]})
+    parser = MarkdownIt("commonmark").enable("table")
+    text = printed(markdown(rows), 20)
+    cells_of = [
+        "".join(child.content for child in token.children or ())
+        for token in parser.parse(text) if token.type == "inline"
+    ]  # fmt: skip
+    expected = [cells(name, rows[name]) for name in rows.column_names]
+    shown = [cell.plain for row in zip(*expected, strict=True) for cell in row]
+    assert cells_of == ["x|y", "n", *shown]
+    assert len({Text(line).cell_len for line in text.splitlines()}) == 1
+    assert 'style="text-align:right"' in parser.render(text)
+
+
+def test_a_table_in_markdown_has_all_columns_and_the_day_of_its_times() -> None:
+    rows = answered("groups", "kafka-4-followed")
+    head, line, *body, space, caption = printed(markdown(rows), 80).splitlines()
+    assert head.strip("| ").replace(" ", "").split("|") == rows.column_names
+    assert (line[:5], len(body), space) == ("| ---", len(rows), "")
+    assert caption.startswith("times of 20")

@@ -275,6 +275,18 @@ def test_columns_are_chosen_and_ordered(tmp_path: Path, ran: Ran) -> None:
     ran("export", "missing.pcap", "--columns", "api,api", status=2)
 
 
+@pytest.mark.parametrize("words", [["throttle", QUOTAS], ["sql", QUOTAS, "from topics"]])
+def test_a_table_in_markdown(words: list[str], tmp_path: Path, ran: Ran) -> None:
+    path = tmp_path / "x.md"
+    ran(*words, "-o", str(path))
+    lines = path.read_text().splitlines()
+    assert all(line.startswith("| ") and line.endswith(" |") for line in lines[:3])
+    assert set(lines[1]) == set("| -:")
+    ran(*words, "--format", "markdown", "--wide", status=2)
+    ran("export", QUOTAS, "-o", str(tmp_path / "rows.md"))  # rows for programs have no such format
+    assert (tmp_path / "rows.md").read_text().startswith('{"')
+
+
 def test_the_vertical_form_has_a_line_for_each_value(ran: Ran) -> None:
     lines = ran("throttle", QUOTAS, "--vertical").out.splitlines()
     expected = analysis.throttle(capture("kafka-4-quotas"))
