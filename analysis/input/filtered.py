@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from dissector.problems import Problem
 
 
+_LISTS = {"client": "clients", "topic": "latency --by topic", "broker": "latency --by broker"}
+"""The command that lists the values of a condition."""
+
+
 class FilteredCapture:
     """A capture of which only the selected rows are returned."""
 
@@ -48,19 +52,24 @@ class FilteredCapture:
         keys = _selected_keys(capture, chosen, clusters) if chosen.computed else None
         self.selection = Selection(chosen.sql, chosen.names, keys, clusters)
         self._has_times = bool(chosen.since or chosen.until)
+        self._lists = [(name, _LISTS[name]) for name in _LISTS if getattr(chosen, name)]
 
     @property
     def report(self) -> str:
         """The filter, and how many exchanges the latest pass selected.
 
-        Times are in UTC, whatever the zone of the filter. If they select none, the filter may be of
-        another zone or day, so the report has those of the exchanges.
+        Times are in UTC, whatever the zone of the filter. If it selects none, a time may be of
+        another zone or day, and a name may be misspelt, so the report has the times of the
+        exchanges, and the commands that list the names.
         """
         text = f"Filter: {self.selection}"
-        is_outside = self._has_times and not self.selection.selected and self.selection.span
-        if is_outside:
-            return f"{text}, which are of {self.selection.span}"
-        return f"{text}; times in UTC" if self._has_times else text
+        is_empty = not self.selection.selected and self.selection.span
+        if self._has_times and is_empty:
+            text += f", which are of {self.selection.span}"
+        elif self._has_times:
+            text += "; times in UTC"
+        lists = self._lists if is_empty else []
+        return "".join([text, *(f"; `{command}` lists all {name}s" for name, command in lists)])
 
     @property
     def packets(self) -> int | None:

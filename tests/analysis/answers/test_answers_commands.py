@@ -361,5 +361,11 @@ def test_a_filter_that_selects_nothing_is_named(ran: Ran) -> None:
     assert output.out == ""
     assert output.err == (
         "No latencies in the selected exchanges.\n"
-        "Filter: client_id = 'nobody' or client = 'nobody': 0 of 137 exchanges\n"
+        "Filter: client_id = 'nobody' or client = 'nobody': 0 of 137 exchanges; "
+        "`clients` lists all clients\n"
+    )
+    err = ran("latency", QUOTAS, "--topic", "nothing", "--broker", "host").err
+    assert err.endswith(
+        ": 0 of 137 exchanges; `latency --by topic` lists all topics; "
+        "`latency --by broker` lists all brokers\n"
     )
