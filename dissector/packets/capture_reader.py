@@ -306,7 +306,7 @@ class CaptureReader:
         """All complete packets of data[begin:end], problems, and the position to continue at."""
         parts: list[PacketColumns] = []
         problems: list[Problem] = []
-        base = self._offset - begin
+        base, packets = self._offset - begin, self._packets
         at = search = begin
         while True:
             if self._lost_at is not None:
@@ -321,8 +321,8 @@ class CaptureReader:
                 problems.append(self._resume(base + position))
                 at = position
             scan = self.form.scan(data, at, end)
-            packets = self._packets + sum(len(part.start) for part in parts)
             problems += [_placed(problem, base, packets) for problem in scan.problems]
+            packets += len(scan.columns.start)
             if len(scan.columns.start):
                 parts.append(scan.columns)
             if scan.stop > at or scan.is_broken:

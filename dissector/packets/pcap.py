@@ -61,12 +61,10 @@ _MAGICS = {
     for magic, kind in _KINDS.items()
     for order in "<>"
 }
-_FRONT = np.dtype([("bytes", "<u8")])
+_FRONTS = frozenset(
+    magic + struct.pack(order + "HH", 2, 4) for magic, (order, *_) in _MAGICS.items()
+)
 """First bytes of a file header: magic and version."""
-_FRONTS = np.frombuffer(
-    b"".join(magic + struct.pack(order + "HH", 2, 4) for magic, (order, *_) in _MAGICS.items()),
-    _FRONT,
-)["bytes"]
 
 
 class Pcap:
@@ -77,7 +75,8 @@ class Pcap:
     def __init__(self, header: bytes) -> None:
         self.comments = ()
         self.host_names = ()
-        self.interfaces: tuple[Interface, ...] = ()
+        self.interfaces: list[Interface] = []
+        self._numbers: dict[Interface, int] = {}  # of interfaces
         self._odd_left = _ODD_LIMIT
         self._files_left = _FILE_LIMIT
         self._begin_file(header)
@@ -91,9 +90,9 @@ class Pcap:
         resolution = 9 if self._unit == 1 else 6
         check = ((FCS_LENGTH, bytes([link >> 28])),) if link & 0x04000000 else ()
         interface = Interface(self._link, snaplen, resolution, check)
-        if interface not in self.interfaces:
-            self.interfaces += (interface,)
-        self._interface = self.interfaces.index(interface)
+        self._interface = self._numbers.setdefault(interface, len(self.interfaces))
+        if self._interface == len(self.interfaces):
+            self.interfaces.append(interface)
         u4 = self._order + "u4"
         self._record = np.dtype(
             [("seconds", u4), ("fraction", u4), ("captured", u4), ("length", u4)]
@@ -112,7 +111,7 @@ class Pcap:
         return head[:4] in _MAGICS
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
-        if self._begins_file(data, np.array([begin]))[0]:
+        if self._begins_file(data, begin):
             return self._scan_file_header(data, begin, end)
         table, is_likely, is_broken = self._follow(data, begin, end)
         if len(self._variants) > 1:
@@ -144,10 +143,9 @@ class Pcap:
         self._begin_file(data[begin:stop].tobytes())
         return ScanResult(NO_PACKETS, stop, stop)
 
-    def _begins_file(self, data: Bytes, at: Int64) -> NDArray[np.bool_]:
-        """Whether an appended file begins at each position."""
-        begins = np.isin(gather(data, at, _FRONT)["bytes"], _FRONTS)
-        return begins & (self._files_left > 0)
+    def _begins_file(self, data: Bytes, at: int) -> bool:
+        """Whether an appended file begins at a position."""
+        return self._files_left > 0 and data[at : at + 8].tobytes() in _FRONTS
 
     def _follow(self, data: Bytes, begin: int, end: int) -> tuple[Int64, UInt8, bool]:
         """The chain of records up to an appended file: start, captured, length and time in an array
@@ -159,10 +157,10 @@ class Pcap:
             _NEAR, -1 if self._seconds is None else self._seconds, table.reshape(-1), is_likely,
         )  # fmt: skip
         # A file header has zeros where a record has its lengths.
-        empty = np.flatnonzero(table[1, :whole] == 0)
-        files = empty[self._begins_file(data, table[0, empty] - self._record_bytes)]
-        if len(files):
-            whole, is_broken = int(files[0]), False
+        for row in np.flatnonzero(table[1, :whole] | table[2, :whole] == 0).tolist():
+            if self._begins_file(data, int(table[0, row]) - self._record_bytes):
+                whole, is_broken = row, False
+                break
         return table[:, :whole], is_likely[:whole], is_broken
 
     def _seconds_at(self, data: Bytes, at: int) -> int:

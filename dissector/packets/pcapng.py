@@ -47,8 +47,10 @@ from dissector.problems import Problem, drop_problem, packets_are
 
 SECTION = 0x0A0D0D0A
 INTERFACE, OBSOLETE, SIMPLE, NAMES, STATISTICS, ENHANCED, SECRETS = 1, 2, 3, 4, 5, 6, 10
-NUMBERED = 9, 0x0BAD, 0x40000BAD
-"""Blocks without packets that Wireshark numbers: of a systemd journal, and custom ones."""
+JOURNAL, CUSTOM = 9, 0x0BAD
+"""Blocks without packets that Wireshark numbers."""
+NOT_COPIED = 0x40000000
+"""Set in the type of a custom block that must not be copied."""
 TLS_KEY_LOG = 0x544C534B
 ADDRESS_BYTES = {1: 4, 2: 16}
 """Size of the address in a record of names, by its kind: IPv4, IPv6."""
@@ -241,7 +243,7 @@ class Pcapng:
 
         detailed = (kind == ENHANCED) | (kind == OBSOLETE)
         simple = (kind == SIMPLE) & (size >= 16)
-        numbered = np.isin(kind, NUMBERED)
+        numbered = (kind == JOURNAL) | (kind | NOT_COPIED == CUSTOM | NOT_COPIED)
         statistics = at[(kind == STATISTICS) & (size >= 24)]
         if not (detailed | simple | numbered).any():
             return NO_PACKETS, self._drop_problems(data, statistics, NO_PACKETS)
