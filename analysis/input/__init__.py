@@ -4,6 +4,7 @@ open       `open_input`: captures, or tables that were exported; filtered
 exported   tables in Parquet files
 filters    filters: which exchanges a command reads
 selection  the rows that a condition on exchanges selects
+clusters   which connections belong to which cluster
 filtered   captures or tables with the rows of a filter only
 passes     several passes over the same captures
 times      times and lengths of time that users write

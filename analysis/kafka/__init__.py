@@ -1,5 +1,6 @@
 """How Kafka's clients and brokers behave.
 
+client_ids    client ids of brokers
 errors        names of error codes
 normal        errors and waits that are part of normal operation
 partitioner   the partition that a producer chooses for a key

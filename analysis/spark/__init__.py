@@ -5,6 +5,7 @@ options         the request: tables, captures and all options
 session         finds Java and creates a session
 source          the data source
 plan_server     the server that runs plans for the data source
+result_dirs     the folders with its results
 job             the Spark jobs from files to tables as Parquet, by date
 plan            the parts of a job
 dissection      the work of tasks: runs to rows, and their completion

@@ -9,6 +9,7 @@ context            what the rows of a filter depend on
 intermediate       rows that several answers need, computed once
 latency_breakdown  SQL for the parts of a latency: queue, poll, net
 record_flow        SQL for the clients that produce and consume, and their groups
+topic_logs         SQL for the logs of topics that were created again
 client_settings    SQL for settings of clients: seen in requests, or inferred
 interruptions      SQL for times in which a group did not read a partition
 failures           SQL for connections that fail, and how
