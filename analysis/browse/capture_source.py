@@ -93,9 +93,7 @@ class CaptureSource:
             endpoints = Endpoints()
             for name, batch in endpoints.taken(self._first_pass()):
                 if name == BROKERS:
-                    columns = ("broker_id", "host", "port")
-                    values = (batch[column].to_pylist() for column in columns)
-                    names.learn_brokers(zip(*values, strict=True))
+                    names.learn_brokers(batch)
                     continue
                 if writer is None:
                     writer = pa.ipc.new_file(file, batch.schema)

@@ -179,7 +179,7 @@ class Input:
             with stored(capture.stream(tables), tables) as connection:
                 names().learn_hosts(capture.host_names)
                 if learns:
-                    names().learn_brokers(connection.sql(_BROKERS).fetchall())
+                    names().learn_brokers(connection.sql(_BROKERS).to_arrow_table())
                 if CLUSTERS in tables:
                     endpoints = connection.sql(ENDPOINTS).to_arrow_table()
                     if "exchanges" in tables and (cluster := self._cluster(connection, endpoints)):

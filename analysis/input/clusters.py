@@ -64,7 +64,7 @@ class ClusterConnections:
                 if name not in known:
                     raise _unknown(name, known)
             brokers = "select distinct broker_id, host, port from brokers"
-            names.learn_brokers(tables.sql(brokers).fetchall())
+            names.learn_brokers(tables.sql(brokers).to_arrow_table())
             tables.register(_HOSTS, _hosts(tables, names))
             clusters = tables.sql(_CONNECTIONS).to_arrow_table()
             messages = tables.sql(f"select cluster_id, time from {CLUSTERS}").to_arrow_table()

@@ -140,6 +140,5 @@ def _learn_brokers(capture: Capture | ExportedTables, names: Names) -> None:
     Raises DissectorError if the capture can be read only once, or brokers were not exported.
     """
     _check_passes(capture, "--broker ID", "use the address of the broker")
-    columns = ("broker_id", "host", "port")
     for _, batch in capture.stream(["brokers"]):
-        names.learn_brokers(zip(*(batch[name].to_pylist() for name in columns), strict=True))
+        names.learn_brokers(batch)

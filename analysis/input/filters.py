@@ -225,6 +225,10 @@ class Filter:
             first = pc.min(pa.array(tables["connections"]["first_time"]))
             chosen = chosen.starting(first.cast(pa.int64()).as_py())
         arrow = {name: in_schema(rows, TABLES[name].schema) for name, rows in tables.items()}
+        if self.has_broker_ids:
+            if "brokers" not in arrow:
+                raise DissectorError("a filter by broker id needs the table brokers")
+            self.names.learn_brokers(arrow["brokers"])
         clusters = None
         if self.cluster:
             if missing := [name for name in CLUSTER_TABLES if name not in arrow]:

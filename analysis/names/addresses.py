@@ -59,9 +59,10 @@ class Names:
         self._looked_up.clear()
         self._locate_brokers()
 
-    def learn_brokers(self, brokers: Iterable[tuple[int, str, int]]) -> None:
-        """Add the id, host and port that brokers advertise."""
-        self._brokers |= dict.fromkeys(brokers)
+    def learn_brokers(self, rows: pa.Table | pa.RecordBatch) -> None:
+        """Add the id, host and port that brokers advertise, as in the table `brokers`."""
+        columns = (rows[name].to_pylist() for name in ("broker_id", "host", "port"))
+        self._brokers |= dict.fromkeys(zip(*columns, strict=True))
         self._locate_brokers()
 
     def shown(self, endpoint: str) -> str:

@@ -150,6 +150,16 @@ def test_the_selected_rows_are_those_of_pandas() -> None:
         pd.testing.assert_frame_equal(frames[table], rows[table])
 
 
+def test_broker_ids_are_those_of_the_tables() -> None:
+    rows = dissector.open_capture(path_of("kafka-4-quotas")).tables(TABLES)
+    selected = Filter(broker=["1"]).apply(rows)["exchanges"]
+    is_advertised = pc.equal(rows["exchanges"]["broker_port"], 9092)  # not the controller
+    assert selected.equals(rows["exchanges"].filter(is_advertised))
+    assert len(Filter(broker=["2"]).apply(rows)["exchanges"]) == 0
+    with pytest.raises(DissectorError, match="broker id needs the table brokers"):
+        Filter(broker=["1"]).apply({"exchanges": rows["exchanges"]})
+
+
 def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
     rows = dissector.open_capture(path_of("kafka-4-quotas")).tables(TABLES)
     for name in ("exchanges", "batches", "partitions"):

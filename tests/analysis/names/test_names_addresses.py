@@ -6,6 +6,7 @@ import json
 import struct
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import dissector
@@ -106,7 +107,8 @@ def test_the_smallest_network_counts(tmp_path: Path) -> None:
 def test_addresses_in_a_sentence() -> None:
     names = Names()
     names.learn_hosts([("10.1.0.7", "billing-1"), ("fd00::9", "kafka-1")])
-    names.learn_brokers([(1, "kafka-1", 9092), (2, "10.0.0.10", 9092)])
+    hosts = ["kafka-1", "10.0.0.10"]
+    names.learn_brokers(pa.table({"broker_id": [1, 2], "host": hosts, "port": [9092, 9092]}))
     text = "10.1.0.7 (v1.2.3.4.5) sent 110.1.0.7 to [fd00::9]:9092, 10.0.0.10:9092 at 04:17:40."
     assert names.in_text(text) == (
         "billing-1 (10.1.0.7) (v1.2.3.4.5) sent 110.1.0.7 to kafka-1 ([fd00::9]:9092, id 1), "

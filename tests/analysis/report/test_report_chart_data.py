@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import vl_convert
 from hypothesis import given
@@ -129,7 +130,7 @@ def test_the_note_of_a_chart_counts_its_rows(partitions: int, note: str) -> None
 
 def test_charts_have_the_names_of_brokers() -> None:
     names = Names()
-    names.learn_brokers([(1, "2001:db8::1", 9092)])
+    names.learn_brokers(pa.table({"broker_id": [1], "host": ["2001:db8::1"], "port": [9092]}))
     row = {"client": "app", "responses": 1, "p50_ms": 1.0, "p99_ms": 1.0, "errors": 0}
     path = {"client_id": "app", "requests": 1, "rtt_ms": 1.0, "broker_p50_ms": 1.0}
     broker = {"broker": "[2001:db8::1]:9092"}
