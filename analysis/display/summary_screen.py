@@ -83,8 +83,9 @@ def screen(
         yield Text(printable(note), "bold")
     if summary.exchanges:
         wrong = [*attempts, *handshakes, *_wrong(summary, totals, command)]
-        wrong = wrong or [_good(totals, is_whole=not files)]
-        yield from _section("What is wrong", _led([*unread, *wrong], command("diagnose")))
+        diagnose = command("diagnose")
+        wrong = wrong or [_good(totals, is_whole=not files, is_diagnosed=bool(diagnose))]
+        yield from _section("What is wrong", _led([*unread, *wrong], diagnose))
         yield from _section("Normal unless frequent", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
         yield from _section("Requests", _led(_requests(summary), command("latency")))
@@ -140,20 +141,20 @@ def _files(summary: Summary) -> Iterator[RenderableType]:
             yield _finding(dropped, "dropped by the capture: requests may be missing")
 
 
-def _good(totals: Totals, *, is_whole: bool) -> Text:
+def _good(totals: Totals, *, is_whole: bool, is_diagnosed: bool) -> Text:
     """The text for a capture without problems, limited to connections that could be read.
 
-    `is_whole`: whether all files could be read, and the capture dropped no packet.
+    `is_whole`: whether all files could be read, and the capture dropped no packet. `is_diagnosed`:
+    whether the command that finds the causes of slow requests follows.
     """
-    clean = "no error, no throttling, every request answered."
     connections = sum(totals.protocols.values())
     if totals.one_sided or not is_whole:
         return Text("Nothing else in the traffic that could be read.")
-    if totals.read == connections:
-        return Text(f"Nothing: {clean}", "green")
-    return Text(
-        f"Nothing in the {totals.read:,} of {connections:,} connections that were read: {clean}"
-    )
+    good = "no error, no throttling, every request answered."
+    if totals.read < connections:
+        return Text(f"In the {totals.read:,} of {connections:,} connections that were read: {good}")
+    slow = " Requests may still be slow; diagnose finds the causes." if is_diagnosed else ""
+    return Text.assemble((good.capitalize(), "green"), slow)
 
 
 def _coverage(
