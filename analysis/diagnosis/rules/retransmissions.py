@@ -1,12 +1,15 @@
 """Retransmissions: TCP sends packets again, and the receiver waits for them.
 
-A packet is retransmitted if it was lost behind the capture point, if its acknowledgement was lost,
-or if the receiver acknowledges late. It delays all data behind it by at least a round trip, and by
-200 ms or more if the sender has to wait for a timeout.
+A packet is retransmitted if it was lost, if its acknowledgement was lost, or if the receiver
+acknowledges late. It delays all data behind it by at least a round trip, and by 200 ms or more if
+the sender has to wait for a timeout. The capture contains the packet twice if it was lost behind
+the capture point. If it was lost before, the packet is captured after later ones, and messages wait
+for it longer than a round trip.
 
 The tables count these packets by connection, so the time of a finding is that of the connections.
 Clients and brokers whose packets were captured more than once are left to `coverage`, and packets
-that are retransmitted in vain, because a device on the path drops them, to `no_response`.
+that are retransmitted in vain, because a device on the path drops them, to `no_response`. Programs
+on one host are not evaluated: their packets are not lost, but retransmitted if the host has no CPU.
 """
 
 from __future__ import annotations
@@ -20,12 +23,26 @@ from analysis.answers.quality import REPEATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.dropped import dropped_connections
 from analysis.diagnosis.incomplete import incomplete_responses
+from analysis.diagnosis.late_packets import lossy_directions
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent, rows_by, share, verb
+from analysis.diagnosis.words import (
+    by_end,
+    cells,
+    ends,
+    matching,
+    ms,
+    of_ends,
+    percent,
+    rows_by,
+    share,
+    verb,
+)
+from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
 from analysis.sql.query import Row
 
 COMMAND: Final = "network --by client_id,broker"
+PAIR: Final = "client_id broker"
 
 REPEATED_ENDS: Final = f"""
   select distinct client_id, {endpoint("broker")} as broker
@@ -36,58 +53,76 @@ REPEATED_ENDS: Final = f"""
 @rule(
     question="Does TCP retransmit packets?",
     place=3,
-    rests_on="network",
+    rests_on="network exchanges",
     thresholds=(
-        Threshold("percent", 1, "%", "Data centre networks lose less than 0.01 %. At 1 %, one in "
-                  "ten requests of ten packets each loses a packet."),
+        Threshold("percent", 1, "%", "Share of the packets in one direction. Data centre networks "
+                  "lose less than 0.01 %. At 1 %, one in ten requests of ten packets each loses a "
+                  "packet."),
         Threshold("retransmitted", 5, "packets", "Single retransmissions also occur without loss."),
+        Threshold("delayed", 5, "messages", "Messages that wait longer than a round trip for a "
+                  "packet that arrives after later ones. Single messages also have other delays."),
+        Threshold("delayed_percent", 25, "%", "Number of these messages as a share of these "
+                  "packets. If the network reorders packets, most of them are earlier."),
     ),
 )  # fmt: skip
 def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Connections with retransmissions, by the answer `network`."""
-    rows = [
+    """Directions of connections with retransmissions, by the answer `network`."""
+    links = [
         row for row in case.answer(COMMAND)
-        if row["retransmitted"] >= limits["retransmitted"]
-        and (row["retransmitted_percent"] or 0) >= limits["percent"]
+        if row["retransmitted"] + row["out_of_order"] >= limits["retransmitted"]
     ]  # fmt: skip
-    vain = _in_vain(case) if rows else Counter()
-    rows = [
-        row for row in rows
-        if row["retransmitted"] - vain[row["client_id"], row["broker"]] >= limits["retransmitted"]
+    directions = lossy_directions(case, limits) if links else []
+    vain = _in_vain(case) if directions else Counter()
+    repeated = rows_by(case.rows(REPEATED_ENDS) if directions else (), "client_id", "broker")
+    directions = [
+        row for row in directions
+        if (row["client_id"], row["broker"]) not in repeated
+        and row["sent_again"] - vain[row["client_id"], row["broker"], row["sender"]]
+        >= limits["retransmitted"]
     ]  # fmt: skip
-    repeated = rows_by(case.rows(REPEATED_ENDS) if rows else (), "client_id", "broker")
-    rows = [row for row in rows if (row["client_id"], row["broker"]) not in repeated]
-    for group in by_end(rows, "retransmitted"):
-        yield _finding(group, case.span_of_connections(group, "retransmitted > 0"))
+    for group in by_end(directions, "sent_again"):
+        counted_packets = "retransmitted + out_of_order" if _has_lost(group) else "retransmitted"
+        span = case.span_of_connections(group, f"{counted_packets} > 0")
+        yield _finding(group, links, span)
 
 
-def _in_vain(case: Case) -> Counter[tuple[str | None, str]]:
-    """Packets that a device on the path drops each time, by client id and broker."""
-    packets: Counter[tuple[str | None, str]] = Counter()
+def _in_vain(case: Case) -> Counter[tuple[str | None, str, str]]:
+    """Packets that a device on the path drops each time, by client id, broker and sender."""
+    packets: Counter[tuple[str | None, str, str]] = Counter()
     for row in dropped_connections(case):
-        packets[row["client_id"], row["broker"]] += row["client_retransmitted"]
+        packets[row["client_id"], row["broker"], "client"] += row["client_retransmitted"]
     for row in incomplete_responses(case):
         if row["is_blocked"]:
-            packets[row["client_id"], row["broker"]] += row["retransmitted"]
+            packets[row["client_id"], row["broker"], "broker"] += row["retransmitted"]
     return packets
 
 
-def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
-    """A finding for the connections of one client, or of one broker."""
-    worst, (name, broker), (most, its_broker) = rows[0], ends(rows), ends(rows[:1])
-    count, packets = (sum(row[name] for row in rows) for name in ("retransmitted", "packets"))
+def _has_lost(rows: list[Row]) -> bool:
+    return any(row["lost"] for row in rows)
+
+
+def _finding(rows: list[Row], links: list[Row], span: dict[str, Any]) -> Finding:
+    """A finding for the connections of one client, or of one broker.
+
+    `rows`: of `lossy_directions`. `links`: rows of the answer `network`.
+    """
+    (link,) = matching(links, rows[0], PAIR)
+    (name, broker), (most, its_broker) = ends(rows), ends(rows[:1])
+    count, packets = (sum(row[name] for row in rows) for name in ("sent_again", "packets"))
+    senders = {row["sender"] for row in rows}
+    path = {"client": f"from {name} to {broker}", "broker": f"from {broker} to {name}"}
     return Finding(
         severity="warning",
-        **of_ends(rows, "client_id broker retransmitted retransmitted_percent packets"),
-        sentence=f"TCP retransmits {percent(share(count, packets))} of the packets between {name} "
-        f"and {broker}",
-        evidence=f"{count:,} of {packets:,} packets {verb(count, 'were')} retransmitted, "
-        f"{sum(row['out_of_order'] for row in rows):,} arrived out of order. The times "
-        "are those of the connections, not of these packets."
-        + f" Most: {most} and {its_broker}."
-        * (len(rows) > 1)
-        + f" The latency is {ms(worst['latency_p50_ms'])} (median) and "
-        f"{ms(worst['latency_p99_ms'])} (0.99 quantile)." * (worst["latency_p50_ms"] is not None),
+        **of_ends(rows, PAIR)
+        | {"numbers": cells(link, f"{PAIR} retransmitted retransmitted_percent out_of_order")},
+        sentence=f"TCP retransmits {percent(share(count, packets))} of the packets "
+        + (path[senders.pop()] if len(senders) == 1 else f"between {name} and {broker}"),
+        evidence=f"{count:,} of {packets:,} packets {verb(count, 'were')} retransmitted."
+        + _lost_evidence(rows)
+        + " The times are those of the connections, not of these packets."
+        + f" Most: {most} and {its_broker}." * (len(rows) > 1)
+        + f" The latency is {ms(link['latency_p50_ms'])} (median) and "
+        f"{ms(link['latency_p99_ms'])} (0.99 quantile)." * (link["latency_p50_ms"] is not None),
         cause="a congested or faulty link, a full buffer of a host or switch, or a receiver "
         "that acknowledges late because it has no CPU",
         side="network",
@@ -95,7 +130,27 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         "the error and drop counters of interfaces (ip -s link) on the path.",
         reference="RFC 9293, section 3.8.1",
         command=COMMAND,
-        # At most so many had to wait.
-        requests=sum(min(row["retransmitted"], row["requests"]) for row in rows),
+        requests=_most_requests(rows, links),
         **span,
+    )
+
+
+def _most_requests(rows: list[Row], links: list[Row]) -> int:
+    """The number of requests that had to wait, at most."""
+    packets: Counter[tuple[str | None, str]] = Counter()
+    for row in rows:
+        packets[row["client_id"], row["broker"]] += row["sent_again"]
+    return sum(min(packets[row["client_id"], row["broker"]], row["requests"]) for row in links)
+
+
+def _lost_evidence(rows: list[Row]) -> str:
+    """A sentence about packets that were lost before the capture point."""
+    if not _has_lost(rows):
+        return f" {sum(row['late'] for row in rows):,} arrived out of order."
+    lost, delayed = (sum(row[name] for row in rows) for name in ("lost", "delayed"))
+    longest_ms = max(row["longest_ms"] for row in rows if row["lost"])
+    return (
+        f" {lost:,} of them arrived after later ones, and {counted(delayed, 'message')} waited for "
+        f"them longer than a round trip, up to {ms(longest_ms)}: they were lost between their "
+        "sender and the capture point."
     )

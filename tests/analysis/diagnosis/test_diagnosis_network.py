@@ -95,6 +95,62 @@ def test_retransmissions_concern_at_most_one_request_each() -> None:
     assert finding.requests == 5
 
 
+@pytest.mark.parametrize("is_behind", [False, True], ids=["a part is late", "behind a late one"])
+@pytest.mark.parametrize(
+    ("late", "delayed", "delay_ms", "fires"),
+    [(20, 5, 10, True), (20, 4, 10, False), (20, 5, 9, False), (21, 5, 10, False),
+     (9, 5, 10, False)],
+    ids=["lost", "few messages", "reordered", "most reordered", "few packets"],
+)  # fmt: skip
+def test_packets_that_were_lost_before_the_capture_point(
+    is_behind: bool, late: int, delayed: int, delay_ms: int, fires: bool
+) -> None:
+    """The round trip takes 10 ms. A late packet delays the last byte of a request of several
+    packets. All bytes of a later request come with it, although its packet is captured before
+    another one."""
+    link = connection(
+        client_packets=1000, client_out_of_order=late, client_rtt_ms=10.0, broker_rtt_ms=0.0
+    )
+    rows = []
+    for n in range(40):
+        start = START + n * SECOND
+        end = start + delay_ms * MS * (n < delayed)
+        numbers = {"request_packet": 10 * n, "response_packet": 10 * n + 2}
+        row = exchange_at(start, end, correlation_id=n, **numbers) | {"request_end_time": end}
+        rows.append(row | {"request_time": end if is_behind else start})
+        numbers = {"request_packet": 10 * n + 1, "response_packet": 10 * n + 1}
+        rows.append(exchange_at(start, connection_id=1, correlation_id=n, **numbers))
+    links = [link, connection(connection_id=1)]
+    findings = findings_of("retransmissions", made(exchanges=rows, connections=links))
+    assert [each.sentence for each in findings] == fires * [
+        "TCP retransmits 2 % of the packets from client `app` to 10.0.0.9:9092"
+    ]
+    assert all(
+        "20 of them arrived after later ones, and 5 messages waited for them longer than a round "
+        "trip, up to 10 ms" in each.evidence
+        for each in findings
+    )
+
+
+@pytest.mark.parametrize(("sender", "receiver"), [("client", "broker"), ("broker", "client")])
+def test_retransmissions_are_a_share_of_one_direction(sender: str, receiver: str) -> None:
+    counts = {f"{sender}_packets": 1000, f"{receiver}_packets": 1000}
+    for count, fires in ((9, False), (10, True)):
+        link = connection(**counts) | {f"{sender}_retransmitted": count}
+        assert rules("retransmissions", exchanges=[exchange()], connections=[link]) == (
+            ["retransmissions"] * fires
+        )
+
+
+def test_programs_on_one_host_lose_no_packets() -> None:
+    link = connection(client_packets=2000, client_retransmitted=50)
+    for address, fires in ((link["client_ip"], False), (link["broker_ip"], True)):
+        row = link | {"broker_ip": address}
+        assert rules("retransmissions", exchanges=[exchange()], connections=[row]) == (
+            ["retransmissions"] * fires
+        )
+
+
 @pytest.mark.parametrize(("copies", "expected"), [(1, "retransmissions"), (2, "coverage")])
 def test_packets_that_were_captured_more_than_once_are_not_retransmissions(
     copies: int, expected: str
@@ -110,9 +166,9 @@ def test_packets_that_were_captured_more_than_once_are_not_retransmissions(
 @pytest.mark.parametrize(
     ("pairs", "ends"),
     [
-        ([("a", 1), ("b", 1), ("c", 1)], [("3 clients (`a`, `b`, `c`)", "10.0.0.1:9092")]),
-        ([("a", 1), ("a", 2)], [("client `a`", "2 brokers (10.0.0.1:9092, 10.0.0.2:9092)")]),
-        ([("a", 1), ("b", 2)], [("client `a`", "10.0.0.1:9092"), ("client `b`", "10.0.0.2:9092")]),
+        ([("a", 1), ("b", 1), ("c", 1)], [("3 clients (`a`, `b`, `c`)", "10.0.1.1:9092")]),
+        ([("a", 1), ("a", 2)], [("client `a`", "2 brokers (10.0.1.1:9092, 10.0.1.2:9092)")]),
+        ([("a", 1), ("b", 2)], [("client `a`", "10.0.1.1:9092"), ("client `b`", "10.0.1.2:9092")]),
     ],
     ids=["one broker", "one client", "pairs"],
 )
@@ -122,7 +178,7 @@ def test_the_end_that_connections_share_is_one_finding(
 ) -> None:
     links, rows = [], []
     for number, (client, broker) in enumerate(pairs):
-        common = {"connection_id": number, "broker_ip": f"10.0.0.{broker}"}
+        common = {"connection_id": number, "broker_ip": f"10.0.1.{broker}"}
         links.append(
             connection(
                 client_packets=200, client_retransmitted=9 - number, handshake_rtt_ms=30.0,
