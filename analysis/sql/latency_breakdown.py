@@ -4,11 +4,11 @@ Six kinds of waiting are independent of the speed of the broker:
 
 - Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
   waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
-  wait. Any other Fetch waited until the first batch of one of its partitions was readable. If the
-  capture contains the Produce of that batch, this is the time of its response. Otherwise it is the
-  timestamp of the batch, which another clock took, and which is earlier by the time that the
-  producer kept the batch. A batch of a transaction whose marker is in the same response became
-  readable when the marker was written.
+  wait. Any other Fetch waited until batches of min_bytes were readable; with the default of 1, the
+  first batch of one of its partitions. If the capture contains the Produce of a batch, it was
+  readable at the time of the response. Otherwise this is the timestamp of the batch, which another
+  clock took, and which is earlier by the time that the producer kept the batch. A batch of a
+  transaction whose marker is in the same response became readable when the marker was written.
 - Followers. A consumer with a rack may fetch from a follower (KIP-392). It gets records when the
   follower knows that they are replicated, which is later than the response to the Produce by a
   Fetch of the follower or two. How much of such a latency was work is unknown.
@@ -90,8 +90,9 @@ def _parts() -> str:
         and sent.api = 'Produce' and sent.topic_id is null
       group by all having count(distinct sent.topic) = 1),
     readable as (
-      select connection_id, correlation_id, time, fetched.topic, fetched.partition,
-        fetched.base_offset, leader, coalesce(written, epoch_ns(max_timestamp)) as written,
+      select connection_id, correlation_id, time as response_time, fetched.topic,
+        fetched.partition, fetched.base_offset, leader, bytes,
+        coalesce(written, epoch_ns(max_timestamp)) as written,
         -- In a transaction: when the marker after the batch was written.
         case when is_transactional and not is_control then
           min(case when is_control then epoch_ns(max_timestamp) end) over (
@@ -107,16 +108,36 @@ def _parts() -> str:
           and fetched.base_offset = produced.base_offset
           and coalesce(fetched.crc = produced.crc or fetched.format != produced.format, true)
       where api in ('Fetch', 'ShareFetch')),
+    needed as (
+      select connection_id, correlation_id, response_time, min_bytes from all_exchanges
+      where api in ('Fetch', 'ShareFetch') and min_bytes > 1),
     firsts as (
-      select connection_id, correlation_id, time as response_time,
+      select connection_id, correlation_id, response_time,
         arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
           as written,
         arg_min(leader, (coalesce(base_offset, -1), written)) as leader
-      from readable group by connection_id, correlation_id, time, topic, partition),
+      from readable anti join needed using (connection_id, correlation_id, response_time)
+      group by connection_id, correlation_id, response_time, topic, partition),
+    in_order as (
+      select connection_id, correlation_id, response_time, min_bytes, bytes, leader,
+        max(greatest(written, coalesce(ended, written))) over (
+          partition by connection_id, correlation_id, response_time, topic, partition
+          order by coalesce(base_offset, -1), written) as written
+      from readable join needed using (connection_id, correlation_id, response_time)),
+    filled as (
+      select *, sum(bytes) over (of_response order by written) as readable_bytes,
+        -- A snap length may have cut the last batches.
+        least(min_bytes, sum(bytes) over of_response) as needed_bytes
+      from in_order
+      window of_response as (partition by connection_id, correlation_id, response_time)),
     fetched as (
       select connection_id, correlation_id, response_time, min(written) as written,
         arg_min(leader, written) as leader
-      from firsts group by all),
+      from firsts group by all
+      union all
+      select connection_id, correlation_id, response_time, min(written) as written,
+        arg_min(leader, written) as leader
+      from filled where readable_bytes >= needed_bytes group by all),
     queued as (
       select nth, connection_id, correlation_id, response_time, api, topics, latency_ms,
         max_wait_ms, min_bytes, record_bytes,

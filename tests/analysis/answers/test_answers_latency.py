@@ -130,6 +130,33 @@ def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
     assert latency_parts(tables)["poll_ms"].tolist() == [poll]
 
 
+@pytest.mark.parametrize(
+    ("batches", "poll"),
+    [
+        ([(0, 0, 60, 100), (0, 1, 60, 300), (0, 2, 60, 400)], 300),
+        ([(0, 0, 60, 300), (1, 0, 60, 100)], 300),
+        ([(0, 0, 120, 100), (0, 1, 60, 300)], 100),
+        ([(0, 0, 60, 300), (0, 1, 60, 100), (1, 0, 60, 400)], 300),  # in order of the log
+        ([(0, 0, 60, 100), (0, 1, 30, 200)], 200),  # a snap length cut the last batch
+        ([(0, 0, 60, -200), (0, 1, 60, -100)], 0),
+    ],
+)
+def test_a_fetch_waited_until_min_bytes_were_written(
+    batches: list[tuple[int, int, int, int]], poll: float
+) -> None:
+    """Batches: partition, offset, size, time in ms."""
+    row = {"connection_id": 0, "correlation_id": 7, "api": "Fetch", "topic": "t"}
+    tables = made(
+        exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, min_bytes=100, record_bytes=180)],
+        batches=[
+            row | {"partition": partition, "base_offset": offset, "bytes": size}
+            | {"time": START + 600 * MS, "max_timestamp": START + time * MS}
+            for partition, offset, size, time in batches
+        ],
+    )  # fmt: skip
+    assert latency_parts(tables)["poll_ms"].tolist() == [poll]
+
+
 @pytest.mark.parametrize(("replied", "poll"), [(-50, 0), (300, 300), (900, 500)])
 def test_a_batch_is_written_when_its_produce_is_answered(replied: int, poll: float) -> None:
     """The producer kept the batch since long before."""
