@@ -8,8 +8,9 @@ is known. Brokers are compared by requests of the same API. Endpoints with the s
 are one broker. The time of a finding is that of the requests above the threshold.
 
 If the capture does not contain the Produce of the records of a Fetch, their timestamps do not prove
-that they were there: an application may set them, and the clock of the producer may be wrong. Such
-a Fetch may have waited for fetch.max.wait.ms, so only the time beyond it counts.
+that they were there: an application may set them, the producer keeps them for linger.ms, and its
+clock may be wrong. Such a Fetch may have waited for fetch.max.wait.ms, so only the time beyond it
+counts, unless an earlier response shows that the log was longer.
 
 A broker delays the response to a failed login on purpose, so it does not count
 (connection.failed.authentication.delay.ms, KIP-306). If only ApiVersions is slow, which is the
@@ -30,6 +31,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Final
 
+from analysis.answers.lag import ENDS
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.pauses import (
@@ -67,12 +69,31 @@ _IDS: Final = f"""
 """SQL: the id of each endpoint."""
 
 
-_MAY_HAVE_WAITED: Final = """
+_HAD_RECORDS: Final = f"""
+  with fetches as (
+    select connection_id, correlation_id, response_time as time, request_time from exchanges
+    where api in ('Fetch', 'ShareFetch')),
+  fetched as (
+    select batches.*, request_time from batches join fetches
+      using (connection_id, correlation_id, time)
+    where batches.api in ('Fetch', 'ShareFetch') and not coalesce(is_control, false)),
+  produced as (
+    select distinct topic, partition, base_offset, true as is_produced from batches
+    where api = 'Produce' and base_offset is not null)
+  select connection_id, correlation_id, fetched.time
+  from fetched left join produced using (topic, partition, base_offset)
+    asof left join {ENDS} as ends on fetched.topic = ends.topic
+      and fetched.partition = ends.partition and request_time >= ends.time
+  group by all
+  having bool_and(coalesce(is_produced, false))
+    or bool_or(end_offset > fetched.base_offset and not coalesce(is_transactional, false))"""
+"""SQL: Fetch responses with batches whose Produce is in the capture, so that the time of their
+arrival is known, or with one that was in the log before the request."""
+
+_MAY_HAVE_WAITED: Final = f"""
   api in ('Fetch', 'ShareFetch') and coalesce(record_bytes > 0, false)
-    and not coalesce(list_has_any(topics, (
-      select list(distinct topic) from batches
-      where api = 'Produce' and base_offset is not null)), false)"""
-"""SQL: whether a Fetch has records of topics without a Produce in the capture."""
+    and (connection_id, correlation_id, response_time) not in ({_HAD_RECORDS})"""
+"""SQL: whether a Fetch has records that may have arrived during the request."""
 
 
 def _requests() -> str:

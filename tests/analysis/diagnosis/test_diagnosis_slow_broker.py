@@ -41,11 +41,19 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
 
 
 @pytest.mark.parametrize(
-    ("latency_ms", "has_producer", "fires"),
-    [(400, False, False), (400, True, True), (599, False, False), (601, False, True)],
+    ("latency_ms", "produced", "end", "fires"),
+    [
+        (400, [], None, False),
+        (400, range(100, 200), None, True),
+        (400, range(100, 103), None, False),  # another producer is not in the capture
+        (599, range(100, 103), None, False),
+        (601, range(100, 103), None, True),
+        (400, [], 99, False),
+        (400, [], 199, True),  # the log already has all of them
+    ],
 )
 def test_a_fetch_may_have_waited_for_records_with_old_timestamps(
-    latency_ms: int, has_producer: bool, fires: bool
+    latency_ms: int, produced: list[int], end: int | None, fires: bool
 ) -> None:
     """The application dates its records an hour back; fetch.max.wait.ms is 500."""
     fetch = {"api": "Fetch", "api_key": 1, "topics": ["t"], "max_wait_ms": 500, "min_bytes": 1}
@@ -60,11 +68,17 @@ def test_a_fetch_may_have_waited_for_records_with_old_timestamps(
     ]  # fmt: skip
     batches = [
         batch | {"api": "Fetch", "correlation_id": n, "time": time + latency_ms * MS}
-        | {"base_offset": 100 + n, "max_timestamp": time - 3600 * SECOND}
+        | {"base_offset": 199 - n, "max_timestamp": time - 3600 * SECOND}
         for n, time in enumerate(times)
     ]  # fmt: skip
-    sent = batch | {"api": "Produce", "time": START, "base_offset": 5, "error_code": 0}
-    tables = made(exchanges=rows, batches=batches + [sent] * has_producer)
+    batches += [
+        batch | {"api": "Produce", "time": START, "base_offset": offset, "error_code": 0}
+        for offset in produced
+    ]
+    log = batch | {"api": "Fetch", "time": START - SECOND, "response_time": START - SECOND}
+    log |= {"error_code": 0, "offset": 0, "high_watermark": end and end + 1}
+    partitions = [log] * (end is not None)
+    tables = made(exchanges=rows, batches=batches, partitions=partitions)
     assert [each.numbers["api"] for each in findings_of("slow_broker", tables)] == ["Fetch"] * fires
 
 
