@@ -12,6 +12,9 @@ busy processing records: it is the bottleneck, unless it gets errors all the tim
 coordinator or leader. A group whose members send nothing in the last quarter no longer has members:
 they left or crashed.
 
+A capture may have packets of some members only. If no member reads or commits a partition after the
+last rebalance, while they send other requests, its reader is not in the capture.
+
 Offsets of a client that is neither a member of the group nor reads the topic, such as those that
 MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
 
@@ -52,7 +55,8 @@ from analysis.sql.record_flow import GROUPS_OF_READERS
 QUARTERS: Final = f"""
   with states as (
     select group_id, topic, partition, epoch_ns(time) as moment,
-      arg_max(lag, (source, nth)) as lag, arg_max(end_offset, (source, nth)) as end_offset
+      arg_max(lag, (source, nth)) as lag, arg_max(end_offset, (source, nth)) as end_offset,
+      max(epoch_ns(time)) filter (source = 2 or committed_time = time) as reading
     from {STATES} where lag is not null and group_id is not null group by all),
   spans as (
     select group_id, topic, min(moment) as first, max(moment) as last from states group by all),
@@ -63,6 +67,7 @@ QUARTERS: Final = f"""
       cross join range(4) as each (quarter)),
   events as (
     select group_id, topic, partition, min(lag) as low, max(lag) as high,
+      max(reading) as last_reading,
       greatest((4 * (moment - first)::hugeint + span - 1) // span - 1, 0) as quarter
     from states join (select *, greatest(last - first, 1) as span from spans) as spans
       using (group_id, topic)
@@ -75,7 +80,7 @@ QUARTERS: Final = f"""
   select group_id, quartered.topic, quartered.partition,
     list(lag + coalesce(ends.end_offset - quartered.end_offset, 0) order by quarter) as lags,
     list(low order by quarter) as lows, max(high) filter (quarter = 0) as first_high,
-    any_value(quartered.first) as first_time,
+    any_value(quartered.first) as first_time, max(last_reading) as last_reading,
     max(quartered.moment) filter (quarter = 0) as second_quarter,
     max(quartered.moment) filter (quarter = 2) as last_quarter
   from quartered asof left join (select *, epoch_ns(time) as moment from {ENDS}) as ends
@@ -84,11 +89,14 @@ QUARTERS: Final = f"""
   group by all"""
 """SQL: the lags at the ends of the quarters, with what was produced since the last event of the
 group; the lowest lag at an event in each quarter, and the highest in the first one; the begins of
-the second and the last quarter. A group that works long on its records has no event in a quarter.
-"""
+the second and the last quarter; the last commit or Fetch. A group that works long on its records
+has no event in a quarter."""
 
 COMMITS_NS: Final = 15 * 10**9
 """Three times the default of auto.commit.interval.ms."""
+
+PENDING_NS: Final = 10**9
+"""A Fetch that is pending at a rebalance ends later: fetch.max.wait.ms is 500 by default."""
 
 FETCHING: Final = f"""
   select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
@@ -116,6 +124,13 @@ LAST_REQUESTS: Final = f"""
   where group_id is not null group by group_id"""
 """SQL: the last request of the members of each group. An administrator reads and commits offsets,
 too."""
+
+REBALANCED: Final = """
+  select group_id, epoch_ns(max(time)) as time from (
+    select group_id, generation, min(response_time) as time from memberships
+    where error_code = 0 and generation > 0 group by all)
+  group by group_id"""
+"""SQL: the last change of each group: the time of the first response with its last generation."""
 
 COPIED: Final = """
   select distinct client_id, group_id, topic from partitions
@@ -169,6 +184,10 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     last_times = {
         row["group_id"]: row["last_time"] for row in (case.rows(LAST_REQUESTS) if rows else ())
     }
+    rows = [
+        row for row in rows
+        if last_times.get(row["group_id"], 0) < row["last_quarter"] or not _has_moved(case, row)
+    ]  # fmt: skip
     repeated = {
         (row["group_id"], row["topic"], row["partition"], row["offset"]): row["fetches"]
         for row in (case.rows(REPEATED) if rows else ())
@@ -210,6 +229,15 @@ def _is_between_commits(row: Row) -> bool:
         and committed is not None
         and committed <= row["second_quarter"]
         and row["time"] - committed < COMMITS_NS
+    )
+
+
+def _has_moved(case: Case, row: Row) -> bool:
+    """Whether a member that is not in the capture may read the partition since a rebalance."""
+    last_reading = row["last_reading"] or 0
+    return last_reading < row["last_quarter"] and any(
+        last_reading < group["time"] + PENDING_NS
+        for group in matching(case.rows(REBALANCED), row, "group_id")
     )
 
 

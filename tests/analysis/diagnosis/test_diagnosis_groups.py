@@ -266,10 +266,9 @@ def test_offsets_that_are_copied_from_another_cluster_have_no_reader(copies: boo
     assert len(findings_of("growing_lag", tables)) == (not copies)
 
 
-@pytest.mark.parametrize("seconds", [5, 13])
-def test_a_group_without_members_falls_behind(seconds: int) -> None:
-    """Its member fetches and commits for some seconds; an administrator reads its offset at the
-    end, after 16 s. 50 records are produced each second."""
+def read_for_a_while(fetches: int, seconds: int) -> dict[str, list[dict[str, Any]]]:
+    """A member fetches once a second, commits after a second, and sends its last request later; an
+    administrator reads its offset at the end, after 16 s. 50 records are produced each second."""
     produced = [
         fetched(n, 0)
         | {"api": "Produce", "offset": 50 * n, "last_offset": 50 * n + 49, "high_watermark": None}
@@ -280,7 +279,7 @@ def test_a_group_without_members_falls_behind(seconds: int) -> None:
     read = fetched(16, 0) | {"api": "OffsetFetch", "connection_id": 1} | offset
     reads = [
         fetched(n, 0) | {"offset": 20, "last_offset": None, "high_watermark": 50 * n}
-        for n in range(seconds)
+        for n in range(fetches)
     ]
     exchanges = [
         exchange(
@@ -292,10 +291,34 @@ def test_a_group_without_members_falls_behind(seconds: int) -> None:
             (16, "OffsetFetch", "admin", 1),
         )
     ]  # fmt: skip
-    tables = made(exchanges=exchanges, partitions=[*produced, commit, *reads, read])
-    (finding,) = findings_of("growing_lag", tables)
+    return {"exchanges": exchanges, "partitions": [*produced, commit, *reads, read]}
+
+
+@pytest.mark.parametrize("seconds", [5, 13])
+def test_a_group_without_members_falls_behind(seconds: int) -> None:
+    (finding,) = findings_of("growing_lag", made(**read_for_a_while(seconds, seconds)))
     is_gone = finding.cause == "the group has no members any more: they left, or crashed"
     assert is_gone == (seconds == 5)
+
+
+@pytest.mark.parametrize(
+    ("rebalances", "seconds", "count"),
+    [([0], 13, 1), ([0, 1], 13, 1), ([0, 3], 13, 0), ([0, 3], 5, 1)],
+    ids=["the first one", "it fetches later", "moved", "no members"],
+)
+def test_a_partition_that_moves_to_a_member_outside_of_the_capture(
+    rebalances: list[int], seconds: int, count: int
+) -> None:
+    """It is fetched for the last time after 3 s."""
+    tables = read_for_a_while(4, seconds)
+    member = {"group_id": "g", "group_type": "consumer", "client_id": "reader", "error_code": 0}
+    tables["memberships"] = [
+        member | {"api": "ConsumerGroupHeartbeat", "generation": generation}
+        | {"time": START + second * SECOND, "response_time": START + second * SECOND}
+        for generation, second in enumerate(rebalances, 1)
+        for _ in range(2)
+    ]  # fmt: skip
+    assert len(findings_of("growing_lag", made(**tables))) == count
 
 
 @pytest.mark.parametrize(
