@@ -7,6 +7,9 @@ A broker that is down disappears from Metadata when its session ends, and client
 to it. So its outage goes on while Metadata does not contain it. If responses still contain its
 address, or only addresses that fail, the broker is running but advertises a wrong address.
 
+Clients retry within seconds while they need a broker. If they soon stop trying, and go on with
+others, the broker was restarted or stopped in order, and its finding is not critical.
+
 A client that gets broker addresses but keeps requesting them cannot reach the brokers. If it cannot
 resolve their host names, the capture contains no connection attempt.
 """
@@ -29,7 +32,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
 from analysis.display.terminal import counted
-from analysis.sql.expressions import CLIENT_IDS, endpoint
+from analysis.sql.expressions import CLIENT_IDS, endpoint, ms_between
 from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, NO_REPLY, OUTAGES, REFUSED
 from analysis.sql.query import Row
 
@@ -54,6 +57,16 @@ _USERS: Final = f"""
   group by all order by client_id"""
 """SQL: clients that were connected to an endpoint, or got its address, on the hosts whose attempts
 failed. An attempt itself does not contain a client id."""
+
+_QUIET: Final = f"""
+  with active as (select client_ip, max(request_time) as time from exchanges group by all),
+  hosts as (
+    select {endpoint("broker")} as broker, failure, client_ip, max(first_time) as last_attempt
+    from {FAILED_ENDPOINTS} group by all)
+  select broker, failure,
+    min(coalesce({ms_between("last_attempt", "active.time")}, 0)) as quiet_ms
+  from hosts left join active using (client_ip) group by all"""
+"""SQL: for how long the clients on all these hosts sent requests after the last attempt."""
 
 
 @rule(
@@ -122,7 +135,10 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
             if gone_ms > lasts_ms and not is_down:
                 lost = f" It was down for {ms(gone_ms)} or longer: Metadata lacked it.{lost}"
             finding = _unreachable(row, names, outages, lost, is_down=is_down)
-            if is_down or lasts_ms >= limits["critical_ms"]:
+            quiet_ms = _quiet_ms(case, row, outages, limits) if is_down else 0
+            if quiet_ms:
+                finding = _given_up(finding, outages[-1], quiet_ms)
+            elif is_down or lasts_ms >= limits["critical_ms"]:
                 finding = replace(finding, severity="critical")
             is_wrong = is_down and address(row) in wrong
             yield (
@@ -130,6 +146,32 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
                 if is_wrong
                 else finding
             )
+
+
+def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float:
+    """The time for which clients did not need an endpoint any more, or 0.
+
+    It worked before, and they soon stopped trying.
+    """
+    if row["worked_time"] is None or outages[-1]["lasts_ms"] >= limits["recovered_ms"]:
+        return 0
+    (quiet,) = matching(case.rows(_QUIET), row, "broker failure")
+    return float(quiet["quiet_ms"]) if quiet["quiet_ms"] >= limits["critical_ms"] else 0
+
+
+def _given_up(finding: Finding, outage: Row, quiet_ms: float) -> Finding:
+    """The finding for an endpoint that clients no longer need."""
+    doing = "refused connections" if outage["failure"] == REFUSED else "did not reply to attempts"
+    return replace(
+        finding,
+        sentence=f"{finding.numbers['broker']} {doing} for {ms(outage['lasts_ms'])}; since then, "
+        "no client tried again",
+        evidence=f"{finding.evidence} They sent requests to other brokers for another "
+        f"{ms(quiet_ms)}.",
+        cause="the broker was restarted or stopped, and its partitions have leaders on other "
+        "brokers",
+        change="Check that the broker runs again, and elect preferred leaders.",
+    )
 
 
 def _gone_ms(case: Case, outage: Row) -> float:

@@ -93,6 +93,28 @@ def test_connections_that_fail(
 
 
 @pytest.mark.parametrize(
+    ("worked", "attempts", "last_request", "host", "severity"),
+    [
+        (True, (1, 2, 3), 33, "10.0.0.1", "warning"),
+        (True, (1, 2, 3), 32, "10.0.0.1", "critical"),
+        (True, (1, 2, 11), 41, "10.0.0.1", "critical"),
+        (True, (1, 2, 3), 33, "10.0.0.2", "critical"),
+        (False, (1, 2, 3), 33, "10.0.0.1", "critical"),
+    ],
+    ids=["go on", "end soon", "try for long", "another host", "an address that never worked"],
+)
+def test_clients_that_go_on_with_other_brokers(
+    worked: bool, attempts: tuple[int, ...], last_request: int, host: str, severity: str
+) -> None:
+    """After an orderly restart, its partitions have leaders on other brokers."""
+    links = [at(0, connection())] * worked + [at(n) for n in attempts]
+    request = exchange_at(START + last_request * SECOND, client_ip=host, broker_ip="10.0.0.8")
+    (finding,) = findings_of("failed_connections", made(exchanges=[request], connections=links))
+    assert finding.severity == severity
+    assert ("no client tried again" in finding.sentence) == (severity == "warning")
+
+
+@pytest.mark.parametrize(
     ("size", "answered", "end", "expected"),
     [
         (500_000, 8_000, "fin", ["no_response"]),
