@@ -2,7 +2,8 @@
 waited long for it.
 
 The leader waits for a follower until it leaves the in-sync replicas (replica.lag.time.max.ms).
-Then, until the follower returns, new records have one copy fewer.
+Then, until the follower returns, new records have one copy fewer. If it refused connections
+meanwhile, or is missing in Metadata, it had left the cluster, as a broker does that is restarted.
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
+from analysis.diagnosis.advertised import FORGOTTEN
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, capital, cells, ms, rows_by, span_of
+from analysis.diagnosis.rules.slow_broker import IDS
+from analysis.diagnosis.words import Advice, capital, cells, matching, ms, rows_by, span_of
 from analysis.display.terminal import counted, time_text
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import endpoint, literal
+from analysis.sql.failures import OUTAGES, REFUSED
 from analysis.sql.query import Row
 
 _THROTTLED: Final = Advice(
@@ -27,6 +31,21 @@ _THROTTLED: Final = Advice(
     "--additional --throttle). --verify removes it at the end of the reassignment.",
     "KIP-73",
 )  # fmt: skip
+
+ABSENT: Final = f"""
+  select id as replica_id, time, how from (
+    select broker, time, 'was missing in Metadata' as how from ({FORGOTTEN})
+    union all
+    select {endpoint("broker")}, first_time, 'refused connections'
+    from {OUTAGES} where failure = '{REFUSED}')
+    join ({IDS}) using (broker)
+  order by time"""
+"""SQL: the times at which a broker was not in the cluster, and what shows it."""
+
+_AFTER_RESTARTS: Final = (
+    "After the restart of a broker, wait until UnderReplicatedPartitions is 0 before the next one. "
+    "Set min.insync.replicas, so that producers fail rather than lose records."
+)
 
 
 @rule(
@@ -50,8 +69,36 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     slow = [row for row in in_sync if (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1)]
     late = rows_by(without, "replica_id")
     yield from _delays(case, rows_by(slow, "replica_id"), limits)
-    findings = [_finding(rows, case.span[1] or 0) for rows in late.values()]
-    yield from [_several(late, findings)] if len(findings) > 1 else findings
+    absent = [_absence(case, rows) for rows in late.values()]
+    findings = [
+        _left(_finding(rows, case.span[1] or 0), absence)
+        for rows, absence in zip(late.values(), absent, strict=True)
+    ]
+    if len(findings) > 1:
+        yield _several(late, findings, have_left=all(absent))
+    else:
+        yield from findings
+
+
+def _absence(case: Case, rows: list[Row]) -> Row | None:
+    """The first row of `ABSENT` while a follower was out of sync."""
+    first = min(row["first_without"] for row in rows)
+    last = max(row["last_without"] for row in rows)
+    absent = matching(case.rows(ABSENT), rows[0], "replica_id")
+    return next((row for row in absent if first <= row["time"] <= last), None)
+
+
+def _left(finding: Finding, absence: Row | None) -> Finding:
+    """The finding for a follower that had left the cluster."""
+    if absence is None:
+        return finding
+    return replace(
+        finding,
+        evidence=f"{finding.evidence} It {absence['how']} at {time_text(absence['time'], 3)}.",
+        cause="the follower had left the cluster: it was restarted, stopped or paused",
+        setting="min.insync.replicas",
+        change=_AFTER_RESTARTS,
+    )
 
 
 def _waits(topic: str) -> str:
@@ -93,32 +140,39 @@ def _delays(case: Case, slow: dict[int, list[Row]], limits: Limits) -> Iterator[
             yield replace(finding, **_THROTTLED._asdict()) if keeps_fetching else finding
 
 
-def _several(late: dict[int, list[Row]], findings: list[Finding]) -> Finding:
-    """A finding for several followers: one after the other, as in a rolling restart, or at once."""
+def _several(late: dict[int, list[Row]], findings: list[Finding], *, have_left: bool) -> Finding:
+    """A finding for several followers: one after the other, as in a rolling restart, or at once.
+
+    `have_left`: whether all of them had left the cluster.
+    """
     in_time = sorted(findings, key=lambda finding: finding.first_time or 0)
-    pauses = sorted(
-        (min(row["first_without"] for row in rows), (rows[0]["pause_max_ms"] or 0) * 1e6)
+    spans = sorted(
+        (min(row["first_without"] for row in rows), max(row["last_without"] for row in rows))
         for rows in late.values()
     )
-    is_rolling = all(a + pause <= b for (a, pause), (b, _) in pairwise(pauses))
+    is_rolling = all(end <= start for (_, end), (start, _) in pairwise(spans))
+    doing, cause = "followers were out of sync", "the hosts, disks or links of these followers are"
+    cause += " overloaded"
+    if is_rolling:
+        doing += ", one after the other"
+        cause = "the brokers were restarted, paused or overloaded one after the other"
+    if have_left:
+        doing, cause = "brokers left the cluster", findings[0].cause
+    if is_rolling and have_left:
+        doing += " one after the other, as in a rolling restart"
+        cause = "a rolling restart, or brokers that stop or pause one after the other"
     return replace(
         max(findings, key=lambda finding: finding.requests),
         subject=", ".join(finding.subject for finding in in_time),
-        sentence=f"{len(findings):,} followers were out of sync"
-        + ", one after the other" * is_rolling,
+        sentence=f"{len(findings):,} {doing}",
         evidence=" ".join(
             f"{capital(finding.subject)}, from {time_text(finding.first_time or 0, 3)}: "
             f"{finding.evidence}"
             for finding in in_time
         ),
-        cause="the brokers were restarted, paused or overloaded one after the other"
-        if is_rolling
-        else "the hosts, disks or links of these followers are overloaded",
+        cause=cause,
         setting="min.insync.replicas" if is_rolling else findings[0].setting,
-        change="After the restart of a broker, wait until UnderReplicatedPartitions is 0 before "
-        "the next one. Set min.insync.replicas, so that producers fail rather than lose records."
-        if is_rolling
-        else findings[0].change,
+        change=_AFTER_RESTARTS if is_rolling or have_left else findings[0].change,
         first_time=in_time[0].first_time,
         last_time=max(finding.last_time or 0 for finding in findings),
     )

@@ -62,7 +62,7 @@ _CONTROLLERS: Final = f"""
 _START_S: Final = 10
 """After its start, a broker is slow for some seconds: it has to load code, state and files."""
 
-_IDS: Final = f"""
+IDS: Final = f"""
   select {endpoint("broker")} as broker, arg_max(broker_id, (time, nth)) as id
   from (select host as broker_ip, port as broker_port, broker_id, time, nth from brokers)
   group by 1"""
@@ -187,7 +187,7 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
     if not samples:
         return
     controllers = {row["broker"] for row in case.rows(_CONTROLLERS)}
-    ids = {row["broker"]: row["id"] for row in case.rows(_IDS)}
+    ids = {row["broker"]: row["id"] for row in case.rows(IDS)}
     tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
     by_api: dict[str, list[Row]] = defaultdict(list)
     for row in samples:

@@ -8,7 +8,14 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.made_rows import SECOND, START, connection, exchange, exchange_at
+from tests.analysis.made_rows import (
+    SECOND,
+    START,
+    advertised,
+    connection,
+    exchange,
+    exchange_at,
+)
 
 
 def test_a_follower_that_is_gone() -> None:
@@ -74,11 +81,31 @@ def test_producers_wait_for_a_follower_in_sync(
     assert all(f"by up to {wait}.0 s" in each.sentence for each in findings)
 
 
-@pytest.mark.parametrize(("starts", "is_rolling"), [((0, 30), True), ((0, 5), False)])
+@pytest.mark.parametrize(
+    ("starts", "missing", "refused", "sentence"),
+    [
+        ((0, 30), {}, [], "2 followers were out of sync, one after the other"),
+        ((0, 15), {}, [], "2 followers were out of sync, one after the other"),
+        ((0, 5), {}, [], "2 followers were out of sync"),
+        ((0, 30), {3: 0, 33: 1}, [],
+         "2 brokers left the cluster one after the other, as in a rolling restart"),
+        ((0, 30), {3: 0}, [33],
+         "2 brokers left the cluster one after the other, as in a rolling restart"),
+        ((0, 30), {3: 0}, [], "2 followers were out of sync, one after the other"),
+        ((0, 30), {3: 0, 20: 1}, [], "2 followers were out of sync, one after the other"),
+        ((0, 5), {7: 0, 8: 1}, [], "2 brokers left the cluster"),
+    ],
+    ids=["apart", "a Fetch much later", "at once", "rolling restart", "it refused connections",
+         "one remains", "another time", "both left"],
+)  # fmt: skip
 def test_followers_that_are_out_of_sync_one_after_the_other(
-    starts: tuple[int, ...], is_rolling: bool
+    starts: tuple[int, ...], missing: dict[int, int], refused: list[int], sentence: str
 ) -> None:
-    """Each sends no Fetch for 20 s; meanwhile eleven records to its partition are acknowledged."""
+    """Each sends no Fetch for 20 s; meanwhile eleven records to its partition are acknowledged.
+
+    `missing`: the broker that is missing in Metadata at some times. `refused`: times of refused
+    connections to broker 1.
+    """
     partitions, exchanges = [], []
     for broker, start in enumerate(starts):
         row = {"connection_id": broker, "topic": "t", "partition": broker, "error_code": 0}
@@ -95,12 +122,21 @@ def test_followers_that_are_out_of_sync_one_after_the_other(
             partitions.append(row | produced | ids)
             exchanges.append(exchange(api="Produce", acks=-1, request_time=time, **ids))
     links = [connection(connection_id=n) for n in range(len(starts))]
-    tables = made(exchanges=exchanges, partitions=partitions, connections=links)
+    ends = {"broker_ip": "10.0.1.1", "connection_id": 7, "handshake_rtt_ms": None, "closed": "rst"}
+    ends |= {"client_bytes": 0, "broker_bytes": 0, "client_packets": 1, "broker_packets": 1}
+    links += [
+        connection(first_time=time, last_time=time, protocol="unknown", **ends)
+        for time in (START + n * SECOND for n in refused)
+    ]
+    brokers = [
+        advertised(f"10.0.1.{broker}", broker_id=broker, correlation_id=1000 + seconds)
+        | {"time": START + seconds * SECOND}
+        for seconds, absent in ({0: 99} | missing).items() for broker in (0, 1) if broker != absent
+    ]  # fmt: skip
+    tables = made(exchanges=exchanges, partitions=partitions, connections=links, brokers=brokers)
     (finding,) = findings_of("late_followers", tables)
     assert finding.subject == "broker 0, broker 1"
-    assert finding.sentence == (
-        "2 followers were out of sync" + ", one after the other" * is_rolling
-    )
+    assert finding.sentence == sentence
     assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
 
 
