@@ -261,6 +261,12 @@ _METRICS: Final = (
 )
 
 
+_REPLICATED: Final = (
+    "OffsetCommit", "TxnOffsetCommit", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
+)  # fmt: skip
+"""APIs that write to an internal topic, and wait for its followers."""
+
+
 def _finding(row: Row) -> Finding:
     api, broker, peer, tail = row["api"], row["broker"], row["peer"], ms(row["net_p95_ms"])
     against = peer and (
@@ -268,6 +274,8 @@ def _finding(row: Row) -> Finding:
         f"{counted(peer['count'], api + ' request')} is {ms(peer['net_p95_ms'])}."
     )
     follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
+    if api in _REPLICATED:
+        follower = " or one of its followers"
     reads = ", or reads old segments from disk or remote storage (KIP-405)" * (api == "Fetch")
     return Finding(
         severity="warning",

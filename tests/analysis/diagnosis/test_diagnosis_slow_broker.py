@@ -41,6 +41,20 @@ def test_slow_brokers(count: int, first: float, second: float | None, fires: boo
 
 
 @pytest.mark.parametrize(
+    ("api", "cause"),
+    [
+        ("Produce", "the broker or, with acks=all, one of its followers lacks CPU"),
+        ("TxnOffsetCommit", "the broker or one of its followers lacks CPU"),
+        ("Metadata", "the broker lacks CPU"),
+    ],
+)
+def test_followers_may_delay_what_a_broker_writes(api: str, cause: str) -> None:
+    rows = [row | {"api": api} for row in timed(100, "10.0.0.1", 100.0)]
+    (finding,) = findings_of("slow_broker", made(exchanges=rows))
+    assert finding.cause.startswith(cause)
+
+
+@pytest.mark.parametrize(
     ("latency_ms", "produced", "end", "fires"),
     [
         (400, [], None, False),
