@@ -28,6 +28,8 @@ detection         the protocol of a connection, and which end is the client
 declared          connections that comments on the capture file declare
 named_ports       connections to ports named by the user that do not carry Kafka
 proxy_protocol    PROXY headers before the first message
+proxy_handshakes  SOCKS and HTTP CONNECT before the first message
+proxies           streams without them
 stream_set        one set of streams, and what decides about them
 framing           a set of streams from segments to frames, block by block
 tls_streams       decrypted streams, framed like any other stream

@@ -16,7 +16,7 @@ from dissector.streams.frame_chain import FrameChains
 from dissector.streams.frame_parser import FrameParser
 from dissector.streams.frames import FrameBlock
 from dissector.streams.limits import SEEK_BYTES
-from dissector.streams.proxy_protocol import without_headers
+from dissector.streams.proxies import without_proxies
 from dissector.streams.segments import NO_SEGMENTS, Segments
 from dissector.streams.stream_set import StreamSet
 from dissector.streams.table import ENCRYPTED, FIRST_TIME, IGNORED, LAST_TIME, NEW, Bools
@@ -61,10 +61,14 @@ class Framer:
 
         By slot, `finished`: the stream has ended; `waits`: it has bytes that cannot be read yet.
         """
-        walked = without_headers(data, stream_ids, segments, self._set.table, self._streams)
+        walked, pending = without_proxies(
+            data, stream_ids, segments, finished, self._set.table, self._streams
+        )
         chains = FrameChains(data, walked, stream_ids)
         ended, peer_waits = finished[chains.slot], waits[chains.slot ^ 1]
-        return FrameParser(chains, self._set, ended, peer_waits, block_problems).run(), walked
+        return FrameParser(
+            chains, self._set, ended, peer_waits, block_problems
+        ).run(), walked + pending
 
     def hold(self, data: Bytes, stream_ids: Int64, segments: Segments) -> None:
         """Carry the segments that later blocks need."""

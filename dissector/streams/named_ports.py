@@ -15,6 +15,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.problems import NO_KEY_LOG, Problem
 from dissector.streams.header_evidence import SMALLEST_REQUEST
 from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.proxy_handshakes import REFUTED, client_length
 from dissector.streams.rows import chosen
 from dissector.streams.segments import Segments
 from dissector.streams.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
@@ -112,6 +113,8 @@ class NamedPorts:
         if client < 0 or self._table.isn[row, client] == NEVER:
             return "its beginning is not in the capture, and no later bytes look like a request"
         first = self._first.get(row, b"")
+        if first and client_length(first) != REFUTED:
+            return "the client's first bytes address a proxy (SOCKS, CONNECT); no request follows"
         if len(first) < 4:
             return f"the client sent {self._table.bytes[row, client]} bytes"
         size = int.from_bytes(first[:4], signed=True)

@@ -47,6 +47,8 @@ CASES = {
     "TLS": (HELLO, SERVER_HELLO, "it is TLS, and no key log decrypts it"),
     "zeros": (bytes(400), bytes(400), "00 00 00 00"),
     "noise": (b"\xfa\xce" * 200, b"\x9e\x11" * 100, "fa ce fa ce"),
+    "SOCKS": (bytes.fromhex("05010005010001c00002012384"), bytes.fromhex("05ff"), "address a"),
+    "CONNECT": (b"CONNECT a:1 HTTP/1.1\r\n\r\n", b"HTTP/1.1 407 No\r\n\r\n", "address a"),
     "little": (b"\0", b"", "the client sent 3 bytes"),
     "server first": (b"", b"220 mail.example ESMTP\r\n", "the client sent 0 bytes"),
     "large": (struct.pack(">i", 90_000_000) + b"\xff" * 600, b"", "announces 90000000 bytes"),

@@ -1,0 +1,106 @@
+"""Handshakes with a proxy that connects its client to a broker: SOCKS 5 and HTTP CONNECT.
+
+After its handshake, the connection is that of client and broker. Both ends contribute. The client
+sends a greeting, perhaps a password, and the address of the broker (RFC 1928, RFC 1929); or
+requests with the method CONNECT (RFC 9110, section 9.3.6), again with credentials if the proxy asks
+for them (section 15.5.8). The proxy answers.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+INCOMPLETE, REFUTED = -1, -2
+"""Instead of a length: later bytes may complete the handshake; or there is none, or it failed."""
+
+SOCKS, PASSWORD = 5, 1
+"""Versions of SOCKS, and of the exchange of user name and password inside of it."""
+CONNECT: Final = b"CONNECT "
+STATUS: Final = b"HTTP/1."
+FIRST_BYTES = SOCKS, CONNECT[0]
+"""First bytes of clients' handshakes."""
+
+_ADDRESS_BYTES: Final = {1: 4, 4: 16}
+"""Bytes of an address by its type: IPv4, IPv6."""
+_NAME: Final = 3
+"""Type of an address that is a name: its length, a byte, and that many bytes."""
+_NO_PASSWORD, _WITH_PASSWORD = 0, 2
+"""Methods of authentication that a SOCKS proxy may select."""
+_END: Final = b"\r\n\r\n"
+_CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.I)
+
+
+def client_length(data: bytes) -> int:
+    """Length of the client's part of a handshake at the start of these bytes."""
+    if data[:1] != bytes([SOCKS]):
+        return _requests_length(data)
+    try:
+        at = 2 + data[1]
+        if data[at] == PASSWORD:
+            at += 2 + data[at + 1]
+            at += 1 + data[at]
+        return _address_end(data, at, command=1)
+    except IndexError:
+        return INCOMPLETE
+
+
+def proxy_length(data: bytes) -> int:
+    """Length of the proxy's part of a successful handshake at the start of these bytes."""
+    if data[:1] != bytes([SOCKS]):
+        return _responses_length(data)
+    try:
+        if data[1] not in (_NO_PASSWORD, _WITH_PASSWORD):
+            return REFUTED
+        at = 2
+        if data[1] == _WITH_PASSWORD:
+            if (data[2], data[3]) != (PASSWORD, 0):
+                return REFUTED
+            at = 4
+        return _address_end(data, at, command=0)
+    except IndexError:
+        return INCOMPLETE
+
+
+def _address_end(data: bytes, at: int, *, command: int) -> int:
+    """The end of a SOCKS request or reply at offset `at`. `command`: 1 to connect; 0 in the reply:
+    the proxy has connected."""
+    if (data[at], data[at + 1], data[at + 2]) != (SOCKS, command, 0):
+        return REFUTED
+    kind = data[at + 3]
+    size = 1 + data[at + 4] if kind == _NAME else _ADDRESS_BYTES.get(kind)
+    if size is None:
+        return REFUTED
+    end = at + 4 + size + 2
+    return end if end <= len(data) else INCOMPLETE
+
+
+def _requests_length(data: bytes) -> int:
+    """Length of the CONNECT requests at the start of these bytes. The bytes behind them show that
+    no further one follows: its response may be captured before it."""
+    at = 0
+    while data.startswith(CONNECT, at):
+        if (end := data.find(_END, at)) < 0:
+            return INCOMPLETE
+        at = end + len(_END)
+    if CONNECT.startswith(data[at:]):
+        return INCOMPLETE
+    return at or REFUTED
+
+
+def _responses_length(data: bytes) -> int:
+    """Length of the responses to CONNECT requests, up to the first successful one."""
+    at = 0
+    while data.startswith(STATUS, at):
+        if (end := data.find(_END, at)) < 0:
+            return INCOMPLETE
+        head, at = data[at : end + len(_END)], end + len(_END)
+        status = head[len(STATUS) + 2 :][:1]
+        if status == b"2":  # it has no content, whatever its fields are
+            return at
+        if status != b"1":
+            size = _CONTENT_LENGTH.search(head)
+            if size is None:  # the content ends with the connection
+                return REFUTED
+            at += int(size[1])
+    return INCOMPLETE if STATUS.startswith(data[at:]) else REFUTED
