@@ -26,6 +26,10 @@ NOT_UTF8: Final = -20
 response must outweigh this."""
 NO_TEXT: Final = -8
 """An incomplete request without text: small numbers and zeros are common in any data."""
+BATCH: Final = 16
+"""An incomplete request has a record batch as large as its field: the length, the base offset 0 and
+the magic 2 are 13 bytes. A producer of large batches sends little text: a client id, and in version
+13 no topic."""
 SURPLUS: Final = 4
 """Bytes follow the body, at most as many as it has."""
 MOSTLY_SURPLUS: Final = -12
@@ -38,6 +42,12 @@ _ALLOWED: Final = {"acks": range(-1, 16)}
 """Values of a role that clients send. Brokers up to 0.8 took any number of replicas as acks; later
 ones respond to more than 1 with INVALID_REQUIRED_ACKS."""
 _PRODUCE: Final = "Produce"
+
+OFFSET_END, LENGTH_END, MAGIC_AT, BATCH_HEAD = 8, 12, 16, 17
+"""Offsets in a batch: behind the base offset, behind the length of what follows it, and at and
+behind the magic."""
+LONGEST_LENGTH: Final = 5
+"""Most bytes of the length of a field: those of a varint of 32 bits."""
 
 
 def evidence(data: bytes, size: int) -> int:
@@ -57,11 +67,11 @@ def _bits(reader: _RequestReader, length: int, size: int) -> int:
     except UnknownVersion:
         return min(UNKNOWN + 2 * reader.text, 0)
     except (TooManyElements, IndexError):
-        return reader.text or NO_TEXT
+        return (reader.text or NO_TEXT) + BATCH * reader.has_batch
     except DecodeError:
         return IMPOSSIBLE
     if length < size:
-        return reader.text or NO_TEXT
+        return (reader.text or NO_TEXT) + BATCH * reader.has_batch
     if reader.at == size:
         return reader.text + COMPLETE
     if 2 * reader.at >= size:
@@ -74,6 +84,8 @@ class _RequestReader(BodyReader):
 
     has_other_text = False
     """Whether text is not UTF-8."""
+    has_batch = False
+    """Whether a field of records is one batch, as its first bytes show."""
     _api = ""
     _text = 0
 
@@ -107,4 +119,13 @@ class _RequestReader(BodyReader):
         if event.type == "string" and value:
             self._text += sum(map(str.isprintable, value))
             self.has_other_text |= any("\udc80" <= each <= "\udcff" for each in value)
+        self.has_batch |= event.type == "records" and _is_batch(event)
         super()._add(event)
+
+
+def _is_batch(records: Explained) -> bool:
+    """Whether a producer's records are one batch of magic 2, as far as the first bytes show."""
+    head: bytes = (records.value or b"")[:BATCH_HEAD]
+    left = records.length - LENGTH_END - int.from_bytes(head[OFFSET_END:LENGTH_END])
+    is_batch = head[:OFFSET_END] == bytes(OFFSET_END) and head[MAGIC_AT:] == b"\2"
+    return is_batch and 0 < left <= LONGEST_LENGTH

@@ -14,10 +14,12 @@ from pathlib import Path
 import pytest
 
 import dissector
+from dissector.packets import open_packets
+from dissector.pipeline import Pipeline
 from tests.captures import recorded
 from tests.captures.recorded import CAPTURES, RECORDINGS
 from tests.dissector.records import records_writers
-from tests.dissector.streams.dialogue import request, response
+from tests.dissector.streams.dialogue import Dialogue, ipv4, pcap, request, response
 from tests.robustness.late_start import NO_BROKER, survey
 
 FIN, SYN, ACK = 0x01, 0x02, 0x10
@@ -210,3 +212,25 @@ def test_half_open_connections_lose_no_response(
             if row["status"] == "answered"
         )
         assert there - answered == Counter(), (lost, has_ack)
+
+
+@pytest.mark.parametrize("block_bytes", [20_000, 32 << 20])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_producer_of_large_batches_with_little_text(
+    tmp_path: Path, block_bytes: int, is_late: bool
+) -> None:
+    """No block contains a whole request: the batches show that the connection carries Kafka."""
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), 19092))
+    content = struct.pack(">qiiB", 0, 300_000 - 12, -1, 2) + bytes(300_000 - 17)
+    for number in range(3):
+        body = bytes.fromhex("ffff 0001 00000bb8 00000001 0001 74 00000001 00000000 000493e0")
+        sent = request(0, 3, number + 5, body + content)
+        for at in range(0, len(sent), 9_000):
+            connection.client(sent[at : at + 9_000])
+        connection.broker(response(number + 5, bytes(20)))
+    path = tmp_path / "a.pcap"
+    path.write_bytes(pcap(dialogue.packets[3 * is_late :]))
+    source = open_packets([path], block_bytes=block_bytes)
+    rows = Pipeline(source, ports=[9092]).tables(["exchanges"])["exchanges"]
+    assert rows["correlation_id"].to_pylist() == [5, 6, 7]
+    assert rows["response_packet"].null_count == 0

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from dissector.protocol.evidence import COMPLETE, IMPOSSIBLE, UNKNOWN, evidence
+from dissector.protocol.evidence import BATCH, COMPLETE, IMPOSSIBLE, UNKNOWN, evidence
 
 PRODUCE = (
     struct.pack(">hhih", 0, 7, 5, 8) + b"producer"  # API 0, version 7, correlation id, client id
@@ -22,6 +22,32 @@ def test_a_complete_request():
 def test_every_beginning_of_a_request_is_possible():
     for there in range(len(PRODUCE)):
         assert evidence(PRODUCE[:there], len(PRODUCE)) > IMPOSSIBLE, there
+
+
+@pytest.mark.parametrize(
+    ("request_head", "text"),
+    [
+        ("0000 0003 00000005 0002 6d65 ffff 0001 00000001 00000001 0001 74 00000001 00000000", 3),
+        ("0000 000d 00000005 0002 6d65 00 00 0001 00000001 02" + "11" * 16 + "02 00000000", 2),
+    ],
+    ids=["version 3", "version 13"],
+)
+def test_a_batch_is_evidence_for_an_incomplete_request(request_head: str, text: int):
+    """A batch of 70,000 bytes: base offset 0, length, leader epoch -1, magic 2."""
+    length = "f1a204" if request_head.startswith("0000 000d") else "00011170"
+    head = bytes.fromhex(request_head + length)
+    batch = bytes.fromhex("0000000000000000 00011164 ffffffff 02")
+    size = len(head) + 70_003
+    assert evidence(head + batch, size) == text + BATCH
+    assert evidence(head + batch[:-1], size) == text
+    others = (
+        "0000000000000001 00011164 ffffffff 02",
+        "0000000000000000 0001116a ffffffff 02",
+        "0000000000000000 0001115e ffffffff 02",
+        "0000000000000000 00011164 ffffffff 01",
+    )
+    for other in others:
+        assert evidence(head + bytes.fromhex(other), size) == text
 
 
 def test_acks_of_two_replicas():
