@@ -146,7 +146,8 @@ def _most_requests(rows: list[Row], links: list[Row]) -> int:
 def _lost_evidence(rows: list[Row]) -> str:
     """A sentence about packets that were lost before the capture point."""
     if not _has_lost(rows):
-        return f" {sum(row['late'] for row in rows):,} arrived out of order."
+        late = sum(row["late"] for row in rows)
+        return f" {late:,} arrived out of order." if late else ""
     lost, delayed = (sum(row[name] for row in rows) for name in ("lost", "delayed"))
     longest_ms = max(row["longest_ms"] for row in rows if row["lost"])
     return (
