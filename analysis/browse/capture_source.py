@@ -132,7 +132,10 @@ class CaptureSource:
     def diagnosis(self, chosen: Filter, is_cancelled: Callable[[], bool]) -> Diagnosis:
         """The findings about the selected exchanges. Raises as `rows`."""
         return self._result(
-            "diagnose", chosen, lambda tables: diagnosed(tables, limits({})), is_cancelled
+            "diagnose",
+            chosen,
+            lambda tables: diagnosed(tables, limits({}), is_filtered=bool(chosen)),
+            is_cancelled,
         )
 
     def _result_filter(self, chosen: Filter) -> Filter:

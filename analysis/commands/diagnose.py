@@ -70,7 +70,7 @@ def command(
     with source.stored(
         DIAGNOSIS_TABLES, show_progress=not sys.stdout.isatty(), shows_brokers=form == "text"
     ) as tables:
-        diagnosis = diagnosed(tables, thresholds)
+        diagnosis = diagnosed(tables, thresholds, is_filtered=source.filter is not None)
     if form == "text":
         from analysis.display.diagnosis_screen import screen
         from analysis.display.terminal import write

@@ -11,7 +11,7 @@ from analysis.answers import ANSWERS, select
 from analysis.answers.network import LINKS
 from analysis.columns import resolved
 from analysis.diagnosis.time import COLUMNS, time_of_clients
-from analysis.sql.expressions import endpoint, ms_between
+from analysis.sql.expressions import endpoint, extents, ms_between
 from analysis.sql.query import Row, row_dicts, shaped
 
 if TYPE_CHECKING:
@@ -26,11 +26,9 @@ HOSTS: Final = f"""
 """SQL: requests of each client id at each address, and the time from the first request to the last
 message."""
 
-SPAN: Final = """
-  select min(epoch_ns(request_time)) as first,
-    max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last
+LAST_MESSAGE: Final = """
+  select max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last_time
   from exchanges"""
-"""SQL: times of the first request and of the last message, in ns."""
 
 
 class Case:
@@ -89,11 +87,21 @@ class Case:
         rows = select(self._tables, time_of_clients())
         return row_dicts(shaped(rows, resolved(COLUMNS)))
 
+    def time_range(self, *, is_filtered: bool) -> tuple[int | None, int | None]:
+        """Times of the first and of the last packet, in ns, as in the summary; None without any.
+
+        `is_filtered`: times of the selected exchanges instead.
+        """
+        (row,) = self.rows(f"""
+          select epoch_ns(min(first_time)) as first_time, epoch_ns(max(last_time)) as last_time
+          from {extents(is_filtered=is_filtered)}""")
+        return row["first_time"], row["last_time"]
+
     @cached_property
-    def span(self) -> tuple[int | None, int | None]:
-        """Times of the first request and of the last message, in ns; None without requests."""
-        (row,) = self.rows(SPAN)
-        return row["first"], row["last"]
+    def last_message(self) -> int | None:
+        """Time of the last message, in ns; None without messages."""
+        last: int | None = self.rows(LAST_MESSAGE)[0]["last_time"]
+        return last
 
     @cached_property
     def hosts(self) -> dict[tuple[str, str], Row]:

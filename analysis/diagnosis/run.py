@@ -39,9 +39,9 @@ class Diagnosis:
     """Where the time of each client went: `analysis.diagnosis.time`."""
     requests: int
     first_time: int | None
-    """Time of the first request, in ns; None without requests."""
+    """Time of the first packet, in ns, or of the first selected exchange; None without any."""
     last_time: int | None
-    """Time of the last message, in ns."""
+    """Time of the last one."""
     rules: int
     """Number of rules."""
 
@@ -70,20 +70,26 @@ def diagnose(tables: Tables, *, thresholds: Mapping[str, float] | None = None) -
     return table
 
 
-def diagnosed(tables: Tables, values: Mapping[str, Mapping[str, float]]) -> Diagnosis:
+def diagnosed(
+    tables: Tables, values: Mapping[str, Mapping[str, float]], *, is_filtered: bool = False
+) -> Diagnosis:
     """Run all rules; `values`: the thresholds of each rule, from `limits`.
+
+    `is_filtered`: the tables contain only selected exchanges.
 
     Raises DissectorError if a table is missing.
     """
     from analysis.sql.query import connected
 
     with connected(tables, DIAGNOSIS_TABLES) as connection:
-        return diagnosis_of(Case(connection), values)
+        return diagnosis_of(Case(connection), values, is_filtered=is_filtered)
 
 
-def diagnosis_of(case: Case, values: Mapping[str, Mapping[str, float]]) -> Diagnosis:
+def diagnosis_of(
+    case: Case, values: Mapping[str, Mapping[str, float]], *, is_filtered: bool
+) -> Diagnosis:
     """See `diagnosed`."""
-    first, last = case.span
+    first, last = case.time_range(is_filtered=is_filtered)
     return Diagnosis(
         findings=_findings(case, values),
         clients=case.time_of_clients(),

@@ -14,7 +14,7 @@ import duckdb
 
 from analysis.answers.lag import STATES
 from analysis.answers.producers import TRANSACTIONS
-from analysis.sql.expressions import PROBLEM_RESPONSES, endpoint, quantiles
+from analysis.sql.expressions import PROBLEM_RESPONSES, endpoint, extents, quantiles
 from analysis.sql.query import fetch
 from dissector.arrays import value
 
@@ -203,17 +203,9 @@ def transactions(connection: duckdb.DuckDBPyConnection) -> Rows:
 def totals(connection: duckdb.DuckDBPyConnection, *, is_filtered: bool = False) -> dict[str, Any]:
     """One row over the whole capture, for the head of the report.
 
-    `is_filtered`: time and bytes are those of the selected exchanges, because their connections may
-    have begun before the selection, and lasted longer. Errors are responses with an error that is
-    not part of normal operation, as in the summary.
+    `is_filtered`: see `extents`. Errors are responses with an error that is not part of normal
+    operation, as in the summary.
     """
-    timed = "connections"
-    if is_filtered:
-        timed = """(
-          select coalesce(request_time, response_time) as first_time,
-            coalesce(response_end_time, request_end_time) as last_time,
-            coalesce(request_bytes, 0) as client_bytes, coalesce(response_bytes, 0) as broker_bytes
-          from exchanges)"""
     query = f"""
       select * from
         (select count(*) as exchanges, count(distinct client_id) as clients,
@@ -225,7 +217,7 @@ def totals(connection: duckdb.DuckDBPyConnection, *, is_filtered: bool = False) 
         (select count(*) as connections from connections),
         (select coalesce(sum(client_bytes + broker_bytes), 0)::bigint as bytes,
            epoch_ns(min(first_time)) as first, epoch_ns(max(last_time)) as last
-         from {timed}),
+         from {extents(is_filtered=is_filtered)}),
         (select count(*) as problems from problems)"""
     return _rows(connection, query)[0]
 

@@ -80,7 +80,7 @@ def page(
     """
     totals, span = chart_data.totals(sql, is_filtered=bool(chosen)), chart_data.span(sql)
     case = Case(sql)
-    diagnosis = diagnosis_of(case, limits({}))
+    diagnosis = diagnosis_of(case, limits({}), is_filtered=bool(chosen))
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     items = [_item(each, charts, tables, command_line) for each in sections(sql, span, case)]

@@ -218,6 +218,22 @@ def _derived(name: str, columns: Sequence[str]) -> str:
     return interval_start(name, str(_time_column(columns)))
 
 
+def extents(*, is_filtered: bool) -> str:
+    """SQL: rows with first_time, last_time, client_bytes and broker_bytes, which together have the
+    time range and the bytes of a capture, as the summary shows them.
+
+    `is_filtered`: those of the selected exchanges, because their connections may have begun before
+    the selection, and lasted longer.
+    """
+    if not is_filtered:
+        return "connections"
+    return """(
+      select coalesce(request_time, response_time) as first_time,
+        coalesce(response_end_time, request_end_time) as last_time,
+        coalesce(request_bytes, 0) as client_bytes, coalesce(response_bytes, 0) as broker_bytes
+      from exchanges)"""
+
+
 def endpoint(side: str) -> str:
     """SQL for address and port of the client or broker as one text; IPv6 in brackets."""
     address = f"{side}_ip"

@@ -71,7 +71,7 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     yield from _delays(case, rows_by(slow, "replica_id"), limits)
     absent = [_absence(case, rows) for rows in late.values()]
     findings = [
-        _left(_finding(rows, case.span[1] or 0), absence)
+        _left(_finding(rows, case.last_message or 0), absence)
         for rows, absence in zip(late.values(), absent, strict=True)
     ]
     if len(findings) > 1:
@@ -127,7 +127,7 @@ def _delays(case: Case, slow: dict[int, list[Row]], limits: Limits) -> Iterator[
         leader_paused = 2 * (longest["fetch_ms"] or 0) > row["delay_max_ms"]
         if (longest["latency_ms"] or 0) >= limits["delay_ms"] and not leader_paused:
             finding = replace(
-                _finding([row], case.span[1] or 0),
+                _finding([row], case.last_message or 0),
                 sentence=f"Broker {row['replica_id']}, a follower, delayed Produce requests to "
                 f"topic `{row['topic']}` by up to {ms(row['delay_max_ms'])}",
                 evidence=f"It was in sync, so requests with acks=all to partition "

@@ -218,7 +218,7 @@ def _without_coordinator(case: Case, finding: Finding, rows: list[Row], spent_ms
     for outage in matching(case.rows(COORDINATORS_DOWN), rows[0], "group_id"):
         for row in rows:
             start = max(row["start_time"] or 0, outage["first_time"])
-            end = min(row["end_time"] or case.span[1] or 0, outage["last_time"])
+            end = min(row["end_time"] or case.last_message or 0, outage["last_time"])
             down[outage["broker"]] += max(end - start, 0) / 1e6
     broker, down_ms = max(down.items(), key=lambda item: item[1], default=("", 0))
     if not broker or 2 * down_ms < spent_ms:
@@ -233,7 +233,7 @@ def _duration_ms(case: Case, row: Row) -> float:
     if start is not None and row["end_time"] is None:
         if group in case.rows(_unseen_ends()):
             return 0.0
-        return float(((case.span[1] or start) - start) / 1e6)
+        return float(((case.last_message or start) - start) / 1e6)
     return row["duration_ms"] or 0.0
 
 
@@ -269,7 +269,7 @@ def _long_finding(
         command="groups",
         requests=case.requests_of(name),
         first_time=row["start_time"],
-        last_time=row["end_time"] or case.span[1],
+        last_time=row["end_time"] or case.last_message,
         **advice._asdict(),
     )
 

@@ -302,7 +302,7 @@ def _is_reset(row: Row) -> bool:
 
 
 def _ends(case: Case, limits: Limits) -> Ends:
-    last = case.span[1] or 0
+    last = case.last_message or 0
     silent_since = last - int(limits["silent_ms"] * 1e6)
     return {
         row["client_id"]: (row["last_time"], last if row["has_closed"] else silent_since)

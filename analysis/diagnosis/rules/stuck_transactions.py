@@ -55,7 +55,7 @@ STOPPED: Final = f"""
 )  # fmt: skip
 def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Open transactions, and those that the broker aborted, by the answer `producers`."""
-    rows, end = case.answer("producers --show transactions"), case.span[1] or 0
+    rows, end = case.answer("producers --show transactions"), case.last_message or 0
     ended = [row for row in rows if row["outcome"] == ABORTED]
     still_open = [
         row | {"age_ms": (end - row["start_time"]) / 1e6} for row in rows

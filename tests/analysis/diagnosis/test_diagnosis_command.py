@@ -14,7 +14,7 @@ from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.diagnosis.words import sql
 from analysis.display.diagnosis_screen import screen
-from analysis.display.terminal import time_text
+from analysis.display.terminal import time_text, utc_text
 from analysis.sql.expressions import literal
 from tests.analysis.answering import CAPTURES, broker_log, capture
 from tests.analysis.commands import Ran
@@ -49,6 +49,26 @@ def test_a_client_can_be_selected(one_rule: None, ran: Ran) -> None:
     assert re.search(rf"  time       {first}\d+ to {last[11:]}\d+ UTC", text)
     assert "maker" not in text
     assert "--client producer --by client_id" in text
+
+
+@pytest.mark.parametrize("options", [(), ("--client", "raft-client-3")])
+def test_the_time_range_is_that_of_the_summary(options: tuple[str, ...], ran: Ran) -> None:
+    """Controllers attempt connections before the first request; a client has some requests only."""
+    name = str(CAPTURES / "kafka-4-quorum.pcap.zst")
+    summary, diagnosis = (
+        ran(command, name, *options).out.splitlines() for command in ("summary", "diagnose")
+    )
+    (time_range,) = (line for line in summary if " UTC, " in line)
+    assert any(line.startswith(f"{time_range.rstrip()}, ") for line in diagnosis)
+
+
+def test_findings_are_within_the_time_range(ran: Ran) -> None:
+    """The broker is down before the first request."""
+    name = str(CAPTURES / "kafka-4-quorum.pcap.zst")
+    whole = json.loads(ran("diagnose", name, "--format", "json").out)
+    times = [time for row in whole["findings"] if (time := row["first_time"])]
+    assert times
+    assert utc_text(whole["first_time"]) <= min(times)
 
 
 def test_no_findings_are_reported_as_such(one_rule: None, ran: Ran) -> None:
