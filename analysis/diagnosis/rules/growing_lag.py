@@ -20,7 +20,8 @@ MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
 
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek. A share group gets
-such a record a few times only; then the broker archives it (KIP-932).
+such a record a few times only; then the broker archives it (KIP-932). A group that never commits
+begins at the same offset after each start or rebalance.
 """
 
 from __future__ import annotations
@@ -35,6 +36,11 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.redeliveries import redeliveries, redelivery_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
+from analysis.diagnosis.without_commits import (
+    COMMITS_NS,
+    without_commits,
+    without_commits_finding,
+)
 from analysis.diagnosis.words import (
     Advice,
     cells,
@@ -91,9 +97,6 @@ QUARTERS: Final = f"""
 group; the lowest lag at an event in each quarter, and the highest in the first one; the begins of
 the second and the last quarter; the last commit or Fetch. A group that works long on its records
 has no event in a quarter."""
-
-COMMITS_NS: Final = 15 * 10**9
-"""Three times the default of auto.commit.interval.ms."""
 
 PENDING_NS: Final = 10**9
 """A Fetch that is pending at a rebalance ends later: fetch.max.wait.ms is 500 by default."""
@@ -158,7 +161,9 @@ REPEATED: Final = f"""
         Threshold("lag", 100, "records", "Lag of a partition at the end of the capture. A smaller "
                   "lag is processed in a moment, and changes with each batch."),
         Threshold("repeated", 3, "fetches", "Fetches that returned records from the last committed "
-                  "offset. A restart or a rebalance repeats one of them."),
+                  "offset, or starts of members at the same offset of a group that does not commit "
+                  "for three default intervals (auto.commit.interval.ms). A restart or a rebalance "
+                  "repeats one of them."),
         Threshold("deliveries", 5, "deliveries", "Deliveries of a record to a share group: the "
                   "default of group.share.delivery.count.limit, after which it is archived."),
     ),
@@ -167,10 +172,13 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups and topics with partitions whose lag grows, by the answer `lag`; share groups that get
     records again and again."""
     yield from map(redelivery_finding, redeliveries(case, max(limits["deliveries"], 2)))
+    uncommitted = without_commits(case, limits["repeated"])
+    yield from map(without_commits_finding, uncommitted)
+    reported = {rows[0]["group_id"] for rows in uncommitted}
     growing = {
         (row["group_id"], row["topic"], row["partition"]): row
         for row in case.rows(QUARTERS)
-        if _grows(row)
+        if row["group_id"] not in reported and _grows(row)
     }
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
     rows = [

@@ -149,6 +149,69 @@ def test_a_group_that_does_not_get_past_a_record(again: int) -> None:
         assert finding.sentence == "Group `g` falls behind in topic `t`"
 
 
+def restarted(
+    seconds: list[int],
+    committed: list[int | None],
+    starts: list[int],
+    commits: tuple[int, ...] = (),
+) -> dict[str, Any]:
+    """A member joins at each of these times, gets the committed offset, reads ten records, and
+    commits offset 20 at other times."""
+    offset = {"group_id": "g", "high_watermark": None}
+    begins = [
+        fetched(second, 0) | {"api": "OffsetFetch", "offset": known} | offset
+        for second, known in zip(seconds, committed, strict=True)
+    ]
+    reads = [
+        fetched(second + 1, 0) | {"offset": start, "last_offset": start + 9, "high_watermark": 99}
+        for second, start in zip(seconds, starts, strict=True)
+    ]
+    ends = [
+        fetched(second, 0) | {"api": "OffsetCommit", "offset": 20} | offset for second in commits
+    ]
+    exchanges = [
+        exchange_at(
+            START + second * SECOND, api=api, client_id="reader", group_id="g",
+            correlation_id=second, topics=["t"],
+        )
+        for second in seconds
+        for api in ("JoinGroup", "OffsetFetch")
+    ]  # fmt: skip
+    member = {"api": "JoinGroup", "group_id": "g", "group_type": "classic", "client_id": "reader"}
+    members = [
+        member | {"connection_id": 0, "error_code": 0, "time": START + second * SECOND}
+        for second in seconds
+    ]
+    return made(exchanges=exchanges, partitions=[*begins, *reads, *ends], memberships=members)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "committed", "starts", "commits", "fires"),
+    [
+        ([0, 10, 20], [None] * 3, [0, 0, 0], (), True),
+        ([0, 10, 20], [None, 20, 20], [0, 20, 20], (5,), False),
+        ([0, 10, 20, 30], [None, 20, 20, 20], [0, 20, 20, 20], (5,), True),
+        ([0, 10, 20], [20] * 3, [20] * 3, (15,), False),
+        ([0, 10, 20], [None] * 3, [0, 10, 20], (), False),
+        ([0, 4, 8], [None] * 3, [0, 0, 0], (), False),
+        ([0, 20], [None] * 2, [0, 0], (), False),
+    ],
+    ids=[
+        "never", "one restart since", "not since a commit", "the same offset", "own offsets",
+        "short", "one restart",
+    ],
+)  # fmt: skip
+def test_a_group_that_does_not_commit(
+    seconds: list[int], committed: list[int | None], starts: list[int], commits: tuple[int, ...],
+    fires: bool,
+) -> None:  # fmt: skip
+    findings = findings_of("growing_lag", restarted(seconds, committed, starts, commits))
+    assert [each.setting for each in findings] == ["enable.auto.commit"] * fires
+    for each in findings:
+        assert f"3 times at offset {starts[-1]} within 20.0 s" in each.evidence
+        assert each.clients == ("reader",)
+
+
 def slow_group() -> dict[str, list[dict[str, Any]]]:
     """It fetches once, works, and commits after 1, 9 and 12 s; 50 records a second are produced."""
     produced = [
