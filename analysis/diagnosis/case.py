@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from analysis.answers import ANSWERS, select
 from analysis.answers.network import LINKS
 from analysis.columns import resolved
 from analysis.diagnosis.time import COLUMNS, time_of_clients
-from analysis.sql.expressions import endpoint, extents, ms_between
+from analysis.sql.expressions import endpoint, extents, literal, ms_between
 from analysis.sql.query import Row, row_dicts, shaped
+from dissector.protocol.structures import METADATA_TOPIC
 
 if TYPE_CHECKING:
     import duckdb
@@ -29,6 +30,15 @@ message."""
 LAST_MESSAGE: Final = """
   select max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last_time
   from exchanges"""
+
+
+CONTROLLERS: Final = f"""
+  select distinct {endpoint("broker")} as broker from exchanges
+  where api in ('BrokerRegistration', 'BrokerHeartbeat', 'ControllerRegistration', 'Vote',
+      'BeginQuorumEpoch', 'EndQuorumEpoch', 'FetchSnapshot')
+    or (api = 'Fetch' and list_contains(topics, {literal(METADATA_TOPIC)}))"""
+"""SQL: listeners of controllers. Kafka's definitions of these messages list no other listener
+(KIP-595, KIP-631), and brokers do not serve the topic."""
 
 
 class Case:
@@ -113,6 +123,14 @@ class Case:
         """Client ids of brokers that fetch from the leaders of their partitions."""
         query = "select distinct client_id from partitions where replica_id >= 0"
         return {row["client_id"] for row in self.rows(query)}
+
+    @cached_property
+    def _controllers(self) -> set[str]:
+        return {row["broker"] for row in self.rows(CONTROLLERS)}
+
+    def role(self, address: str) -> Literal["broker", "controller"]:
+        """The role of the listener at an address with a port."""
+        return "controller" if address in self._controllers else "broker"
 
     @property
     def requests(self) -> int:

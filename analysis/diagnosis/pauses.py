@@ -31,12 +31,20 @@ SHORT_MS: Final = 50
 """The shortest of several pauses. With a CPU limit, Linux pauses a process for a part of each 100
 ms (cpu.max of its cgroup)."""
 
+_MOVES_LEADERS: Final = (
+    "After broker.session.timeout.ms (9 s by default), the controller moves the leaders of the "
+    "broker."
+)
+_ELECTS: Final = (
+    "After controller.quorum.fetch.timeout.ms (2 s by default), the other controllers elect "
+    "another leader of the quorum."
+)
+
 _PAUSED: Final = Advice(
     "the broker or its host was paused (garbage collection, swapping, a frozen virtual machine), "
     "or its network was interrupted",
     "broker", None,
-    "Look at the log of garbage collection, the disk and the host at this time. After "
-    "broker.session.timeout.ms (9 s by default), the controller moves the leaders of the broker.",
+    f"Look at the log of garbage collection, the disk and the host at this time. {_MOVES_LEADERS}",
     "Kafka documentation: Monitoring; KIP-500",
 )  # fmt: skip
 _SILENT: Final = _PAUSED._replace(
@@ -179,4 +187,15 @@ def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
         first_time=pause["since"],
         last_time=pause["until"],
         **(_SILENT if pause["is_silent"] else _PAUSED)._asdict(),
+    )
+
+
+def paused_controller(finding: Finding, pause: Row) -> Finding:
+    """The finding of `with_pause` for a controller."""
+    return replace(
+        finding,
+        subject=f"controller {pause['broker']}",
+        sentence=finding.sentence.replace("Broker", "Controller", 1),
+        cause=finding.cause.replace("the broker", "the controller", 1),
+        change=finding.change.replace(_MOVES_LEADERS, _ELECTS),
     )

@@ -124,20 +124,21 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         was_down_long = was_down and max(lasts_ms, gone_ms) >= limits["recovered_ms"]
         if not is_down and not closes_many and not was_down_long:
             continue
+        role = case.role(row["broker"])
         if row["failure"] == CLOSED:
             rows_of_clients = matching(case.rows(_CLIENTS), row, "broker failure")
             names = known(each["client_id"] for each in rows_of_clients)
-            yield _closed(row, names, is_down=is_down)
+            yield _closed(row, role, names, is_down=is_down)
         elif row["failure"] in (REFUSED, NO_REPLY):
             users = matching(case.rows(_USERS), row, "broker failure")
             names = known(each["client_id"] for each in users)
             lost = _lost(case, row)
             if gone_ms > lasts_ms and not is_down:
                 lost = f" It was down for {ms(gone_ms)} or longer: Metadata lacked it.{lost}"
-            finding = _unreachable(row, names, outages, lost, is_down=is_down)
+            finding = _unreachable(row, role, names, outages, lost, is_down=is_down)
             quiet_ms = _quiet_ms(case, row, outages, limits) if is_down else 0
             if quiet_ms:
-                finding = _given_up(finding, outages[-1], quiet_ms)
+                finding = _given_up(finding, role, outages[-1], quiet_ms)
             elif is_down or lasts_ms >= limits["critical_ms"]:
                 finding = replace(finding, severity="critical")
             is_wrong = is_down and address(row) in wrong
@@ -159,18 +160,19 @@ def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float
     return float(quiet["quiet_ms"]) if quiet["quiet_ms"] >= limits["critical_ms"] else 0
 
 
-def _given_up(finding: Finding, outage: Row, quiet_ms: float) -> Finding:
+def _given_up(finding: Finding, role: str, outage: Row, quiet_ms: float) -> Finding:
     """The finding for an endpoint that clients no longer need."""
+    is_broker = role == "broker"
     doing = "refused connections" if outage["failure"] == REFUSED else "did not reply to attempts"
     return replace(
         finding,
-        sentence=f"{finding.numbers['broker']} {doing} for {ms(outage['lasts_ms'])}; since then, "
-        "no client tried again",
-        evidence=f"{finding.evidence} They sent requests to other brokers for another "
+        sentence=f"{_named(role, str(finding.numbers['broker']))} {doing} for "
+        f"{ms(outage['lasts_ms'])}; since then, no client tried again",
+        evidence=f"{finding.evidence} They sent requests to other {role}s for another "
         f"{ms(quiet_ms)}.",
-        cause="the broker was restarted or stopped, and its partitions have leaders on other "
-        "brokers",
-        change="Check that the broker runs again, and elect preferred leaders.",
+        cause=f"the {role} was restarted or stopped"
+        + ", and its partitions have leaders on other brokers" * is_broker,
+        change=f"Check that the {role} runs again{', and elect preferred leaders' * is_broker}.",
     )
 
 
@@ -193,11 +195,19 @@ def _lost(case: Case, broker: Row) -> str:
     return f" {lost} of {clients(names)} got no response." if rows else ""
 
 
+_MOVED: Final = {
+    "broker": "bootstrap.servers of the clients and advertised.listeners of the broker",
+    "controller": "controller.quorum.bootstrap.servers, or controller.quorum.voters, of the "
+    "brokers and controllers",
+}
+"""The settings with an address, by the role of the endpoint (KIP-595, KIP-853)."""
+
+
 def _unreachable(
-    row: Row, names: tuple[str, ...], outages: list[Row], lost: str, *, is_down: bool
+    row: Row, role: str, names: tuple[str, ...], outages: list[Row], lost: str, *, is_down: bool
 ) -> Finding:
-    """`names`: clients on the hosts of the attempts. `outages`: in order of time; the last one goes
-    on if the endpoint is down.
+    """`role`: broker or controller. `names`: clients on the hosts of the attempts. `outages`: in
+    order of time; the last one goes on if the endpoint is down.
     """
     broker, is_refused = row["broker"], row["failure"] == REFUSED
     longest = outages[-1] if is_down else max(outages, key=lambda outage: outage["lasts_ms"])
@@ -219,9 +229,9 @@ def _unreachable(
         )
     return Finding(
         severity="warning",
-        subject=f"broker {broker}",
+        subject=f"{role} {broker}",
         clients=names,
-        sentence=f"{broker} {doing}",
+        sentence=f"{_named(role, broker)} {doing}",
         evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')}"
         f"{within(row)} ended "
         + ("with a reset (RST) instead of a handshake. " if is_refused
@@ -229,33 +239,38 @@ def _unreachable(
         + (f" Clients on {'this host' if row['hosts'] == 1 else 'these hosts'} that use the "
            f"address: {listed(f'`{name}`' for name in names)}." if names else ""),
         numbers=cells(row, "broker failure connections hosts"),
-        cause="no process listens on this port: the broker is down or restarts, or the address is "
-        "wrong" if is_refused
+        cause=f"no process listens on this port: the {role} is down or restarts, or the address "
+        "is wrong" if is_refused
         else "the host is down, or a firewall, security group or route drops the packets",
         side="broker" if is_refused else "network",
         setting="listeners" if is_refused else None,
-        change="Look at the broker's log, and start the broker. If it moved or was retired, "
-        "correct bootstrap.servers of the clients and advertised.listeners of the broker."
+        change=f"Look at the {role}'s log, and start the {role}. If it moved or was retired, "
+        f"correct {_MOVED[role]}."
         if is_refused
-        else "Check the host and the path to it from a client: nc -vz HOST PORT. If the broker "
-        "moved, correct bootstrap.servers of the clients and advertised.listeners of the broker.",
+        else f"Check the host and the path to it from a client: nc -vz HOST PORT. If the {role} "
+        f"moved, correct {_MOVED[role]}.",
         reference=f"RFC 9293, section {'3.5.2' if is_refused else '3.8.3'}",
         command=COMMAND,
         **times,
     )  # fmt: skip
 
 
-def _closed(row: Row, names: tuple[str, ...], *, is_down: bool) -> Finding:
+def _named(role: str, address: str) -> str:
+    """The endpoint as the subject of a sentence; an address alone is that of a broker."""
+    return address if role == "broker" else f"Controller {address}"
+
+
+def _closed(row: Row, role: str, names: tuple[str, ...], *, is_down: bool) -> Finding:
     """The finding for an endpoint that closes connections before it sends any byte."""
     broker, served = row["broker"], row["served"]
     return Finding(
         severity="critical" if is_down else "warning",
-        subject=f"broker {broker}",
+        subject=f"{role} {broker}",
         clients=names,
-        sentence=f"{broker} closes new connections without a response",
+        sentence=f"{_named(role, broker)} closes new connections without a response",
         evidence=f"{counted(row['connections'], 'connection')} from "
         f"{counted(row['hosts'], 'host')}{within(row)} ended at once, without any data from the "
-        f"broker. {served:,} other connections to this broker had data in both directions."
+        f"{role}. {served:,} other connections to this {role} had data in both directions."
         + (f" Clients: {listed(f'`{name}`' for name in names)}." if names else ""),
         numbers=cells(row, "broker failure connections hosts"),
         # A listener that expects TLS serves no other client, either.
@@ -264,7 +279,7 @@ def _closed(row: Row, names: tuple[str, ...], *, is_down: bool) -> Finding:
            else "the listener expects TLS, or a proxy has no broker behind it"),
         side="broker",
         setting="max.connections.per.ip",
-        change="Look for the reason in the broker's log. Compare max.connections.per.ip and "
+        change=f"Look for the reason in the {role}'s log. Compare max.connections.per.ip and "
         "max.connections with its open connections"
         + ("." if served else ", and security.protocol of the clients with its listener."),
         reference="KIP-308, KIP-402",

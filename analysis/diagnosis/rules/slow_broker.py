@@ -38,6 +38,7 @@ from analysis.diagnosis.pauses import (
     PAUSE_MS,
     PAUSES,
     PAUSES_PERCENT,
+    paused_controller,
     pauses,
     repeated_finding,
     repeated_pauses,
@@ -50,14 +51,6 @@ from analysis.sql.expressions import endpoint, literal, not_negative
 from analysis.sql.failures import OUTAGES
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
-from dissector.protocol.structures import METADATA_TOPIC
-
-_CONTROLLERS: Final = f"""
-  select distinct {endpoint("broker")} as broker from exchanges
-  where api in ('BrokerRegistration', 'BrokerHeartbeat', 'ControllerRegistration', 'Vote',
-      'BeginQuorumEpoch', 'EndQuorumEpoch', 'FetchSnapshot')
-    or (api = 'Fetch' and list_contains(topics, {literal(METADATA_TOPIC)}))"""
-"""SQL: endpoints that receive requests of the quorum."""
 
 _START_S: Final = 10
 """After its start, a broker is slow for some seconds: it has to load code, state and files."""
@@ -172,10 +165,13 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         rows = [row for row in case.answer("latency --by broker,api") if row["broker"] == broker]
         slowest = max(rows, key=lambda row: row["net_max_ms"] or 0)
         times = {"peer": None, "first_packet": None, "first_time": None, "last_time": None}
-        yield with_pause(_finding(slowest | times), pause)
+        finding = with_pause(_finding(slowest | times), pause)
+        yield finding if case.role(broker) == "broker" else paused_controller(finding, pause)
     repeated = repeated_pauses(case, limits["pauses"], limits["pauses_percent"])
-    reported |= {row["broker"] for row in (case.rows(_CONTROLLERS) if repeated else ())}
-    yield from (repeated_finding(row) for row in repeated if row["broker"] not in reported)
+    yield from (
+        repeated_finding(row) for row in repeated
+        if row["broker"] not in reported and case.role(row["broker"]) == "broker"
+    )  # fmt: skip
 
 
 def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator[Finding]:
@@ -186,13 +182,12 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
     ]  # fmt: skip
     if not samples:
         return
-    controllers = {row["broker"] for row in case.rows(_CONTROLLERS)}
     ids = {row["broker"]: row["id"] for row in case.rows(IDS)}
     tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
     by_api: dict[str, list[Row]] = defaultdict(list)
     for row in samples:
         tail = tails.get((row["broker"], row["api"]))
-        if tail is not None and row["broker"] not in controllers:
+        if tail is not None and case.role(row["broker"]) == "broker":
             added = {"id": ids.get(row["broker"], row["broker"]), "tail_ms": tail}
             by_api[row["api"]].append(row | added | {"total_ms": tail * row["count"]})
     slow: dict[int | str, Row] = {}

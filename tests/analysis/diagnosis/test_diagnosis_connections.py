@@ -115,6 +115,27 @@ def test_clients_that_go_on_with_other_brokers(
 
 
 @pytest.mark.parametrize(
+    ("changed", "role"),
+    [
+        ({"api": "Vote"}, "controller"), ({"api": "BrokerHeartbeat"}, "controller"),
+        ({"api": "Fetch", "topics": ["__cluster_metadata"]}, "controller"),
+        ({"api": "Fetch", "topics": ["orders"]}, "broker"),
+        ({"api": "Vote", "broker_port": 9093}, "broker"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("quiet", [0, 60])
+def test_a_controller_that_is_down(changed: dict[str, Any], role: str, quiet: int) -> None:
+    rows = [exchange(**changed), exchange_at(START + quiet * SECOND, broker_ip="10.0.0.8")]
+    links = [at(0, connection()), *(at(n) for n in (1, 2, 3))]
+    (finding,) = findings_of("failed_connections", made(exchanges=rows, connections=links))
+    assert finding.subject == f"{role} 10.0.0.9:9092"
+    assert finding.sentence.startswith("Controller 10.0.0.9:9092 ") == (role == "controller")
+    assert f"the {role} " in finding.cause
+    assert ("controller.quorum.voters" in finding.change) == (role == "controller" and not quiet)
+    assert ("leaders" in finding.change) == (role == "broker" and quiet > 0)
+
+
+@pytest.mark.parametrize(
     ("size", "answered", "end", "expected"),
     [
         (500_000, 8_000, "fin", ["no_response"]),

@@ -129,6 +129,20 @@ def test_a_broker_that_pauses(
     assert [each.sentence for each in findings] == expected
 
 
+def test_a_controller_that_pauses() -> None:
+    rows = [
+        exchange_at(START + 3 * MS, START + 6 * SECOND, connection_id=n, correlation_id=10,
+                    api="BrokerHeartbeat", latency_ms=5997.0)
+        for n in range(2)
+    ]  # fmt: skip
+    rows += [exchange(correlation_id=n, connection_id=n, api="BrokerHeartbeat") for n in range(2)]
+    (finding,) = findings_of("slow_broker", made(exchanges=rows))
+    assert finding.subject == "controller 10.0.0.9:9092"
+    assert finding.sentence == "Controller 10.0.0.9:9092 sent no response for 6.0 s"
+    assert finding.cause.startswith("the controller or its host was paused")
+    assert "elect" in finding.change
+
+
 @pytest.mark.parametrize(("port", "is_silent"), [(None, True), (9093, False)])
 def test_a_clock_that_is_set_forward_looks_like_a_pause(port: int | None, is_silent: bool) -> None:
     """Not if a broker responds meanwhile."""
