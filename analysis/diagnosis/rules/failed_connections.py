@@ -8,7 +8,7 @@ to it. So its outage goes on while Metadata does not contain it. If responses st
 address, or only addresses that fail, the broker is running but advertises a wrong address.
 
 Clients retry within seconds while they need a broker. If they soon stop trying, and go on with
-others, the broker was restarted or stopped in order, and its finding is not critical.
+others, the broker was restarted or shut down cleanly, and its finding is not critical.
 
 A client that gets broker addresses but keeps requesting them cannot reach the brokers. If it cannot
 resolve their host names, the capture contains no connection attempt.
