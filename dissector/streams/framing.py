@@ -66,9 +66,8 @@ class Framer:
         )
         chains = FrameChains(data, walked, stream_ids)
         ended, peer_waits = finished[chains.slot], waits[chains.slot ^ 1]
-        return FrameParser(
-            chains, self._set, ended, peer_waits, block_problems
-        ).run(), walked + pending
+        parser = FrameParser(chains, self._set, ended, peer_waits, block_problems)
+        return parser.run(), walked + pending
 
     def hold(self, data: Bytes, stream_ids: Int64, segments: Segments) -> None:
         """Carry the segments that later blocks need."""

@@ -44,10 +44,8 @@ def without_proxies(
     for client in slots.tolist():
         proxy = client ^ 1
         skipped[client] = header = heads.header_length(client)
-        length, answer = (
-            client_length(heads.first_bytes(client)[header:]),
-            heads.answer_length(proxy),
-        )
+        length = client_length(heads.first_bytes(client)[header:])
+        answer = heads.answer_length(proxy)
         if REFUTED in (length, answer):
             continue
         is_over = finished[client] or finished[proxy] or heads.is_full(client)
