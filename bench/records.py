@@ -26,12 +26,12 @@ from aiokafka.record.memory_records import MemoryRecords
 from kafka.record.memory_records import MemoryRecords as KafkaPythonRecords
 
 from bench.measure import best_rates
+from dissector.byteview import ContiguousBytes
 from dissector.packets.block import Int64
 from dissector.records.arrow import SCHEMA, records_table
 from dissector.records.batch_headers import CODECS
 from dissector.records.batch_reader import read_batches
 from dissector.records.record_reader import read_records
-from dissector.streams.byteview import ContiguousBytes
 
 RECORDS = 500
 BATCHES = 200

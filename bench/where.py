@@ -32,11 +32,11 @@ STAGES = {
     "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
     "packets: link, IP, TCP": ("dissector.packets.files:parse_packets",),
     "packets: other": ("dissector.packets.files:FileSource.read",),
-    "streams: connections": ("dissector.streams.flows:FlowTracker.assign",),
-    "streams: reassembly": ("dissector.streams.reassembly:Reassembler.feed",),
+    "streams: connections": ("dissector.streams.connections.flows:FlowTracker.assign",),
+    "streams: reassembly": ("dissector.streams.reassembly.reassembler:Reassembler.feed",),
     "streams: detection": (
-        "dissector.streams.detection:ProtocolDetector.decide",
-        "dissector.streams.detection:ProtocolDetector.seek",
+        "dissector.streams.detection.detector:ProtocolDetector.decide",
+        "dissector.streams.detection.detector:ProtocolDetector.seek",
     ),
     "streams: frames": ("dissector.streams.frame_chain:FrameChains.walk",),
     "streams: other": (

@@ -27,8 +27,8 @@ from dissector.protocol.body_end import body_end
 from dissector.protocol.evidence import evidence
 from dissector.protocol.message import refusal
 from dissector.streams import Streams
+from dissector.streams.connections.table import OPEN
 from dissector.streams.frames import FrameBlock
-from dissector.streams.table import OPEN
 from dissector.tls import KeyLog
 from dissector.tls.keylog_source import KeyLogSource
 

@@ -26,7 +26,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import PacketSource
 from dissector.problems import Problem
-from dissector.streams.roundtrips import RoundTrips
+from dissector.streams.connections.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
 from dissector.tables.connections import Connections

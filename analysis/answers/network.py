@@ -23,8 +23,8 @@ failed connections, `diagnose` has advice.
 
 **How it is computed.** A capture is taken somewhere between a client and its broker. Its latencies
 include the round trip from there to the broker. This round trip is measured in each connection with
-segments that are acknowledged at once (`dissector.streams.roundtrips`); if there are none, with the
-handshake, minus the round trip to the client. A receiver may delay acknowledgements, but never
+segments that are acknowledged at once (`streams.connections.roundtrips`); if there are none, with
+the handshake, minus the round trip to the client. A receiver may delay acknowledgements, but never
 those of a handshake, so a round trip that is 10 ms longer than two handshakes does not count as
 measured. The time of the broker is the net latency (`analysis.sql.latency_breakdown`) minus this
 round trip. The wait of the client is longer by the round trip between the client and the capture

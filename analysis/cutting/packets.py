@@ -28,9 +28,9 @@ from analysis.cutting.messages import Messages, Ranges, keys
 from dissector.arrays import value
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, Place
 from dissector.packets.trimming import Segment
-from dissector.streams.declared import endpoint
-from dissector.streams.flows import Assignment
-from dissector.streams.table import NEVER, ConnectionTable
+from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.table import NEVER, ConnectionTable
+from dissector.streams.detection.declared import endpoint
 
 NEAR: Final = 60 * 10**9
 """ns; a retransmission is at most this long before or after its message. Linux gives up later, but

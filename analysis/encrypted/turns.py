@@ -23,8 +23,15 @@ from numpy.typing import NDArray
 from dissector.arrays import mutable
 from dissector.packets.block import Int64, PacketBlock, UInt32
 from dissector.streams import sequence
-from dissector.streams.flows import Assignment
-from dissector.streams.table import KAFKA, NEVER, Bools, ConnectionTable, Rows, by_connection
+from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.table import (
+    KAFKA,
+    NEVER,
+    Bools,
+    ConnectionTable,
+    Rows,
+    by_connection,
+)
 from dissector.tls.record_layer import (
     ALERT,
     APPLICATION_DATA,

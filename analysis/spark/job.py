@@ -37,7 +37,7 @@ from dissector.pipeline import Pipeline
 from dissector.runs.joining import Joiner
 from dissector.runs.rows import RowFile
 from dissector.runs.worker import Make
-from dissector.streams.table import ConnectionTable
+from dissector.streams.connections.table import ConnectionTable
 from dissector.tables.builder import TableBuilder, TableRows
 from dissector.tables.finalizer import Finalizer, NamedBatch, RowBuffer
 from dissector.tables.problems import problem_rows

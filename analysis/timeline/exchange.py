@@ -19,9 +19,9 @@ from dissector.arrays import value
 from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
 from dissector.packets.block import ACK, FIN, RST, SYN, PacketBlock
-from dissector.streams.declared import endpoint
-from dissector.streams.flows import Assignment
-from dissector.streams.table import ConnectionTable
+from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.table import ConnectionTable
+from dissector.streams.detection.declared import endpoint
 
 MARGIN: Final = 5 * 10**9
 """ns before and after an exchange in which its retransmissions and acknowledgements are found."""

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 # cython: initializedcheck=False, infer_types=True
-"""The segments of streams, each byte once: see `streams.reassembly`.
+"""The segments of streams, each byte once: see `streams.reassembly.reassembler`.
 
 Segments are a table, one column of equal length after the other: those of `streams.Segments`, then
 the order of arrival, and whether an earlier segment begins behind it.

@@ -14,12 +14,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dissector.byteview import ByteView
 from dissector.exchanges.columns import CUT
 from dissector.exchanges.decoded_fields import texts
 from dissector.exchanges.message_headers import MessageHeaders, RequestHeaders
 from dissector.protocol.notation import Direction
 from dissector.secrets import CONTROL, has_secrets
-from dissector.streams.byteview import ByteView
 
 
 def client_ids(

@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from dissector.byteview import ByteView
 from dissector.exchanges import decoded_fields, matching
 from dissector.exchanges.client_ids import client_ids
 from dissector.exchanges.columns import as_array, bool_column, int_column, with_column
@@ -47,9 +48,8 @@ from dissector.exchanges.wanted_roles import wanted_roles
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
-from dissector.streams.byteview import ByteView
+from dissector.streams.connections.table import LAST_TIME
 from dissector.streams.frames import FrameBlock
-from dissector.streams.table import LAST_TIME
 
 REQUEST_WAIT = 900 * 10**9
 """ns of capture time for which a request is kept at least. JoinGroup may wait for

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.arrays import arrays
+from dissector.byteview import ByteView, ContiguousBytes, copy_ranges, offsets_of
 from dissector.errors import UnknownVersion
 from dissector.exchanges.columns import dictionary_codes, masked, take_rows
 from dissector.exchanges.ordering import ordered
@@ -32,8 +33,7 @@ from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
 from dissector.protocol.notation import Direction
-from dissector.streams.byteview import ByteView, ContiguousBytes, copy_ranges, offsets_of
-from dissector.streams.table import Bools
+from dissector.streams.connections.table import Bools
 
 Values: TypeAlias = "Int64 | slice"
 """Indices of values of a column."""

@@ -33,8 +33,8 @@ from dissector.exchanges.repeated_ids import (
     Responses,
 )
 from dissector.packets.block import Int64
-from dissector.streams.header_evidence import RESERVED
-from dissector.streams.table import Bools, Rows, by_connection
+from dissector.streams.connections.table import Bools, Rows, by_connection
+from dissector.streams.search.header_evidence import RESERVED
 
 NO_KEY = np.iinfo(np.int64).min
 """The key of a frame that is too short for a correlation id: no request has it."""

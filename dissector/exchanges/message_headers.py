@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.arrays import arrays
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.errors import UnknownVersion
 from dissector.exchanges.columns import masked
 from dissector.packets.block import Int64
@@ -24,8 +25,7 @@ from dissector.parallel_arrays import ParallelArrays
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
 from dissector.secrets import LARGEST_VERSION
-from dissector.streams.byteview import ByteView, ContiguousBytes
-from dissector.streams.detection import GSSAPI_TAG, gssapi_head
+from dissector.streams.detection.detector import GSSAPI_TAG, gssapi_head
 from dissector.streams.frames import FrameBlock
 
 UNKNOWN, NO_API, NEW = -1, -2, -3

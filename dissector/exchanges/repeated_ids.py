@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dissector.arrays import arrays
 from dissector.packets.block import Int64
 from dissector.parallel_arrays import ParallelArrays
-from dissector.streams.table import Bools
+from dissector.streams.connections.table import Bools
 
 Floats = NDArray[np.float64]
 Decodes: TypeAlias = Callable[[Int64, Int64], Bools]

@@ -14,7 +14,8 @@ from dissector.exchanges.columns import int_column, with_column
 from dissector.exchanges.message_headers import MessageHeaders
 from dissector.exchanges.sasl import Tokens
 from dissector.packets.block import Int64
-from dissector.streams.rows import Columns, chosen, places
+from dissector.streams.connections.rows import chosen, places
+from dissector.streams.connections.table import Columns
 
 
 class RequestIds(NamedTuple):

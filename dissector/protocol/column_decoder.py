@@ -16,12 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector import _native
+from dissector.byteview import ByteView
 from dissector.packets.block import Int64
 from dissector.protocol.decoder_program import Program, program
 from dissector.protocol.field_columns import DecodedColumns, FieldColumn, Level
 from dissector.protocol.limits import ELEMENT_BYTES, LIMITS, MAX_LIMIT, MIN_LIMIT, PART
 from dissector.protocol.notation import WIDTHS, Layout
-from dissector.streams.byteview import ByteView
 
 _MIN_ROOM = 256
 """Items of a column, at first."""

@@ -15,7 +15,7 @@ from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.protocol.explain import BodyReader, Explained
 from dissector.protocol.message import client_id, request_header
 from dissector.protocol.wire import Prefix, Reader, scalar
-from dissector.streams.request_evidence import IMPOSSIBLE
+from dissector.streams.search.request_evidence import IMPOSSIBLE
 
 UNKNOWN: Final = -24
 """The API or version has no definition, so the body cannot be checked."""

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from dissector.byteview import offsets_of
 from dissector.packets.block import Int64, UInt64
 from dissector.records.batch_headers import Batches
 from dissector.records.record_columns import LENGTH, NULL, RecordColumns, Records
-from dissector.streams.byteview import offsets_of
 
 SCHEMA = pa.schema(
     [

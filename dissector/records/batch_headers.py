@@ -36,9 +36,9 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.arrays import arrays
+from dissector.byteview import ByteView
 from dissector.packets.block import Int32, Int64, UInt32
 from dissector.problems import Problem
-from dissector.streams.byteview import ByteView
 
 OVERHEAD = 12
 """Bytes of a batch that its own length does not count."""

@@ -12,10 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from dissector.byteview import ByteView
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.records.batch_headers import Batches, follow_sizes, no_batch, read_headers
-from dissector.streams.byteview import ByteView
 
 
 def read_batches(space: ByteView, start: Int64, length: Int64, *, verify: bool = True) -> Batches:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from dissector import _native
+from dissector.byteview import ByteView, offsets_of
 from dissector.packets.block import PAD, Bytes, Int64
-from dissector.streams.byteview import ByteView, offsets_of
 
 MAX_ROW = (1 << 31) - 1
 """Longest array: Arrow views have 32-bit positions."""

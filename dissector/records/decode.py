@@ -13,12 +13,12 @@ from itertools import islice
 import numpy as np
 
 from dissector.arguments import buffer
+from dissector.byteview import ContiguousBytes
 from dissector.records.arrow import control_types, kind_of
 from dissector.records.batch_headers import CODECS, FRONT, TIMESTAMP_TYPES, Batches
 from dissector.records.batch_reader import read_batches
 from dissector.records.record_columns import Records, read_views
 from dissector.records.record_reader import read_records
-from dissector.streams.byteview import ContiguousBytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from dissector.arrays import arrays
+from dissector.byteview import ContiguousBytes
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD
 from dissector.problems import Problem
 from dissector.records.batch_headers import FRONT, MIN_SIZE, OVERHEAD, Batches, take
 from dissector.records.batch_reader import read_batches
-from dissector.streams.byteview import ContiguousBytes
 
 BLOCK = 16 << 20
 MAX_BATCH = 256 << 20

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.arrays import arrays
+from dissector.byteview import ContiguousBytes
 from dissector.packets.block import Bytes, Int64
 from dissector.records.batch_headers import Batches, follow_sizes
 from dissector.records.record_columns import (
@@ -28,7 +29,6 @@ from dissector.records.record_columns import (
     add_problem,
     make_views,
 )
-from dissector.streams.byteview import ContiguousBytes
 
 
 @arrays

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.arrays import arrays
+from dissector.byteview import ranges
 from dissector.packets.block import Bytes, Int64, UInt64
 from dissector.parallel_arrays import ParallelArrays
 from dissector.problems import Problem
 from dissector.records.batch_headers import Batches
-from dissector.streams.byteview import ranges
 
 Spans: TypeAlias = tuple[Int64, Int64]
 """Positions and lengths of n byte strings; length -1 for null."""

@@ -19,6 +19,7 @@ from itertools import chain
 
 import numpy as np
 
+from dissector.byteview import ByteView
 from dissector.errors import DecodeError
 from dissector.packets.block import PAD, Int64
 from dissector.records.batch_headers import MIN_SIZE, Batches
@@ -39,7 +40,6 @@ from dissector.records.record_columns import (
     no_records,
 )
 from dissector.records.record_fields import read_batch_records
-from dissector.streams.byteview import ByteView
 
 GROUP_RECORDS = 16_000
 """Records of a group, by the counts in the headers. Their columns fit into the cache."""

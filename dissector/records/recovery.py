@@ -26,6 +26,7 @@ from isal.isal_zlib import crc32
 from numpy.typing import NDArray
 
 from dissector.arrays import value
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.packets.block import Int64
 from dissector.problems import Problem
 from dissector.records.batch_headers import (
@@ -38,7 +39,6 @@ from dissector.records.batch_headers import (
     no_batch,
 )
 from dissector.records.contiguous import as_contiguous
-from dissector.streams.byteview import ByteView, ContiguousBytes
 
 COVERED_FROM = np.array([16, 16, 21])
 """Offset of the first byte that the checksum covers, by magic."""

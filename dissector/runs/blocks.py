@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dissector.byteview import copy_ranges
 from dissector.packets.block import COLUMNS, PAD, PacketBlock
-from dissector.streams.byteview import copy_ranges
-from dissector.streams.table import Bools
+from dissector.streams.connections.table import Bools
 
 
 def chosen(block: PacketBlock, mask: Bools) -> PacketBlock:

@@ -16,7 +16,7 @@ from dissector.exchanges.columns import with_column
 from dissector.exchanges.ordering import ordered
 from dissector.packets.block import Int64
 from dissector.runs.rows import Content, StoredRows, batch_of
-from dissector.streams.table import NEVER
+from dissector.streams.connections.table import NEVER
 from dissector.tables.builder import TABLE_ORDER, TableRows
 
 DROPPED: Final = -2

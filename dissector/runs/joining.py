@@ -36,8 +36,8 @@ from dissector.runs.states import (
     take,
 )
 from dissector.runs.worker import Border, RunResult
+from dissector.streams.connections.table import NEVER, Bools
 from dissector.streams.limits import GRACE, PATIENCE
-from dissector.streams.table import NEVER, Bools
 from dissector.tables.builder import TableBuilder, TableRows
 
 FEED_PACKETS, FEED_BYTES = 50_000, 1 << 24

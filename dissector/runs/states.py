@@ -23,9 +23,7 @@ from dissector.exchanges.columns import bool_column, int_column, with_column
 from dissector.exchanges.states import ExchangeStates
 from dissector.frame_reader import FrameReader
 from dissector.packets.block import Int64
-from dissector.streams.rows import StreamStates
-from dissector.streams.segments import Segments
-from dissector.streams.table import (
+from dissector.streams.connections.table import (
     FIRST_TIME,
     FRAMED,
     KAFKA,
@@ -37,6 +35,8 @@ from dissector.streams.table import (
     StreamTable,
     streams_at,
 )
+from dissector.streams.segments import Segments
+from dissector.streams.stream_states import StreamStates
 from dissector.tables.builder import TableBuilder
 from dissector.tables.connections import ClientInfo, selected_info
 

@@ -28,8 +28,8 @@ from dissector.runs.plan import AnyRun
 from dissector.runs.rows import RowFile, StoredRows
 from dissector.runs.sources import Position, RunSource
 from dissector.runs.states import COUNTS, States, is_normal, put, take
-from dissector.streams.pair_index import lookup
-from dissector.streams.table import FRAMED, NEVER, Bools
+from dissector.streams.connections.pair_index import lookup
+from dissector.streams.connections.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
 FIRST_PART: Final = 4

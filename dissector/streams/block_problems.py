@@ -10,8 +10,7 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.streams.segments import NO_SEGMENTS, Segments
-from dissector.streams.table import (
+from dissector.streams.connections.table import (
     FIRST_TIME,
     KAFKA,
     NEVER,
@@ -19,6 +18,7 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+from dissector.streams.segments import NO_SEGMENTS, Segments
 
 
 class BlockProblems:

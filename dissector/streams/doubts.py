@@ -10,9 +10,11 @@ import numpy as np
 
 from dissector import _native
 from dissector.packets.block import Int64
-from dissector.streams.bodies import CONSISTENT, UNKNOWN
+from dissector.streams.connections.table import NEVER, RESUMED, Bools
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
-from dissector.streams.header_evidence import (
+from dissector.streams.limits import CERTAINTY, SEEK_BYTES
+from dissector.streams.search.bodies import CONSISTENT, UNKNOWN
+from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     CORRELATION_BITS,
     NEAR,
@@ -20,11 +22,9 @@ from dissector.streams.header_evidence import (
     NO,
     REQUEST_BITS,
 )
-from dissector.streams.limits import CERTAINTY, SEEK_BYTES
-from dissector.streams.places import are_confirmed, segment_starts, weighed_chains
-from dissector.streams.resync import SEGMENTS_BEHIND, Node, Search
+from dissector.streams.search.places import are_confirmed, segment_starts, weighed_chains
+from dissector.streams.search.resync import SEGMENTS_BEHIND, Node, Search
 from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import NEVER, RESUMED, Bools
 
 MAX_DOUBTFUL = 64
 """Most doubtful places of a stream that one walk examines. SASL tokens are such places."""

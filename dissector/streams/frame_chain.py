@@ -16,12 +16,12 @@ import numpy as np
 
 from dissector import _native
 from dissector.arrays import arrays, mutable
+from dissector.byteview import ByteView, copy_ranges
 from dissector.packets.block import Bytes, Int64
 from dissector.parallel_arrays import ParallelArrays
-from dissector.streams.byteview import ByteView, copy_ranges
+from dissector.streams.connections.table import Bools
 from dissector.streams.limits import FRAME_LIMIT
 from dissector.streams.segments import Segments
-from dissector.streams.table import Bools
 
 WHOLE, CUT, LOST, BAD = range(4)
 """Where the walk of a stream ended: at its end, inside a frame, at a lost size, at an impossible

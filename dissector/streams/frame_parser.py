@@ -21,16 +21,8 @@ import numpy as np
 from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import CONSISTENT, SURPLUS, UNKNOWN
-from dissector.streams.doubts import Doubts
-from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
-from dissector.streams.frames import FrameBlock, frame_block
-from dissector.streams.header_evidence import CONTROLLED_SHUTDOWN, RESERVED, YES
-from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
-from dissector.streams.places import segment_starts
-from dissector.streams.state import ALIGNED, BROKEN, FOUND, HEAD_LOST
-from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import (
+from dissector.streams.connections.state import ALIGNED, BROKEN, FOUND, HEAD_LOST
+from dissector.streams.connections.table import (
     FIRST_TIME,
     HEAD,
     KAFKA,
@@ -42,6 +34,14 @@ from dissector.streams.table import (
     UNDECIDED,
     Bools,
 )
+from dissector.streams.doubts import Doubts
+from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
+from dissector.streams.frames import FrameBlock, frame_block
+from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
+from dissector.streams.search.bodies import CONSISTENT, SURPLUS, UNKNOWN
+from dissector.streams.search.header_evidence import CONTROLLED_SHUTDOWN, RESERVED, YES
+from dissector.streams.search.places import segment_starts
+from dissector.streams.stream_set import StreamSet
 from dissector.tls.alerts import ALERT_RECORD, clear_alert
 
 FIRST_CHECK = 64

@@ -12,11 +12,11 @@ import numpy as np
 
 from dissector import _native
 from dissector.arrays import arrays
+from dissector.byteview import ByteView
 from dissector.packets.block import Bytes, Int64
 from dissector.problems import Problem
-from dissector.streams.byteview import ByteView
+from dissector.streams.connections.table import ConnectionTable, StreamTable
 from dissector.streams.frame_chain import ChainFrames, FrameChains
-from dissector.streams.table import ConnectionTable, StreamTable
 
 
 @arrays

@@ -11,15 +11,22 @@ import numpy as np
 
 from dissector.packets.block import Bytes, Int64
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.carry import CarryBuffer
+from dissector.streams.connections.table import (
+    ENCRYPTED,
+    FIRST_TIME,
+    IGNORED,
+    LAST_TIME,
+    NEW,
+    Bools,
+)
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.frame_parser import FrameParser
 from dissector.streams.frames import FrameBlock
 from dissector.streams.limits import SEEK_BYTES
-from dissector.streams.proxies import without_proxies
+from dissector.streams.proxies.skipping import without_proxies
+from dissector.streams.reassembly.carry import CarryBuffer
 from dissector.streams.segments import NO_SEGMENTS, Segments
 from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import ENCRYPTED, FIRST_TIME, IGNORED, LAST_TIME, NEW, Bools
 
 
 class Framer:

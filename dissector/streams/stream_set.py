@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from dissector.packets.block import Int64
-from dissector.streams.bodies import BodyCheck, BodyEnd
-from dissector.streams.detection import ProtocolDetector
-from dissector.streams.header_evidence import HeaderScorer
-from dissector.streams.request_evidence import Evidence
-from dissector.streams.state import States
-from dissector.streams.table import ConnectionTable, Endpoint, StreamTable
+from dissector.streams.connections.state import States
+from dissector.streams.connections.table import ConnectionTable, Endpoint, StreamTable
+from dissector.streams.detection.detector import ProtocolDetector
+from dissector.streams.search.bodies import BodyCheck, BodyEnd
+from dissector.streams.search.header_evidence import HeaderScorer
+from dissector.streams.search.request_evidence import Evidence
 
 
 class StreamSet:

@@ -22,22 +22,11 @@ import numpy as np
 from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.bodies import BodyEnd
-from dissector.streams.declared import DeclaredConnections
-from dissector.streams.flows import Assignment, FlowTracker
-from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import Framer
-from dissector.streams.limits import CLOCK_SKEW
-from dissector.streams.named_ports import NamedPorts, Refusal
-from dissector.streams.parking import Parking
-from dissector.streams.reassembly import Ordered, Reassembler
-from dissector.streams.request_evidence import DECISION, Evidence
-from dissector.streams.roundtrips import RoundTrips
-from dissector.streams.rows import StreamStates
-from dissector.streams.segments import Segments
-from dissector.streams.state import CLOSED
-from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import (
+from dissector.streams.connections.flows import Assignment, FlowTracker
+from dissector.streams.connections.parking import Parking
+from dissector.streams.connections.roundtrips import RoundTrips
+from dissector.streams.connections.state import CLOSED
+from dissector.streams.connections.table import (
     ENCRYPTED,
     FIN_SEEN,
     HEAD,
@@ -50,8 +39,19 @@ from dissector.streams.table import (
     Rows,
     streams_at,
 )
+from dissector.streams.detection.declared import DeclaredConnections
+from dissector.streams.detection.named_ports import NamedPorts, Refusal
+from dissector.streams.detection.undecided_gaps import UndecidedGaps
+from dissector.streams.frames import FrameBlock
+from dissector.streams.framing import Framer
+from dissector.streams.limits import CLOCK_SKEW
+from dissector.streams.reassembly.reassembler import Ordered, Reassembler
+from dissector.streams.search.bodies import BodyEnd
+from dissector.streams.search.request_evidence import DECISION, Evidence
+from dissector.streams.segments import Segments
+from dissector.streams.stream_set import StreamSet
+from dissector.streams.stream_states import StreamStates
 from dissector.streams.tls_streams import TlsStreams
-from dissector.streams.undecided_gaps import UndecidedGaps
 from dissector.tls import KeyLog, TlsFacts
 
 DEFAULT_MEMORY = 512 << 20

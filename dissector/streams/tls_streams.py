@@ -20,13 +20,8 @@ from dissector.packets.block import PAD, Bytes, Int64
 from dissector.problems import Problem
 from dissector.streams import sequence
 from dissector.streams.block_problems import BlockProblems
-from dissector.streams.frames import FrameBlock
-from dissector.streams.framing import Framer
-from dissector.streams.limits import GRACE
-from dissector.streams.rows import TlsState, chosen
-from dissector.streams.segments import BLOCK, Segments
-from dissector.streams.stream_set import StreamSet
-from dissector.streams.table import (
+from dissector.streams.connections.rows import chosen
+from dissector.streams.connections.table import (
     FIRST_TIME,
     KAFKA,
     NEVER,
@@ -37,6 +32,12 @@ from dissector.streams.table import (
     StreamTable,
     streams_at,
 )
+from dissector.streams.frames import FrameBlock
+from dissector.streams.framing import Framer
+from dissector.streams.limits import GRACE
+from dissector.streams.segments import BLOCK, Segments
+from dissector.streams.stream_set import StreamSet
+from dissector.streams.stream_states import TlsState
 from dissector.tls import HOLE, KeyLog, Plaintext, TlsFacts
 
 if TYPE_CHECKING:

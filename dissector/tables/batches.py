@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from dissector.byteview import ByteView
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.topic_names import TopicNames
 from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
 from dissector.records.record_reader import decompressed_sizes
-from dissector.streams.byteview import ByteView
 from dissector.tables.arrow import empty_batch, milliseconds, to_batch
 from dissector.tables.pending import PendingRows
 from dissector.tables.record_batches import (

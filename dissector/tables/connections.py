@@ -20,10 +20,10 @@ from dissector.exchanges.columns import dictionary_codes
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import distinct_pairs
 from dissector.packets.block import Int64, UInt64
-from dissector.streams.declared import endpoint
-from dissector.streams.roundtrips import RoundTrips
-from dissector.streams.rows import chosen
-from dissector.streams.table import NEVER, OTHER, TLS, ConnectionTable
+from dissector.streams.connections.roundtrips import RoundTrips
+from dissector.streams.connections.rows import chosen
+from dissector.streams.connections.table import NEVER, OTHER, TLS, ConnectionTable
+from dissector.streams.detection.declared import endpoint
 from dissector.tables.arrow import take_words, to_batch
 from dissector.tables.schema import CONNECTIONS
 from dissector.tls import TlsFacts

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from dissector.arguments import name_text
+from dissector.byteview import ranges
 from dissector.exchanges.columns import (
     as_array,
     bool_column,
@@ -26,7 +27,6 @@ from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.streams.byteview import ranges
 from dissector.tables.arrow import (
     SelectedRows,
     encode,

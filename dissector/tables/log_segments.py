@@ -22,13 +22,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from dissector.byteview import ContiguousBytes
 from dissector.errors import CaptureError
 from dissector.problems import UNREADABLE, Problem
 from dissector.records import log_segment
 from dissector.records.batch_headers import FRONT, OVERHEAD
 from dissector.records.batch_reader import read_batches
 from dissector.records.log_segment import SegmentBlock, read_segment
-from dissector.streams.byteview import ContiguousBytes
 from dissector.tables.arrow import to_batch
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import BATCHES, RECORDS

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import dissector
-from dissector.streams import parking
-from dissector.streams.parking import Parking
+from dissector.streams.connections import parking
+from dissector.streams.connections.parking import Parking
 from tests.dissector.test_work_guard import Counter
 from tests.programs import PRINT_PEAK, printed
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from dissector.byteview import ByteView
 from dissector.packets.block import PAD
-from dissector.streams.byteview import ByteView
 from dissector.streams.frames import FrameBlock
 from tests.kafka_bytes import text
 

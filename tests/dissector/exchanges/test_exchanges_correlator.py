@@ -13,7 +13,7 @@ from dissector.exchanges.correlator import NO_REPLY_WAIT, Correlator
 from dissector.exchanges.repeated_ids import RESPONSE_WAIT
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.streams.table import LAST_TIME
+from dissector.streams.connections.table import LAST_TIME
 from dissector.tables import exchanges
 from dissector.tables.finalizer import with_topic_names
 from dissector.tables.problems import decode_problems

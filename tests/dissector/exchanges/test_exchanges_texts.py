@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.exchanges.decoded_fields import texts
-from dissector.streams.byteview import ByteView, ContiguousBytes
 
 TEXTS = [None, b"", b"a", b"orders", b"\xff", "Größe".encode(), bytes(8), b"x" * 99]
 

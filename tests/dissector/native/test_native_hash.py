@@ -12,9 +12,9 @@ import pytest
 from numpy.typing import NDArray
 
 from dissector import _native
+from dissector.byteview import ContiguousBytes
 from dissector.exchanges import decoded_fields
 from dissector.packets.block import PAD
-from dissector.streams.byteview import ContiguousBytes
 from tests.programs import printed
 
 MASK = (1 << 64) - 1

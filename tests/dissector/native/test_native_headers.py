@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.byteview import ByteView
 from dissector.errors import DecodeError
 from dissector.exchanges.message_headers import (
     MessageHeaders,
@@ -18,7 +19,6 @@ from dissector.exchanges.message_headers import (
 from dissector.protocol.explain import BodyReader
 from dissector.protocol.message import request_header, response_header
 from dissector.protocol.notation import Direction
-from dissector.streams.byteview import ByteView
 from tests.dissector.exchanges.exchange_frames import (
     SentFrame,
     block,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import _native
+from dissector.byteview import ContiguousBytes
 from dissector.protocol.decoder_program import ARRAY, FIXED, STRUCT
-from dissector.streams.byteview import ContiguousBytes
 
 DATA = np.arange(64, dtype=np.uint8)
 INT32 = [FIXED, 4, 1, 0, -1, 0, -1, -1, 0, 0]

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import _native
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.packets.block import PAD
-from dissector.streams.byteview import ByteView, ContiguousBytes
 
 DATA = st.binary(max_size=60)
 PLACES = st.lists(st.integers(0, 60), max_size=40)

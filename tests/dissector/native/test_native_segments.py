@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector import _native
-from dissector.streams.origins import LIMITS
+from dissector.streams.reassembly.origins import LIMITS
 from dissector.streams.segments import BLOCK
 
 pytestmark = pytest.mark.usefixtures("loops")

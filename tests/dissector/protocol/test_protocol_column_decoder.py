@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.errors import DecodeError
 from dissector.exchanges.decoded_fields import LayoutGroup
 from dissector.protocol import registry
@@ -22,7 +23,6 @@ from dissector.protocol.limits import is_accepted
 from dissector.protocol.notation import Direction, Field, Layout
 from dissector.protocol.roles import ROLES
 from dissector.protocol.tree_decoder import decode_fields
-from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.conftest import loops_as_python
 from tests.dissector.protocol.protocol_pages import layouts
 from tests.dissector.protocol.protocol_writer import length, write

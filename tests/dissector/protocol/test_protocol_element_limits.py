@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from dissector import open_capture
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.protocol import registry
 from dissector.protocol.column_decoder import decode_columns
 from dissector.protocol.explain import explain
 from dissector.protocol.notation import Direction
 from dissector.protocol.roles import ROLES
-from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.test_capture_scans import packets
 from tests.programs import PRINT_PEAK, printed
 

@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dissector.byteview import ByteView
 from dissector.packets.block import PAD
 from dissector.records.batch_headers import MIN_SIZE, follow_sizes
-from dissector.streams.byteview import ByteView
 
 BATCHES = st.lists(st.tuples(st.sampled_from([0, 1, 2]), st.integers(0, 30)), max_size=9)
 NO_BATCH = [bytes(17), b"\xff" * 20, b"\0" * 11 + b"\x30" + b"\0" * 4 + b"\x03"]

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector import _native
+from dissector.byteview import ByteView, ContiguousBytes
 from dissector.packets.block import PAD
 from dissector.records import record_reader as records_module
 from dissector.records.arrow import SCHEMA, records_table
@@ -21,7 +22,6 @@ from dissector.records.batch_reader import read_batches
 from dissector.records.decode import decode_records
 from dissector.records.record_reader import read_records
 from dissector.records.recovery import check_crc
-from dissector.streams.byteview import ByteView, ContiguousBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
     Entry,

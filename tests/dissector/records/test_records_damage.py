@@ -16,12 +16,12 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dissector.byteview import ContiguousBytes
 from dissector.errors import DecodeError
 from dissector.records.batch_reader import read_batches
 from dissector.records.codecs import Limits, decompress
 from dissector.records.decode import Batch, decode_records
 from dissector.records.record_reader import read_records
-from dissector.streams.byteview import ContiguousBytes
 from tests.dissector.records.records_writers import (
     WRITERS,
     Entry,

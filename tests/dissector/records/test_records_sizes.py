@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from dissector.byteview import ContiguousBytes
 from dissector.records.batch_reader import read_batches
 from dissector.records.codecs import Limits
 from dissector.records.record_reader import decompressed_sizes
-from dissector.streams.byteview import ContiguousBytes
 from tests.dissector.records.records_writers import WRITERS, Entry, written
 
 ENTRIES = [Entry(1_700_000_000_000 + n, b"key", b"value " * 50) for n in range(40)]

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.protocol.body_end import body_end
-from dissector.streams.bodies import LOG_ENTRIES, RequestLog, key_of
+from dissector.streams.search.bodies import LOG_ENTRIES, RequestLog, key_of
 from tests.dissector.streams.dialogue import (
     Dialogue,
     dissect,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.packets.block import Bytes, Int64
-from dissector.streams import chunks as chunks_module
-from dissector.streams.chunks import Chunks
+from dissector.streams.reassembly import chunks as chunks_module
+from dissector.streams.reassembly.chunks import Chunks
 
 CHUNK = 64
 Range = tuple[int, bytes]

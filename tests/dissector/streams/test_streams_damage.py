@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dissector.packets.block import ACK, FIN
-from dissector.streams import resync
+from dissector.streams.search import resync
 from tests.dissector.streams.dialogue import (
     NO_ERROR,
     SASL_AUTHENTICATE,

@@ -14,10 +14,10 @@ from dissector.frame_reader import FrameReader
 from dissector.packets import open_packets
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
-from dissector.streams.declared import comment
+from dissector.streams.connections.table import KAFKA
+from dissector.streams.detection.declared import comment
 from dissector.streams.limits import SHORT_GRACE
 from dissector.streams.streaming import DEFAULT_MEMORY
-from dissector.streams.table import KAFKA
 from tests.captures import recorded
 from tests.dissector.streams.dialogue import (
     MS,

@@ -13,8 +13,8 @@ import pytest
 from dissector.packets.block import ACK, FIN, RST, SYN
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
-from dissector.streams.incarnations import Incarnation, Pairs, closes_of
-from dissector.streams.table import FIN_SEEN, NEVER, OPEN, RST_SEEN
+from dissector.streams.connections.incarnations import Incarnation, Pairs, closes_of
+from dissector.streams.connections.table import FIN_SEEN, NEVER, OPEN, RST_SEEN
 from dissector.tls import KeyLog
 from tests.dissector.streams.dialogue import (
     BEGINNING,

@@ -11,9 +11,9 @@ import pytest
 from dissector.packets.block import Int64, UInt8
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
-from dissector.streams.detection import FIRST_GROUP, INNER_BYTES
-from dissector.streams.header_evidence import HeaderScorer
-from dissector.streams.request_evidence import IMPOSSIBLE
+from dissector.streams.detection.detector import FIRST_GROUP, INNER_BYTES
+from dissector.streams.search.header_evidence import HeaderScorer
+from dissector.streams.search.request_evidence import IMPOSSIBLE
 from tests.dissector.records.records_writers import batch, message
 from tests.dissector.streams.dialogue import (
     NEWEST,

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 import dissector
-from dissector.streams.proxy_handshakes import INCOMPLETE, REFUTED, client_length, proxy_length
-from dissector.streams.table import KAFKA, TLS
+from dissector.streams.connections.table import KAFKA, TLS
+from dissector.streams.proxies.handshakes import INCOMPLETE, REFUTED, client_length, proxy_length
 from tests.dissector.streams.dialogue import (
     Connection,
     Dialogue,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dissector.streams.proxy_protocol import header_length
+from dissector.streams.proxies.proxy_protocol import header_length
 from tests.dissector.streams.dialogue import Dialogue, dissect, request, response
 
 LINES = (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from dissector.capture import open_capture
 from dissector.packets.block import ACK, FIN, RST
 from dissector.streams import Streams
-from dissector.streams.roundtrips import RoundTrips
+from dissector.streams.connections.roundtrips import RoundTrips
 from tests.captures.recorded import CAPTURES
 from tests.dissector.streams.dialogue import NEWEST, Dialogue, Packet, block, body_end
 from tests.tshark import needs_tshark, tshark

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from dissector import streams as package
-from dissector.streams import state as events
-from dissector.streams.state import (
+from dissector.streams.connections import state as events
+from dissector.streams.connections.state import (
     ALIGNED,
     BEGUN,
     BROKEN,
@@ -25,7 +25,7 @@ from dissector.streams.state import (
     TRANSITIONS,
     States,
 )
-from dissector.streams.table import (
+from dissector.streams.connections.table import (
     ENCRYPTED,
     FRAMED,
     HEAD,
@@ -131,8 +131,8 @@ def assigned(tree: ast.AST) -> set[str]:
 def test_no_other_module_changes_a_state():
     folder = Path(package.__file__).parent
     writers = {
-        path.name
-        for path in folder.glob("*.py")
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*.py")
         if assigned(ast.parse(path.read_text())) & {"state", "protocol"}
     }
-    assert writers == {"state.py"}
+    assert writers == {"connections/state.py"}

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dissector.streams import Streams, detection, request_evidence
+from dissector.streams import Streams
+from dissector.streams.detection import detector as detection
 from dissector.streams.limits import SEEK_BYTES
-from dissector.streams.request_evidence import IMPOSSIBLE
+from dissector.streams.search import request_evidence
+from dissector.streams.search.request_evidence import IMPOSSIBLE
 from tests.dissector.streams.dialogue import NEWEST, Dialogue, body_end, dissect, request, response
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from dissector.exchanges.correlator import Correlator
 from dissector.exchanges.topic_names import TopicNames
-from dissector.streams.table import LAST_TIME, ConnectionTable
+from dissector.streams.connections.table import LAST_TIME, ConnectionTable
 from dissector.tables.connections import Connections
 from tests.dissector.exchanges.exchange_frames import block, request, sent_request
 

@@ -24,10 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt8
-from dissector.streams.bodies import RequestLog
-from dissector.streams.frame_chain import FrameChains
-from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import (
+from dissector.streams.connections.table import (
     KAFKA,
     LAST_TIME,
     NEVER,
@@ -37,6 +34,9 @@ from dissector.streams.table import (
     Endpoint,
     StreamTable,
 )
+from dissector.streams.frame_chain import FrameChains
+from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
+from dissector.streams.search.bodies import RequestLog
 
 REQUEST_BITS = 30
 """Bits of a request: 5 for the size, 9 for the API, 11 for the version, 5 for the client id."""

@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.streams.mapped import CHUNK, IS_RELEASABLE, MAPPED, Column, release
-from dissector.streams.table import ConnectionTable, Rows
+from dissector.streams.connections.mapped import CHUNK, IS_RELEASABLE, MAPPED, Column, release
+from dissector.streams.connections.table import ConnectionTable, Rows
 
 NEVER_PACKED: Final = frozenset({"number", "client", "closed", "replaced"})
 """Columns whose rows are all read at once."""

@@ -10,8 +10,14 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 
 from dissector.packets.block import LAST_PORT, MAPPED, Int64
-from dissector.streams.state import States
-from dissector.streams.table import KAFKA, UNDECIDED, ConnectionTable, Endpoint, StreamTable
+from dissector.streams.connections.state import States
+from dissector.streams.connections.table import (
+    KAFKA,
+    UNDECIDED,
+    ConnectionTable,
+    Endpoint,
+    StreamTable,
+)
 
 _COMMENT = re.compile(
     r"Kafka connection of ([\da-f.:]+) port (\d{1,5}) to ([\da-f.:]+) port (\d{1,5})"

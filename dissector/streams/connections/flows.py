@@ -22,7 +22,7 @@ import numpy as np
 from dissector import _native
 from dissector.arrays import mutable
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt16, UInt32, UInt64
-from dissector.streams.incarnations import (
+from dissector.streams.connections.incarnations import (
     Begin,
     Incarnation,
     Numbers,
@@ -34,17 +34,9 @@ from dissector.streams.incarnations import (
     is_late,
     or_never,
 )
-from dissector.streams.limits import (
-    GRACE,
-    PATIENCE,
-    REORDER_BYTES,
-    SYN_BYTES,
-    WINDOW_AHEAD,
-)
-from dissector.streams.pair_index import PairIndex
-from dissector.streams.port_reuse import packets_after_reuse, syns_after_close
-from dissector.streams.sequence import MODULO
-from dissector.streams.table import (
+from dissector.streams.connections.pair_index import PairIndex
+from dissector.streams.connections.port_reuse import packets_after_reuse, syns_after_close
+from dissector.streams.connections.table import (
     FIN_SEEN,
     LAST_TIME,
     NEVER,
@@ -56,6 +48,14 @@ from dissector.streams.table import (
     StreamTable,
     streams_at,
 )
+from dissector.streams.limits import (
+    GRACE,
+    PATIENCE,
+    REORDER_BYTES,
+    SYN_BYTES,
+    WINDOW_AHEAD,
+)
+from dissector.streams.sequence import MODULO
 
 Endpoints: TypeAlias = tuple[UInt64, UInt64, UInt16]
 """High and low part of addresses, and ports; each of shape (n,)."""

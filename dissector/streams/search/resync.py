@@ -20,9 +20,11 @@ from typing import Final
 import numpy as np
 
 from dissector.arrays import mutable
-from dissector.streams.bodies import CONSISTENT, RECORDS, SURPLUS, UNKNOWN, BodyCheck
+from dissector.streams.connections.table import NEVER
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.header_evidence import (
+from dissector.streams.limits import CERTAINTY, SEEK_BYTES
+from dissector.streams.search.bodies import CONSISTENT, RECORDS, SURPLUS, UNKNOWN, BodyCheck
+from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     NO,
     REQUEST_BITS,
@@ -33,8 +35,7 @@ from dissector.streams.header_evidence import (
     YES,
     HeaderScorer,
 )
-from dissector.streams.limits import CERTAINTY, SEEK_BYTES
-from dissector.streams.places import (
+from dissector.streams.search.places import (
     AT,
     BITS,
     BORDER,
@@ -46,7 +47,6 @@ from dissector.streams.places import (
     Columns,
     weighed,
 )
-from dissector.streams.table import NEVER
 
 UNALIGNED_RESPONSE: Final = 7
 """Additional cost of a response that does not begin a segment: it has small numbers, and these are

@@ -21,29 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
-from dissector.streams.frame_chain import FrameChains
-from dissector.streams.header_evidence import (
-    BORDER_BITS,
-    NO,
-    REQUEST_BITS,
-    REQUEST_HEAD,
-    SMALLEST_RESPONSE,
-    UNCLEAR,
-    YES,
-    HeaderScorer,
-)
-from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES, WAITING_BYTES
-from dissector.streams.places import segment_starts, verdicts
-from dissector.streams.request_evidence import (
-    DECISION,
-    EPHEMERAL,
-    Evidence,
-    RequestScorer,
-    opposite_responses,
-)
-from dissector.streams.rows import chosen
-from dissector.streams.state import HEAD_LOST, States
-from dissector.streams.table import (
+from dissector.streams.connections.rows import chosen
+from dissector.streams.connections.state import HEAD_LOST, States
+from dissector.streams.connections.table import (
     HEAD,
     KAFKA,
     NEVER,
@@ -55,6 +35,26 @@ from dissector.streams.table import (
     Endpoint,
     StreamTable,
     streams_at,
+)
+from dissector.streams.frame_chain import FrameChains
+from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES, WAITING_BYTES
+from dissector.streams.search.header_evidence import (
+    BORDER_BITS,
+    NO,
+    REQUEST_BITS,
+    REQUEST_HEAD,
+    SMALLEST_RESPONSE,
+    UNCLEAR,
+    YES,
+    HeaderScorer,
+)
+from dissector.streams.search.places import segment_starts, verdicts
+from dissector.streams.search.request_evidence import (
+    DECISION,
+    EPHEMERAL,
+    Evidence,
+    RequestScorer,
+    opposite_responses,
 )
 
 READINGS = 16

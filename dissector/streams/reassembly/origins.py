@@ -20,18 +20,9 @@ from dissector import _native
 from dissector.arrays import arrays
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
-from dissector.streams.flows import Assignment
-from dissector.streams.limits import (
-    CLOCK_SKEW,
-    GRACE,
-    REORDER_BYTES,
-    REORDER_PACKETS,
-    WINDOW_AHEAD,
-    WINDOW_BEHIND,
-)
-from dissector.streams.segments import Segments
-from dissector.streams.state import States
-from dissector.streams.table import (
+from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.state import States
+from dissector.streams.connections.table import (
     FIRST_TIME,
     IGNORED,
     LAST_TIME,
@@ -41,6 +32,15 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
 )
+from dissector.streams.limits import (
+    CLOCK_SKEW,
+    GRACE,
+    REORDER_BYTES,
+    REORDER_PACKETS,
+    WINDOW_AHEAD,
+    WINDOW_BEHIND,
+)
+from dissector.streams.segments import Segments
 
 NOWHERE = -(1 << 62)
 """Position of a packet that is not a segment."""

@@ -16,15 +16,7 @@ import numpy as np
 from dissector.arrays import mutable
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt8, UInt32, UInt64
 from dissector.streams import sequence
-from dissector.streams.limits import (
-    GRACE,
-    PATIENCE,
-    REORDER_BYTES,
-    REORDER_PACKETS,
-    SYN_BYTES,
-    WINDOW_BEHIND,
-)
-from dissector.streams.table import (
+from dissector.streams.connections.table import (
     FIRST_TIME,
     NEVER,
     NEW,
@@ -32,6 +24,14 @@ from dissector.streams.table import (
     Bools,
     ConnectionTable,
     StreamTable,
+)
+from dissector.streams.limits import (
+    GRACE,
+    PATIENCE,
+    REORDER_BYTES,
+    REORDER_PACKETS,
+    SYN_BYTES,
+    WINDOW_BEHIND,
 )
 
 _LATEST: Final = 4

@@ -24,29 +24,9 @@ from dissector.arrays import arrays
 from dissector.packets.block import ACK, Int64, PacketBlock
 from dissector.parallel_arrays import ParallelArrays
 from dissector.streams import sequence
-from dissector.streams.flows import Assignment
-from dissector.streams.limits import (
-    GRACE,
-    PATIENCE,
-    REORDER_PACKETS,
-    SHORT_GRACE,
-    WAITING_BYTES,
-    WAITING_SEGMENTS,
-    WINDOW_AHEAD,
-    WINDOW_BEHIND,
-)
-from dissector.streams.origins import OriginFinder, Positions
-from dissector.streams.segments import (
-    BLOCK,
-    NO_SEGMENTS,
-    POSITION_LIMIT,
-    Segments,
-    last_of_each,
-    running_maximum,
-    stream_base,
-)
-from dissector.streams.state import States
-from dissector.streams.table import (
+from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.state import States
+from dissector.streams.connections.table import (
     FIRST_TIME,
     IGNORED,
     LAST_TIME,
@@ -57,6 +37,26 @@ from dissector.streams.table import (
     ConnectionTable,
     StreamTable,
     streams_at,
+)
+from dissector.streams.limits import (
+    GRACE,
+    PATIENCE,
+    REORDER_PACKETS,
+    SHORT_GRACE,
+    WAITING_BYTES,
+    WAITING_SEGMENTS,
+    WINDOW_AHEAD,
+    WINDOW_BEHIND,
+)
+from dissector.streams.reassembly.origins import OriginFinder, Positions
+from dissector.streams.segments import (
+    BLOCK,
+    NO_SEGMENTS,
+    POSITION_LIMIT,
+    Segments,
+    last_of_each,
+    running_maximum,
+    stream_base,
 )
 
 # Columns of a table of segments: those of `Arrivals`.

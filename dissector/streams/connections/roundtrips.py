@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock, UInt32
 from dissector.streams import sequence
-from dissector.streams.flows import Assignment
-from dissector.streams.rows import places
-from dissector.streams.table import NEVER, TripTable, streams_at
+from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.rows import places
+from dissector.streams.connections.table import NEVER, Columns, TripTable, streams_at
 
 PER_OCTAVE = 35
 """Bins for each doubling of a time: the centre of a bin is within 1 % of all its samples."""
@@ -58,7 +58,7 @@ class RoundTrips:
 
     def take(
         self, rows: Int64, *, with_samples: bool = True
-    ) -> tuple[dict[str, NDArray[Any]], Int64, Int64, Int64]:
+    ) -> tuple[Columns, Int64, Int64, Int64]:
         """The state of these connections, and their samples: stream, bin and count. Streams are
         numbered like `rows`."""
         if not with_samples:
@@ -67,7 +67,7 @@ class RoundTrips:
         index, stream = places(self._keys // _BINS, streams_at(rows))
         return self.table.take(rows), stream, self._keys[index] % _BINS, self._counts[index]
 
-    def put(self, rows: Int64, taken: tuple[dict[str, NDArray[Any]], Int64, Int64, Int64]) -> None:
+    def put(self, rows: Int64, taken: tuple[Columns, Int64, Int64, Int64]) -> None:
         """Overwrite the state of these connections with what `take` returned, and add the samples.
 
         `rows`: the row of each connection.

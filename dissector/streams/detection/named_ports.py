@@ -13,12 +13,12 @@ import numpy as np
 
 from dissector.packets.block import Bytes, Int64
 from dissector.problems import NO_KEY_LOG, Problem
-from dissector.streams.header_evidence import SMALLEST_REQUEST
+from dissector.streams.connections.rows import chosen
+from dissector.streams.connections.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
 from dissector.streams.limits import FRAME_LIMIT
-from dissector.streams.proxy_handshakes import REFUTED, client_length
-from dissector.streams.rows import chosen
+from dissector.streams.proxies.handshakes import REFUTED, client_length
+from dissector.streams.search.header_evidence import SMALLEST_REQUEST
 from dissector.streams.segments import Segments
-from dissector.streams.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
 
 if TYPE_CHECKING:
     from dissector.tls import TlsFacts

@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
-from dissector.streams import proxy_handshakes, proxy_protocol
+from dissector.streams.connections.table import HEAD, NEW, Bools, ConnectionTable, StreamTable
 from dissector.streams.limits import SEEK_BYTES, WAITING_BYTES
-from dissector.streams.proxy_handshakes import INCOMPLETE, REFUTED, client_length, proxy_length
-from dissector.streams.proxy_protocol import header_length
+from dissector.streams.proxies import handshakes, proxy_protocol
+from dissector.streams.proxies.handshakes import INCOMPLETE, REFUTED, client_length, proxy_length
+from dissector.streams.proxies.proxy_protocol import header_length
 from dissector.streams.segments import NO_SEGMENTS, Segments
-from dissector.streams.table import HEAD, NEW, Bools, ConnectionTable, StreamTable
 
-_FIRST_BYTES = proxy_protocol.FIRST_BYTES + proxy_handshakes.FIRST_BYTES
+_FIRST_BYTES = proxy_protocol.FIRST_BYTES + handshakes.FIRST_BYTES
 
 
 def without_proxies(

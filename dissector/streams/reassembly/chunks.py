@@ -11,9 +11,9 @@ from typing import Final
 
 import numpy as np
 
+from dissector.byteview import copy_ranges
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.byteview import copy_ranges
-from dissector.streams.table import Bools
+from dissector.streams.connections.table import Bools
 
 _CHUNK: Final = 4 << 20
 _OFFSET_BITS: Final = 40

@@ -15,7 +15,7 @@ import numpy as np
 
 from dissector import _native
 from dissector.packets.block import Int32, Int64, UInt64
-from dissector.streams.table import Bools
+from dissector.streams.connections.table import Bools
 
 
 class PairIndex:

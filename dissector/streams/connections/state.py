@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from dissector.packets.block import Int64
-from dissector.streams.table import (
+from dissector.streams.connections.table import (
     ENCRYPTED,
     FRAMED,
     HEAD,

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dissector.arrays import mutable
 from dissector.packets.block import Int8, Int32, Int64, UInt16, UInt32, UInt64
 from dissector.streams import sequence
-from dissector.streams.mapped import grown
+from dissector.streams.connections.mapped import grown
 
 UNDECIDED, KAFKA, TLS, OTHER = range(4)
 """Protocols of a connection."""
@@ -70,6 +70,10 @@ def _by_stream(dtype: type[np.generic], fill: int = 0) -> Any:
     return field(default_factory=lambda: np.full(0, fill, dtype), metadata=metadata)
 
 
+Columns: TypeAlias = dict[str, NDArray[Any]]
+"""Columns of a table by name."""
+
+
 @mutable
 class Rows:
     """Arrays that grow together, by doubling. Only the first `count` rows are in use.
@@ -111,7 +115,7 @@ class Rows:
         for _, column, fill in self.columns:
             column[rows] = fill
 
-    def take(self, rows: Int64) -> dict[str, NDArray[Any]]:
+    def take(self, rows: Int64) -> Columns:
         """A copy of these rows, column by column."""
         taken, known = {}, rows < self.count
         for name, column, fill in self.columns:

@@ -1,4 +1,4 @@
-"""Rows of connections that move from one table to another.
+"""The state of connections that moves from one table to another.
 
 The state of several connections is taken from one process and put into another one, where they have
 other rows. In between, connections are numbered by their index in the array of rows that was taken.
@@ -6,45 +6,22 @@ other rows. In between, connections are numbered by their index in the array of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from dissector.arrays import mutable
 from dissector.packets.block import Bytes, Int32, Int64
+from dissector.streams.connections.rows import chosen, places
+from dissector.streams.connections.table import Columns, streams_at
 from dissector.streams.segments import Segments
-from dissector.streams.table import streams_at
 
 if TYPE_CHECKING:
     from dissector.problems import Problem
     from dissector.tls import TlsFacts
     from dissector.tls.session import TlsSession
 
-Value = TypeVar("Value")
-Columns: TypeAlias = dict[str, NDArray[Any]]
-"""Columns of a table by name."""
 TlsState: TypeAlias = "tuple[TlsFacts, TlsSession | None, bool, bool]"
 """See `TlsStreams.take`."""
-
-
-def places(values: Int64, rows: Int64) -> tuple[Int64, Int64]:
-    """Indices of the values that are in `rows`, and the index in `rows` of each of them."""
-    if not len(rows):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    order = np.argsort(rows)
-    at = np.minimum(np.searchsorted(rows, values, sorter=order), len(rows) - 1)
-    index = np.flatnonzero(rows[order[at]] == values)
-    return index, order[at[index]]
-
-
-def chosen(values: Mapping[int, Value], rows: Int64) -> dict[int, Value]:
-    """The values of these rows, by index in `rows`."""
-    keys = list(values)
-    index, place = places(np.array(keys, np.int64), rows)
-    return {to: values[keys[at]] for at, to in zip(index.tolist(), place.tolist(), strict=True)}
 
 
 @mutable

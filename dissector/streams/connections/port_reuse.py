@@ -7,15 +7,8 @@ import numpy as np
 
 from dissector.packets.block import ACK, FIN, RST, SYN, Int64, PacketBlock
 from dissector.streams import sequence
-from dissector.streams.incarnations import Pairs
-from dissector.streams.limits import (
-    CLOCK_SKEW,
-    PATIENCE,
-    REORDER_BYTES,
-    WINDOW_AHEAD,
-    WINDOW_BEHIND,
-)
-from dissector.streams.table import (
+from dissector.streams.connections.incarnations import Pairs
+from dissector.streams.connections.table import (
     FIRST_TIME,
     IGNORED,
     NEVER,
@@ -24,6 +17,13 @@ from dissector.streams.table import (
     Bools,
     ConnectionTable,
     StreamTable,
+)
+from dissector.streams.limits import (
+    CLOCK_SKEW,
+    PATIENCE,
+    REORDER_BYTES,
+    WINDOW_AHEAD,
+    WINDOW_BEHIND,
 )
 
 

@@ -18,10 +18,12 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from dissector.byteview import ranges
 from dissector.packets.block import Int64
-from dissector.streams.byteview import ranges
+from dissector.streams.connections.table import NEVER, Bools
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.header_evidence import (
+from dissector.streams.limits import CERTAINTY, FRAME_LIMIT
+from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     LONGEST_STEP,
     NO,
@@ -30,8 +32,6 @@ from dissector.streams.header_evidence import (
     HeaderScorer,
     border_bits,
 )
-from dissector.streams.limits import CERTAINTY, FRAME_LIMIT
-from dissector.streams.table import NEVER, Bools
 
 ENTRY: Final = CERTAINTY
 """Cost, in bits, of a message that does not begin where another one ends."""

@@ -18,9 +18,9 @@ import numpy as np
 
 from dissector.errors import DecodeError, UnknownVersion
 from dissector.packets.block import Int32, Int64
+from dissector.streams.connections.rows import places
+from dissector.streams.connections.table import Bools, ConnectionTable, streams_at
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.rows import places
-from dissector.streams.table import Bools, ConnectionTable, streams_at
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
 """Returns where the body of a message ends, counted from the first byte behind the size.

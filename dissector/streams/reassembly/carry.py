@@ -13,10 +13,10 @@ from typing import Final
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
-from dissector.streams.chunks import Chunks
-from dissector.streams.rows import places
+from dissector.streams.connections.rows import places
+from dissector.streams.connections.table import Bools, streams_at
+from dissector.streams.reassembly.chunks import Chunks
 from dissector.streams.segments import BLOCK, NO_SEGMENTS, NOT_LOADED, Segments, last_of_each
-from dissector.streams.table import Bools, streams_at
 
 _PARTS: Final = 1000
 """Segments that would be joined with the previous one, if their bytes were in order. If there are

@@ -15,8 +15,8 @@ import numpy as np
 
 from dissector.packets.block import Int64
 from dissector.problems import Problem
-from dissector.streams.rows import chosen
-from dissector.streams.table import KAFKA, OTHER, UNDECIDED, ConnectionTable
+from dissector.streams.connections.rows import chosen
+from dissector.streams.connections.table import KAFKA, OTHER, UNDECIDED, ConnectionTable
 
 MOST_GAPS: Final = 1000
 """Gaps of a connection that wait for its protocol; later ones are reported at once."""

@@ -21,16 +21,16 @@ import numpy as np
 
 from dissector import _native
 from dissector.packets.block import Int64
+from dissector.streams.connections.table import HEAD, Bools, ConnectionTable, StreamTable
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.header_evidence import (
+from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
+from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     SMALLEST_RESPONSE,
     YES,
     HeaderScorer,
     border_bits,
 )
-from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
-from dissector.streams.table import HEAD, Bools, ConnectionTable, StreamTable
 
 Evidence: TypeAlias = Callable[[bytes, int], int]
 """Returns the bits of a request. Takes its first bytes, without the size, and the size.

@@ -1,0 +1,7 @@
+"""The protocol of each connection, and which end is the client.
+
+detector        decides by the first bytes, or by the evidence of a search
+declared        connections that comments on the capture file declare
+named_ports     connections to ports named by the user that do not carry Kafka
+undecided_gaps  gaps of connections whose protocol is not known yet
+"""
