@@ -28,8 +28,8 @@ from typing import Any
 from bench.report import MB, table
 
 STAGES = {
-    "packets: read bytes": ("dissector.packets.byte_input:ByteInput.fill",),
-    "packets: record headers": ("dissector.packets.pcap:Pcap.scan",),
+    "packets: read bytes": ("dissector.packets.formats.byte_input:ByteInput.fill",),
+    "packets: record headers": ("dissector.packets.formats.pcap:Pcap.scan",),
     "packets: link, IP, TCP": ("dissector.packets.files:parse_packets",),
     "packets: other": ("dissector.packets.files:FileSource.read",),
     "streams: connections": ("dissector.streams.connections.flows:FlowTracker.assign",),

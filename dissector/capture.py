@@ -19,8 +19,8 @@ from dissector import arguments
 from dissector.arguments import boolean, integer, integers
 from dissector.errors import CaptureError
 from dissector.packets import prefetch
-from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES, FileSource
+from dissector.packets.formats.byte_input import is_stream
 from dissector.packets.paths import find, input_name, no_capture
 from dissector.pipeline import MEMORY_SHARE, Counts, Pipeline, Progress, collected, known_tables
 from dissector.protocol.registry import find_api

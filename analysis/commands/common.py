@@ -190,7 +190,7 @@ class Input:
     def _cluster(self, tables: duckdb.DuckDBPyConnection, endpoints: pa.Table) -> str | None:
         """The cluster of the brokers that the filter selects, if the capture has others, too."""
         from analysis.input.clusters import cluster_of
-        from dissector.packets.byte_input import is_stream
+        from dissector.packets.formats.byte_input import is_stream
 
         if not self.filter or not self.filter.broker or self.filter.cluster:
             return None

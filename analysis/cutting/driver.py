@@ -34,7 +34,7 @@ from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import comment
 from dissector.packets import open_packets
 from dissector.packets.files import FileSource
-from dissector.packets.pcapng_writer import secrets_block, section_header
+from dissector.packets.formats.pcapng_writer import secrets_block, section_header
 from dissector.streams.detection import declared
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables.arrow import with_times

@@ -14,9 +14,9 @@ import numpy as np
 
 from analysis.cutting.packets import PacketChoice, Part
 from dissector.packets.block import Int64, Place
-from dissector.packets.capture_reader import Interface, PacketRecords
 from dissector.packets.files import FileSource
-from dissector.packets.pcapng_writer import (
+from dissector.packets.formats.capture_reader import Interface, PacketRecords
+from dissector.packets.formats.pcapng_writer import (
     comment_option,
     interface_block,
     named_interface,

@@ -17,7 +17,7 @@ from analysis.sql.context import CONTEXT
 from analysis.sql.stored import stored
 from dissector.capture import Capture
 from dissector.errors import DissectorError
-from dissector.packets.byte_input import is_stream
+from dissector.packets.formats.byte_input import is_stream
 from dissector.pipeline import known_tables
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch

@@ -11,8 +11,8 @@ from dissector import arguments
 from dissector.capture import Paths, captures_and_segments, checked_memory, checked_ports
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
-from dissector.packets.byte_input import is_stream
 from dissector.packets.files import BLOCK_BYTES
+from dissector.packets.formats.byte_input import is_stream
 from dissector.packets.paths import input_name
 from dissector.pipeline import MEMORY_SHARE, Pipeline, Progress
 from dissector.streams.streaming import DEFAULT_MEMORY

@@ -20,7 +20,7 @@ from analysis.live.recorder import Recorder
 from analysis.live.rotation import Rotation
 from dissector.arrays import value
 from dissector.errors import DissectorError
-from dissector.packets.capture_reader import PacketRecords
+from dissector.packets.formats.capture_reader import PacketRecords
 
 BYTES: Final = 128 << 20
 """Most bytes of packets that are kept; the oldest are dropped first."""

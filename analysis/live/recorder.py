@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.live.rotation import AppendedFile, Rotation
-from dissector.packets.capture_reader import PacketRecords
-from dissector.packets.pcapng_writer import (
+from dissector.packets.formats.capture_reader import PacketRecords
+from dissector.packets.formats.pcapng_writer import (
     interface_block,
     named_interface,
     packet_blocks,

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 from analysis.extras import needed
 from dissector.errors import DissectorError
-from dissector.packets.remote import is_url
+from dissector.packets.formats.remote import is_url
 
 if TYPE_CHECKING:
     from analysis.schemas.protobuf import ProtobufSchema

@@ -28,9 +28,9 @@ from typing import Any, Final, TypeAlias
 
 from dissector.arrays import value
 from dissector.errors import CaptureError, DissectorError
-from dissector.packets.file_ranges import size_of
+from dissector.packets.formats.file_ranges import size_of
+from dissector.packets.formats.remote import is_url
 from dissector.packets.paths import find, open_reader
-from dissector.packets.remote import is_url
 
 Offset: TypeAlias = dict[str, Any]
 

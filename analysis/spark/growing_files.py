@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from analysis.spark.file_offsets import WHOLE, FileInfo, Offset
-from dissector.packets.byte_input import RangeSource
-from dissector.packets.capture_reader import CaptureReader, PacketRecords, ReadState
-from dissector.packets.file_ranges import start_of
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource, Lane, TimeRange
+from dissector.packets.formats.byte_input import RangeSource
+from dissector.packets.formats.capture_reader import CaptureReader, PacketRecords, ReadState
+from dissector.packets.formats.file_ranges import start_of
 from dissector.packets.paths import open_reader
 from dissector.problems import Problem
 from dissector.streams.limits import SECOND

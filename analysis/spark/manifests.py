@@ -32,7 +32,7 @@ import pyarrow as pa
 from analysis.spark.writing import Written, whole_file
 from dissector.arrays import value
 from dissector.errors import DissectorError
-from dissector.packets.remote import located
+from dissector.packets.formats.remote import located
 from dissector.runs.rows import Content, mapped
 
 RUNS: Final = "_runs"

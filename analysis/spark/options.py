@@ -32,7 +32,7 @@ from dissector.arrays import value
 from dissector.errors import DissectorError, did_you_mean
 from dissector.packets.block import LAST_PORT
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
-from dissector.packets.remote import is_url
+from dissector.packets.formats.remote import is_url
 from dissector.protocol import registry
 from dissector.streams.streaming import DEFAULT_MEMORY
 from dissector.tables import TABLES

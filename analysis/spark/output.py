@@ -30,7 +30,7 @@ from analysis.spark.manifests import OWNER, RUNS, SHARED, JobFolder, Manifest
 from analysis.spark.options import Request
 from analysis.spark.writing import PARTIAL, RUN_FILE, whole_file
 from dissector.errors import DissectorError
-from dissector.packets.remote import is_url, located
+from dissector.packets.formats.remote import is_url, located
 
 SUCCESS: Final = "_SUCCESS"
 JOB: Final = "job.json"

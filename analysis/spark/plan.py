@@ -24,10 +24,10 @@ from dissector import runs
 from dissector.arrays import value
 from dissector.capture import captures_and_segments
 from dissector.errors import CaptureError
-from dissector.packets import remote
 from dissector.packets.files import BLOCK_BYTES, FileSource
+from dissector.packets.formats import remote
+from dissector.packets.formats.remote import is_url
 from dissector.packets.paths import STANDARD_INPUT
-from dissector.packets.remote import is_url
 from dissector.pipeline import MEMORY_SHARE
 from dissector.problems import Problem
 from dissector.runs import planning

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from analysis.export.files import writer
 from analysis.export.formats import ParquetFile
-from dissector.packets.remote import located
+from dissector.packets.formats.remote import located
 from dissector.tables.schema import TIMES
 
 PARTIAL: Final = ".partial"

@@ -13,7 +13,7 @@ if cython.compiled:
 else:
     from dissector._native.uncompiled import touch
 
-# The numbers of `packets.headers.Kind`.
+# The numbers of `packets.layers.headers.Kind`.
 OTHER = cython.declare(cython.int, 0)
 TCP = cython.declare(cython.int, 1)
 CUT = cython.declare(cython.int, 2)

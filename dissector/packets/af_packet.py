@@ -34,7 +34,7 @@ import numpy as np
 from dissector.arrays import value
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets.block import Bytes, Int32, Int64
-from dissector.packets.capture_reader import PACKET_LIMIT, PacketColumns, gather
+from dissector.packets.formats.capture_reader import PACKET_LIMIT, PacketColumns, gather
 from dissector.problems import Problem, drop_problem
 
 ANY: Final = "any"

@@ -33,7 +33,7 @@ import numpy as np
 from dissector.arrays import value
 from dissector.errors import CaptureError
 from dissector.packets.block import PAD, Bytes, Int32, Int64, PacketBlock
-from dissector.packets.capture_reader import (
+from dissector.packets.formats.capture_reader import (
     NO_PACKETS,
     CaptureFormat,
     CaptureReader,
@@ -42,10 +42,10 @@ from dissector.packets.capture_reader import (
     PacketColumns,
     PacketRecords,
 )
-from dissector.packets.fragments import Fragments
-from dissector.packets.layers import parse_packets
+from dissector.packets.formats.unreadable_files import CHANGED_LINE_FEEDS, has_changed_line_feeds
+from dissector.packets.layers.fragments import Fragments
+from dissector.packets.layers.parser import parse_packets
 from dissector.packets.paths import find, first_times, no_capture, open_reader
-from dissector.packets.unreadable_files import CHANGED_LINE_FEEDS, has_changed_line_feeds
 from dissector.problems import UNREADABLE, Problem
 
 BLOCK_BYTES = 48 << 20

@@ -23,9 +23,14 @@ from numpy.typing import NDArray
 
 from dissector.packets.af_packet import LivePackets, PacketRing
 from dissector.packets.block import PAD, Bytes, PacketBlock
-from dissector.packets.capture_reader import NO_PACKETS, Memory, PacketColumns, PacketRecords
-from dissector.packets.fragments import Fragments
-from dissector.packets.layers import parse_packets
+from dissector.packets.formats.capture_reader import (
+    NO_PACKETS,
+    Memory,
+    PacketColumns,
+    PacketRecords,
+)
+from dissector.packets.layers.fragments import Fragments
+from dissector.packets.layers.parser import parse_packets
 from dissector.packets.paths import open_reader
 from dissector.problems import Problem
 

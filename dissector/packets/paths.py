@@ -22,12 +22,12 @@ import numpy as np
 
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD, Int64
-from dissector.packets.byte_input import ByteInput
-from dissector.packets.capture_reader import CaptureReader, ReadState
-from dissector.packets.decompression import CODECS
-from dissector.packets.pcap import Pcap
-from dissector.packets.pcapng import Pcapng
-from dissector.packets.unreadable_files import HEAD, other_format, unreadable
+from dissector.packets.formats.byte_input import ByteInput
+from dissector.packets.formats.capture_reader import CaptureReader, ReadState
+from dissector.packets.formats.decompression import CODECS
+from dissector.packets.formats.pcap import Pcap
+from dissector.packets.formats.pcapng import Pcapng
+from dissector.packets.formats.unreadable_files import HEAD, other_format, unreadable
 
 STANDARD_INPUT = "-"
 _CAPTURE_NAME: Final = re.compile(r"(?i)\.(pcap|pcapng|cap)\d*(\.(gz|zst|lz4|xz|bz2|zip))?$")

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, TypeGuard
 import numpy as np
 
 from dissector.packets.block import Bytes, PacketBlock
-from dissector.packets.capture_reader import Memory
 from dissector.packets.files import FileSource
+from dissector.packets.formats.capture_reader import Memory
 
 if TYPE_CHECKING:
     from concurrent.futures import Future

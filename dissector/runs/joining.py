@@ -20,7 +20,7 @@ import numpy as np
 from dissector.arrays import mutable
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import Int64, PacketBlock, UInt64
-from dissector.packets.fragments import Fragments
+from dissector.packets.layers.fragments import Fragments
 from dissector.packets.prefetch import with_room
 from dissector.runs.blocks import compact, together
 from dissector.runs.joined import DROPPED, Joined

@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dissector.arrays import value
-from dissector.packets.file_ranges import boundary, last_time, size_of
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource
-from dissector.packets.remote import is_url
+from dissector.packets.formats.file_ranges import boundary, last_time, size_of
+from dissector.packets.formats.remote import is_url
 
 LEAST_RUN, MOST_RUN = 64 << 20, 1 << 30
 """Limits of the size of a run, in bytes. Within them, each process gets one."""

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dissector.arrays import mutable
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PacketBlock
-from dissector.packets.byte_input import RangeSource
-from dissector.packets.capture_reader import CaptureReader, PacketRecords, ReadState
-from dissector.packets.file_ranges import primed, start_of
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL, FileSource, Lane, TimeRange
-from dissector.packets.fragments import Fragments
+from dissector.packets.formats.byte_input import RangeSource
+from dissector.packets.formats.capture_reader import CaptureReader, PacketRecords, ReadState
+from dissector.packets.formats.file_ranges import primed, start_of
+from dissector.packets.layers.fragments import Fragments
 from dissector.runs.blocks import within
 from dissector.runs.plan import AnyRun, Run, TimeRun
 

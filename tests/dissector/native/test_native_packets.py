@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.packets import open_packets
 from dissector.packets.block import PacketBlock
-from dissector.packets.capture_reader import PacketColumns, PacketRecords
-from dissector.packets.headers import Kind, Packets
-from dissector.packets.pcapng import SECTION
+from dissector.packets.formats.capture_reader import PacketColumns, PacketRecords
+from dissector.packets.formats.pcapng import SECTION
+from dissector.packets.layers.headers import Kind, Packets
 from tests.captures.recorded import CAPTURES
 from tests.dissector.conftest import loops_as_python
 

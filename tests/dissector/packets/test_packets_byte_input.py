@@ -21,8 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
-from dissector.packets import byte_input, open_packets
-from dissector.packets.byte_input import PIECE, ByteInput
+from dissector.packets import open_packets
+from dissector.packets.formats import byte_input
+from dissector.packets.formats.byte_input import PIECE, ByteInput
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_enhanced,

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from dissector.packets import pcap, pcapng
+from dissector.packets.formats import pcap, pcapng
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,

@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from dissector.packets.drop_counts import DropCounts
+from dissector.packets.formats.drop_counts import DropCounts
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_block,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import dissector
-from dissector.packets import by_packet
+from dissector.packets.layers import by_packet
 from tests.captures.recorded import CAPTURES
 from tests.dissector.packets.packet_bytes import (
     MAC,

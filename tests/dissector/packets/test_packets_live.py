@@ -24,14 +24,14 @@ from dissector.errors import CaptureError
 from dissector.packets import open_packets
 from dissector.packets.af_packet import ANY, BLOCK_BYTES, PacketRing, filter_program
 from dissector.packets.block import SYN, PacketBlock
-from dissector.packets.capture_reader import PacketRecords
-from dissector.packets.live import LiveSource, Pipe
-from dissector.packets.pcapng_writer import (
+from dissector.packets.formats.capture_reader import PacketRecords
+from dissector.packets.formats.pcapng_writer import (
     interface_block,
     named_interface,
     packet_blocks,
     section_header,
 )
+from dissector.packets.live import LiveSource, Pipe
 from tests.analysis.live.capturing import needs_privilege
 from tests.analysis.live.sniffing import wait_for
 from tests.captures.recorded import CAPTURES

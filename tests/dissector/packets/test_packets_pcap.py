@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
-from dissector.packets import capture_reader
-from dissector.packets import pcap as pcap_module
+from dissector.packets.formats import capture_reader
+from dissector.packets.formats import pcap as pcap_module
 from tests.dissector.packets.packet_bytes import (
     frame,
     pcap,
@@ -187,7 +187,7 @@ def test_unlikely_records_are_read_where_the_chain_holds(tmp_path):
 
 
 def test_an_unlikely_record_at_the_end_of_a_batch(tmp_path, monkeypatch):
-    monkeypatch.setattr("dissector.packets.pcap._SCAN_LIMIT", 4)
+    monkeypatch.setattr("dissector.packets.formats.pcap._SCAN_LIMIT", 4)
     content = bytearray(CONTENT)
     at = int(ENDS[2])
     content[at : at + 4] = struct.pack("<I", 1)  # the fourth packet is of 1970

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
-from dissector.packets.pcapng import INTERFACE_LIMIT, LATEST, nanoseconds
+from dissector.packets.formats.pcapng import INTERFACE_LIMIT, LATEST, nanoseconds
 from tests.dissector.packets.packet_bytes import (
     ethernet,
     frame,

@@ -10,7 +10,7 @@ import pytest
 from dissector import open_capture
 from dissector.packets import open_packets, prefetch
 from dissector.packets.block import PacketBlock
-from dissector.packets.capture_reader import Memory
+from dissector.packets.formats.capture_reader import Memory
 from dissector.tables import TABLES
 from tests.captures.recorded import CAPTURES
 from tests.dissector.packets.packet_bytes import (

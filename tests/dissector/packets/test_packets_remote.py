@@ -12,10 +12,11 @@ pytest.importorskip("fsspec", reason="the dependency group spark is not installe
 import fsspec
 
 from dissector.errors import CaptureError
-from dissector.packets import open_packets, remote
-from dissector.packets.byte_input import ByteInput, RangeSource
-from dissector.packets.capture_reader import CaptureReader, ReadState
-from dissector.packets.file_ranges import boundary, primed, size_of
+from dissector.packets import open_packets
+from dissector.packets.formats import remote
+from dissector.packets.formats.byte_input import ByteInput, RangeSource
+from dissector.packets.formats.capture_reader import CaptureReader, ReadState
+from dissector.packets.formats.file_ranges import boundary, primed, size_of
 from dissector.packets.paths import open_reader
 from tests.captures.recorded import CAPTURES
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dissector.packets import fragments
+from dissector.packets.layers import fragments
 from tests.dissector.packets.packet_bytes import (
     ethernet,
     frame,

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dissector import runs
 from dissector.packets import open_packets
-from dissector.packets.file_ranges import boundary
+from dissector.packets.formats.file_ranges import boundary
 from dissector.pipeline import Pipeline
 from dissector.problems import FILE_KINDS
 from dissector.runs.joining import Counts, Joiner

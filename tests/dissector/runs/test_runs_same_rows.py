@@ -16,8 +16,8 @@ import pytest
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets import open_packets
 from dissector.packets.block import PacketBlock
-from dissector.packets.file_ranges import boundary
 from dissector.packets.files import AFTER_ALL, BEFORE_ALL
+from dissector.packets.formats.file_ranges import boundary
 from dissector.pipeline import Pipeline
 from dissector.runs import Plan, planning, worker
 from dissector.runs.plan import Run

@@ -17,14 +17,14 @@ import select
 import time
 from typing import Final
 
-from dissector.packets.decompression import (
+from dissector.packets.formats.decompression import (
     CODECS,
     SKIPPABLE,
     Codec,
     DamagedStreamError,
     Decompressor,
 )
-from dissector.packets.remote import is_url, open_file
+from dissector.packets.formats.remote import is_url, open_file
 
 PAUSE = 0.02
 """Seconds without a new byte after which a pipe's bytes are returned."""

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 
 from dissector.packets.block import Bytes
-from dissector.packets.pcap import Pcap
-from dissector.packets.pcapng import Pcapng
+from dissector.packets.formats.pcap import Pcap
+from dissector.packets.formats.pcapng import Pcapng
 
 HEAD: Final = 512
 """Number of first bytes that `unreadable` needs."""

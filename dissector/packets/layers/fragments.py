@@ -21,8 +21,8 @@ import numpy as np
 
 from dissector.arrays import mutable
 from dissector.packets.block import PAD, Int32, Place
-from dissector.packets.capture_reader import PacketRecords
-from dissector.packets.headers import PORTS, PROTOCOLS, Kind, Names, Packets
+from dissector.packets.formats.capture_reader import PacketRecords
+from dissector.packets.layers.headers import PORTS, PROTOCOLS, Kind, Names, Packets
 from dissector.problems import Problem, packets_are
 
 PACKETS = 4096

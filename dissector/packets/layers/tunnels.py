@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from dissector.packets.capture_reader import Fields
-from dissector.packets.headers import (
+from dissector.packets.formats.capture_reader import Fields
+from dissector.packets.layers.headers import (
     ETHERTYPES,
     PAYLOADS,
     PORTS,

@@ -17,11 +17,11 @@ from functools import partial
 
 import numpy as np
 
-from dissector.packets import by_packet, links, tunnels, unread_layers
 from dissector.packets.block import RST, Int32, PacketBlock
-from dissector.packets.capture_reader import Fields, PacketRecords
-from dissector.packets.fragments import Fragments
-from dissector.packets.headers import (
+from dissector.packets.formats.capture_reader import Fields, PacketRecords
+from dissector.packets.layers import by_packet, links, tunnels, unread_layers
+from dissector.packets.layers.fragments import Fragments
+from dissector.packets.layers.headers import (
     COMMON,
     FIRST_HEADER,
     MAX_LAYERS,
@@ -34,7 +34,7 @@ from dissector.packets.headers import (
     Rows,
     reads,
 )
-from dissector.packets.layer_names import Label
+from dissector.packets.layers.layer_names import Label
 
 _COMMON_LAYERS = 6
 """Headers of a packet to read at once, before those of tunnels."""

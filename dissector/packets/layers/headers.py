@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import HEADER_COLUMNS, Bytes, Int64, UInt8
-from dissector.packets.capture_reader import WIRE_LIMIT, Fields, PacketRecords, gather
+from dissector.packets.formats.capture_reader import WIRE_LIMIT, Fields, PacketRecords, gather
 
 Rows: TypeAlias = "Int64 | slice"
 """Indices of packets, or slice(None) for all packets, which avoids a gather."""

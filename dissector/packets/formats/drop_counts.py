@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.capture_reader import gather
+from dissector.packets.formats.capture_reader import gather
 
 _TOTALS: Final = (5, 7)
 """isb_ifdrop and isb_osdrop. Programs use them differently, but count each packet only once."""

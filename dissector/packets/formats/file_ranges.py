@@ -17,12 +17,17 @@ import os
 import numpy as np
 
 from dissector.packets.block import PAD, Bytes
-from dissector.packets.byte_input import RangeSource
-from dissector.packets.capture_reader import PACKET_LIMIT, CaptureFormat, CaptureReader, ReadState
-from dissector.packets.decompression import CODECS
-from dissector.packets.pcap import Pcap
-from dissector.packets.pcapng import Pcapng
-from dissector.packets.remote import open_file
+from dissector.packets.formats.byte_input import RangeSource
+from dissector.packets.formats.capture_reader import (
+    PACKET_LIMIT,
+    CaptureFormat,
+    CaptureReader,
+    ReadState,
+)
+from dissector.packets.formats.decompression import CODECS
+from dissector.packets.formats.pcap import Pcap
+from dissector.packets.formats.pcapng import Pcapng
+from dissector.packets.formats.remote import open_file
 
 HEAD_BYTES = 1 << 16
 """Bytes of a file that must contain all facts that its packets depend on."""

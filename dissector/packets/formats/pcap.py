@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt8
-from dissector.packets.capture_reader import (
+from dissector.packets.formats.capture_reader import (
     NO_PACKETS,
     PACKET_LIMIT,
     Interface,

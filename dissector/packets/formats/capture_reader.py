@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dissector.arrays import arrays, value
 from dissector.packets.block import PAD, Bytes, Int32, Int64
-from dissector.packets.byte_input import ByteInput, RangeSource
+from dissector.packets.formats.byte_input import ByteInput, RangeSource
 from dissector.parallel_arrays import ParallelArrays
 from dissector.problems import Problem
 

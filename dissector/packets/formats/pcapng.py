@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Bytes, Int64, UInt64
-from dissector.packets.capture_reader import (
+from dissector.packets.formats.capture_reader import (
     NO_PACKETS,
     PACKET_LIMIT,
     Interface,
@@ -42,7 +42,12 @@ from dissector.packets.capture_reader import (
     first_record,
     gather,
 )
-from dissector.packets.drop_counts import DropCounts, obsolete_drops, packet_drops, total_drops
+from dissector.packets.formats.drop_counts import (
+    DropCounts,
+    obsolete_drops,
+    packet_drops,
+    total_drops,
+)
 from dissector.problems import Problem, drop_problem, packets_are
 
 SECTION = 0x0A0D0D0A

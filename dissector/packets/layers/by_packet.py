@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from dissector.packets.capture_reader import PacketRecords
-from dissector.packets.headers import Kind, Layer, Packets, Rows
-from dissector.packets.layer_names import Label
+from dissector.packets.formats.capture_reader import PacketRecords
+from dissector.packets.layers.headers import Kind, Layer, Packets, Rows
+from dissector.packets.layers.layer_names import Label
 
 _WLAN = np.dtype([("control", "u1"), ("flags", "u1")])
 _DATA, _QOS_DATA = 0x08, 0x88

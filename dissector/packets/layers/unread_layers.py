@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dissector.packets import by_packet
 from dissector.packets.block import FIN, RST, SYN, Bytes, Int32, Int64
-from dissector.packets.capture_reader import PacketRecords, gather
-from dissector.packets.headers import (
+from dissector.packets.formats.capture_reader import PacketRecords, gather
+from dissector.packets.layers import by_packet
+from dissector.packets.layers.headers import (
     ETHERTYPES_AT,
     FIRST_HEADER,
     MAX_LAYERS,
@@ -27,7 +27,7 @@ from dissector.packets.headers import (
     Names,
     Packets,
 )
-from dissector.packets.layer_names import Label
+from dissector.packets.layers.layer_names import Label
 from dissector.problems import Problem, packets_are
 
 SEARCHED: Final = 192

@@ -15,8 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Bytes, Int64
-from dissector.packets.capture_reader import PACKET_LIMIT, Interface, PacketColumns, PacketRecords
-from dissector.packets.pcapng import (
+from dissector.packets.formats.capture_reader import (
+    PACKET_LIMIT,
+    Interface,
+    PacketColumns,
+    PacketRecords,
+)
+from dissector.packets.formats.pcapng import (
     COMMENT,
     ENHANCED,
     INTERFACE,
