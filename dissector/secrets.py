@@ -13,9 +13,10 @@ SCRAM, HMACs of delegation tokens), and fields that may be secret:
 
 Undecoded bytes are secret if they may contain one of these. That includes the bodies of all APIs
 and versions that are not in the definitions, and unknown tagged fields. If a message contradicts
-its definition, its fields may be misaligned: then each of its values may contain a secret. So may a
-client id with a control character, which damage extended over the body. Outputs show `REDACTED` in
-place of a secret. The `decode_*` functions and `Exchange` return the captured bytes.
+its definition, its API key may be damaged, or its fields misaligned: then each of its values may
+contain a secret, whatever its API. So may a client id with a control character, which damage
+extended over the body. Outputs show `REDACTED` in place of a secret. The `decode_*` functions and
+`Exchange` return the captured bytes.
 """
 
 from __future__ import annotations
@@ -52,13 +53,6 @@ _CONTROL: Final = re.compile(CONTROL)
 _NOTHING: Final = (None, b"")
 """Values without content: a broker's response to a token is often empty."""
 
-HASH_DIGITS: Final = 16
-"""Hexadecimal digits of a SHA-256 that are shown: enough to compare two bodies."""
-
-LARGEST_VERSION: Final = 0x1F
-"""Largest plausible version of an unknown API. In a SASL token that is mistaken for a request, text
-is read as the version, and no printable character is below 32."""
-
 
 def hidden(
     events: Sequence[Explained],
@@ -75,7 +69,9 @@ def hidden(
     may_be_any = api_key is not None and has_secrets(api_key, direction)
 
     def is_secret(event: Explained) -> bool:
-        if may_be_any and (UNKNOWN_TAG in event.roles or (is_malformed and event.is_body_value)):
+        if is_malformed and event.is_body_value:
+            return True
+        if may_be_any and UNKNOWN_TAG in event.roles:
             return True
         if may_be_any and event.path.endswith("header.client_id"):
             return _CONTROL.search(event.value) is not None
@@ -163,23 +159,9 @@ def may_be_secret(
     )
 
 
-def redacted_bytes(
-    data: bytes, api_key: int | None, version: int | None, direction: Direction
-) -> str:
-    """The text shown in place of bytes that may be secret: their number and a hash.
-
-    A hash allows comparing bodies, but also trying passwords. So it is omitted if a known version
-    of the API has secrets, or if the message may be a SASL token, which has text in place of API
-    and version.
-    """
-    size = f"{len(data):,} byte{'' if len(data) == 1 else 's'} {REDACTED}"
-    if api_key is None or version is None or has_secrets(api_key, direction):
-        return size
-    if not 0 <= api_key <= LARGEST_VERSION and not 0 <= version <= LARGEST_VERSION:
-        return size  # it may be text
-    from hashlib import sha256  # few commands need it
-
-    return f"{size}, SHA-256 {sha256(data).hexdigest()[:HASH_DIGITS]}"
+def redacted_bytes(data: bytes) -> str:
+    """The text shown in place of bytes that may be secret: their number."""
+    return f"{len(data):,} byte{'' if len(data) == 1 else 's'} {REDACTED}"
 
 
 def _is_known(api_key: int, version: int) -> bool:

@@ -24,6 +24,7 @@ from analysis.display.exchange_tree import (
     OFFSET,
     Line,
     concealed,
+    conceals_unread,
     hex_rows,
     tree_lines,
 )
@@ -183,8 +184,7 @@ def _secret_ranges(
         if event.path in paths:
             place = next(each for each in reversed(around) if each.offset != NOWHERE)
             ranges.append((place.offset, place.offset + place.length))
-    unread, api_key, version = frame[whole.end :], exchange.api_key, exchange.api_version
-    if may_be_secret(unread, api_key, version, direction, whole.events):
+    if conceals_unread(exchange, direction, whole):
         ranges.append((whole.end, len(frame)))
     return ranges, paths
 

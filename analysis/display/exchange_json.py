@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, Final
 
-from analysis.display.exchange_tree import concealed, display_filter
+from analysis.display.exchange_tree import concealed, conceals_unread, display_filter
 from analysis.display.terminal import utc_text
 from analysis.timeline.exchange import Event
 from dissector.embedded import ERROR, TEXT
@@ -20,7 +20,7 @@ from dissector.exchanges.exchange import Exchange
 from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
 from dissector.redaction import REDACTED
-from dissector.secrets import may_be_secret, redacted_bytes
+from dissector.secrets import redacted_bytes
 
 _MESSAGES: Final = frozenset({"request_frame", "response_frame", "topic_names"})
 
@@ -67,11 +67,8 @@ def _message(
         message["error"] = str(explanation.error)
     unread = frame[explanation.end :]
     if unread:
-        api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
-        is_secret = not secrets and may_be_secret(unread, api_key, version, direction, events)
-        message["unread"] = (
-            redacted_bytes(unread, api_key, version, direction) if is_secret else unread.hex()
-        )
+        is_secret = not secrets and conceals_unread(exchange, direction, explanation)
+        message["unread"] = redacted_bytes(unread) if is_secret else unread.hex()
     return message
 
 

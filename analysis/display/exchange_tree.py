@@ -6,7 +6,7 @@ line with their number.
 
 Structures inside the bytes of a field follow the field, one level deeper; without offsets if they
 were compressed. Secrets (`dissector.secrets`) are hidden by default. For bytes that may be secret,
-the tree shows their number, and a hash if nobody can guess a password from it.
+the tree shows their number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
 from dissector.protocol.body_end import body_end
 from dissector.protocol.explain import Explained, Explanation
-from dissector.protocol.limits import is_accepted
+from dissector.protocol.limits import FEW, is_accepted
 from dissector.protocol.notation import Direction
 from dissector.redaction import REDACTED
 from dissector.secrets import hidden, may_be_secret, redacted_bytes
@@ -114,12 +114,26 @@ def _head(exchange: Exchange) -> Iterator[Text]:
 
 def concealed(exchange: Exchange, direction: Direction, explanation: Explanation) -> frozenset[str]:
     """Paths of the secret fields of a message. `explanation`: of this message, also unfolded."""
-    is_malformed = explanation.error is not None and _contradicts_definition(exchange, direction)
+    is_malformed = _contradicts_definition(exchange, direction, explanation)
     return hidden(explanation.events, exchange.api_key, direction, is_malformed=is_malformed)
 
 
-def _contradicts_definition(exchange: Exchange, direction: Direction) -> bool:
-    """Whether a message with an error cannot be one that the capture cut."""
+def conceals_unread(exchange: Exchange, direction: Direction, explanation: Explanation) -> bool:
+    """Whether the bytes after the last field may be secret. `explanation`: of this message."""
+    if _contradicts_definition(exchange, direction, explanation):
+        return True
+    frame = (exchange.request_frame, exchange.response_frame)[direction] or b""
+    unread, api_key, version = frame[explanation.end :], exchange.api_key, exchange.api_version
+    return may_be_secret(unread, api_key, version, direction, explanation.events)
+
+
+def _contradicts_definition(
+    exchange: Exchange, direction: Direction, explanation: Explanation
+) -> bool:
+    """Whether a message has an error, and cannot be one that the capture cut; or more surplus
+    bytes than clients append."""
+    if explanation.error is None:
+        return explanation.surplus > FEW
     request = None
     frame, size = exchange.request_frame or b"", exchange.request_bytes or 0
     if direction == Direction.RESPONSE:
@@ -188,21 +202,19 @@ def _message(
     hides = frozenset() if secrets else concealed(exchange, direction, explanation)
     for text, event in _fields(explanation, hides, exchange.topic_names):
         yield Line(text, direction, event)
-    for text in _undecoded(explanation, exchange, direction, frame, secrets):
+    conceals = not secrets and conceals_unread(exchange, direction, explanation)
+    for text in _undecoded(explanation, frame, conceals):
         yield Line(text, direction)
 
 
-def _undecoded(
-    explanation: Explanation, exchange: Exchange, direction: Direction, frame: bytes, secrets: bool
-) -> Iterator[Text]:
+def _undecoded(explanation: Explanation, frame: bytes, conceals: bool) -> Iterator[Text]:
     """The bytes after the last field."""
     unread, end = frame[explanation.end :], explanation.end
     if explanation.surplus:
         surplus = counted(explanation.surplus, "surplus byte")
         yield _line(end, f"! {surplus} after the last field", "yellow")
-    api_key, version, events = exchange.api_key, exchange.api_version, explanation.events
-    if unread and not secrets and may_be_secret(unread, api_key, version, direction, events):
-        yield _line(end, redacted_bytes(unread, api_key, version, direction), "yellow")
+    if unread and conceals:
+        yield _line(end, redacted_bytes(unread), "yellow")
     elif unread:
         yield from _dump(unread, end)
 

@@ -24,7 +24,6 @@ from dissector.packets.block import Int64
 from dissector.parallel_arrays import ParallelArrays
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
-from dissector.secrets import LARGEST_VERSION
 from dissector.streams.detection.detector import GSSAPI_TAG, gssapi_head
 from dissector.streams.frames import FrameBlock
 
@@ -36,6 +35,9 @@ CORRELATION_BYTES = 4
 """First bytes of a response: its correlation id."""
 VERSIONS = 1 << 7
 """More versions than any API has."""
+LARGEST_VERSION = 0x1F
+"""Largest plausible version of an unknown API. In a SASL token that is mistaken for a request, text
+is read as the version, and no printable character is below 32."""
 
 
 @arrays

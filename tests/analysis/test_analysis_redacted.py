@@ -14,6 +14,7 @@ from analysis.display.exchange_json import as_json
 from analysis.display.exchange_tree import tree
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
+from dissector.protocol import registry
 from tests.analysis.made_rows import exchange
 from tests.captures.recorded import CAPTURES
 from tests.kafka_bytes import request, text
@@ -78,6 +79,37 @@ def test_a_message_that_contradicts_its_definition(columns: dict[str, Any]) -> N
     shown = lines(row)
     assert any("! " in line for line in shown)
     assert any("header.client_id" in line and '"app"' in line for line in shown)
+
+
+TOKEN = request(36, 1, text(b"\0alice\0" + SECRET, ">i"))
+
+
+@pytest.mark.parametrize("api_key", registry.apis())
+def test_a_token_with_a_damaged_api_key(api_key: int) -> None:
+    """The bytes are read as another API, with an error or many surplus bytes."""
+    for version in registry.versions(api_key):
+        if api_key == 13 and version < 3:
+            continue  # LeaveGroup with an empty group: two strings are the same bytes
+        frame = struct.pack(">hh", api_key, version) + TOKEN[4:]
+        name = registry.api_name(api_key)
+        row = made(api_key=api_key, api=name, api_version=version, request_frame=frame)
+        assert not leaks(row)
+        assert any("[redacted]" in line for line in lines(row))
+
+
+def test_a_token_with_an_api_key_that_no_api_has() -> None:
+    """A hash of the token would allow trying passwords."""
+    frame = struct.pack(">hh", 100, 1) + TOKEN[4:]
+    shown = lines(made(api_key=100, api=None, api_version=1, request_frame=frame))
+    size = len(frame) - 8  # the header of a request ends behind the correlation id
+    assert any(line.endswith(f"  {size} bytes [redacted]") for line in shown)
+
+
+def test_a_response_to_a_request_with_a_damaged_api_key() -> None:
+    """A broker's part of SCRAM, read as a response to Heartbeat."""
+    frame = struct.pack(">ihh", 7, 0, -1) + text(SECRET, ">i") + bytes(8)
+    row = made(api_key=12, api="Heartbeat", api_version=1, response_frame=frame)
+    assert not leaks(row)
 
 
 @pytest.mark.parametrize("columns", [ALTER_CONFIGS, ENVELOPE], ids=["sent", "forwarded"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import struct
 from typing import Any
 
@@ -65,8 +64,8 @@ def test_every_field_has_its_offset_and_value() -> None:
 
 
 def test_an_error_is_at_its_offset_and_the_bytes_follow() -> None:
-    lines = shown(**METADATA_0, request_frame=request(3, 0, struct.pack(">i", 1) + b"\x7f\xffab"))
-    assert lines[-5:-1] == [
+    frame = request(3, 0, struct.pack(">i", 1) + b"\x7f\xffab")
+    assert shown(**METADATA_0, request_frame=frame, secrets=True)[-5:-1] == [
         "      13  topics                 [1]",
         "      17    [0]",
         "      17  ! topics[0].name: 32767 bytes are needed and 2 are left",
@@ -103,19 +102,9 @@ def test_bodies_of_unknown_apis_and_versions_are_redacted(api_key: int, version:
     }  # fmt: skip
     lines = shown(**columns)
     for unread in (asked[8:], answered):  # the header of a request ends behind the correlation id
-        digest = hashlib.sha256(unread).hexdigest()[:16]
-        assert any(
-            line.endswith(f"{len(unread)} bytes [redacted], SHA-256 {digest}") for line in lines
-        )
+        assert any(line.endswith(f"  {len(unread)} bytes [redacted]") for line in lines)
     assert not leaks("\n".join(lines))
     assert leaks("\n".join(shown(**columns, secrets=True)))
-
-
-@pytest.mark.parametrize(("api_key", "version"), [(36, 30), (44, 9), (0x61, 0x6263), (65, 0x444D)])
-def test_possible_passwords_are_not_hashed(api_key: int, version: int) -> None:
-    frame = request(api_key, version, SECRET.encode())
-    lines = shown(api_key=api_key, api=None, api_version=version, request_frame=frame)
-    assert any(line.endswith("27 bytes [redacted]") for line in lines)
 
 
 def test_surplus_bytes_are_shown_as_such() -> None:
@@ -341,9 +330,10 @@ def test_a_cut_message_of_kraft_metadata_is_hidden() -> None:
     partition = struct.pack(">iihqqqii", 1, 0, 0, 5, 5, 0, -1, -1) + struct.pack(">i", 500)
     columns = {"api_key": 1, "api": "Fetch", "api_version": 11}
     frame = head + partition + b"some-salt"
-    printed = "\n".join(shown(response_frame=frame, response_bytes=900, **columns))
+    columns["response_bytes"] = 4 + len(head + partition) + 500
+    printed = "\n".join(shown(response_frame=frame, **columns))
     assert "[redacted]" in printed
     assert b"some".hex(" ") not in printed
     other = frame.replace(b"__cluster_metadata", b"_my-own-topic-here")
-    printed = "\n".join(shown(response_frame=other, response_bytes=900, **columns))
+    printed = "\n".join(shown(response_frame=other, **columns))
     assert b"some".hex(" ") in printed
