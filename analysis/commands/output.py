@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial, wraps
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
@@ -50,6 +51,9 @@ OTHER_SUFFIXES: Final = (
 """Suffixes of formats that no command with `on_output` writes."""
 BINARY_FORMATS: Final = ("parquet", "arrow")
 STANDARD_OUTPUT: Final = Path("-")
+SHOWN: Final = 1000
+"""Most rows of a human-readable table on a terminal, which needs the width of all its rows first;
+and of a query."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -156,12 +160,17 @@ class Output:
         from analysis.display import row_table, terminal
         from analysis.export.files import output_file
 
+        total = len(rows)
+        if self.is_on_terminal:
+            rows = rows.slice(0, SHOWN)
         if self.form == MARKDOWN:
             parts = row_table.markdown(rows)
         elif self.is_vertical:
-            parts = row_table.vertical(rows)
+            parts = row_table.vertical(rows, total)
         else:
             parts = row_table.screen(rows, essential, useful, is_wide=self.is_wide)
+        if len(rows) < total:
+            parts = chain(parts, (row_table.hidden_rows(len(rows), total),))
         if self.file is None:
             terminal.write(parts, pager=self.pager, is_wide=self.is_wide)
             return

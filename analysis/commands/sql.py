@@ -13,7 +13,7 @@ import click
 
 from analysis.commands.common import Input, on_capture_alone
 from analysis.commands.options import named_command
-from analysis.commands.output import FORMAT_NAMES, TABLE, TABLE_FORMATS, Output, on_output
+from analysis.commands.output import FORMAT_NAMES, SHOWN, TABLE, TABLE_FORMATS, Output, on_output
 from analysis.extras import needed
 from analysis.startup import Terminated, forget_interruption
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from analysis.sql.session import Session
-
-SHOWN: Final = 1000
-"""Most rows of a human-readable table."""
-
 
 NOT_TEXT: Final = "the query is not valid UTF-8; save it as UTF-8"
 

@@ -109,8 +109,18 @@ def _texts(rows: pa.Table) -> tuple[list[list[Text]], str]:
     return texts, f"times of {days.pop()}, {zone_name()}" if from_day else ""
 
 
-def vertical(rows: pa.Table) -> Iterator[RenderableType]:
-    """The parts of a screen with a line for each value."""
+def hidden_rows(shown: int, total: int) -> Text:
+    """The note below a table of which only the first rows are shown."""
+    # The empty line ends a table in Markdown.
+    return Text(
+        f"\nHidden: rows {shown + 1:,} to {total:,}; select fewer with filters such as --topic, or "
+        "use -o FILE or a pipe",
+        "dim",
+    )
+
+
+def vertical(rows: pa.Table, total: int) -> Iterator[RenderableType]:
+    """The parts of a screen with a line for each value. `total`: number of all rows."""
     if not len(rows):
         yield Text("No rows.", "dim")
         return
@@ -121,7 +131,7 @@ def vertical(rows: pa.Table) -> Iterator[RenderableType]:
     names = [printable(name) for name in rows.column_names]
     width = max(map(len, names))
     for index, row in enumerate(zip(*columns, strict=True)):
-        head = Text(f"{'' if not index else chr(10)}row {index + 1} of {len(rows)}", "dim")
+        head = Text(f"{'' if not index else chr(10)}row {index + 1} of {total}", "dim")
         lines = [
             Text.assemble((f"  {name:<{width}}  ", "dim"), value)
             for name, value in zip(names, row, strict=True)

@@ -66,7 +66,7 @@ def test_long_texts_are_shortened_with_their_length() -> None:
         f"{'c' * 200}… (30,000 characters)", f"{'t' * 200}… (1,002 characters)", text,
         str(10**18),
     ]  # fmt: skip
-    assert client in printed(vertical(rows), width=100_000)
+    assert client in printed(vertical(rows, len(rows)), width=100_000)
 
 
 @pytest.mark.sampled(10)

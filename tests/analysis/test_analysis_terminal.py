@@ -33,6 +33,7 @@ from tests.analysis.commands import (
     on_terminal,
     run,
 )
+from tests.analysis.made_rows import Make, exchange
 
 
 def test_a_summary_in_a_pipe_is_plain_text() -> None:
@@ -112,6 +113,20 @@ def test_wide_tables_are_whole() -> None:
     assert "Hidden (terminal too narrow): " in narrow
     assert "Hidden" not in wide
     assert "client_zero_windows" in wide.splitlines()[0]
+
+
+@pytest.mark.parametrize("form", [[], ["--vertical"], ["--format", "markdown"]], ids=str)
+def test_a_terminal_shows_the_first_rows_and_their_total(form: list[str], made: Make) -> None:
+    made(exchanges=[exchange(client_id=f"app-{number}") for number in range(1100)])
+    arguments = ("latency", CAPTURE, "--by", "client_id", *form, "--no-pager")
+    status, text = on_terminal(*arguments, width=100, height=40)
+    assert status == 0
+    assert len(re.findall(r"app-\d+", text)) == 1000
+    assert "Hidden: rows 1,001 to 1,100" in text
+    assert ("row 1 of 1100" in text) == (form == ["--vertical"])
+    whole = run(*arguments).stdout.decode()
+    assert len(re.findall(r"app-\d+", whole)) == 1100
+    assert "Hidden" not in whole
 
 
 @pytest.mark.parametrize("table", ["exchanges", "errors", "connections", "topics", "problems"])
