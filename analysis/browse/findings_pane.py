@@ -15,7 +15,7 @@ from analysis.browse.capture_source import CaptureSource
 from analysis.browse.commands import Command
 from analysis.browse.frame import Frame, job_is_cancelled
 from analysis.diagnosis.run import Diagnosis
-from analysis.display.diagnosis_screen import block, verdict
+from analysis.display.diagnosis_screen import block, first_of_rules, verdict
 from analysis.input.filters import Filter
 from analysis.sql.query import Row
 
@@ -61,10 +61,11 @@ class FindingsPane(Vertical):
             return command(text, chosen) if command else ""
 
         def show(diagnosis: Diagnosis) -> None:
-            self._findings = diagnosis.findings
+            self._findings, others = first_of_rules(diagnosis.findings)
             self._commands = [line(finding["command"]) for finding in self._findings]
             # A block and the verdict begin with an empty line.
-            self.query_one(Static).update(verdict(self._findings, diagnosis.rules)[1:])
+            head = verdict(diagnosis.findings, diagnosis.rules)[1:]
+            self.query_one(Static).update(head + f"\nHidden: {others}" if others else head)
             options = self.query_one(OptionList)
             options.clear_options()
             for finding in self._findings:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -27,6 +28,9 @@ from analysis.sql.query import Row
 
 STYLES: Final = {"critical": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 MOST_CLIENTS: Final = 10
+MOST_FINDINGS: Final = 10
+"""Most findings of a rule. A rule may have one for each client, group or topic, which would hide
+those of the other rules."""
 LABELS: Final = 9
 """Width of the labels of a block."""
 
@@ -43,12 +47,29 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
     findings = diagnosis.findings
     if findings or diagnosis.requests:
         yield verdict(findings, diagnosis.rules)
-    for finding in findings:
+    shown, others = first_of_rules(findings)
+    for finding in shown:
         yield from block(finding)
         if line := command(finding["command"]):  # in one piece, so that it can be copied
             label = f"  {'more':<{LABELS}}  "
             yield Text.assemble((label, "dim"), (printable(line), "cyan"), no_wrap=True)
+    if others:
+        yield Text(f"\nand {others}; --format jsonl writes all", "dim")
     yield from _time(diagnosis)
+
+
+def first_of_rules(findings: Sequence[Row]) -> tuple[list[Row], str]:
+    """The first findings of each rule, and the numbers of the others in words; empty without any:
+    ``3 more findings: 1 of rebalances, 2 of growing_lag``."""
+    shown, counts = [], Counter[str]()
+    for finding in findings:
+        counts[finding["rule"]] += 1
+        if counts[finding["rule"]] <= MOST_FINDINGS:
+            shown.append(finding)
+    others = {rule: count - MOST_FINDINGS for rule, count in counts.items()}
+    numbers = ", ".join(f"{count:,} of {rule}" for rule, count in others.items() if count > 0)
+    total = counted(len(findings) - len(shown), "more finding")
+    return shown, f"{total}: {numbers}" if numbers else ""
 
 
 def _span(diagnosis: Diagnosis) -> Iterator[Text]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
@@ -23,14 +23,15 @@ from markupsafe import Markup, escape
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
-from analysis.diagnosis.run import Diagnosis, diagnosis_of
-from analysis.display.diagnosis_screen import sentence, times
+from analysis.diagnosis.run import diagnosis_of
+from analysis.display.diagnosis_screen import first_of_rules, sentence, times
 from analysis.display.presentation import names
 from analysis.display.terminal import EMPTY, counted, duration_text, printable, size_text, span_text
 from analysis.names.addresses import COLUMNS as ADDRESSES
 from analysis.report import chart_data
 from analysis.report.sections import Section, sections
 from analysis.report.vega import vega as vega_script
+from analysis.sql.query import Row
 from dissector.arrays import value
 
 FINDINGS: Final = 10
@@ -81,6 +82,7 @@ def page(
     totals, span = chart_data.totals(sql, is_filtered=bool(chosen)), chart_data.span(sql)
     case = Case(sql)
     diagnosis = diagnosis_of(case, limits({}), is_filtered=bool(chosen))
+    shown, others = first_of_rules(diagnosis.findings)
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     items = [_item(each, charts, tables, command_line) for each in sections(sql, span, case)]
@@ -99,10 +101,11 @@ def page(
         chosen=printable(chosen),
         note=_note(totals, chosen),
         tiles=_tiles(totals, {item["name"]: item for item in items}),
-        findings=_findings(diagnosis, command_line)
-        if totals["exchanges"] or diagnosis.findings
-        else None,
+        findings=_findings(shown, command_line) if totals["exchanges"] or shown else None,
         shown_findings=FINDINGS,
+        finding_count=len(diagnosis.findings),
+        other_findings=others,
+        findings_command=command_line("diagnose --format jsonl"),
         rules=diagnosis.rules,
         sections=items,
         range_command=None if span is None else command_line("report"),
@@ -137,8 +140,8 @@ def _item(
     }
 
 
-def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[dict[str, str]]:
-    """The findings, the worst first: text that may come from the capture."""
+def _findings(findings: Sequence[Row], command_line: Callable[[str], str]) -> list[dict[str, str]]:
+    """The findings for the template: text that may come from the capture."""
     return [
         {
             "severity": row["severity"],
@@ -151,7 +154,7 @@ def _findings(diagnosis: Diagnosis, command_line: Callable[[str], str]) -> list[
             "reference": row["reference"],
             "command": printable(command_line(row["command"])),
         }
-        for row in diagnosis.findings
+        for row in findings
     ]
 
 

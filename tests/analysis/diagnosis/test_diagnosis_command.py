@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import duckdb
 import pytest
@@ -103,6 +104,19 @@ def test_the_screen_fits_the_terminal(diagnosis: Diagnosis, width: int) -> None:
     assert max(len(line.rstrip()) for line in lines if not line.startswith("  more  ")) <= width
     first = next(line for line in lines if "[" in line)
     assert first.startswith("critical[stuck_transactions]: A transaction of client")
+
+
+def test_a_rule_with_many_findings_does_not_hide_the_others(diagnosis: Diagnosis) -> None:
+    """Such as one for each of 2,000 clients."""
+    first, *others = diagnosis.findings
+    many = replace(diagnosis, findings=[first] * 2000 + others)
+    text = printed(screen(many, "x.pcap", lambda command: command), 120)
+    expected = {row["rule"] for row in others} - {first["rule"]}
+    assert expected
+    assert all(f"[{rule}]" in text for rule in expected)
+    assert text.count(f"[{first['rule']}]") == 10
+    count = 1990 + sum(row["rule"] == first["rule"] for row in others)
+    assert f"and {count:,} more findings: {count:,} of {first['rule']}; --format jsonl" in text
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")

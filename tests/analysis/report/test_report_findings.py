@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
 import analysis
+from analysis.diagnosis import run
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.report.page import _marked
 from tests.analysis.answering import path_of
-from tests.analysis.report.browser import chromium, report_of
+from tests.analysis.report.browser import chromium, report, report_of
 
 QUOTAS = "kafka-4-quotas"
 
@@ -33,6 +36,18 @@ def test_findings_are_those_of_diagnose(tables: dict[str, pd.DataFrame]) -> None
     expected = zip(findings["severity"], sentences, strict=True)
     assert [(severity, title.split(" ", 1)[1]) for severity, title in shown] == list(expected)
     assert chromium().run("return document.querySelectorAll('.finding h3 code').length") > 0
+
+
+def test_many_findings_of_a_rule_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    findings = run._findings
+    monkeypatch.setattr(run, "_findings", lambda *given: findings(*given) * 12)
+    page = report(tmp_path / "x.html", str(path_of(QUOTAS))).read_text()
+    rules = set(analysis.diagnose(path_of(QUOTAS))["rule"])
+    assert page.count('<article class="finding') == 10 * len(rules)
+    assert re.search(r"And \d+ more findings: .*\d+ of throttling", page)
+    assert f"<code>kafka-dissector diagnose {path_of(QUOTAS).name} --format jsonl<" in page
 
 
 @pytest.mark.parametrize(
