@@ -31,8 +31,9 @@ DAY: Final = 10
 LONGEST: Final = 1000
 """Characters of a text that is not shortened: all settings of a client have less."""
 
-_MARKDOWN: Final = re.compile(r"[\\|`*<\[]")
-"""Characters with a meaning in the cells of a table in Markdown."""
+_MARKDOWN: Final = re.compile(r"[\\|`*<\[~$]|_(?=_*(?:\W|$))|&(?=[#\w])")
+"""Characters with a meaning in the cells of a table in Markdown. Underscores have one only together
+with those at the end of a word, so that only these are escaped."""
 
 HINT: Final = "use --wide, --vertical or --columns"
 

@@ -192,13 +192,19 @@ def test_a_table_in_markdown_has_the_cells_of_the_screen() -> None:
         "[f](g)",
         "h\\|i",
         "__j",
+        "_k_",
+        "(__l__)",
+        "a._",
+        "~~m~~",
+        "&lt;n&gt; &#65; &",
+        "$o$",
         "\x1b\n\u2028",
         "\u4e2d",
         "",
         None,
     ]
     rows = pa.table({"x|y": pa.array(texts, pa.string()), "n": [*map(float, range(len(texts)))]})
-    parser = MarkdownIt("commonmark").enable("table")
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     text = printed(markdown(rows), 20)
     cells_of = [
         "".join(child.content for child in token.children or ())
@@ -208,6 +214,7 @@ def test_a_table_in_markdown_has_the_cells_of_the_screen() -> None:
     shown = [cell.plain for row in zip(*expected, strict=True) for cell in row]
     assert cells_of == ["x|y", "n", *shown]
     assert len({Text(line).cell_len for line in text.splitlines()}) == 1
+    assert "| __j " in text
     assert 'style="text-align:right"' in parser.render(text)
 
 
