@@ -32,7 +32,7 @@ def logarithms(group: Group, measure: Measure, drawn: Array, seconds: float) -> 
     Half a unit is added to a sum, so that a measure that is 0 has a logarithm.
     """
     if measure.quantile is not None:
-        return _quantiles(drawn, group.bins, measure.quantile)
+        return _quantiles(drawn, group.bins(), measure.quantile)
     top = drawn @ group.sums[measure.numerator] + 0.5
     if measure.is_rate:
         return np.log(top / seconds)

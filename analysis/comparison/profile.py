@@ -1,7 +1,8 @@
 """The profile of one capture: what a comparison needs of it, small and in memory.
 
 Requests are grouped by the columns of `by`. Latencies are counted in bins of equal width of their
-logarithm, so that a bootstrap can compute quantiles of any sample of slices.
+logarithm, so that a bootstrap can compute quantiles of any sample of slices. Only bins with
+latencies are kept: a large cluster has tens of thousands of groups with a few requests each.
 """
 
 from __future__ import annotations
@@ -48,13 +49,24 @@ class Group:
 
     sums: dict[str, NDArray[np.float64]]
     """Sums of each slice, by name."""
-    bins: NDArray[np.float64]
-    """Counts of latencies: slices x bins."""
+    latencies: NDArray[np.int64]
+    """Slices, bins and their counts of latencies: 3 x n."""
     quantiles: dict[str, float | None]
     """Exact quantiles of the net latency, by measure; None without latencies."""
 
     def total(self, name: str) -> float:
         return float(self.sums[name].sum())
+
+    def bins(self) -> NDArray[np.float64]:
+        """The counts of latencies: slices x bins."""
+        slices, bins, counts = self.latencies
+        dense = np.zeros((SLICES, BINS))
+        dense[slices, bins] = counts
+        return dense
+
+
+NO_LATENCIES: Final = np.zeros((3, 0), np.int64)
+"""Of a group without responses."""
 
 
 @value
@@ -128,16 +140,25 @@ def _groups(
     tables: duckdb.DuckDBPyConnection, sliced: str, key: str, width: int
 ) -> dict[Key, Group]:
     groups: dict[Key, Group] = {}
+    latencies = {
+        tuple(values): np.array([slices, bins, counts])
+        for *values, slices, bins, counts in map(dict.values, _rows(
+            tables,
+            f"""select {key}, list(slice), list(bin), list(count) from (
+              select {key}, slice, bin, count(*) as count from {sliced} where bin is not null
+              group by all) group by all""",
+        ))
+    }  # fmt: skip
     quantiles = ", ".join(
         f"quantile_cont(net_ms, {each.quantile}) as {each.name}"
         for each in MEASURES
         if each.quantile is not None
     )
     for row in _rows(tables, f"select {key}, {quantiles} from {sliced} group by all"):
-        values = list(row.values())
-        groups[tuple(values[:width])] = Group(
+        values = tuple(row.values())[:width]
+        groups[values] = Group(
             {name: np.zeros(SLICES) for name in SUMS},
-            np.zeros((SLICES, BINS)),
+            latencies.get(values, NO_LATENCIES),
             {name: row[name] for name in row if name.startswith("net_")},
         )
     for row in _rows(
@@ -154,12 +175,6 @@ def _groups(
         group = groups[tuple(list(row.values())[:width])]
         for name in SUMS:
             group.sums[name][row["slice"]] = row[name]
-    for row in _rows(
-        tables,
-        f"select {key}, slice, bin, count(*) as count from {sliced} where bin is not null "
-        "group by all",
-    ):
-        groups[tuple(list(row.values())[:width])].bins[row["slice"], row["bin"]] = row["count"]
     return groups
 
 

@@ -13,7 +13,15 @@ from analysis.answers import ArrowTable, Tables
 from analysis.columns import Column, resolved
 from analysis.comparison.bootstrap import draws, interval, logarithms, z_of
 from analysis.comparison.measures import MEASURES, NAMES, Measure
-from analysis.comparison.profile import BINS, SLICES, SUMS, Group, Key, Profile, profile
+from analysis.comparison.profile import (
+    NO_LATENCIES,
+    SLICES,
+    SUMS,
+    Group,
+    Key,
+    Profile,
+    profile,
+)
 from analysis.frames import frame
 from analysis.sql.expressions import By, column_names, is_time
 from analysis.sql.query import connected, table_of
@@ -158,7 +166,7 @@ def _comparable(
     before: Profile, after: Profile
 ) -> Iterator[tuple[Key, Measure, tuple[Group, Group]]]:
     """Groups and measures with a sample that is large enough."""
-    empty = Group({name: np.zeros(SLICES) for name in SUMS}, np.zeros((SLICES, BINS)), {})
+    empty = Group({name: np.zeros(SLICES) for name in SUMS}, NO_LATENCIES, {})
     has_time = before.seconds > 0 and after.seconds > 0
     for key in dict.fromkeys([*before.groups, *after.groups]):
         groups = before.groups.get(key, empty), after.groups.get(key, empty)
@@ -170,7 +178,7 @@ def _comparable(
 def _is_enough(measure: Measure, before: Group, after: Group) -> bool:
     groups = (before, after)
     if measure.quantile is not None:
-        return all(group.bins.sum() >= LEAST_REQUESTS for group in groups)
+        return all(group.latencies[2].sum() >= LEAST_REQUESTS for group in groups)
     counts = [group.total("requests") for group in groups]
     is_enough = min if measure.denominator == "responses" else max
     events = max(group.total(measure.numerator) for group in groups)

@@ -19,7 +19,15 @@ from analysis.answers import Tables
 from analysis.cli import main
 from analysis.comparison import bootstrap
 from analysis.comparison.measures import MEASURES
-from analysis.comparison.profile import BINS, BINS_PER_DECADE, LOWEST, SLICES, SUMS, Group
+from analysis.comparison.profile import (
+    BINS_PER_DECADE,
+    LOWEST,
+    NO_LATENCIES,
+    SLICES,
+    SUMS,
+    Group,
+    profile,
+)
 from analysis.comparison.run import COMPARED_TABLES, compare
 from analysis.input.filters import Filter
 from analysis.sql.query import connected, no_tables
@@ -241,12 +249,25 @@ def test_errors_of_normal_operation_are_no_change() -> None:
     assert not len(compare(errors(0), errors(5, "REBALANCE_IN_PROGRESS")))
 
 
+def test_a_group_keeps_no_more_numbers_than_latencies() -> None:
+    """A large cluster has tens of thousands of clients with a few requests each."""
+    rows = [
+        exchange_at(START + n * SECOND, client_id=f"app-{n // 4}", latency_ms=10.0 ** (n % 4))
+        for n in range(400)
+    ]
+    with connected(made(exchanges=rows), COMPARED_TABLES) as tables:
+        groups = profile(tables, ("client_id", "api")).groups.values()
+    assert len(groups) == 100
+    assert {group.latencies.shape for group in groups} == {(3, 4)}
+    assert {float(group.bins().sum()) for group in groups} == {4.0}
+
+
 @given(st.lists(st.floats(0.01, 1e5), min_size=1, max_size=50), st.sampled_from([0.5, 0.95]))
 def test_quantiles_of_bins_are_those_of_the_values(values: list[float], quantile: float) -> None:
-    bins = np.zeros((SLICES, BINS))
     places = np.floor((np.log10(values) - LOWEST) * BINS_PER_DECADE).astype(int)
-    np.add.at(bins, (0, places), 1)
-    group = Group({name: np.zeros(SLICES) for name in SUMS}, bins, {})
+    bins, counts = np.unique(places, return_counts=True)
+    latencies = np.array([np.zeros_like(bins), bins, counts])
+    group = Group({name: np.zeros(SLICES) for name in SUMS}, latencies, {})
     measure = next(each for each in MEASURES if each.quantile == quantile)
     (logarithm,) = bootstrap.logarithms(group, measure, np.ones((1, SLICES)), 1.0)
     expected = np.quantile(values, quantile, method="inverted_cdf")
@@ -262,7 +283,7 @@ def test_the_interval_of_a_poisson_rate() -> None:
         for _ in range(2):
             sums = {name: np.zeros(SLICES) for name in SUMS}
             sums["requests"] = generator.poisson(100, SLICES).astype(float)
-            group = Group(sums, np.zeros((SLICES, BINS)), {})
+            group = Group(sums, NO_LATENCIES, {})
             samples.append(bootstrap.logarithms(group, MEASURES[4], bootstrap.draws(), 1.0))
         low, high = bootstrap.interval(0.0, (samples[0], samples[1]), 1.0)
         errors.append((high - low) / 2)
