@@ -9,7 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NORMAL_ERRORS: Final = MappingProxyType(
     {
@@ -97,11 +100,18 @@ def waiting_apis() -> frozenset[str]:
     return frozenset(group_barriers()).union(long_polls())
 
 
-def is_normal(error: str | None, api: str | None, topic: str | None) -> bool:
-    """Whether an error is part of normal operation in the response of an API, for a topic."""
-    if error in NORMAL_ERRORS or (error, api) in NORMAL_IN_API:
-        return True
-    if error is None or api is None or topic is None:
-        return False
-    topics = NORMAL_FOR_TOPICS.get((error, api))
-    return topics is not None and (not topics or topic in topics)
+def are_normal(errors: pa.Table) -> pa.ChunkedArray:
+    """Whether each row of the table `errors` is part of normal operation. In SQL:
+    `analysis.sql.expressions.IS_NORMAL`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    error, api, topic = (errors[name] for name in ("error", "api", "topic"))
+    are_expected = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
+    for name, name_api in (*NORMAL_IN_API, *NORMAL_FOR_TOPICS):
+        is_expected = pc.and_(pc.equal(error, name), pc.equal(api, name_api))
+        if (topics := NORMAL_FOR_TOPICS.get((name, name_api))) is not None:
+            is_for_topic = pc.is_in(topic, pa.array(topics)) if topics else pc.is_valid(topic)
+            is_expected = pc.and_(is_expected, is_for_topic)
+        are_expected = pc.or_(are_expected, pc.fill_null(is_expected, False))
+    return are_expected

@@ -16,11 +16,11 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from analysis.kafka.normal import are_normal
 from analysis.live.lines import RowFilter
 from analysis.live.session import Watcher
 from analysis.sql.conditions import database
 from analysis.sql.expressions import endpoint
-from analysis.summary.counts import are_normal
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.arrow import with_times
 

@@ -19,13 +19,10 @@ from numpy.typing import NDArray
 
 from analysis.kafka.normal import (
     GROUP_TIMEOUT_MS,
-    NORMAL_ERRORS,
-    NORMAL_FOR_TOPICS,
-    NORMAL_IN_API,
     REQUEST_TIMEOUT_MS,
     SYN_TIMEOUT_MS,
+    are_normal,
     group_barriers,
-    is_normal,
 )
 from analysis.summary.results import ApiUse, Client, End, Totals
 from analysis.summary.tally import (
@@ -78,8 +75,9 @@ class Summary:
         self._statuses = Tally(("status",), count="sum", first="min", last="max", bytes="sum")
         self._throttled = Tally(("client_id", "api"), count="sum", total="sum", longest="max")
         self._errors = Tally(
-            ("error_code", "error", "api", "topic"), count="sum", first="min", last="max"
-        )
+            ("error_code", "error", "api", "topic"), normal="max", count="sum", first="min",
+            last="max",
+        )  # fmt: skip
         self._unanswered = Tally(
             ("connection_id", "api", "client_id", "max_wait_ms"),
             count="sum", first="min", last="max", incomplete="sum",
@@ -156,7 +154,8 @@ class Summary:
         return sorted(clients.values(), key=lambda client: -client.requests)
 
     def errors(self) -> list[dict[str, Any]]:
-        """error_code, error, api, topic, count, first and last (ns); the most frequent first."""
+        """error_code, error, api, topic, normal, count, first and last (ns); the most frequent
+        first. `normal`: 1 if the error is part of normal operation, otherwise 0."""
         return sorted(self._errors.rows(), key=lambda row: -row["count"])
 
     def throttled(self) -> list[dict[str, Any]]:
@@ -165,11 +164,11 @@ class Summary:
 
     def unexpected_errors(self) -> list[dict[str, Any]]:
         """`errors` that are not part of normal operation."""
-        return [row for row in self.errors() if not _is_normal(row)]
+        return [row for row in self.errors() if not row["normal"]]
 
     def normal_errors(self) -> list[dict[str, Any]]:
         """`errors` that are part of normal operation."""
-        return [row for row in self.errors() if _is_normal(row)]
+        return [row for row in self.errors() if row["normal"]]
 
     def never_answered(self) -> list[dict[str, Any]]:
         """api, client_id, count, first and last (ns) of requests without a response, apart from
@@ -310,8 +309,9 @@ class Summary:
         self._throttled.add(with_columns(slowed, total=time, longest=time))
 
     def _read_errors(self, rows: pa.Table) -> None:
-        self._errors.add(with_span(rows, "time"))
-        self._count_responses(rows.filter(pc.invert(are_normal(rows))))
+        normal = are_normal(rows)
+        self._errors.add(with_columns(with_span(rows, "time"), normal=normal))
+        self._count_responses(rows.filter(pc.invert(normal)))
 
     def _count_responses(self, errors: pa.Table) -> None:
         """Count the responses with these errors. The errors of a response follow each other."""
@@ -423,23 +423,6 @@ def _is_in_flight(row: Mapping[str, Any], end: End | None) -> bool:
         usual = GROUP_TIMEOUT_MS if row["api"] in group_barriers() else REQUEST_TIMEOUT_MS
         patience = max(patience, usual)
     return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
-
-
-def _is_normal(row: Mapping[str, Any]) -> bool:
-    return is_normal(row["error"], row["api"], row["topic"])
-
-
-def are_normal(errors: pa.Table) -> pa.ChunkedArray:
-    """`is_normal` of each row of `errors`."""
-    error, api, topic = errors["error"], errors["api"], errors["topic"]
-    are_expected = pc.is_in(error, pa.array(list(NORMAL_ERRORS)))
-    for name, name_api in (*NORMAL_IN_API, *NORMAL_FOR_TOPICS):
-        is_expected = pc.and_(pc.equal(error, name), pc.equal(api, name_api))
-        if (topics := NORMAL_FOR_TOPICS.get((name, name_api))) is not None:
-            is_for_topic = pc.is_in(topic, pa.array(topics)) if topics else pc.is_valid(topic)
-            is_expected = pc.and_(is_expected, is_for_topic)
-        are_expected = pc.or_(are_expected, pc.fill_null(is_expected, False))
-    return are_expected
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:

@@ -43,7 +43,7 @@ from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
-from analysis.kafka.normal import NORMAL_IN_API, is_normal
+from analysis.kafka.normal import NORMAL_IN_API
 from analysis.sql.expressions import literal, literals
 from analysis.sql.query import Row
 
@@ -197,7 +197,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in errors:
         key = cause(row["api"], row["error"], row["topic"])
         is_reported = _is_reset(row) or _is_fatal(row, ends) or _recurs(case, row, limits)
-        if is_reported or not is_normal(row["error"], row["api"], row["topic"]):
+        if is_reported or not row["normal"]:
             alike[key].append(row)
         if is_reported:
             reported.add(key)
@@ -316,7 +316,7 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
     return (
         (row["api"] in FATAL_APIS or row["error"] in FATAL_ERRORS)
         and not row["retriable"]
-        and not is_normal(row["error"], row["api"], row["topic"])
+        and not row["normal"]
         and row["error"] not in REJOINED
         and first <= row["last_time"] <= last
     )
@@ -325,7 +325,7 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
 def _recurs(case: Case, row: Row, limits: Limits) -> bool:
     if (row["error"], row["api"]) in NORMAL_IN_API:
         return False
-    if is_normal(row["error"], row["api"], row["topic"]):
+    if row["normal"]:
         lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
         return (
             lasts_ms >= limits["normal_ms"]
