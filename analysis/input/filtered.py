@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from analysis.input.clusters import TABLES as CLUSTER_TABLES
-from analysis.input.clusters import ClusterConnections
+from analysis.input.cluster_connections import CLUSTER_TABLES, ClusterConnections
 from analysis.input.exported import ExportedTables
 from analysis.input.filters import Filter
 from analysis.input.passes import first_time

@@ -211,8 +211,7 @@ class Filter:
         import pyarrow.compute as pc
 
         from analysis.frames import frame
-        from analysis.input.clusters import TABLES as CLUSTER_TABLES
-        from analysis.input.clusters import ClusterConnections
+        from analysis.input.cluster_connections import CLUSTER_TABLES, ClusterConnections
         from analysis.input.selection import COMPUTED_TABLES, Selection, selected_keys
         from analysis.sql.query import connected, in_schema
         from dissector.pipeline import collected

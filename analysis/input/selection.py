@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from analysis.input.clusters import ClusterConnections
+from analysis.input.cluster_connections import ClusterConnections
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition, database
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED

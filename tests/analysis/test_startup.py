@@ -113,3 +113,11 @@ def test_a_process_ends_without_a_word(command: list[str]) -> None:
     name, *arguments = command
     line = [sys.executable, "-m", "kafka_dissector", name, str(CAPTURE), *arguments]
     assert subprocess.run(line, capture_output=True, text=True, check=True).stderr == ""
+
+
+@pytest.mark.parametrize("command", [["export"], ["show", "--limit", "1"], ["summary"]])
+def test_a_command_without_a_query_needs_no_duckdb(command: list[str]) -> None:
+    name, *arguments = command
+    line = [name, str(CAPTURE), *arguments]
+    program = f"import sys; from analysis.cli import main; main({line!r}); print(*sys.modules)"
+    assert {"pyarrow", "duckdb"} & {*printed(program).split()} == {"pyarrow"}

@@ -15,8 +15,7 @@ import pytest
 import analysis
 from analysis import Filter, load
 from analysis.answers import ANSWERS
-from analysis.input.clusters import TABLES as CLUSTER_TABLES
-from analysis.input.clusters import ClusterConnections
+from analysis.input.cluster_connections import CLUSTER_TABLES, ClusterConnections
 from analysis.names.addresses import Names
 from analysis.sql.query import connected
 from dissector.capture import open_capture
