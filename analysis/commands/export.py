@@ -152,7 +152,7 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
         from contextlib import ExitStack
 
         from analysis.export.files import claimed, folder, partial
-        from analysis.sql.stored import TableFiles
+        from analysis.export.parquet import TableFiles
         from dissector.tables import TABLES
 
         files = {name: partial(path / f"{name}.parquet") for name in names}

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from analysis.columns import Column, resolved
 from analysis.encrypted import BY, FILTERS
 from analysis.encrypted.turns import SCHEMA, Turns
+from analysis.export.parquet import TableFiles
 from analysis.frames import frame
 from analysis.input.filters import SHORT_FORMS, Filter
 from analysis.input.passes import capture_files, open_pass
@@ -33,7 +34,7 @@ from analysis.sql.expressions import (
 from analysis.sql.intervals import create_function
 from analysis.sql.query import arrow_table, select, shaped
 from analysis.sql.row_order import register_numbered
-from analysis.sql.stored import TableFiles, connect
+from analysis.sql.stored import connect
 from analysis.temporary import temporary_folder
 from dissector.capture import Paths
 from dissector.errors import DissectorError

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from analysis.export.parquet import TableFiles
 from analysis.input.cluster_connections import ClusterConnections
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition, database
@@ -28,7 +29,7 @@ from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
 from analysis.sql.expressions import SOFTWARE, literal
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
-from analysis.sql.stored import TableFiles, connect
+from analysis.sql.stored import connect
 from analysis.temporary import temporary_folder
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch

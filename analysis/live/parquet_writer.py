@@ -16,7 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet  # before privileges.drop
 
-from analysis.export.formats import ParquetFile
+from analysis.export.parquet import ParquetFile
 from analysis.live.privileges import reason
 from analysis.live.rotation import RotatedFiles, Rotation
 from analysis.live.session import Watcher

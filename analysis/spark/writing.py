@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from analysis.export.files import writer
-from analysis.export.formats import ParquetFile
+from analysis.export.parquet import ParquetFile
 from dissector.packets.formats.remote import located
 from dissector.tables.schema import TIMES
 

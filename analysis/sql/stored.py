@@ -18,13 +18,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Final, TypeAlias
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.export.formats import GROUP_ROWS, ParquetFile
+from analysis.export.parquet import GROUP_ROWS, TableFiles
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.intervals import create_function
@@ -200,46 +200,3 @@ def connect(folder: str) -> duckdb.DuckDBPyConnection:
         threads=min(os.cpu_count() or 1, THREADS),
         preserve_insertion_order=False,  # every query orders its rows itself
     )
-
-
-class TableFiles:
-    """Parquet files, which get the rows of tables batch by batch."""
-
-    def __init__(self, files: Mapping[str, Path], schemas: Mapping[str, pa.Schema]) -> None:
-        """`files`: a path for each table; batches are cast to `schemas`."""
-        self._paths = files
-        self._files = {name: ParquetFile(file, schemas[name]) for name, file in files.items()}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Complete the files; after an error, leave them incomplete."""
-        if kind is not None:
-            self._abandon()
-            return
-        try:
-            for name, file in self._files.items():
-                with self._named_errors(name):
-                    file.close()
-        except OSError:
-            self._abandon()
-            raise
-
-    def add(self, name: str, batch: pa.RecordBatch) -> None:
-        """Add rows of a table. Raises OSError when the disk is full."""
-        with self._named_errors(name):
-            self._files[name].add(batch)
-
-    @contextmanager
-    def _named_errors(self, name: str) -> Iterator[None]:
-        """A context whose errors name the file; those of Arrow do not."""
-        try:
-            yield
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise OSError(error.errno, reason, str(self._paths[name])) from error
-
-    def _abandon(self) -> None:
-        for file in self._files.values():
-            file.abandon()

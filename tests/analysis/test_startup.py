@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from importlib.util import module_from_spec
+from pathlib import Path
 from types import ModuleType
 
 import pyarrow as pa
@@ -115,9 +116,13 @@ def test_a_process_ends_without_a_word(command: list[str]) -> None:
     assert subprocess.run(line, capture_output=True, text=True, check=True).stderr == ""
 
 
-@pytest.mark.parametrize("command", [["export"], ["show", "--limit", "1"], ["summary"]])
-def test_a_command_without_a_query_needs_no_duckdb(command: list[str]) -> None:
-    name, *arguments = command
+@pytest.mark.parametrize(
+    "command",
+    [["export"], ["export", "--table", "all", "-o", "tables"], ["show", "--limit", "1"],
+     ["summary"]],
+)  # fmt: skip
+def test_a_command_without_a_query_needs_no_duckdb(command: list[str], tmp_path: Path) -> None:
+    name, *arguments = (str(tmp_path / each) if each == "tables" else each for each in command)
     line = [name, str(CAPTURE), *arguments]
     program = f"import sys; from analysis.cli import main; main({line!r}); print(*sys.modules)"
     assert {"pyarrow", "duckdb"} & {*printed(program).split()} == {"pyarrow"}

@@ -167,7 +167,7 @@ def test_a_table_without_rows_is_a_valid_file(form: str) -> None:
 def test_row_groups_are_gathered(
     monkeypatch: pytest.MonkeyPatch, limit: str, most: int, groups: list[int]
 ) -> None:
-    monkeypatch.setattr(f"analysis.export.formats.GROUP_{limit}", most)
+    monkeypatch.setattr(f"analysis.export.parquet.GROUP_{limit}", most)
     row = tuple(None for _ in SCHEMA)
     file = pq.ParquetFile(io.BytesIO(written("parquet", [[row, row]] * 7)))
     sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]

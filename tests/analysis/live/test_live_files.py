@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from analysis.cli import main
-from analysis.export import formats
+from analysis.export import parquet
 from analysis.live import lines as live_lines
 from analysis.live import rotation
 from analysis.live.parquet_writer import DEFAULT, TableWriter
@@ -258,7 +258,7 @@ def test_a_row_group_of_tables_has_few_bytes(
 ) -> None:
     """Records of a megabyte, up to the number of rows of a group, would take 32 GB of memory."""
     (rows,) = open_capture([PLAIN]).tables(["records"])["records"].combine_chunks().to_batches()
-    monkeypatch.setattr(formats, "GROUP_BYTES", rows.nbytes)
+    monkeypatch.setattr(parquet, "GROUP_BYTES", rows.nbytes)
     writer = TableWriter(tmp_path, Rotation(), print, ["records"])
     for _ in range(3):
         writer.read("records", rows)

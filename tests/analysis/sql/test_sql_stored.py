@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +12,7 @@ from hypothesis import strategies as st
 from analysis.sql import row_order as row_order_module
 from analysis.sql import stored as module
 from analysis.sql.row_order import NTH, row_order
-from analysis.sql.stored import TableFiles, stored
+from analysis.sql.stored import stored
 from dissector.tables import TABLES
 
 
@@ -110,13 +107,3 @@ def test_more_rows_than_the_memory_budget_can_sort(monkeypatch: pytest.MonkeyPat
         stored([("brokers", rows)], ("brokers",)),
     ):
         pass
-
-
-def test_large_rows_do_not_wait_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("analysis.export.formats.GROUP_BYTES", 1)
-    schema = pa.schema([("value", pa.binary())])
-    file = tmp_path / "records.parquet"
-    with TableFiles({"records": file}, {"records": schema}) as files:
-        for _ in range(3):
-            files.add("records", pa.record_batch([[b"x" * 100]], schema))
-    assert pq.read_metadata(file).num_row_groups == 3
