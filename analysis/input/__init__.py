@@ -2,6 +2,7 @@
 
 open                 `open_input`: captures, or tables that were exported; filtered
 exported             tables in Parquet files
+loaded               tables in memory
 filters              filters: which exchanges a command reads
 selection            the rows that a condition on exchanges selects
 clusters             the clusters of a capture, and the warning if there are several

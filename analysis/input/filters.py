@@ -28,7 +28,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from analysis.input.times import SECOND, time_ns
 from analysis.names.addresses import Names
@@ -38,10 +38,10 @@ from dissector.arrays import value
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-
-Rows: TypeAlias = "pd.DataFrame | pa.Table"
+    from analysis.input.exported import ExportedTables
+    from analysis.input.loaded import LoadedTables, Rows
+    from analysis.input.selection import Selection
+    from dissector.capture import Capture
 
 SHORT_FORMS: Final = ("client", "topic", "api", "broker", "since", "until", "cluster")
 _LISTS: Final = ("where", "client", "topic", "api", "broker", "cluster")
@@ -208,43 +208,49 @@ class Filter:
         first time of `connections`, if given. Raises DissectorError.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         from analysis.frames import frame
-        from analysis.input.cluster_connections import CLUSTER_TABLES, ClusterConnections
-        from analysis.input.selection import COMPUTED_TABLES, Selection, selected_keys
-        from analysis.sql.query import connected, in_schema
+        from analysis.input.loaded import LoadedTables
         from dissector.pipeline import collected
-        from dissector.tables import EXCHANGES, TABLES
+        from dissector.tables import EXCHANGES
 
-        if EXCHANGES.name not in tables:
-            raise DissectorError("a filter needs the table exchanges")
-        chosen = replace(self, cluster=())
-        if self.is_relative and "connections" in tables and len(tables["connections"]):
-            first = pc.min(pa.array(tables["connections"]["first_time"]))
-            chosen = chosen.starting(first.cast(pa.int64()).as_py())
-        arrow = {name: in_schema(rows, TABLES[name].schema) for name, rows in tables.items()}
-        if self.has_broker_ids:
-            if "brokers" not in arrow:
-                raise DissectorError("a filter by broker id needs the table brokers")
-            self.names.learn_brokers(arrow["brokers"])
-        clusters = None
-        if self.cluster:
-            if missing := [name for name in CLUSTER_TABLES if name not in arrow]:
-                raise DissectorError(f"a filter by cluster needs the table {missing[0]}")
-            needed = ((n, batch) for n in CLUSTER_TABLES for batch in arrow[n].to_batches())
-            clusters = ClusterConnections.of(needed, self.cluster, self.names)
-            arrow = {name: clusters.of_rows(rows) for name, rows in arrow.items()}
-        batches = ((name, batch) for name, rows in arrow.items() for batch in rows.to_batches())
-        keys = None
-        if self.computed:
-            with connected(arrow, COMPUTED_TABLES) as connection:
-                keys = selected_keys(connection, chosen.sql, self.names)
-        selection = Selection(chosen.sql, self.names, keys)
+        loaded = LoadedTables(tables)
+        rows = loaded.stream({*tables, EXCHANGES.name})
+        selected = collected(self.selection(loaded).rows(rows, tables), tables)
         return {
             name: rows if isinstance(tables[name], pa.Table) else frame(rows)
-            for name, rows in collected(selection.rows(batches, arrow), arrow).items()
+            for name, rows in selected.items()
         }
+
+    def selection(self, source: Capture | ExportedTables | LoadedTables) -> Selection:
+        """The selection of rows, which needs passes of its own for what no row contains.
+
+        Raises DissectorError for a relative time if the first time of the capture is unknown, if a
+        capture can be read only once, a table is missing, or a cluster is not in the capture.
+        """
+        from analysis.input.cluster_connections import CLUSTER_TABLES, ClusterConnections
+        from analysis.input.passes import check_repeatable, first_time
+        from analysis.input.selection import COMPUTED_TABLES, Selection, selected_keys
+        from dissector.capture import Capture
+
+        chosen, clusters, keys = replace(self, cluster=()), None, None
+        if self.is_relative:
+            start = first_time(source.paths) if isinstance(source, Capture) else source.first_time
+            chosen = chosen.starting(start)
+        if self.has_broker_ids:
+            check_repeatable(source, "--broker ID", "use the address of the broker")
+            for _, batch in source.stream(["brokers"]):
+                self.names.learn_brokers(batch)
+        if self.cluster:
+            check_repeatable(source, "--cluster", "use --broker, or a file")
+            rows = source.stream(CLUSTER_TABLES)
+            clusters = ClusterConnections.of(rows, self.cluster, self.names)
+        if computed := self.computed:
+            option = f"--where with {computed[0]}"
+            check_repeatable(source, option, "use latency_ms, or a file")
+            rows = source.stream(COMPUTED_TABLES)
+            keys = selected_keys(rows, chosen.sql, self.names, clusters)
+        return Selection(chosen.sql, self.names, keys, clusters)
 
     def _time(self, name: str) -> int | None:
         """The time of `since` or `until`; None without it, or if the start is not known."""

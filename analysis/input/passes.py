@@ -8,8 +8,8 @@ from typing import Final
 
 from analysis.input.exported import is_exported
 from dissector import arguments
-from dissector.capture import Paths, captures_and_segments, checked_memory, checked_ports
-from dissector.errors import CaptureError
+from dissector.capture import Capture, Paths, captures_and_segments, checked_memory, checked_ports
+from dissector.errors import CaptureError, DissectorError
 from dissector.packets import open_packets
 from dissector.packets.files import BLOCK_BYTES
 from dissector.packets.formats.byte_input import is_stream
@@ -41,6 +41,12 @@ def check_files(paths: Paths) -> list[str]:
                 f"{input_name(file)} can be read only once; write it to a file first"
             )
     return files
+
+
+def check_repeatable(source: object, option: str, remedy: str) -> None:
+    """Raises DissectorError if the source is a capture that can be read only once."""
+    if isinstance(source, Capture) and any(map(is_stream, source.paths)):
+        raise DissectorError(f"{option} needs a second pass: {remedy}")
 
 
 def open_pass(

@@ -29,7 +29,7 @@ from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED
 from analysis.sql.expressions import SOFTWARE, literal
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.latency_breakdown import PART_NAMES, exchanges_with_parts
-from analysis.sql.stored import connect
+from analysis.sql.stored import connect, stored
 from analysis.temporary import temporary_folder
 from dissector.tables import EXCHANGES, TABLES
 from dissector.tables.finalizer import NamedBatch
@@ -50,20 +50,23 @@ _IDENTITY: Final = (*_KEYS.names, "request_packet", "response_packet")
 """The columns that identify an exchange in another pass over the same capture."""
 
 
-def selected_keys(connection: duckdb.DuckDBPyConnection, sql: str, names: Names) -> pa.Table:
+def selected_keys(
+    rows: Iterable[NamedBatch], sql: str, names: Names, clusters: ClusterConnections | None
+) -> pa.Table:
     """The keys of the exchanges that meet a condition, which may contain columns of `COMPUTED`.
 
-    `connection` has `COMPUTED_TABLES`. `sql`, `names`: as in `Selection`. Raises DissectorError.
+    `rows`: those of `COMPUTED_TABLES`. Other parameters: as in `Selection`. Raises DissectorError.
     """
     condition = Condition(sql, names, has_computed=True)
     columns = ", ".join((*EXCHANGES.schema.names, *PART_NAMES))
     query = f"""
       select {columns}, client_software as software
       from {exchanges_with_parts()} left join {SOFTWARE} using (connection_id)"""
-    create_intermediate_tables(connection, query)
-    rows = connection.sql(query).to_arrow_reader()
-    batches = (_identities(condition(batch)) for batch in rows)
-    return pa.Table.from_batches(batches, _identities(EXCHANGES.schema.empty_table()).schema)
+    schema = _identities(EXCHANGES.schema.empty_table()).schema
+    with stored(rows if clusters is None else clusters.rows(rows), COMPUTED_TABLES) as connection:
+        create_intermediate_tables(connection, query)
+        exchanges = connection.sql(query).to_arrow_reader()
+        return pa.Table.from_batches(map(_identities, map(condition, exchanges)), schema)
 
 
 def _identities(rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:

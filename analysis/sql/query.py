@@ -170,7 +170,12 @@ def missing_table(
 
 
 def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
-    """A table for DuckDB; times are without a zone.
+    """A table for DuckDB, which has few functions for times with a zone; see `checked_table`."""
+    return with_times(checked_table(name, rows), pa.timestamp("ns"))
+
+
+def checked_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
+    """The rows in the schema of a table.
 
     Raises DissectorError if these are not rows, or a column is missing or has another type.
     """
@@ -186,10 +191,9 @@ def arrow_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
             "pass all columns of kafka_dissector.load()"
         )
     try:
-        table = in_schema(rows, schema)
+        return _in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
         raise DissectorError(f"the table {name} has a column of another type: {error}") from error
-    return with_times(table, pa.timestamp("ns"))  # DuckDB has few functions for times with a zone
 
 
 def _is_frame(rows: object) -> bool:
@@ -198,7 +202,7 @@ def _is_frame(rows: object) -> bool:
     return isinstance(rows, pd.DataFrame)
 
 
-def in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
+def _in_schema(rows: pd.DataFrame | pa.Table, schema: pa.Schema) -> pa.Table:
     if isinstance(rows, pa.Table):
         table: pa.Table = rows
         return table.select(schema.names).cast(schema)

@@ -156,8 +156,21 @@ def test_broker_ids_are_those_of_the_tables() -> None:
     is_advertised = pc.equal(rows["exchanges"]["broker_port"], 9092)  # not the controller
     assert selected.equals(rows["exchanges"].filter(is_advertised))
     assert len(Filter(broker=["2"]).apply(rows)["exchanges"]) == 0
-    with pytest.raises(DissectorError, match="broker id needs the table brokers"):
+    with pytest.raises(DissectorError, match="needs the table brokers"):
         Filter(broker=["1"]).apply({"exchanges": rows["exchanges"]})
+
+
+def test_wrong_tables_are_errors() -> None:
+    rows = dissector.open_capture(path_of("kafka-4-quotas")).tables(["exchanges"])["exchanges"]
+    chosen = Filter(api=["Fetch"])
+    for tables, expected in (
+        ({"errors": rows}, "no column"),
+        ({"exchanges": rows, "messages": rows}, "no table messages"),
+        ({"exchanges": rows.to_pylist()}, "must be a DataFrame or an Arrow table"),
+        ({}, "needs the table exchanges"),
+    ):
+        with pytest.raises(DissectorError, match=expected):
+            chosen.apply(tables)
 
 
 def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
