@@ -10,9 +10,8 @@ The methods block, so the screen calls them in threads.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from pathlib import Path
 from threading import Lock
 from typing import Any, Final, TypeVar
 
@@ -31,13 +30,14 @@ from analysis.input.exported import ExportedTables, is_exported
 from analysis.input.filters import Filter
 from analysis.input.open import open_input, with_context
 from analysis.input.passes import check_files, first_time
+from analysis.mapped import mapped
 from analysis.sql.stored import stored
-from analysis.temporary import temporary_folder
 from analysis.timeline.connection import conversation
 from analysis.timeline.exchange import Event
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.exchanges.exchange import Exchange
+from dissector.tables.finalizer import NamedBatch
 
 BROKERS: Final = "brokers"
 NEAR: Final = 250
@@ -86,29 +86,22 @@ class CaptureSource:
 
     def rows(self) -> Rows:
         """Read the exchanges. Raises DissectorError, and OSError if the disk is full."""
-        names = presentation.names()
-        with temporary_folder() as folder:
-            file = str(Path(folder) / "exchanges")
-            writer: Any = None
-            endpoints = Endpoints()
-            for name, batch in endpoints.taken(self._first_pass()):
-                if name == BROKERS:
-                    names.learn_brokers(batch)
-                    continue
-                if writer is None:
-                    writer = pa.ipc.new_file(file, batch.schema)
-                writer.write_batch(batch)
-            names.learn_hosts(self._capture.host_names)
-            self.clusters = len(listed(endpoints.table))
-            if writer is None:
-                return Rows([], exchange_columns())
-            writer.close()
-            # A mapping outlives the name of its file, so no clean-up is needed later.
-            mapped = pa.ipc.open_file(pa.memory_map(file))
-            count = mapped.num_record_batches
-            return Rows([mapped.get_batch(index) for index in range(count)], exchange_columns())
+        endpoints = Endpoints()
+        tables = mapped(self._without_brokers(endpoints.taken(self._first_pass())))
+        presentation.names().learn_hosts(self._capture.host_names)
+        self.clusters = len(listed(endpoints.table))
+        batches = tables["exchanges"].to_batches() if tables else []
+        return Rows(batches, exchange_columns())
 
-    def _first_pass(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+    def _without_brokers(self, rows: Iterable[NamedBatch]) -> Iterator[NamedBatch]:
+        """The other rows; learn the names of brokers."""
+        for name, batch in rows:
+            if name == BROKERS:
+                presentation.names().learn_brokers(batch)
+            else:
+                yield name, batch
+
+    def _first_pass(self) -> Iterator[NamedBatch]:
         """The rows of exchanges, with messages if there are any, of brokers and of clusters."""
         if isinstance(self._capture, Capture):
             self.start = first_time(self._capture.paths)

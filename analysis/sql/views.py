@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Unpack
 
@@ -33,6 +32,7 @@ from duckdb.func import PythonUDFType
 
 from analysis.answers import ANSWERS, Answer
 from analysis.input.open import Opened, open_input, with_context
+from analysis.mapped import mapped
 from analysis.reading import streamed
 from analysis.sql import exchange_columns
 from analysis.sql.context import ALL_EXCHANGES, CONTEXT, IS_SELECTED, create_context
@@ -40,7 +40,7 @@ from analysis.sql.databases import open_database
 from analysis.sql.exchange_columns import LOOKUPS, Lookup
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.row_order import register_numbered, row_numbers
-from analysis.temporary import system_folder, temporary_folder
+from analysis.temporary import system_folder
 from dissector.arrays import value
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
@@ -210,18 +210,8 @@ class CaptureTables:
         names = [n for n in (*TABLES, *CONTEXT) if n in needed and n not in self._kept]
         if not names:
             return
-        with temporary_folder() as folder:
-            files = {name: Path(folder) / name for name in names}
-            writers = {name: pa.ipc.new_file(files[name], schema(name)) for name in names}
-            try:
-                for name, batch in self._stream(names):
-                    writers[name].write_batch(batch)
-            finally:
-                for writer in writers.values():
-                    writer.close()
-            # A mapping outlives the name of its file, so no clean-up is needed later.
-            for name, file in files.items():
-                self._kept[name] = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
+        without_rows = {name: schema(name).empty_table() for name in names}
+        self._kept |= without_rows | mapped(self._stream(names))
 
     def _stream(self, names: Collection[str]) -> Iterator[tuple[str, pa.RecordBatch]]:
         with self.recorded_failure():
