@@ -32,10 +32,9 @@ from analysis.display.terminal import counted, printable
 from dissector.embedded import NOWHERE
 from dissector.embedded.records import Decode
 from dissector.exchanges.exchange import Exchange
-from dissector.protocol.explain import Explained
+from dissector.protocol.explain import Explained, Explanation
 from dissector.protocol.notation import Direction
 from dissector.redaction import REDACTED
-from dissector.secrets import may_be_secret
 
 HEX_LINES: Final = 512
 """Most lines of bytes."""
@@ -97,7 +96,7 @@ class MessageContent:
             return []
         event = line.event
         if event is None:
-            frame = (self.exchange.request_frame, self.exchange.response_frame)[line.direction]
+            frame = self.exchange.frame(line.direction)
             name = f"{line.direction.name.lower()}"
             head = Text(name, "bold") if frame else Text(f"no {name}", "dim")
             return [head, *self._hex(line.direction, 0, len(frame or b""), columns)]
@@ -135,7 +134,7 @@ class MessageContent:
         return 0, 0
 
     def _hex(self, direction: Direction, offset: int, length: int, columns: int) -> list[Text]:
-        frame = (self.exchange.request_frame, self.exchange.response_frame)[direction] or b""
+        frame = self.exchange.frame(direction) or b""
         end = min(offset + length, len(frame))
         values = list(frame[offset:end])
         for low, high in self.secret.get(direction, ()):
@@ -166,11 +165,11 @@ def _secret_ranges(
     exchange: Exchange, direction: Direction
 ) -> tuple[list[tuple[int, int]], frozenset[str]]:
     """The bytes of a message that are hidden, and the paths of hidden fields."""
-    frame = (exchange.request_frame, exchange.response_frame)[direction] or b""
+    frame = exchange.frame(direction) or b""
     whole = exchange.explain(direction)
     unfolded = exchange.unfold(direction)
     if whole is None or unfolded is None:
-        is_secret = may_be_secret(frame, exchange.api_key, exchange.api_version, direction, [])
+        is_secret = conceals_unread(exchange, direction, Explanation())
         paths = concealed(exchange, direction, unfolded) if unfolded else frozenset()
         return ([(0, len(frame))] if is_secret else []), paths
     outer = concealed(exchange, direction, whole)

@@ -57,7 +57,7 @@ def timeline_json(event: Event) -> dict[str, Any]:
 def _message(
     exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None
 ) -> dict[str, Any] | None:
-    frame = (exchange.request_frame, exchange.response_frame)[direction]
+    frame = exchange.frame(direction)
     if frame is None:
         return None
     explanation = exchange.unfold(direction, decode=decode) or Explanation()

@@ -122,8 +122,8 @@ def conceals_unread(exchange: Exchange, direction: Direction, explanation: Expla
     """Whether the bytes after the last field may be secret. `explanation`: of this message."""
     if _contradicts_definition(exchange, direction, explanation):
         return True
-    frame = (exchange.request_frame, exchange.response_frame)[direction] or b""
-    unread, api_key, version = frame[explanation.end :], exchange.api_key, exchange.api_version
+    unread = (exchange.frame(direction) or b"")[explanation.end :]
+    api_key, version = exchange.api_key, exchange.api_version
     return may_be_secret(unread, api_key, version, direction, explanation.events)
 
 

@@ -99,6 +99,10 @@ class Exchange:
             return None
         return decode_response(self.response_frame, self.api_key, self.api_version)
 
+    def frame(self, direction: Direction) -> bytes | None:
+        """The captured bytes of a message, without its 4-byte size; None if it is missing."""
+        return (self.request_frame, self.response_frame)[direction]
+
     def __repr__(self) -> str:
         version = "" if self.api_version is None else f" v{self.api_version}"
         latency = "" if self.latency_ms is None else f" after {self.latency_ms:,.3f} ms"
@@ -140,7 +144,7 @@ class Exchange:
         direction = _direction(direction)
         known = MessageContext(self.sasl_mechanism, self.request_frame, self.topic_names, decode)
         if self.api == SASL_TOKEN:
-            frame = (self.request_frame, self.response_frame)[direction]
+            frame = self.frame(direction)
             return None if frame is None else explain_token(frame, known)
         explanation = self.explain(direction)
         return None if explanation is None else unfold(explanation, known)
