@@ -113,11 +113,11 @@ def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> list[Row
     return sorted(rows, key=_rank)
 
 
-def _rank(row: Row) -> tuple[int, bool, float]:
+def _rank(row: Row) -> tuple[int, int, float]:
     """The place of a finding: the worst first. Clients send no requests to a broker that is down,
-    which causes other findings."""
-    is_effect = row["rule"] != "failed_connections"
-    return SEVERITIES.index(row["severity"]), is_effect, -row["share_percent"]
+    which causes other findings. Credentials without encryption cause none."""
+    place = {"failed_connections": -1, "plain_credentials": 1}.get(row["rule"], 0)
+    return SEVERITIES.index(row["severity"]), place, -row["share_percent"]
 
 
 def counts(severities: Iterable[str]) -> dict[str, int]:

@@ -25,6 +25,7 @@ from tests.analysis.made_rows import (
     SECOND,
     START,
     connection,
+    error,
     exchange,
     exchange_at,
     fetched,
@@ -50,6 +51,21 @@ def test_an_empty_capture_has_no_findings() -> None:
     assert empty.dtypes.drop(["clients", "numbers"]).equals(
         full.dtypes.drop(["clients", "numbers"])
     )
+
+
+def test_failures_come_before_credentials_without_encryption() -> None:
+    """All clients use the listener with SASL/PLAIN, and one of them fails."""
+    rows = [exchange(correlation_id=n) for n in range(50)]
+    rows += [exchange(client_id="lost", api="Produce", correlation_id=n) for n in range(10)]
+    errors = [
+        error(client_id="lost", api="Produce", error="INVALID_RECORD", error_code=87,
+              correlation_id=n, retriable=False)
+        for n in range(10)
+    ]  # fmt: skip
+    links = [connection(sasl_mechanism="PLAIN")]
+    findings = diagnose(made(exchanges=rows, errors=errors, connections=links))
+    critical = findings[findings["severity"] == "critical"]
+    assert critical["rule"].tolist() == ["recurring_errors", "plain_credentials"]
 
 
 @pytest.mark.parametrize(
