@@ -30,6 +30,9 @@ HOST_IP: Final = "case host when 'localhost' then '127.0.0.1' else trim(host, '[
 """SQL: the IP address of an advertised host, or its name. A capture does not have the addresses of
 names, except for localhost (RFC 6761, section 6.3)."""
 
+_LOOPBACK: Final = r"^(127\.|::1$)"
+"""Loopback addresses (RFC 1122, section 3.2.1.3; RFC 4291, section 2.5.3)."""
+
 ADVERTISED: Final = f"""
   with responses as (
     select list_sort(list(distinct {{'host': {HOST_IP}, 'port': port}})) as endpoints, time
@@ -53,6 +56,14 @@ FORGOTTEN: Final = f"""
 """SQL: Metadata responses without an endpoint that the same broker names at another time: the
 session of that broker has ended."""
 
+LOOPBACK: Final = f"""
+  with named as (
+    select distinct {HOST_IP} as host, port, broker_ip
+    from brokers join connections using (connection_id) where host is not null)
+  select distinct host, port from named
+  where regexp_matches(host, '{_LOOPBACK}') and not regexp_matches(broker_ip, '{_LOOPBACK}')"""
+"""SQL: loopback addresses in responses of brokers that their clients reach at other addresses."""
+
 SESSION_MS: Final = 20_000
 """Metadata contains a broker that is down for up to broker.session.timeout.ms (9 s by default), or
 zookeeper.session.timeout.ms (18 s)."""
@@ -73,10 +84,11 @@ LOOKUP_QUERY: Final = f"""
       {endpoint("node")} || ' (id ' || broker_id || ')' as node
     from brokers where host is not null),
   named as (
-    select client_id, string_agg(distinct node, ', ' order by node) as nodes
+    select client_id, string_agg(distinct node, ', ' order by node) as nodes,
+      list(distinct {{'node_ip': node_ip, 'node_port': node_port}}) as addresses
     from advertised join exchanges using (connection_id, correlation_id)
     where {LOOKUP} group by all)
-  select client_id, nodes, {LOOKUPS},
+  select client_id, nodes, addresses, {LOOKUPS},
     count(*) filter ({LOOKUP} and status = 'answered' and error_count = 0) as found,
     min(request_time) filter ({LOOKUP}) as first_time,
     max(request_time) filter ({LOOKUP}) as last_time, min(request_packet) as first_packet
@@ -124,9 +136,14 @@ def _is_named_while_down(row: Row, time: int) -> bool:
     return row["worked_time"] is None or time > row["after_time"]
 
 
-def wrong_address(finding: Finding, *, is_refused: bool) -> Finding:
-    """The finding for an address that a working broker advertises."""
-    return replace(
+def is_loopback(case: Case, host: str, port: int) -> bool:
+    """Whether an advertised address is one of `LOOPBACK`."""
+    return {"host": host, "port": port} in case.rows(LOOPBACK)
+
+
+def wrong_address(finding: Finding, *, is_refused: bool, is_local: bool) -> Finding:
+    """The finding for an address that a working broker advertises; `is_local`: `is_loopback`."""
+    finding = replace(
         finding,
         sentence=f"{finding.sentence}, but a broker advertises this address",
         evidence=f"{finding.evidence} Metadata responses contain this address.",
@@ -140,6 +157,19 @@ def wrong_address(finding: Finding, *, is_refused: bool) -> Finding:
         "of a client), for the listener of their bootstrap.servers.",
         reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
     )  # fmt: skip
+    return _loopback(finding) if is_local else finding
+
+
+def _loopback(finding: Finding) -> Finding:
+    """The finding for addresses of `LOOPBACK`."""
+    return replace(
+        finding,
+        cause="the broker advertises a loopback address (localhost): clients on other hosts then "
+        "connect to their own host",
+        change="Advertise a name or address of the broker's host that clients can reach. If the "
+        "broker runs in a container, clients inside and outside of its network need a listener "
+        "each.",
+    )
 
 
 def unreached_brokers(case: Case, limits: Limits) -> Iterator[Finding]:
@@ -153,7 +183,10 @@ def unreached_brokers(case: Case, limits: Limits) -> Iterator[Finding]:
             (row["last_time"] - row["first_time"]) / 1e6 <= row["found"] * limits["lookup_ms"]
             for row in rows
         ):
-            yield _lookup_finding(rows, nodes.split(", "))
+            finding = _lookup_finding(rows, nodes.split(", "))
+            hosts = ((node["node_ip"], node["node_port"]) for node in rows[0]["addresses"])
+            is_local = all(is_loopback(case, *host) for host in hosts)
+            yield _loopback(finding) if is_local else finding
 
 
 def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:

@@ -24,6 +24,7 @@ from analysis.diagnosis.advertised import (
     FORGOTTEN,
     HOST_IP,
     address,
+    is_loopback,
     unreached_brokers,
     wrong_address,
     wrong_addresses,
@@ -141,12 +142,10 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
                 finding = _given_up(finding, role, outages[-1], quiet_ms)
             elif is_down or lasts_ms >= limits["critical_ms"]:
                 finding = replace(finding, severity="critical")
-            is_wrong = is_down and address(row) in wrong
-            yield (
-                wrong_address(finding, is_refused=row["failure"] == REFUSED)
-                if is_wrong
-                else finding
-            )
+            if is_down and address(row) in wrong:
+                is_refused, is_local = row["failure"] == REFUSED, is_loopback(case, *address(row))
+                finding = wrong_address(finding, is_refused=is_refused, is_local=is_local)
+            yield finding
 
 
 def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float:

@@ -197,12 +197,21 @@ def test_an_endpoint_that_fails_names_the_clients_of_the_hosts_that_tried() -> N
     assert "Clients on this host that use the address: `connected`, `informed`." in failed.evidence
 
 
-def test_localhost_is_a_wrong_address_for_a_client_of_another_host() -> None:
+@pytest.mark.parametrize(
+    ("host", "sender", "is_named"),
+    [("127.0.0.1", {}, True), ("::1", {}, True),
+     ("127.0.0.1", {"broker_ip": "127.0.0.2"}, False)],
+)  # fmt: skip
+def test_localhost_is_a_wrong_address_for_a_client_of_another_host(
+    host: str, sender: dict[str, Any], is_named: bool
+) -> None:
     """The usual mistake with containers. localhost is 127.0.0.1 (RFC 6761, section 6.3)."""
-    links = [connection(), *(at(n) | {"broker_ip": "127.0.0.1"} for n in (1, 2, 3))]
-    tables = made(exchanges=[], connections=links, brokers=[advertised("localhost")])
+    links = [connection(**sender), *(at(n) | {"broker_ip": host} for n in (1, 2, 3))]
+    brokers = [advertised("localhost" if host == "127.0.0.1" else f"[{host}]")]
+    tables = made(exchanges=[], connections=links, brokers=brokers)
     (failed,) = findings_of("failed_connections", tables)
     assert failed.setting == "advertised.listeners"
+    assert ("loopback" in failed.cause) == is_named
 
 
 @pytest.mark.parametrize(
@@ -272,13 +281,22 @@ def test_connections_that_the_broker_closes(
     ("host", "changed", "fires"),
     [
         ("kafka-0.internal", {}, True),
+        ("localhost", {}, True),
         ("10.0.0.9", {}, False),
         ("10.7.7.7", {}, True),
         ("kafka-0.internal", {"api": "Produce"}, False),
         ("kafka-0.internal", {"error_count": 1}, False),
         ("kafka-0.internal", {"connection_id": 1}, False),
     ],
-    ids=["a name", "its own broker", "an address", "it works", "an error", "it lists topics"],
+    ids=[
+        "a name",
+        "localhost",
+        "its own broker",
+        "an address",
+        "it works",
+        "an error",
+        "it lists topics",
+    ],
 )
 def test_clients_that_do_not_reach_advertised_brokers(
     host: str, changed: dict[str, Any], fires: bool
@@ -286,8 +304,10 @@ def test_clients_that_do_not_reach_advertised_brokers(
     rows = [exchange(correlation_id=n, request_time=START + n * SECOND) for n in range(10)]
     rows[-1] |= changed
     brokers = [advertised(host, correlation_id=0)]
-    findings = findings_of("failed_connections", made(exchanges=rows, brokers=brokers))
+    tables = made(exchanges=rows, connections=[connection()], brokers=brokers)
+    findings = findings_of("failed_connections", tables)
     assert [each.setting for each in findings] == ["advertised.listeners"] * fires
+    assert ["loopback" in each.cause for each in findings] == [host == "localhost"] * fires
 
 
 @pytest.mark.parametrize(
