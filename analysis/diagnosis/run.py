@@ -28,6 +28,13 @@ ANALYSIS_TABLES: Final = tuple(
 )
 """Tables that the rules and the answers need."""
 
+ADVISORY: Final = (
+    "small_batches", "frequent_commits", "fetches", "compression", "removed_versions",
+    "plain_credentials",
+)  # fmt: skip
+"""Rules about how clients are written or configured: failures have other causes, although these
+findings may concern more requests."""
+
 
 @value
 class Diagnosis:
@@ -113,11 +120,11 @@ def _findings(case: Case, values: Mapping[str, Mapping[str, float]]) -> list[Row
     return sorted(rows, key=_rank)
 
 
-def _rank(row: Row) -> tuple[int, int, float]:
+def _rank(row: Row) -> tuple[int, bool, bool, float]:
     """The place of a finding: the worst first. Clients send no requests to a broker that is down,
-    which causes other findings. Credentials without encryption cause none."""
-    place = {"failed_connections": -1, "plain_credentials": 1}.get(row["rule"], 0)
-    return SEVERITIES.index(row["severity"]), place, -row["share_percent"]
+    which causes other findings."""
+    is_effect, is_advisory = row["rule"] != "failed_connections", row["rule"] in ADVISORY
+    return SEVERITIES.index(row["severity"]), is_effect, is_advisory, -row["share_percent"]
 
 
 def counts(severities: Iterable[str]) -> dict[str, int]:

@@ -53,8 +53,8 @@ def test_an_empty_capture_has_no_findings() -> None:
     )
 
 
-def test_failures_come_before_credentials_without_encryption() -> None:
-    """All clients use the listener with SASL/PLAIN, and one of them fails."""
+def test_failures_come_before_advice_on_clients() -> None:
+    """All clients use SASL/PLAIN, and one of them fails."""
     rows = [exchange(correlation_id=n) for n in range(50)]
     rows += [exchange(client_id="lost", api="Produce", correlation_id=n) for n in range(10)]
     errors = [
@@ -66,6 +66,8 @@ def test_failures_come_before_credentials_without_encryption() -> None:
     findings = diagnose(made(exchanges=rows, errors=errors, connections=links))
     critical = findings[findings["severity"] == "critical"]
     assert critical["rule"].tolist() == ["recurring_errors", "plain_credentials"]
+    shares = critical["share_percent"].tolist()
+    assert shares == sorted(shares)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import pytest
 
 from analysis.answers import ANSWERS
 from analysis.diagnosis.catalog import RULES
-from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.diagnosis.run import ADVISORY, DIAGNOSIS_TABLES
 from analysis.display.terminal import local_date, time_text
 from analysis.sql.query import connected
 from dissector.tables import TABLES
@@ -99,7 +99,10 @@ def test_numbers_are_in_a_row_of_the_command(rule: str) -> None:
 def test_findings_are_ordered_by_severity_and_share() -> None:
     rows = findings("kafka-4-misused")
     ranks = ["critical", "warning", "note"]
-    keys = [(ranks.index(row["severity"]), -row["share_percent"]) for row in rows]
+    keys = [
+        (ranks.index(row["severity"]), row["rule"] in ADVISORY, -row["share_percent"])
+        for row in rows
+    ]
     assert keys == sorted(keys)
     assert all(0 <= row["share_percent"] <= 100 for row in rows)
 
