@@ -36,11 +36,29 @@ _QUORUM: Final = Advice(
     "KIP-595",
 )  # fmt: skip
 _COORDINATOR: Final = Advice(
-    "the coordinator is loading its state or moving, or its internal topic lacks replicas",
+    "the coordinator is loading its state or moving, or too few replicas of its internal topic are "
+    "in sync",
     "broker", "offsets.topic.replication.factor",
-    "Look for brokers that restart, and for offline partitions of __consumer_offsets and "
-    "__transaction_state.",
+    "Look for brokers that restart, and for partitions of __consumer_offsets and "
+    "__transaction_state that are offline or have fewer replicas in sync than "
+    "min.insync.replicas.",
     "Kafka documentation: Monitoring",
+)  # fmt: skip
+_NO_COORDINATOR: Final = Advice(
+    "the internal topic of the coordinator, __consumer_offsets or __transaction_state, has no "
+    "leader or does not exist: brokers create it when there are as many brokers as its replication "
+    "factor, 3 by default",
+    "broker", "offsets.topic.replication.factor",
+    "Start the missing brokers. In a smaller cluster, lower offsets.topic.replication.factor, "
+    "transaction.state.log.replication.factor and transaction.state.log.min.isr.",
+    "Kafka documentation: Broker Configs, offsets.topic.replication.factor",
+)  # fmt: skip
+_FEW_BROKERS: Final = Advice(
+    "the cluster has fewer brokers than the replication factor of a new topic",
+    "client", None,
+    "Bring the missing brokers back, or lower the replication factor of the topic. For internal "
+    "topics it is a setting of the brokers, such as offsets.topic.replication.factor.",
+    "Kafka documentation: Broker Configs, default.replication.factor",
 )  # fmt: skip
 _MEMBER: Final = Advice(
     "the group removed the member, because it did not poll or send heartbeats in time",
@@ -234,13 +252,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "message.timestamp.before.max.ms of the topic.",
         "KIP-937",
     ),
-    "INVALID_REPLICATION_FACTOR": Advice(
-        "the cluster has fewer brokers than the replication factor of a new topic",
-        "client", None,
-        "Lower the replication factor of the topic, or bring the missing brokers back. For "
-        "__consumer_offsets it is offsets.topic.replication.factor of the brokers.",
-        "Kafka documentation: Broker Configs, default.replication.factor",
-    ),
+    "INVALID_REPLICATION_FACTOR": _FEW_BROKERS,
     "UNSUPPORTED_COMPRESSION_TYPE": Advice(
         "the version of the request does not permit the codec: zstd needs Produce 7 and Fetch 10",
         "client", "compression.type",
@@ -311,7 +323,18 @@ FINAL: Final = Advice(
 )  # fmt: skip
 
 
-_OF_BROKERS: Final = (_LEADER, _NO_LEADER, _QUORUM, _COORDINATOR, _REPLICAS, _MEMBER)
+IN_API: Final[Mapping[tuple[str, str], Advice]] = {
+    ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"): _NO_COORDINATOR,
+    ("Produce", "REQUEST_TIMED_OUT"): _REPLICAS,  # the leader waited for followers
+}
+"""Advice that depends on the API, by API and error."""
+
+OUTAGES: Final = (_NO_LEADER, _NO_COORDINATOR, _REPLICAS)
+"""Advice on errors with which brokers do not serve clients at all, until the cause has gone."""
+
+_OF_BROKERS: Final = (
+    _LEADER, _NO_LEADER, _QUORUM, _COORDINATOR, _NO_COORDINATOR, _REPLICAS, _FEW_BROKERS, _MEMBER,
+)  # fmt: skip
 """Advice on errors that do not depend on the topic of the request."""
 DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
 _UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
@@ -322,9 +345,7 @@ def cause(api: str, error: str, topic: str | None) -> tuple[str, str | None]:
 
     If a topic is deleted, APIs with topic ids (KIP-516) and those with names have different errors.
     """
-    given = ADVICE.get(error)
-    if (api, error) == ("Produce", "REQUEST_TIMED_OUT"):  # the leader waited for followers
-        given = _REPLICAS
+    given = IN_API.get((api, error), ADVICE.get(error))
     if given in _OF_BROKERS:
         return given.cause, None
     if error in _UNKNOWN:
@@ -332,8 +353,9 @@ def cause(api: str, error: str, topic: str | None) -> tuple[str, str | None]:
     return (error if given is _ACL else f"{api} {error}"), topic
 
 
-def advice(error: str, retriable: bool, topic: str | None) -> Advice:
-    """The cause and the remedy of an error code, for a topic. KRaft has elections of its own."""
-    if topic == "__cluster_metadata" and ADVICE.get(error) in (_LEADER, _NO_LEADER):
-        return _QUORUM
-    return ADVICE.get(error, RETRIABLE if retriable else FINAL)
+def advice(api: str, error: str, retriable: bool, topic: str | None) -> Advice:
+    """The cause and the remedy of an error in an API, for a topic. KRaft has elections of its
+    own."""
+    given = IN_API.get((api, error), ADVICE.get(error, RETRIABLE if retriable else FINAL))
+    is_election = topic == "__cluster_metadata" and given in (_LEADER, _NO_LEADER)
+    return _QUORUM if is_election else given

@@ -29,7 +29,14 @@ from dataclasses import replace
 from typing import Final, TypeAlias
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.error_advice import AFTER_END, DELETED, NOT_RESET, advice, cause
+from analysis.diagnosis.error_advice import (
+    AFTER_END,
+    DELETED,
+    NOT_RESET,
+    OUTAGES,
+    advice,
+    cause,
+)
 from analysis.diagnosis.no_offset import without_offset, without_offset_finding
 from analysis.diagnosis.resets import (
     OFFSET_OUT_OF_RANGE,
@@ -174,6 +181,9 @@ REQUESTS: Final = """
                   "error: an election, or the loading of a coordinator, takes seconds."),
         Threshold("critical_percent", 50, "%", "Critical if an error that is not retriable is in "
                   "this share of the client's responses of the API, and in ten or more of them."),
+        Threshold("critical_ms", 30_000, "ms", "The same for a retriable error that lasts this "
+                  "long, request.timeout.ms by default, if partitions or coordinators are not "
+                  "available, or too few replicas are in sync."),
         Threshold("silent_ms", 10_000, "ms", "A client that keeps its connections has stopped if "
                   "it sends no request between the error and the end of the capture, for at least "
                   "this time: members send a heartbeat every 3 s, and consumers a Fetch every 500 "
@@ -194,9 +204,13 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     ends = _ends(case, limits)
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
+    responses: Counter[tuple[object, ...]] = Counter()
+    for row in errors:
+        responses[_repeated(row)] += row["responses"]
     for row in errors:
         key = cause(row["api"], row["error"], row["topic"])
-        is_reported = _is_reset(row) or _is_fatal(row, ends) or _recurs(case, row, limits)
+        recurs = _recurs(case, row, responses[_repeated(row)], limits)
+        is_reported = _is_reset(row) or _is_fatal(row, ends) or recurs
         if is_reported or not row["normal"]:
             alike[key].append(row)
         if is_reported:
@@ -322,7 +336,14 @@ def _is_fatal(row: Row, ends: Ends) -> bool:
     )
 
 
-def _recurs(case: Case, row: Row, limits: Limits) -> bool:
+def _repeated(row: Row) -> tuple[object, ...]:
+    """What repeated errors have in common: the topic, too, if the cause depends on it."""
+    key = cause(row["api"], row["error"], row["topic"])
+    return row["client_id"], row["api"], row["error"], *key
+
+
+def _recurs(case: Case, row: Row, responses: int, limits: Limits) -> bool:
+    """Whether a client got an error too often; `responses`: their number, by `_repeated`."""
     if (row["error"], row["api"]) in NORMAL_IN_API:
         return False
     if row["normal"]:
@@ -334,7 +355,7 @@ def _recurs(case: Case, row: Row, limits: Limits) -> bool:
             and (row["error"] not in PASSING or _persists(case, row))
         )
     waits = row["api"] == "Metadata" and row["retriable"]
-    return bool(row["responses"] >= limits["metadata_responses" if waits else "responses"])
+    return bool(responses >= limits["metadata_responses" if waits else "responses"])
 
 
 def _seconds(case: Case, row: Row) -> int:
@@ -374,15 +395,18 @@ def _finding(
     errors = listed(dict.fromkeys(error_name(row["error"], row["error_code"]) for row in rows))
     texts = dict.fromkeys(row["message"] for row in rows if row["message"])
     messages = [f'"{text}"' for text in texts]
-    is_critical = not row["retriable"] and part >= limits["critical_percent"] and responses >= 10
     first = min(rows, key=lambda row: row["first_time"])
     span = {"first_time": first["first_time"], "last_time": max(row["last_time"] for row in rows)}
+    given = advice(row["api"], row["error"], bool(row["retriable"]), row["topic"])
+    lasts_ms = (span["last_time"] - span["first_time"]) / 1e6
+    is_outage = given in OUTAGES and lasts_ms >= limits["critical_ms"]
+    is_critical = part >= limits["critical_percent"] and responses >= 10
     lasts = within(span) if responses > 1 else ""
     stopped = {row["client_id"] for row in rows if _is_fatal(row, ends)}
     sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"
     the_clients = "the client" if len(names) == 1 else "these clients"
     return Finding(
-        severity="critical" if is_critical else "warning",
+        severity="critical" if is_critical and (is_outage or not row["retriable"]) else "warning",
         **of_clients(names),
         sentence=(f"{apis[0]} of {clients(names)} fails" if len(apis) == 1
                   else f"Requests of {clients(names)} fail")
@@ -404,7 +428,7 @@ def _finding(
         **(
             AFTER_END if continued and is_after_end(continued[0])
             else NOT_RESET if is_repeated(continued)
-            else advice(row["error"], bool(row["retriable"]), row["topic"])
+            else given
         )._asdict(),
     )  # fmt: skip
 

@@ -378,7 +378,7 @@ def test_a_login_with_scram_has_two_requests() -> None:
 
 def test_elections_of_the_metadata_quorum_are_not_those_of_brokers() -> None:
     settings = [
-        advice(error, True, topic).setting
+        advice("Fetch", error, True, topic).setting
         for error in ("NOT_LEADER_OR_FOLLOWER", "LEADER_NOT_AVAILABLE")
         for topic in ("__cluster_metadata", "orders")
     ]
@@ -447,6 +447,55 @@ def test_a_leader_or_coordinator_that_moves_is_one_finding_for_all_topics(
     findings = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
     assert len(findings) == count
     assert ("for 2 topics (`a`, `b`)" in findings[0].sentence) == (api == "Produce")
+
+
+@pytest.mark.parametrize(
+    ("name", "fires"), [("INVALID_REPLICATION_FACTOR", True), ("TOPIC_ALREADY_EXISTS", False)]
+)
+def test_topics_that_a_small_cluster_cannot_have(name: str, fires: bool) -> None:
+    """The client tries to create a topic after the other."""
+    errors = [
+        error(api="CreateTopics", error=name, error_code=38, topic=f"t{n}", correlation_id=n,
+              retriable=False)
+        for n in range(3)
+    ]  # fmt: skip
+    rows = [exchange(api="CreateTopics", correlation_id=n) for n in range(3)]
+    findings = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
+    assert ["for 3 topics (`t0`, `t1`, `t2`)" in each.sentence for each in findings] == [
+        True
+    ] * fires
+
+
+@pytest.mark.parametrize(
+    ("api", "name", "period_s", "severity"),
+    [
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", 2, "critical"),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", 1, "warning"),
+        ("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", 2, "warning"),
+        ("Produce", "NOT_ENOUGH_REPLICAS", 2, "critical"),
+        ("Produce", "REQUEST_TIMED_OUT", 2, "critical"),
+        ("DescribeConfigs", "REQUEST_TIMED_OUT", 2, "warning"),
+    ],
+)
+@pytest.mark.parametrize("quick", [0, 40])
+def test_brokers_that_do_not_serve_their_clients(
+    api: str, name: str, period_s: int, severity: str, quick: int
+) -> None:
+    """All requests fail, or less than half of them."""
+    times = [START + n * period_s * SECOND for n in range(20)]
+    errors = [
+        error(time=time, api=api, error=name, topic=None, retriable=True, correlation_id=n)
+        for n, time in enumerate(times)
+    ]  # fmt: skip
+    rows = [
+        exchange(api=api, correlation_id=n, request_time=time, response_time=time)
+        for n, time in enumerate(times + times[:1] * quick)
+    ]
+    (finding,) = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
+    assert finding.severity == ("warning" if quick else severity)
+    is_missing = api == "FindCoordinator"
+    assert ("3 by default" in finding.cause) == is_missing
+    assert ("fewer replicas are in sync" in finding.cause) == (api == "Produce")
 
 
 @pytest.mark.parametrize(("requests", "fires"), [(59, True), (60, False)])
