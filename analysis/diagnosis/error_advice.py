@@ -23,11 +23,20 @@ _LEADER: Final = Advice(
     "KIP-951",
 )  # fmt: skip
 _NO_LEADER: Final = Advice(
-    "a partition has no leader: all replicas that may lead are on brokers that are down",
+    "a partition has no leader: all replicas that may lead are on brokers that are down or in log "
+    "directories that are offline",
     "broker", "default.replication.factor",
     "Start the brokers of its replicas. With three replicas, another one would lead. Elect an "
     "unclean leader only if records may be lost.",
     "KIP-966; Kafka documentation: Replication",
+)  # fmt: skip
+_STORAGE: Final = Advice(
+    "a log directory of the broker is offline: its disk is full or failed",
+    "broker", "log.dirs",
+    "Look at the log of the broker (No space left on device). Free space or replace the disk, and "
+    "restart the broker: it uses the directory again only then. Partitions with other replicas in "
+    "sync get leaders there.",
+    "KIP-112, KIP-858",
 )  # fmt: skip
 _QUORUM: Final = Advice(
     "the controllers keep electing leaders, or a node tries each controller to find the leader",
@@ -217,12 +226,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Compare quality (batches with a wrong checksum) at the client and at the broker.",
         "Kafka documentation: Record Batch",
     ),
-    "KAFKA_STORAGE_ERROR": Advice(
-        "a disk of the broker failed",
-        "broker", "log.dirs",
-        "Look at the log of the broker and replace the disk.",
-        "KIP-112",
-    ),
+    "KAFKA_STORAGE_ERROR": _STORAGE,
     "INVALID_TXN_STATE": Advice(
         "the producer calls transactional methods in the wrong order, or after a timeout",
         "client", "transaction.timeout.ms",
@@ -329,13 +333,15 @@ IN_API: Final[Mapping[tuple[str, str], Advice]] = {
 }
 """Advice that depends on the API, by API and error."""
 
-OUTAGES: Final = (_NO_LEADER, _NO_COORDINATOR, _REPLICAS)
+OUTAGES: Final = (_NO_LEADER, _STORAGE, _NO_COORDINATOR, _REPLICAS)
 """Advice on errors with which brokers do not serve clients at all, until the cause has gone."""
 
 _OF_BROKERS: Final = (
-    _LEADER, _NO_LEADER, _QUORUM, _COORDINATOR, _NO_COORDINATOR, _REPLICAS, _FEW_BROKERS, _MEMBER,
+    _LEADER, _NO_LEADER, _STORAGE, _QUORUM, _COORDINATOR, _NO_COORDINATOR, _REPLICAS,
+    _FEW_BROKERS, _MEMBER,
 )  # fmt: skip
 """Advice on errors that do not depend on the topic of the request."""
+OFFLINE: Final = "KAFKA_STORAGE_ERROR"
 DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
 _UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
 

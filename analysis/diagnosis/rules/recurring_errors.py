@@ -33,6 +33,7 @@ from analysis.diagnosis.error_advice import (
     AFTER_END,
     DELETED,
     NOT_RESET,
+    OFFLINE,
     OUTAGES,
     advice,
     cause,
@@ -51,7 +52,7 @@ from analysis.diagnosis.words import cells, clients, listed, of_clients, percent
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import NORMAL_IN_API
-from analysis.sql.expressions import literal, literals
+from analysis.sql.expressions import endpoint, literal, literals
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
@@ -130,6 +131,10 @@ LEADERLESS: Final = """
   select topic, partition, any_value(replicas) as replicas from topics where leader < 0
   group by all order by topic, partition"""
 
+OFFLINE_BROKERS: Final = f"""
+  select distinct {endpoint("broker")} as broker from errors where error = '{OFFLINE}'
+  order by broker"""
+
 TOO_LARGE_ALONE: Final = """
   select client_id, topic, count(*) as batches from batches
   where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
@@ -204,11 +209,13 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     ends = _ends(case, limits)
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
+    offline = {row["topic"] for row in errors if row["error"] == OFFLINE}
     responses: Counter[tuple[object, ...]] = Counter()
     for row in errors:
         responses[_repeated(row)] += row["responses"]
     for row in errors:
-        key = cause(row["api"], row["error"], row["topic"])
+        is_offline = row["error"] == "LEADER_NOT_AVAILABLE" and row["topic"] in offline
+        key = cause(row["api"], OFFLINE if is_offline else row["error"], row["topic"])
         recurs = _recurs(case, row, responses[_repeated(row)], limits)
         is_reported = _is_reset(row) or _is_fatal(row, ends) or recurs
         if is_reported or not row["normal"]:
@@ -221,9 +228,9 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             sent = {(row["client_id"], row["api"]) for row in rows}
             part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
             finding = _finding(rows, part, limits, ends, resets(case, rows))
-            if evidence := _EVIDENCE.get(rows[0]["error"]):
-                finding = replace(finding, evidence=finding.evidence + evidence(case, rows))
-            yield finding
+            given = dict.fromkeys(_EVIDENCE.get(row["error"]) for row in rows)
+            added = "".join(evidence(case, rows) for evidence in given if evidence)
+            yield replace(finding, evidence=finding.evidence + added)
 
 
 def _unresolved(case: Case, errors: list[Row]) -> list[Row]:
@@ -261,6 +268,12 @@ def _leaderless(case: Case, errors: list[Row]) -> str:
         for row in case.rows(LEADERLESS) if row["topic"] in topics
     )  # fmt: skip
     return f" Without a leader: {partitions}." if partitions else ""
+
+
+def _offline_brokers(case: Case, errors: list[Row]) -> str:
+    """A sentence about the brokers with an offline log directory."""
+    brokers = [row["broker"] for row in case.rows(OFFLINE_BROKERS)]
+    return f" The error comes from {listed(brokers)}." if brokers else ""
 
 
 def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
@@ -304,6 +317,7 @@ _RESOURCES: Final = {
 _EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     **dict.fromkeys(SHARED_INSTANCES, _instances),
     "LEADER_NOT_AVAILABLE": _leaderless,
+    OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,
     **dict.fromkeys(_RESOURCES, _resources),
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
@@ -387,7 +401,8 @@ def _finding(
     rows: list[Row], part: float, limits: Limits, ends: Ends, continued: list[Row]
 ) -> Finding:
     """A finding for errors with one cause; `continued`: their `resets`."""
-    rows = sorted(rows, key=lambda row: (row["error"] not in DELETED, -row["responses"]))
+    causes = (*DELETED, OFFLINE)  # of the other errors
+    rows = sorted(rows, key=lambda row: (row["error"] not in causes, -row["responses"]))
     row, responses = rows[0], _responses(rows)
     names, apis, topics = (
         list(dict.fromkeys(row[name] for row in rows)) for name in ("client_id", "api", "topic")
@@ -400,7 +415,9 @@ def _finding(
     given = advice(row["api"], row["error"], bool(row["retriable"]), row["topic"])
     lasts_ms = (span["last_time"] - span["first_time"]) / 1e6
     is_outage = given in OUTAGES and lasts_ms >= limits["critical_ms"]
-    is_critical = part >= limits["critical_percent"] and responses >= 10
+    # A log directory stays offline until a restart.
+    are_many = part >= limits["critical_percent"] or row["error"] == OFFLINE
+    is_critical = are_many and responses >= 10
     lasts = within(span) if responses > 1 else ""
     stopped = {row["client_id"] for row in rows if _is_fatal(row, ends)}
     sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"

@@ -498,6 +498,30 @@ def test_brokers_that_do_not_serve_their_clients(
     assert ("fewer replicas are in sync" in finding.cause) == (api == "Produce")
 
 
+@pytest.mark.parametrize(("topic", "names"), [("t", ["app", "lost"]), ("u", ["app"])])
+def test_a_log_directory_that_is_offline(topic: str, names: list[str]) -> None:
+    """A partition without other replicas has no leader until the broker is restarted."""
+    failed = [
+        error(api="Produce", error="KAFKA_STORAGE_ERROR", error_code=56, retriable=True,
+              correlation_id=n, broker_ip="10.0.0.9", broker_port=9092)
+        for n in range(3)
+    ]  # fmt: skip
+    later = [
+        error(
+            time=START + n * 2 * SECOND, error="LEADER_NOT_AVAILABLE", error_code=5, topic=topic,
+            client_id="lost", retriable=True, correlation_id=n,
+        )
+        for n in range(20)
+    ]  # fmt: skip
+    rows = [exchange(api="Produce")] * 200 + [exchange(client_id="lost")] * 20
+    findings = findings_of("recurring_errors", made(exchanges=rows, errors=failed + later))
+    (finding,) = (each for each in findings if "log.dirs" in str(each.setting))
+    assert sorted(finding.clients) == names
+    assert finding.severity == ("critical" if topic == "t" else "warning")
+    assert finding.evidence.endswith("The error comes from 10.0.0.9:9092.")
+    assert len(findings) == 3 - len(names)
+
+
 @pytest.mark.parametrize(("requests", "fires"), [(59, True), (60, False)])
 def test_a_busy_transactional_producer_gets_concurrent_transactions(
     requests: int, fires: bool
