@@ -25,6 +25,10 @@ PAUSE_MS: Final = 5_000
 """The shortest pause, by default."""
 PAUSES, PAUSES_PERCENT = 10, 20
 """The number of shorter pauses, and their share of the time, by default."""
+LONG_PAUSES, LONG_MS = 3, 1_000
+"""The number of pauses of this length that count, too, however rare they are, by default."""
+CRITICAL_PERCENT: Final = 50
+"""The share of the time of several pauses from which they are critical."""
 TIMES_USUAL: Final = 4
 """The shortest of several pauses, as a multiple of the time of quick requests."""
 SHORT_MS: Final = 50
@@ -62,6 +66,13 @@ _REPEATED: Final = Advice(
     "collection, and the steal time of its host at these times.",
     "Kafka documentation: Monitoring; Linux: Control Group v2, CPU",
 )  # fmt: skip
+_COLLECTS: Final = _REPEATED._replace(
+    cause="the broker is paused again and again: garbage collection, swapping, a disk that stalls, "
+    "or a host with too little CPU",
+    change="Compare its log of garbage collection, and the disk, the free memory and the steal "
+    "time of its host, with these times.",
+    reference="Kafka documentation: Hardware and OS, Java Version",
+)
 
 
 def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
@@ -115,23 +126,39 @@ def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
 
 
 def repeated_pauses(
-    case: Case, least: float = PAUSES, least_percent: float = PAUSES_PERCENT
+    case: Case,
+    least: float = PAUSES,
+    least_percent: float = PAUSES_PERCENT,
+    least_long: float = LONG_PAUSES,
+    long_ms: float = LONG_MS,
 ) -> list[Row]:
-    """Brokers whose pauses are a large part of the time from the first to the last of them."""
+    """Brokers whose pauses are a large part of the time from the first to the last of them, and
+    those with several long ones.
+
+    `is_long`: whether the row has only the long ones.
+    """
     rows = []
-    for broker, short in rows_by(_pauses(case, SHORT_MS, TIMES_USUAL), "broker").items():
-        first, last = min(row["since"] for row in short), max(row["until"] for row in short)
-        paused_ms, span_ms = sum(row["lasts_ms"] for row in short), (last - first) / 1e6
-        if len(short) >= max(least, 1) and share(paused_ms, span_ms) >= least_percent:
-            rows.append({
-                "broker": broker, "pauses": len(short), "paused_ms": paused_ms, "span_ms": span_ms,
-                "median_ms": median(row["lasts_ms"] for row in short),
-                "longest_ms": short[-1]["lasts_ms"],
-                "requests": sum(row["requests"] for row in short),
-                "first_packet": min(row["first_packet"] for row in short),
-                "first_time": first, "last_time": last,
-            })  # fmt: skip
+    for short in rows_by(_pauses(case, SHORT_MS, TIMES_USUAL), "broker").values():
+        total, long = _sums(short), [row for row in short if row["lasts_ms"] >= long_ms]
+        if len(short) >= max(least, 1) and total["paused_percent"] >= least_percent:
+            rows.append(total | {"is_long": False})
+        elif len(long) >= max(least_long, 1):
+            rows.append(_sums(long) | {"is_long": True})
     return rows
+
+
+def _sums(rows: list[Row]) -> Row:
+    """Pauses of one broker, the longest last, in one row."""
+    first, last = min(row["since"] for row in rows), max(row["until"] for row in rows)
+    paused_ms, span_ms = sum(row["lasts_ms"] for row in rows), (last - first) / 1e6
+    return {
+        "broker": rows[0]["broker"], "pauses": len(rows), "paused_ms": paused_ms,
+        "span_ms": span_ms, "paused_percent": share(paused_ms, span_ms),
+        "median_ms": median(row["lasts_ms"] for row in rows), "longest_ms": rows[-1]["lasts_ms"],
+        "requests": sum(row["requests"] for row in rows),
+        "first_packet": min(row["first_packet"] for row in rows),
+        "first_time": first, "last_time": last,
+    }  # fmt: skip
 
 
 def paused_brokers(case: Case) -> set[str]:
@@ -141,19 +168,20 @@ def paused_brokers(case: Case) -> set[str]:
 
 def repeated_finding(row: Row) -> Finding:
     """The finding for a row of `repeated_pauses`."""
+    part, median_text = percent(row["paused_percent"]), ms(row["median_ms"])
+    times = f"{part} of the time" if not row["is_long"] else f"{median_text}, again and again"
     return Finding(
-        severity="warning",
+        severity="critical" if row["paused_percent"] >= CRITICAL_PERCENT else "warning",
         subject=f"broker {row['broker']}",
-        sentence=f"Broker {row['broker']} pauses: it sends no response for "
-        f"{percent(share(row['paused_ms'], row['span_ms']))} of the time",
-        evidence=f"{counted(row['pauses'], 'pause')} of {ms(row['median_ms'])} (median), the "
+        sentence=f"Broker {row['broker']} pauses: it sends no response for {times}",
+        evidence=f"{counted(row['pauses'], 'pause')} of {median_text} (median), the "
         f"longest of {ms(row['longest_ms'])}: {ms(row['paused_ms'])} of {ms(row['span_ms'])}. "
         "Meanwhile, requests of several connections waited.",
         numbers=cells(row, "broker pauses paused_ms span_ms longest_ms"),
         command="latency --by broker,api",
         **span_of([row]),
         requests=row["requests"],
-        **_REPEATED._asdict(),
+        **(_COLLECTS if row["is_long"] else _REPEATED)._asdict(),
     )
 
 

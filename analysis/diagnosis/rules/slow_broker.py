@@ -18,7 +18,8 @@ first request of a connection, the broker accepts connections late.
 
 A broker that refused connections before is slow for its first seconds, which do not count. A broker
 that sends nothing for seconds while requests wait was paused. Shorter pauses count if they are a
-large part of the time: between them, a broker may respond to most requests at once.
+large part of the time, and pauses of a second or more if there are several: between them, a broker
+may respond to most requests at once.
 
 The listener of a KRaft controller is not evaluated, because its requests wait for the metadata
 quorum, and producers and consumers send none (KIP-595, KIP-631).
@@ -35,6 +36,8 @@ from analysis.answers.lag import ENDS
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.pauses import (
+    LONG_MS,
+    LONG_PAUSES,
     PAUSE_MS,
     PAUSES,
     PAUSES_PERCENT,
@@ -140,7 +143,11 @@ def _slow_requests(row: Row) -> str:
         Threshold("pauses", PAUSES, "pauses", "Shorter pauses, of 50 ms or more, that count "
                   "together. A broker that starts has a few."),
         Threshold("pauses_percent", PAUSES_PERCENT, "%", "Their share of the time from the first "
-                  "to the last: a fifth of the throughput is lost."),
+                  "to the last: a fifth of the throughput is lost. Critical from a half."),
+        Threshold("long_pauses", LONG_PAUSES, "pauses", "Pauses of long_pause_ms that count, "
+                  "too, even if they are rare. A broker that starts, and an election, have one or "
+                  "two."),
+        Threshold("long_pause_ms", LONG_MS, "ms", "A user notices a second."),
         Threshold("connections", 10, "requests", "ApiVersions requests that take net_p95_ms, at a "
                   "broker that accepts connections late. After its start, a broker is slow for a "
                   "few connections."),
@@ -167,7 +174,8 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         times = {"peer": None, "first_packet": None, "first_time": None, "last_time": None}
         finding = with_pause(_finding(slowest | times), pause)
         yield finding if case.role(broker) == "broker" else paused_controller(finding, pause)
-    repeated = repeated_pauses(case, limits["pauses"], limits["pauses_percent"])
+    names = ("pauses", "pauses_percent", "long_pauses", "long_pause_ms")
+    repeated = repeated_pauses(case, *(limits[name] for name in names))
     yield from (
         repeated_finding(row) for row in repeated
         if row["broker"] not in reported and case.role(row["broker"]) == "broker"

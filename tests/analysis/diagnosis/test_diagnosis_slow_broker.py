@@ -283,6 +283,31 @@ def pausing(
 
 
 @pytest.mark.parametrize(
+    ("number", "pause_ms", "links", "fires"),
+    [(4, 1000, 2, True), (3, 1000, 2, False), (4, 900, 2, False), (4, 1000, 1, False)],
+    ids=["several", "two", "short", "one connection"],
+)
+def test_a_broker_that_collects_garbage_for_a_second(
+    number: int, pause_ms: int, links: int, fires: bool
+) -> None:
+    """Rarely, so that 0.95 of the requests are quick. The capture ends in the last pause."""
+    rows = pausing(number, pause_ms, 15_000, links=links)
+    rows = [row for row in rows if row["response_time"] < rows[-1]["request_time"]]
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.sentence for each in findings] == [
+        "Broker 10.0.0.9:9092 pauses: it sends no response for 1.0 s, again and again"
+    ] * fires
+    assert all(each.evidence.startswith("3 pauses of 1.0 s (median)") for each in findings)
+    assert all("garbage collection" in each.cause for each in findings)
+
+
+@pytest.mark.parametrize(("work_ms", "severity"), [(50, "critical"), (70, "warning")])
+def test_a_broker_that_pauses_for_half_of_the_time(work_ms: int, severity: str) -> None:
+    (finding,) = findings_of("slow_broker", made(exchanges=pausing(20, 60, work_ms)))
+    assert finding.severity == severity
+
+
+@pytest.mark.parametrize(
     ("rows", "fires"),
     [
         (pausing(11, 60, 140), True),
