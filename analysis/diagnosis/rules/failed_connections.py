@@ -125,6 +125,8 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
         was_down_long = was_down and max(lasts_ms, gone_ms) >= limits["recovered_ms"]
         if not is_down and not closes_many and not was_down_long:
             continue
+        if row["failure"] == CLOSED and not closes_many and _ends(case, row, limits):
+            continue
         role = case.role(row["broker"])
         if row["failure"] == CLOSED:
             rows_of_clients = matching(case.rows(_CLIENTS), row, "broker failure")
@@ -146,6 +148,16 @@ def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
                 is_refused, is_local = row["failure"] == REFUSED, is_loopback(case, *address(row))
                 finding = wrong_address(finding, is_refused=is_refused, is_local=is_local)
             yield finding
+
+
+def _ends(case: Case, row: Row, limits: Limits) -> bool:
+    """Whether an endpoint refuses connections soon after it closed some: its process ended, and
+    the kernel closed those that it had not accepted."""
+    return any(
+        (outage["broker"], outage["failure"]) == (row["broker"], REFUSED)
+        and 0 <= (outage["first_time"] - row["first_time"]) / 1e6 <= limits["recovered_ms"]
+        for outage in case.rows(_OUTAGES)
+    )  # fmt: skip
 
 
 def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float:

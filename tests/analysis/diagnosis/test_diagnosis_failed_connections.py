@@ -371,6 +371,22 @@ def test_a_broker_at_its_limit_of_connections(served: list[dict[str, Any]], caus
     assert findings_of("connection_churn", tables) == []
 
 
+@pytest.mark.parametrize(
+    ("number", "later", "failures"),
+    [(3, 10, ["refused"]), (3, 12, ["closed before a response", "refused"]),
+     (10, 10, ["closed before a response", "refused"])],
+    ids=["it stops", "later", "many"],
+)  # fmt: skip
+def test_a_broker_that_stops_closes_connections(
+    number: int, later: int, failures: list[str]
+) -> None:
+    """The kernel resets those that the broker has not accepted, and refuses others."""
+    links = [closed(1, connection_id=n, closed="rst") for n in range(number)]
+    links += [at(later, ATTEMPT | {"connection_id": 20 + n}) for n in range(3)]
+    findings = findings_of("failed_connections", made(exchanges=[], connections=links))
+    assert sorted(str(each.numbers["failure"]) for each in findings) == failures
+
+
 def test_a_single_failed_handshake_has_no_duration() -> None:
     detail = "TLS failed: alert unknown_ca (sent by 10.0.0.1:5000)"
     problem = {"connection_id": 0, "kind": "tls_alert", "detail": detail, "time": START}
