@@ -3,7 +3,8 @@
 A broker processes the requests of a connection one by one. A request behind a long poll, or behind
 a slow request, waits for its response, however fast the broker is. Produce is excluded, because a
 producer has several requests in flight on purpose. Connections that a quota throttles are excluded,
-too: `throttling` reports them.
+too: `throttling` reports them. So are those on which a broker waited for replicas in vain, up to
+request.timeout.ms or offsets.commit.timeout.ms: `recurring_errors` reports them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,14 @@ from analysis.sql.query import Row
 COMMAND: Final = "latency --by client_id,api"
 
 
+_IN_VAIN: Final = """
+  select connection_id from errors
+  where error in ('REQUEST_TIMED_OUT', 'NOT_ENOUGH_REPLICAS_AFTER_APPEND')
+    or (error = 'COORDINATOR_NOT_AVAILABLE' and api != 'FindCoordinator')"""
+"""SQL: connections with a request whose records were not replicated in time. A coordinator writes
+to a topic, too."""
+
+
 def waits() -> str:
     """SQL: the waits of each client in each API, the longest sum first."""
     return f"""
@@ -45,13 +54,14 @@ def waits() -> str:
       from {exchanges_with_parts()}
       where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
         and connection_id not in (select connection_id from exchanges where throttle_time_ms > 0)
+        and connection_id not in ({_IN_VAIN})
       group by client_id, api order by queue_ms desc, api"""
 
 
 @rule(
     question="Do requests wait for earlier requests of their connection?",
     place=6,
-    rests_on="latency exchanges",
+    rests_on="latency exchanges errors",
     thresholds=(
         Threshold("percent", 50, "%", "Most of the latency is the wait in the queue."),
         Threshold("queue_ms", 2000, "ms", "Smallest total wait of a client in the capture that "

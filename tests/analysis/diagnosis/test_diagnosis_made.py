@@ -256,6 +256,29 @@ def test_requests_behind_the_pauses_of_a_broker(quick: int, last_s: int, fires: 
     assert bool(findings_of("queueing", tables)) == fires
 
 
+@pytest.mark.parametrize(
+    ("api", "name", "fires"),
+    [
+        ("Produce", "REQUEST_TIMED_OUT", False),
+        ("OffsetCommit", "COORDINATOR_NOT_AVAILABLE", False),
+        ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE", True),
+        ("Produce", "NOT_LEADER_OR_FOLLOWER", True),
+    ],
+)
+def test_requests_behind_one_that_waits_for_replicas(api: str, name: str, fires: bool) -> None:
+    """The broker responds when the first request has timed out, and then to the others."""
+    end = START + 30 * SECOND
+    rows = [exchange_at(START, end, api=api, latency_ms=30_000.0)]
+    rows += [
+        exchange_at(START + n * SECOND // 2, end + n * MS, correlation_id=10 + n,
+                    latency_ms=30_000.0 - 499 * n)
+        for n in range(1, 60)
+    ]  # fmt: skip
+    errors = [error(api=api, error=name, retriable=True)]
+    findings = findings_of("queueing", made(exchanges=rows, errors=errors))
+    assert len(findings) == fires
+
+
 def test_the_time_of_retransmissions_is_that_of_their_connections() -> None:
     links = [
         connection(connection_id=n, protocol="kafka", client_packets=200, client_retransmitted=lost)
