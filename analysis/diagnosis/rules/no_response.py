@@ -30,6 +30,7 @@ from analysis.diagnosis.dropped import dropped_connections, dropped_finding
 from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.failed_connections import refusing_brokers
+from analysis.diagnosis.rules.slow_broker import REPLICATED
 from analysis.diagnosis.sessions import (
     COMMAND,
     expired_session_finding,
@@ -163,6 +164,8 @@ def _finding(rows: list[Row]) -> Finding:
     (name, broker), apis = ends(rows), list(dict.fromkeys(row["api"] for row in rows))
     is_timeout, requests = _is_timeout(rows[0]), sum(row["requests"] for row in rows)
     others = "or, with acks=all, one of its followers" if apis == ["Produce"] else "or its host"
+    if {*apis} & {*REPLICATED}:
+        others = "or one of its followers"
     return Finding(
         severity="warning",
         **of_ends(rows, "client_id broker api reason requests connections longest_ms"),

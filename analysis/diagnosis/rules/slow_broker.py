@@ -264,7 +264,7 @@ _METRICS: Final = (
 )
 
 
-_REPLICATED: Final = (
+REPLICATED: Final = (
     "OffsetCommit", "TxnOffsetCommit", "AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn",
 )  # fmt: skip
 """APIs that write to an internal topic, and wait for its followers."""
@@ -277,7 +277,7 @@ def _finding(row: Row) -> Finding:
         f"{counted(peer['count'], api + ' request')} is {ms(peer['net_p95_ms'])}."
     )
     follower = " or, with acks=all, one of its followers" if api == "Produce" else ""
-    if api in _REPLICATED:
+    if api in REPLICATED:
         follower = " or one of its followers"
     reads = ", or reads old segments from disk or remote storage (KIP-405)" * (api == "Fetch")
     return Finding(

@@ -154,6 +154,17 @@ def test_several_requests_in_flight_on_a_connection_that_is_reset(
     assert len(findings_of("no_response", made(exchanges=rows, connections=links))) == fires
 
 
+@pytest.mark.parametrize(
+    ("api", "waits"), [("Produce", "acks=all"), ("OffsetCommit", "followers"), ("Metadata", "host")]
+)
+def test_the_broker_or_a_follower_hangs(api: str, waits: str) -> None:
+    """A coordinator writes to its topic, and waits for followers, too."""
+    rows = [exchange(api=api, correlation_id=n, status="unanswered") for n in range(3)]
+    links = [connection(closed="fin", last_time=START + 40 * SECOND)]
+    findings = findings_of("no_response", made(exchanges=rows, connections=links))
+    assert [waits in each.cause for each in findings] == [True]
+
+
 @pytest.mark.parametrize("acks", [1, None], ids=["acks=1", "truncated"])
 def test_a_truncated_produce_request_may_expect_no_response(acks: int | None) -> None:
     """The snap length cuts the requests of a producer with acks=0 behind their header."""
