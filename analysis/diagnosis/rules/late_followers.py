@@ -102,8 +102,10 @@ def _left(finding: Finding, absence: Row | None) -> Finding:
 
 
 def _waits(topic: str) -> str:
-    """SQL: the Produce request to a topic with acks=all that took longest, and the longest response
-    to a Fetch of its leader meanwhile: a leader that pauses delays both."""
+    """SQL: the Produce request to a topic with acks=all that took longest, and what else may have
+    delayed it: the longest response to a Fetch of its leader meanwhile, because a leader that
+    pauses delays both, and whether the response to the request before it is not in the capture,
+    because the leader reads a request when it has responded to the one before."""
     return f"""
       with longest as (
         select * from exchanges
@@ -112,7 +114,10 @@ def _waits(topic: str) -> str:
       select any_value(longest.latency_ms) as latency_ms,
         any_value(longest.request_packet) as first_packet,
         any_value(longest.request_time) as first_time,
-        any_value(longest.response_time) as last_time, max(fetches.latency_ms) as fetch_ms
+        any_value(longest.response_time) as last_time, max(fetches.latency_ms) as fetch_ms,
+        (select coalesce(arg_max(earlier.status, earlier.request_time) = 'unanswered', false)
+          from exchanges as earlier join longest using (connection_id)
+          where earlier.request_time < longest.request_time) as is_behind
       from longest left join exchanges as fetches
         on fetches.broker_ip = longest.broker_ip and fetches.broker_port = longest.broker_port
           and fetches.api = 'Fetch' and fetches.request_time < longest.response_time
@@ -125,7 +130,8 @@ def _delays(case: Case, slow: dict[int, list[Row]], limits: Limits) -> Iterator[
         row = max(rows, key=lambda row: row["delay_max_ms"])
         (longest,) = case.rows(_waits(row["topic"]))
         leader_paused = 2 * (longest["fetch_ms"] or 0) > row["delay_max_ms"]
-        if (longest["latency_ms"] or 0) >= limits["delay_ms"] and not leader_paused:
+        has_other_cause = leader_paused or longest["is_behind"]
+        if (longest["latency_ms"] or 0) >= limits["delay_ms"] and not has_other_cause:
             finding = replace(
                 _finding([row], case.last_message or 0),
                 sentence=f"Broker {row['replica_id']}, a follower, delayed Produce requests to "

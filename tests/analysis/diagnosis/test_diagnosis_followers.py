@@ -43,17 +43,18 @@ def test_a_follower_that_is_gone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait", "fetches", "acks", "setting"),
+    ("wait", "fetches", "acks", "before", "setting"),
     [
-        (6, range(12), -1, ["leader.replication.throttled.rate"]),
-        (6, (0,), -1, ["num.replica.fetchers"]),
-        (4, range(12), -1, []),
-        (6, range(12), 1, []),
+        (6, range(12), -1, "answered", ["leader.replication.throttled.rate"]),
+        (6, (0,), -1, "answered", ["num.replica.fetchers"]),
+        (4, range(12), -1, "answered", []),
+        (6, range(12), 1, "answered", []),
+        (6, range(12), -1, "unanswered", []),
     ],
-    ids=["throttled", "paused", "soon", "acks=1"],
+    ids=["throttled", "paused", "soon", "acks=1", "behind a lost response"],
 )
 def test_producers_wait_for_a_follower_in_sync(
-    wait: int, fetches: Iterable[int], acks: int, setting: list[str]
+    wait: int, fetches: Iterable[int], acks: int, before: str, setting: list[str]
 ) -> None:
     """Two fetch from offset 0 every half second, and get the record after `wait` seconds."""
     row = {"connection_id": 0, "topic": "t", "error_code": 0}
@@ -70,9 +71,12 @@ def test_producers_wait_for_a_follower_in_sync(
         for each in partitions
     ]
     produced = {"api": "Produce", "time": START, "last_offset": 0, "response_time": end + 1}
-    partitions += [row | produced | {"correlation_id": 1, "partition": n} for n in (0, 1)]
+    produced |= {"connection_id": 5, "correlation_id": 1}
+    partitions += [row | produced | {"partition": n} for n in (0, 1)]
+    sent = {"api": "Produce", "connection_id": 5}
+    exchanges.append(exchange_at(START - SECOND, correlation_id=8, status=before, **sent))
     exchanges.append(
-        exchange_at(START, end + 1, api="Produce", acks=acks, topics=["t"], correlation_id=1)
+        exchange_at(START, end + 1, acks=acks, topics=["t"], correlation_id=1, **sent)
         | {"latency_ms": wait * 1000.0}
     )
     tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
