@@ -100,16 +100,18 @@ def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
         select *, {endpoint("broker")} as broker, epoch_ns(response_time) as replied,
           epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000 as wait_since
         from exchanges where request_time is not null and response_time is not null),
+      -- Only these waits count below. They are few, and to sort all requests takes long.
+      late as (from sent where (replied - wait_since) / 1e6 >= {pause_ms} / 2),
       usual as (
         select broker, api, quantile_cont(greatest(replied - wait_since, 0), 0.1) as quick_ns
-        from sent group by all),
+        from sent semi join late using (broker, api) group by all),
       gaps as (
         select broker, replied as until,
           lag(replied) over (partition by broker order by replied) as gap_since
-        from sent qualify until - gap_since >= {pause_ms * 1e6}),
+        from sent semi join late using (broker) qualify until - gap_since >= {pause_ms * 1e6}),
       waits as (
-        select sent.*, until, greatest(gap_since, wait_since) as since
-        from sent asof join gaps on sent.broker = gaps.broker and replied >= until
+        select late.*, until, greatest(gap_since, wait_since) as since
+        from late asof join gaps on late.broker = gaps.broker and replied >= until
         where epoch_ns(request_time) < until and api not in {literals(group_barriers())}
           and connection_id not in (
             select connection_id from exchanges where throttle_time_ms > 0)),
