@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.sql.context import ALL_PARTITIONS
+from analysis.sql.intermediate import intermediate_table
 
 _UNKNOWN: Final = "coalesce(error_code in (3, 100, 103), false)"
 """SQL: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID or INCONSISTENT_TOPIC_ID."""
@@ -23,13 +24,15 @@ _OFFSETS: Final = {"batches": "base_offset"}
 
 def with_several_ids(table: str) -> str:
     """SQL: topics with several ids in a table."""
-    return f"""(
-      select topic from {table} group by topic having min(topic_id) != max(topic_id))"""
+    return intermediate_table(
+        f"topics_with_several_ids of {table}",
+        lambda: f"select topic from {table} group by topic having min(topic_id) != max(topic_id)",
+    )
 
 
 def _restarts(table: str) -> str:
     """SQL: the times at which the log of a partition begins again, numbered from 1."""
-    return f"""(
+    query = f"""
       select topic, partition, time as since,
         count(*) over (partition by topic, partition order by time) as restart
       from (
@@ -37,7 +40,8 @@ def _restarts(table: str) -> str:
           partition by topic, partition order by time, nth) as previous
         from (select *, {_OFFSETS.get(table, '"offset"')} as first_offset from {table})
         where api = 'Produce' and error_code = 0 and first_offset is not null)
-      where first_offset = 0 and previous > 0)"""
+      where first_offset = 0 and previous > 0"""
+    return intermediate_table(f"restarts of {table}", lambda: query)
 
 
 def with_log(
@@ -49,16 +53,15 @@ def with_log(
     `rows`: of `partitions` or `batches`. `time`: SQL that orders them. `table`: the rows that show
     the logs, whichever of them a filter selects.
     """
-    several = with_several_ids(table)
+    several, restarts = with_several_ids(table), _restarts(table)
     # The rows of most topics, which have one log, are not sorted: half of the time.
     return f"""(
-      with restarts as {_restarts(table)},
-      single as (from {rows} anti join {several} using (topic))
-      select *, '' as log from single anti join restarts using (topic)
+      with single as (from {rows} anti join {several} using (topic))
+      select *, '' as log from single anti join {restarts} using (topic)
       union all by name
       select again.*, coalesce(restart::varchar, '') as log
-      from (from single semi join restarts using (topic)) as again
-        asof left join restarts
+      from (from single semi join {restarts} using (topic)) as again
+        asof left join {restarts} as restarts
           on again.topic = restarts.topic and again.partition = restarts.partition
             and {time} >= since
       union all by name
