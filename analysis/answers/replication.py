@@ -48,6 +48,7 @@ from analysis.sql.expressions import (
     quantiles,
     sum_of_ms,
 )
+from analysis.sql.intermediate import intermediate_table
 from analysis.sql.topic_logs import with_log
 from analysis.sql.zones import ENDPOINTS
 
@@ -102,13 +103,18 @@ def _quantiles(column: str) -> str:
     return ", ".join(f"{sql} as {name}" for name, sql in each.items())
 
 
-_PARTITIONS: Final = with_log("partitions")
+_REPLICATED: Final = """(
+  from partitions semi join (from partitions where replica_id >= 0) using (topic))"""
+"""SQL: rows of `partitions` of the topics that followers fetch."""
 
-_FETCHES: Final = f"""(
-  select partitions.*, {endpoint("broker")} as leader
+_PARTITIONS: Final = with_log(_REPLICATED)
+
+_FETCHES: Final = intermediate_table("fetches_of_followers", lambda: f"""
+  select connection_id, topic, partition, log, replica_id, time, "offset", high_watermark, bytes,
+    partitions.nth, {endpoint("broker")} as leader
   from {_PARTITIONS} as partitions join connections using (connection_id)
   where api = 'Fetch' and replica_id >= 0 and topic != '__cluster_metadata'
-    and partition is not null)"""
+    and partition is not null""")  # fmt: skip
 """SQL: partitions in Fetches of followers. KRaft replicates its metadata in another way."""
 
 _GAPS: Final = f"""(
@@ -123,12 +129,12 @@ _GAPS: Final = f"""(
   from requests join links using (connection_id) where next_id > correlation_id + 1)"""
 """SQL: times in which the capture lost a Fetch of a follower; a client numbers its requests."""
 
-_REQUESTS: Final = """(
+_REQUESTS: Final = f"""(
   select *, max(response_time) over (partition by connection_id order by request_end_time, nth
     rows between unbounded preceding and 1 preceding) as earlier_time
-  from exchanges)"""
-"""SQL: exchanges, with the last response to earlier requests of the connection. Then the broker
-reads the request (kafka.network.SocketServer)."""
+  from exchanges semi join {_REPLICATED} using (connection_id))"""
+"""SQL: exchanges of connections with these topics, and the last response to earlier requests of the
+connection. Then the broker reads the request (kafka.network.SocketServer)."""
 
 _CONFIRMED: Final = f"""(
   with produced as (

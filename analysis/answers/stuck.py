@@ -105,16 +105,25 @@ def stuck(tables: Tables, *, show: str = "offsets", min_ms: int = 1000) -> Arrow
     )
 
 
-_SEEN: Final = f"""(
-  with isolation as (
+def _seen(rows: str = "partitions") -> str:
+    """SQL: Fetch responses with the largest last stable offset so far: a follower has an older one.
+
+    A fetch session (KIP-227) omits a partition while its high watermark stays the same. So its
+    offsets are the same until `same_until`: the last Fetch of the connection, or the first that
+    removes partitions from the session. `rows`: those of `partitions` with some of the topics.
+    """
+    return f"""(
+  with fetches as (
+    from exchanges semi join {rows} using (connection_id) where api = 'Fetch'),
+  isolation as (
     select connection_id, correlation_id, request_time as time, isolation_level, partition_count
-    from exchanges where api = 'Fetch'),
+    from fetches),
   sessions as (
-    select connection_id, max(response_time) as session_end from exchanges
-    where api = 'Fetch' group by all having bool_or(coalesce(partition_count, 0) = 0)),
+    select connection_id, max(response_time) as session_end from fetches
+    group by all having bool_or(coalesce(partition_count, 0) = 0)),
   requested as (
     select connection_id, correlation_id, time, count("offset") as named, count(*) as listed
-    from partitions where api = 'Fetch' group by all),
+    from partitions semi join fetches using (connection_id) where api = 'Fetch' group by all),
   -- More partitions than the request reads: the others leave the session.
   removals as (
     select connection_id, time as removal from isolation left join requested
@@ -123,7 +132,7 @@ _SEEN: Final = f"""(
   named as (
     select *, max(response_time) over (
       partition by connection_id, topic, partition, log) as last_named
-    from {with_log("partitions")}
+    from {with_log(rows)}
     -- A session's request may name a partition that the response omits.
     where api = 'Fetch' and (error_code != 0 or high_watermark is not null))
   select topic, partition, log, response_time, high_watermark, client_id, isolation_level,
@@ -137,15 +146,15 @@ _SEEN: Final = f"""(
       on named.connection_id = removals.connection_id and last_named < removal
   where error_code = 0 and topic is not null and response_time is not null
     and last_stable_offset is not null and high_watermark is not null)"""
-"""SQL: Fetch responses with the largest last stable offset so far: a follower may have an older.
 
-A fetch session (KIP-227) omits a partition while its high watermark stays the same. So its offsets
-are the same until `same_until`: the last Fetch of the connection, or the first that removes
-partitions from the session.
-"""
+
+_HELD_BACK: Final = """(
+  from partitions semi join (
+    from partitions where api = 'Fetch' and high_watermark > last_stable_offset) using (topic))"""
+"""SQL: partitions of topics with a last stable offset behind the high watermark."""
 
 _HELD: Final = f"""(
-  with seen as {_SEEN},
+  with seen as {_seen(_HELD_BACK)},
   stops as (
     select topic, partition, log, stable as "offset", max(high_watermark) as highest,
       min(response_time) filter (high_watermark > stable) as first_seen,
@@ -187,7 +196,7 @@ _HELD: Final = f"""(
 """SQL: each last stable offset behind the high watermark, with its transaction."""
 
 _LAG: Final = f"""
-  with seen as {_SEEN},
+  with seen as {_seen()},
   stable_offsets as (
     select topic, partition, arg_max(stable, (response_time, nth)) as last_stable_offset
     from seen group by all),
