@@ -50,7 +50,7 @@ from analysis.diagnosis.pauses import (
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literal, not_negative
+from analysis.sql.expressions import endpoint, literal, literals, not_negative
 from analysis.sql.failures import OUTAGES
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
@@ -92,6 +92,10 @@ _MAY_HAVE_WAITED: Final = f"""
 """SQL: whether a Fetch has records that may have arrived during the request."""
 
 
+_ENDED_OUTAGES: Final = f"(from {OUTAGES} where end_time is not null)"
+_LOGIN: Final = ("SaslHandshake", "SaslAuthenticate")
+
+
 def _requests() -> str:
     """SQL: requests with the time of their broker."""
     return f"""(
@@ -100,11 +104,11 @@ def _requests() -> str:
       from (select *, case when {_MAY_HAVE_WAITED} then coalesce(max_wait_ms, 0) else 0 end
           as waited_ms from {exchanges_with_parts()}) as parts
         left join {LINKS} as links using (connection_id)
-        asof left join (from {OUTAGES} where end_time is not null) as outages
+        asof left join {_ENDED_OUTAGES} as outages
           on parts.broker_ip = outages.broker_ip and parts.broker_port = outages.broker_port
             and request_time >= end_time
       where net_ms is not null
-        and not (api in ('SaslHandshake', 'SaslAuthenticate') and coalesce(error_code, 0) != 0)
+        and not (api in {literals(_LOGIN)} and coalesce(error_code, 0) != 0)
         and coalesce(request_time > end_time + interval {_START_S} seconds, true))"""
 
 
@@ -188,7 +192,7 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
         if row["count"] >= limits["requests"]
         and not (row["api"] == "ApiVersions" and row["broker"] in late)
     ]  # fmt: skip
-    if not samples:
+    if not any(_may_be_slow(case, row, limits) for row in samples):
         return
     ids = {row["broker"]: row["id"] for row in case.rows(IDS)}
     tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
@@ -215,6 +219,16 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
         equal += [row for row in others if row["tail_ms"] * times > slowest["tail_ms"]]
         yield _finding(slowest) if len(equal) == 1 else _shared(equal)
         yield from map(_finding, rows[len(equal) :])
+
+
+def _may_be_slow(case: Case, row: Row, limits: Limits) -> bool:
+    """Whether the tail of a row of the answer `latency` may be long enough for a finding: the time
+    of a broker is a part of the net latency. Without the requests that `_requests` excludes, a
+    quantile may be larger.
+    """
+    has_all = row["api"] not in _LOGIN and not case.rows(f"from {_ENDED_OUTAGES}")
+    longest_ms = row["net_p95_ms" if has_all else "net_max_ms"] or 0
+    return bool(longest_ms >= min(limits["net_p95_ms"], limits["least_ms"]))
 
 
 def _late_accepts(case: Case, limits: Limits) -> Iterator[Row]:
