@@ -52,7 +52,7 @@ from analysis.sql.intervals import interval_start, is_interval
 from analysis.sql.record_flow import GROUPS_OF_READERS
 from analysis.sql.topic_logs import with_log, with_several_ids
 
-_SHARE_STATE: Final = (
+SHARE_STATE: Final = (
     "ReadShareGroupState", "ReadShareGroupStateSummary", "WriteShareGroupState",
 )  # fmt: skip
 _COMMITS: Final = "api in ('OffsetCommit', 'TxnOffsetCommit')"
@@ -126,14 +126,14 @@ def _lag(end: str = "end_offset") -> str:
 _IN_RESPONSES: Final = "error_code = 0 and response_time is not null and topic is not null"
 _LEADER_EPOCH: Final = "case when api in ('Fetch', 'ListOffsets') then leader_epoch end"
 """SQL: the epoch of the leader that responds without an error, if the request has one (KIP-320)."""
-_SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
+SUCCESSFUL: Final = f"(from partitions where {_IN_RESPONSES})"
 """SQL: partitions in responses without an error."""
 
-_RESPONDED: Final = f"(from {ALL_PARTITIONS} where {_IN_RESPONSES})"
+RESPONDED: Final = f"(from {ALL_PARTITIONS} where {_IN_RESPONSES})"
 _CREATED_AGAIN: Final = with_several_ids(ALL_PARTITIONS)
 _LOG: Final = "topic, partition, log"
 
-_KNOWN_END: Final = """coalesce(high_watermark,
+KNOWN_END: Final = """coalesce(high_watermark,
   case when api = 'ListOffsets' and asked_timestamp = -1 then "offset" end,
   case when api in ('Produce', 'ShareFetch') then try(last_offset + 1) end,
   try("offset" + told_lag))"""
@@ -148,8 +148,8 @@ _EARLIER: Final = "rows between unbounded preceding and 1 preceding"
 _LATER: Final = "rows between current row and unbounded following"
 _FALLEN: Final = f"""(
   with ends as (
-    select topic, partition, {_SOURCE} as source, response_time, {_KNOWN_END} as known_end
-    from {_RESPONDED} anti join {_CREATED_AGAIN} using (topic)
+    select topic, partition, {_SOURCE} as source, response_time, {KNOWN_END} as known_end
+    from {RESPONDED} anti join {_CREATED_AGAIN} using (topic)
     -- Share groups receive earlier records again (KIP-932).
     where api in ('Produce', 'Fetch', 'ListOffsets') and known_end is not null),
   candidates as (
@@ -175,13 +175,13 @@ _ENDS: Final = f"""
   select topic, partition, response_time as time, max(known_end) over (
     partition by {_LOG}, epoch order by response_time) as end_offset
   from (
-    select *, {_KNOWN_END} as known_end,
+    select *, {KNOWN_END} as known_end,
       coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
         min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
     from (
       select responded.* replace (
         case when response_time >= since then log || ' again' else log end as log)
-      from {with_log(_RESPONDED)} as responded
+      from {with_log(RESPONDED)} as responded
         left join {_FALLEN} using (topic, partition)))
   where known_end is not null and partition is not null"""
 ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)
@@ -192,7 +192,7 @@ topic of the same name, whose epochs are not comparable. The end does not depend
 
 DECIDED: Final = f"""(
   with named as (
-    from {_SUCCESSFUL} join (
+    from {SUCCESSFUL} join (
       select connection_id, correlation_id, request_time as time,
         arg_min_null(transactional_id, nth) as transactional_id
       from exchanges where api = 'TxnOffsetCommit' group by all)
@@ -213,7 +213,7 @@ DECIDED: Final = f"""(
 _DELETED: Final = f"""(
   with served as (
     select topic, topic_id, broker_ip, broker_port, min(response_time) as time
-    from {_RESPONDED} semi join {_CREATED_AGAIN} using (topic)
+    from {RESPONDED} semi join {_CREATED_AGAIN} using (topic)
     join (select distinct connection_id, broker_ip, broker_port from exchanges)
       using (connection_id)
     where topic_id is not null group by topic, topic_id, broker_ip, broker_port
@@ -234,9 +234,9 @@ topics in different clusters."""
 
 _SHARED: Final = f"""(
   with state as (
-    select * from {_SUCCESSFUL} where api in {literals(_SHARE_STATE)} and group_id is not null),
+    select * from {SUCCESSFUL} where api in {literals(SHARE_STATE)} and group_id is not null),
   described as (
-    from {_SUCCESSFUL} anti join state using (group_id, topic, partition)
+    from {SUCCESSFUL} anti join state using (group_id, topic, partition)
     where api = 'DescribeShareGroupOffsets')
   select * from state
   union all by name
@@ -252,12 +252,12 @@ there are none of leaders.
 """
 
 _ALL_EVENTS: Final = f"""(
-  with successful as {_SUCCESSFUL},
+  with successful as {SUCCESSFUL},
   readers as (
     select connection_id, topic, partition, group_id as reads_for, nth as since
     from {GROUPS_OF_READERS}),
   commits as (
-    from {_SUCCESSFUL} where api in ('OffsetCommit', 'OffsetFetch')
+    from {SUCCESSFUL} where api in ('OffsetCommit', 'OffsetFetch')
     union all by name from {DECIDED})
   select group_id, topic, partition, response_time as time,
     case when {_COMMITS} then client_id end as client_id, "offset" as committed_offset,
