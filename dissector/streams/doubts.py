@@ -12,7 +12,7 @@ from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.connections.table import NEVER, RESUMED, Bools
 from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
-from dissector.streams.limits import CERTAINTY, SEEK_BYTES
+from dissector.streams.limits import CERTAINTY, SEEK_BYTES, USUAL_FRAME, WAITING_BYTES
 from dissector.streams.search.bodies import CONSISTENT, UNKNOWN
 from dissector.streams.search.header_evidence import (
     BORDER_BITS,
@@ -68,6 +68,21 @@ class Doubts:
         for each, address in zip(np.append(owner, last).tolist(), places, strict=True):
             doubtful_places.setdefault(each, []).append(address)
         return doubtful_places
+
+    def large_messages(self, index: Int64, at: Int64, ended: Int64) -> Int64:
+        """Which chains end at a message that is larger than `USUAL_FRAME`, and whose header and
+        body confirm its size. `at` and `ended`: as in `find`."""
+        chains, bad = self._chains, np.flatnonzero(ended == BAD)
+        bad = bad[chains.number(at[bad], "i4") > USUAL_FRAME]
+        if not len(bad):
+            return bad
+        sure, _ = self._scorer.is_sure(chains, at[bad], index[bad], any_size=True)
+        large = []
+        for each in bad[sure].tolist():
+            message = int(index[each]), int(at[each])
+            verdict, _ = self._bodies.check(chains, *message, most=WAITING_BYTES)
+            large += [each] * (verdict in (CONSISTENT, UNKNOWN))
+        return np.array(large, np.int64)
 
     def _doubtful_ends(self, index: Int64, begin: Int64, at: Int64) -> Int64:
         """Which chains have an incomplete last message without evidence that it begins there.

@@ -20,7 +20,7 @@ from dissector.byteview import ByteView, copy_ranges
 from dissector.packets.block import Bytes, Int64
 from dissector.parallel_arrays import ParallelArrays
 from dissector.streams.connections.table import Bools
-from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.limits import USUAL_FRAME
 from dissector.streams.segments import Segments
 
 WHOLE, CUT, LOST, BAD = range(4)
@@ -171,7 +171,7 @@ class FrameChains:
 
         Returns the frames; then for each stream the number of frames up to its last one; the
         address where its walk ended, the reason (WHOLE, CUT, LOST, BAD), and the end of an
-        incomplete frame, or -1 if its size is incomplete too.
+        incomplete frame, or -1 if its size is incomplete too. An unusual size is BAD.
         """
         at, space = at.copy(), self.space
         first, end = self.first[index], self.end[index]
@@ -180,7 +180,7 @@ class FrameChains:
         frames = np.empty((6, len(self.pieces) + len(index)), np.int64)  # mostly, a piece is one
         while walked < len(index):
             walked = _native.walk_frames(
-                *space.pieces, first, end, FRAME_LIMIT, walked, at, ended, behind, until,
+                *space.pieces, first, end, USUAL_FRAME, walked, at, ended, behind, until,
                 frames.reshape(-1), count,
             )  # fmt: skip
             count = int(until[min(walked, len(index) - 1)])

@@ -115,6 +115,8 @@ class FrameParser:
         stream = self._stream[index]
         begin = chains.address_of(index, streams.boundary[stream])
         frames, until, at, ended, behind = chains.walk(index, begin)
+        large = self._doubts.large_messages(index, at, ended)
+        ended[large], behind[large] = WHOLE, at[large] + 4 + chains.number(at[large], "i4")
         kept = np.ones(len(frames.start), np.bool_)
         resumed = []
         for each, places in self._doubts.find(index, frames, until, begin, at, ended).items():
@@ -132,12 +134,18 @@ class FrameParser:
                 ended[each], behind[each] = WHOLE, -1
                 resumed += [each] * goes_on
         self._chain_frames.append(frames[kept])
+        whole = large[(behind[large] >= 0) & (behind[large] <= chains.end[index[large]])]
+        if len(whole):
+            size = behind[whole] - at[whole] - 4
+            self._chain_frames.append(chains.frames_at(at[whole], size))
+            at[whole], behind[whole] = behind[whole], -1
         streams.boundary[stream] = chains.position_of(index, at)
         streams.frame_end[stream] = np.where(behind < 0, NEVER, chains.position_of(index, behind))
         streams.check_from[stream] = streams.boundary[stream] + FIRST_CHECK
         is_border = chains.is_border(at)
         self._states.advance(stream[(at != begin) & is_border], ALIGNED)
-        self._states.advance(stream[np.array(resumed, np.int64)], FOUND)
+        searched = np.array(resumed, np.int64)
+        self._states.advance(stream[searched], FOUND)
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
         for each in broken[ended[broken] == BAD].tolist():
             if self._skip_alert(int(index[each])):
@@ -147,7 +155,8 @@ class FrameParser:
                 int(stream[each]), int(streams.boundary[stream[each]]), 4,
             )  # fmt: skip
         self._lose_boundary(stream[broken])
-        return index[np.union1d(broken, np.array(resumed, np.int64))]
+        unfinished: Int64 = np.unique(np.concatenate([broken, searched, whole]))
+        return index[unfinished]
 
     def _skip_alert(self, index: int) -> bool:
         """Report a TLS alert at the start of a broker's stream, and move the boundary behind it: a

@@ -44,8 +44,9 @@ WINDOW_AHEAD = 1 << 30
 WINDOW_BEHIND = 1 << 26
 """Retransmitted bytes lie within a window in use; 64 MiB is more than any of them."""
 
-FRAME_LIMIT = 100 << 20
-"""Largest valid frame: the broker's default of socket.request.max.bytes, 104857600."""
+USUAL_FRAME = 100 << 20
+"""Largest usual frame: the broker's default of socket.request.max.bytes, 104857600. Users may raise
+it, and fetch.max.bytes. A larger size counts only with a header, and a body, that confirm it."""
 
 SEEK_BYTES = 64 << 10
 """Bytes of a stream without known boundary that are buffered for the search."""

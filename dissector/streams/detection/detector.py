@@ -37,7 +37,7 @@ from dissector.streams.connections.table import (
     streams_at,
 )
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES, WAITING_BYTES
+from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME, WAITING_BYTES
 from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     NO,
@@ -189,7 +189,7 @@ class ProtocolDetector:
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - first >= SEEK_BYTES)
         at, is_open = self._first_requests(chains, index)
-        size, verdict, bits = self._scorer.requests(chains, at, index)
+        size, verdict, bits = self._scorer.requests(chains, at, index, any_size=True)
         verdict[is_open & ~given_up] = UNCLEAR
         has_gap = chains.gap_after(at) < end
         lost = (verdict == UNCLEAR) & has_gap
@@ -359,7 +359,7 @@ class ProtocolDetector:
         chain = np.unique(opposite[is_open])
         at, owner = segment_starts(chains, chain, chains.first[chain])
         size, number = chains.number(at, "i4"), chains.number(at + 4, "i4")
-        fits = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT)
+        fits = (size >= SMALLEST_RESPONSE) & (size <= USUAL_FRAME)
         at, owner, size, number = at[fits], owner[fits], size[fits], number[fits]
         counts = (np.diff(number) == 1) & (np.diff(owner) == 0)
         inner = chains.number(at + size + 8, "i4") - number == 1

@@ -15,7 +15,7 @@ from dissector.packets.block import Bytes, Int64
 from dissector.problems import NO_KEY_LOG, Problem
 from dissector.streams.connections.rows import chosen
 from dissector.streams.connections.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
-from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.limits import USUAL_FRAME
 from dissector.streams.proxies.handshakes import REFUTED, client_length
 from dissector.streams.search.header_evidence import SMALLEST_REQUEST
 from dissector.streams.segments import Segments
@@ -118,7 +118,7 @@ class NamedPorts:
         if len(first) < 4:
             return f"the client sent {self._table.bytes[row, client]} bytes"
         size = int.from_bytes(first[:4], signed=True)
-        if not SMALLEST_REQUEST <= size <= FRAME_LIMIT:
+        if not SMALLEST_REQUEST <= size <= USUAL_FRAME:
             text = first[:4].decode("ascii", "replace")
             shown = f" ({text!r})" if first[:4].isascii() and text.isprintable() else ""
             begin = first[:4].hex(" ") + shown

@@ -20,7 +20,7 @@ from dissector.errors import DecodeError, UnknownVersion
 from dissector.packets.block import Int32, Int64
 from dissector.streams.connections.rows import places
 from dissector.streams.connections.table import Bools, ConnectionTable, streams_at
-from dissector.streams.frame_chain import FrameChains
+from dissector.streams.frame_chain import NO_GAP, FrameChains
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
 """Returns where the body of a message ends, counted from the first byte behind the size.
@@ -146,14 +146,17 @@ class BodyCheck:
         self._table = table
         self._body_end = body_end
 
-    def check(self, chains: FrameChains, index: int, at: int) -> tuple[int, int]:
+    def check(
+        self, chains: FrameChains, index: int, at: int, most: int = NO_GAP
+    ) -> tuple[int, int]:
         """Whether the body of the message at an address of a chain fits its size; and the address
         where the body ends, or the end of the message if that is unknown.
 
-        A hole ends the check. If several requests have the id of a response, the one that it fits
-        best counts.
+        A hole ends the check, and so does the number of bytes `most`. If several requests have the
+        id of a response, the one that it fits best counts.
         """
-        address, stream, until = np.array([at]), int(chains.stream[index]), int(chains.end[index])
+        address, stream = np.array([at]), int(chains.stream[index])
+        until = min(int(chains.end[index]), at + most)
         size = int(chains.space.number(address, "i4")[0])
         body = at + 4
         behind = body + size

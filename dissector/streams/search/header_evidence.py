@@ -35,7 +35,7 @@ from dissector.streams.connections.table import (
     StreamTable,
 )
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
+from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME
 from dissector.streams.search.bodies import RequestLog
 
 REQUEST_BITS = 30
@@ -74,6 +74,8 @@ UNUSUAL_BITS = 10
 """Bits that a request loses if its client id is longer, has control characters, or has another
 length than that of the first request of its connection, or if it is empty and all numbers but one
 are zero: zeros are frequent."""
+LARGE_FRAME_BITS = 5
+"""Bits that a message loses if it is larger than `USUAL_FRAME`: its size may be any number."""
 CONTROLLED_SHUTDOWN = 7
 """Version 0 of this API has no client id."""
 
@@ -177,21 +179,25 @@ class HeaderScorer:
         self._streams.has_correlation[stream] = True
 
     def headers(
-        self, chains: FrameChains, at: Int64, index: Int64
+        self, chains: FrameChains, at: Int64, index: Int64, *, any_size: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        """Size, verdict, and bits of evidence of the header at each place in the chains at
-        `index`."""
+        """Size, verdict, and bits of evidence of the header at each place in the chains at `index`.
+        `any_size`: see `requests` and `responses`."""
         size, verdict, gain = np.zeros(len(at), np.int64), np.full(len(at), NO), np.zeros(len(at))
         is_client = self.may_be_client(chains.stream[index])
         for each, score in ((is_client, self.requests), (~is_client, self.responses)):
             place = np.flatnonzero(each)
-            size[place], verdict[place], gain[place] = score(chains, at[place], index[place])
+            size[place], verdict[place], gain[place] = score(
+                chains, at[place], index[place], any_size=any_size
+            )
         return size, verdict, gain
 
     def requests(
-        self, chains: FrameChains, at: Int64, index: Int64, *, any_api: bool = False
-    ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        """`headers` of requests. `any_api`: accept unknown APIs and versions."""
+        self, chains: FrameChains, at: Int64, index: Int64, *, any_api: bool = False,
+        any_size: bool = False,
+    ) -> tuple[Int64, Int64, NDArray[np.float64]]:  # fmt: skip
+        """`headers` of requests. `any_api`: accept unknown APIs and versions; `any_size`: sizes
+        above `USUAL_FRAME`."""
         row, readable = chains.stream[index] >> 1, chains.readable(at, index)
         size, api, version, correlation, client = (
             chains.number(at + offset, dtype)
@@ -204,7 +210,8 @@ class HeaderScorer:
         blank = (api == 0) & (version == 0) & (client == 0)
         numbered = np.flatnonzero(blank & (correlation != 0))
         blank[numbered] = ~self.is_broker(row[numbered]).any(1)
-        bad = (readable >= 4) & ((size < SMALLEST_REQUEST) | (size > FRAME_LIMIT))
+        bad = (size < SMALLEST_REQUEST) | ((size > USUAL_FRAME) & (not any_size))
+        bad &= readable >= 4
         known = (api < len(self.newest)) & (version <= newest) | any_api
         bad |= (readable >= 6) & (api < 0)
         bad |= (readable >= 8) & ((version < 0) | ~known)
@@ -221,7 +228,8 @@ class HeaderScorer:
         # Outside of a Kafka connection, such a request must be complete to confirm it.
         incomplete = unusual & (readable < size + 4) & (self._streams.protocol[row] != KAFKA)
         verdict[incomplete] = np.where(size[incomplete] < SEEK_BYTES, UNCLEAR, NO)
-        return size, verdict, np.where(verdict == YES, REQUEST_BITS - UNUSUAL_BITS * unusual, 0.0)
+        bits = REQUEST_BITS - UNUSUAL_BITS * unusual - LARGE_FRAME_BITS * (size > USUAL_FRAME)
+        return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def _has_unusual_client_id(
         self, chains: FrameChains, at: Int64, readable: Int64, client: Int64
@@ -239,27 +247,33 @@ class HeaderScorer:
         return is_unusual
 
     def responses(
-        self, chains: FrameChains, at: Int64, index: Int64
+        self, chains: FrameChains, at: Int64, index: Int64, *, any_size: bool = False
     ) -> tuple[Int64, Int64, NDArray[np.float64]]:
-        """`headers` of responses."""
+        """`headers` of responses. `any_size`: accept sizes above `USUAL_FRAME`, with an expected
+        correlation id."""
         stream, readable = chains.stream[index], chains.readable(at, index)
         size, correlation = chains.number(at, "i4"), chains.number(at + 4, "i4")
-        bad = (readable >= 4) & ((size < 4) | (size > FRAME_LIMIT))
-        is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)
-        bad |= (readable >= RESPONSE_HEAD) & is_far
-        verdict = np.where(bad, NO, np.where(readable >= RESPONSE_HEAD, YES, UNCLEAR))
         low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
+        is_large = size > USUAL_FRAME
+        bad = (readable >= 4) & ((size < 4) | (is_large & (not any_size)))
+        is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)
+        bad |= (readable >= RESPONSE_HEAD) & (is_far | (is_large & ~near))
+        verdict = np.where(bad, NO, np.where(readable >= RESPONSE_HEAD, YES, UNCLEAR))
         bits = SIZE_BITS + near * (CORRELATION_BITS - np.log2(high - low + 1))
+        bits -= LARGE_FRAME_BITS * is_large
         bits += (correlation >= RESERVED) * RESERVED_BITS
         bits *= size >= SMALLEST_RESPONSE
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
-    def is_sure(self, chains: FrameChains, at: Int64, index: Int64) -> tuple[Bools, Bools]:
+    def is_sure(
+        self, chains: FrameChains, at: Int64, index: Int64, *, any_size: bool = False
+    ) -> tuple[Bools, Bools]:
         """Whether headers alone show that messages begin at these addresses, and whether they show
         the opposite. Certain are requests with a usual client id, and responses with an expected
-        correlation id."""
-        _, state, bits = self.headers(chains, at, index)
+        correlation id; with `any_size` also if they are larger than usual."""
+        size, state, bits = self.headers(chains, at, index, any_size=any_size)
+        bits += LARGE_FRAME_BITS * (size > USUAL_FRAME)
         is_client = self.may_be_client(chains.stream[index])
         least = np.where(is_client, REQUEST_BITS, SIZE_BITS + 1)
         return (state == YES) & (bits >= least), state == NO
@@ -373,7 +387,7 @@ class HeaderScorer:
         """Offsets where the bytes that hardly vary between requests have their usual values, and
         the size is not zero."""
         count = max(len(window) - REQUEST_HEAD + 1, 0)
-        is_candidate = window[:count] <= FRAME_LIMIT >> 24
+        is_candidate = window[:count] <= USUAL_FRAME >> 24
         is_candidate &= reduce(np.bitwise_or, (window[at : count + at] for at in range(4))) > 0
         is_candidate &= window[4 : count + 4] == 0
         is_candidate &= window[5 : count + 5] < len(self.newest)
@@ -389,7 +403,7 @@ class HeaderScorer:
         if not known[0]:
             return np.zeros(0, np.int64)
         return np.flatnonzero(
-            (number >= low[0]) & (number <= high[0]) & (window[:count] <= FRAME_LIMIT >> 24)
+            (number >= low[0]) & (number <= high[0]) & (window[:count] <= USUAL_FRAME >> 24)
         )
 
 

@@ -22,7 +22,7 @@ from dissector.byteview import ranges
 from dissector.packets.block import Int64
 from dissector.streams.connections.table import NEVER, Bools
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.limits import CERTAINTY, FRAME_LIMIT
+from dissector.streams.limits import CERTAINTY, USUAL_FRAME
 from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     LONGEST_STEP,
@@ -73,7 +73,7 @@ def weighed(chains: FrameChains, scorer: HeaderScorer, at: Int64, index: Int64) 
     end, gap = chains.end[index], chains.gap_after(at)
     size, state, bits = scorer.headers(chains, at, index)
     readable = np.minimum(gap, end) - at
-    behind = np.where((size < 0) | (size > FRAME_LIMIT) | (readable < 4), -1, at + 4 + size)
+    behind = np.where((size < 0) | (size > USUAL_FRAME) | (readable < 4), -1, at + 4 + size)
     bits = np.where(state == NO, IMPOSSIBLE_HEADER, bits)
     is_end = (behind == end) | ((behind == gap) & chains.is_segment_end(behind))
     border = border_bits(chains, at, behind, ~scorer.may_be_client(chains.stream[index]))

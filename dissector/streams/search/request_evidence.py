@@ -23,7 +23,7 @@ from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.connections.table import HEAD, Bools, ConnectionTable, StreamTable
 from dissector.streams.frame_chain import FrameChains
-from dissector.streams.limits import FRAME_LIMIT, SEEK_BYTES
+from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME
 from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     SMALLEST_RESPONSE,
@@ -213,7 +213,7 @@ def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
         has_header = at + SMALLEST_RESPONSE + 4 <= limit
         at, behind = at[has_header], behind[has_header]
         size = chains.number(at, "i4")
-        fits = (size >= SMALLEST_RESPONSE) & (size <= FRAME_LIMIT)
+        fits = (size >= SMALLEST_RESPONSE) & (size <= USUAL_FRAME)
         numbers.append(chains.number(at + 4, "i4"))
         fit.append(fits)
         at = at[fits] + 4 + size[fits]

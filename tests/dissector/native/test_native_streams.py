@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dissector import _native
 from dissector.packets.block import PAD
 from dissector.streams.frame_chain import BAD, CUT, LOST, WHOLE, FrameChains
-from dissector.streams.limits import FRAME_LIMIT
+from dissector.streams.limits import USUAL_FRAME
 from dissector.streams.segments import Segments
 
 SIZES = st.one_of(st.integers(0, 12), st.sampled_from([-1, 40, 10**6, 2**31 - 1]))
@@ -63,7 +63,7 @@ def walk(chain: FrameChains, at: int, end: int) -> tuple[list[tuple[int, int]], 
         if len(head) < 4:
             return frames, at, CUT, -1
         size = int.from_bytes(bytes(known), "big", signed=True)
-        if not 0 <= size <= FRAME_LIMIT:
+        if not 0 <= size <= USUAL_FRAME:
             return frames, at, BAD, -1
         if at + 4 + size > end:
             return frames, at, CUT, at + 4 + size
