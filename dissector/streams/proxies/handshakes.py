@@ -1,9 +1,15 @@
-"""Handshakes with a proxy that connects its client to a broker: SOCKS 5 and HTTP CONNECT.
+"""Handshakes with a proxy that connects its client to a broker: SOCKS 4, 5 and HTTP CONNECT.
 
 After its handshake, the connection is that of client and broker. Both ends contribute. The client
-sends a greeting, perhaps a password, and the address of the broker (RFC 1928, RFC 1929); or
-requests with the method CONNECT (RFC 9110, section 9.3.6), again with credentials if the proxy asks
-for them (section 15.5.8). The proxy answers.
+sends
+
+- the address of the broker and a user name: SOCKS 4 (openssh.com/txt/socks4.protocol), and 4A with
+  a host name (socks4a.protocol);
+- or a greeting, perhaps a password, and the address: SOCKS 5 (RFC 1928, RFC 1929);
+- or requests with the method CONNECT (RFC 9110, section 9.3.6), again with credentials if the proxy
+  asks for them (section 15.5.8).
+
+The proxy answers.
 """
 
 from __future__ import annotations
@@ -14,13 +20,20 @@ from typing import Final
 INCOMPLETE, REFUTED = -1, -2
 """Instead of a length: later bytes may complete the handshake; or there is none, or it failed."""
 
-SOCKS, PASSWORD = 5, 1
-"""Versions of SOCKS, and of the exchange of user name and password inside of it."""
+SOCKS_4, SOCKS, PASSWORD = 4, 5, 1
+"""Versions of SOCKS, and of the exchange of user name and password inside of version 5."""
 CONNECT: Final = b"CONNECT "
 STATUS: Final = b"HTTP/1."
-FIRST_BYTES = SOCKS, CONNECT[0]
+FIRST_BYTES = SOCKS_4, SOCKS, CONNECT[0]
 """First bytes of clients' handshakes."""
 
+_REQUEST_4: Final = bytes([SOCKS_4, 1])
+"""First bytes of a SOCKS 4 request to connect; port and address follow."""
+_GRANTED_4: Final = bytes([0, 90])
+"""First bytes of the reply of 8 bytes: the proxy has connected."""
+_HEAD_4: Final = 8
+_LONGEST_TEXT: Final = 255
+"""Most bytes of a user name or host name in SOCKS 4, which a zero ends."""
 _ADDRESS_BYTES: Final = {1: 4, 4: 16}
 """Bytes of an address by its type: IPv4, IPv6."""
 _NAME: Final = 3
@@ -28,11 +41,18 @@ _NAME: Final = 3
 _NO_PASSWORD, _WITH_PASSWORD = 0, 2
 """Methods of authentication that a SOCKS proxy may select."""
 _END: Final = b"\r\n\r\n"
+_LINE_END: Final = b"\r\n"
+_CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.I)
+_CHUNK_SIZE: Final = re.compile(rb"([\da-f]{1,8})[ \t]*(;[^\r]*)?\r\n", re.I)
+_CHUNK_LINE: Final = 1 << 10
+"""Most bytes of the line before a chunk that are waited for."""
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.I)
 
 
 def client_length(data: bytes) -> int:
     """Length of the client's part of a handshake at the start of these bytes."""
+    if data[:1] == bytes([SOCKS_4]):
+        return _request_4_length(data)
     if data[:1] != bytes([SOCKS]):
         return _requests_length(data)
     try:
@@ -47,6 +67,10 @@ def client_length(data: bytes) -> int:
 
 def proxy_length(data: bytes) -> int:
     """Length of the proxy's part of a successful handshake at the start of these bytes."""
+    if data[:1] == _GRANTED_4[:1]:
+        if not (data.startswith(_GRANTED_4) or _GRANTED_4.startswith(data)):
+            return REFUTED
+        return _HEAD_4 if len(data) >= _HEAD_4 else INCOMPLETE
     if data[:1] != bytes([SOCKS]):
         return _responses_length(data)
     try:
@@ -60,6 +84,24 @@ def proxy_length(data: bytes) -> int:
         return _address_end(data, at, command=0)
     except IndexError:
         return INCOMPLETE
+
+
+def _request_4_length(data: bytes) -> int:
+    """Length of the SOCKS 4 request at the start of these bytes. A host name follows the user name
+    if the address is 0.0.0.x."""
+    if not (data.startswith(_REQUEST_4) or _REQUEST_4.startswith(data)):
+        return REFUTED
+    if len(data) < _HEAD_4:
+        return INCOMPLETE
+    has_name = data[4:7] == bytes(3) and data[7] > 0
+    end = _HEAD_4
+    for _ in range(1 + has_name):
+        begin, end = end, data.find(0, end) + 1
+        if end - begin > _LONGEST_TEXT + 1 or (not end and len(data) - begin > _LONGEST_TEXT):
+            return REFUTED
+        if not end:
+            return INCOMPLETE
+    return end
 
 
 def _address_end(data: bytes, at: int, *, command: int) -> int:
@@ -100,7 +142,29 @@ def _responses_length(data: bytes) -> int:
             return at
         if status != b"1":
             size = _CONTENT_LENGTH.search(head)
-            if size is None:  # the content ends with the connection
+            if _CHUNKED.search(head):
+                at = _chunks_end(data, at)
+            elif size is not None:
+                at += int(size[1])
+            else:  # the content ends with the connection
                 return REFUTED
-            at += int(size[1])
+            if at < 0:
+                return at
     return INCOMPLETE if STATUS.startswith(data[at:]) else REFUTED
+
+
+def _chunks_end(data: bytes, at: int) -> int:
+    """The end of the chunked content at offset `at` (RFC 9112, section 7.1)."""
+    while (line := _CHUNK_SIZE.match(data, at)) is not None:
+        size = int(line[1], 16)
+        if not size:
+            # Trailer fields may follow, then an empty line.
+            end = data.find(_END, line.end() - len(_LINE_END))
+            return INCOMPLETE if end < 0 else end + len(_END)
+        at = line.end() + size + len(_LINE_END)
+        if at > len(data):
+            return INCOMPLETE
+        if not data.endswith(_LINE_END, line.end(), at):
+            return REFUTED
+    is_open = len(data) - at < _CHUNK_LINE and _LINE_END not in data[at:]
+    return INCOMPLETE if is_open else REFUTED

@@ -1,6 +1,7 @@
 """Handshakes with a proxy before the first frame.
 
-SOCKS 5: RFC 1928 and RFC 1929. HTTP CONNECT: RFC 9110, section 9.3.6.
+SOCKS 4 and 4A: openssh.com/txt/socks4.protocol and socks4a.protocol. SOCKS 5: RFC 1928 and RFC
+1929. HTTP CONNECT: RFC 9110, section 9.3.6.
 """
 
 from __future__ import annotations
@@ -46,17 +47,36 @@ UNAUTHORIZED = (
         b"content-length:  7\r\n\r\nHTTP/1."
     ),
 )
+CHUNKED = (
+    1,
+    (
+        b"HTTP/1.1 407 Proxy Authentication Required\r\nTransfer-Encoding: chunked\r\n\r\n"
+        b'5\r\nHTTP/\r\nA;name="value"\r\n1.1 200 \r\n\r\n0\r\nDate: never\r\n\r\n'
+    ),
+)
+CHUNKED_WITHOUT_TRAILER = 1, CHUNKED[1].replace(b"Date: never\r\n", b"")
+IPV4_4 = 0, bytes.fromhex("04 01 2384 c0000201") + b"me\0"
+IPV4_4_ANONYMOUS = 0, bytes.fromhex("04 01 2384 c0000201 00")
+NAME_4 = 0, bytes.fromhex("04 01 2384 00000001") + b"me\0broker-10\0"
+GRANTED_4 = 1, bytes.fromhex("00 5a 2384 c0000201")
 HANDSHAKES: dict[str, Handshake] = {
     "socks": (GREETING, NO_PASSWORD, IPV4, CONNECTED),
     "socks ipv6": (BOTH_METHODS, NO_PASSWORD, IPV6, CONNECTED_IPV6),
     "socks name": (GREETING, NO_PASSWORD, NAME, CONNECTED),
     "socks password": (BOTH_METHODS, WITH_PASSWORD, LOGIN, LOGGED_IN, NAME, CONNECTED),
     "socks at once": (GREETING, IPV4, NO_PASSWORD, CONNECTED),
+    "socks 4": (IPV4_4, GRANTED_4),
+    "socks 4 anonymous": (IPV4_4_ANONYMOUS, GRANTED_4),
+    "socks 4a": (NAME_4, GRANTED_4),
     "connect": (CONNECT, ESTABLISHED),
+    "connect chunked": (CONNECT, CHUNKED, BASIC, ESTABLISHED),
+    "connect chunked without trailer": (CONNECT, CHUNKED_WITHOUT_TRAILER, BASIC, ESTABLISHED),
     "connect odd": (CONNECT, ODD),
     "connect again": (CONNECT, UNAUTHORIZED, BASIC, ESTABLISHED),
 }
 REFUSED: dict[str, Handshake] = {
+    "socks 4": (IPV4_4, (1, bytes.fromhex("00 5b 0000 00000000"))),
+    "connect chunks": (CONNECT, (1, CHUNKED[1].replace(b"5\r\n", b"4\r\n"))),
     "socks method": (GREETING, (1, bytes.fromhex("05 ff"))),
     "socks password": (BOTH_METHODS, WITH_PASSWORD, LOGIN, (1, bytes.fromhex("01 01"))),
     "socks address": (GREETING, NO_PASSWORD, NAME, (1, bytes.fromhex("05 05 00 01 00000000 0000"))),
@@ -116,6 +136,9 @@ def test_a_refusal_has_no_length(handshake):
         b"GET / HTTP/1.1\r\n\r\n",
         bytes.fromhex("05 01 00 05 02 00"),
         bytes.fromhex("05 01 00 05 01 00 02 00"),
+        bytes.fromhex("04 02 2384 c0000201 00"),
+        bytes.fromhex("04 01 2384 c0000201") + b"m" * 256,
+        bytes.fromhex("04 01 2384 00000001 00") + b"b" * 256 + b"\0",
     ],
 )
 def test_other_bytes_are_no_handshake(data):
