@@ -25,6 +25,7 @@ from dissector.packets.block import PAD, Int64
 from dissector.packets.formats.byte_input import ByteInput
 from dissector.packets.formats.capture_reader import CaptureReader, ReadState
 from dissector.packets.formats.decompression import CODECS
+from dissector.packets.formats.joined_formats import JoinedFormats
 from dissector.packets.formats.pcap import Pcap
 from dissector.packets.formats.pcapng import Pcapng
 from dissector.packets.formats.unreadable_files import HEAD, other_format, unreadable
@@ -167,11 +168,13 @@ def _recognise(path: str, source: ByteInput, secrets: list[bytes]) -> CaptureRea
     if Pcap.recognises(head):
         head += source.take(Pcap.HEADER_BYTES - 4)
         if len(head) == Pcap.HEADER_BYTES:
-            return CaptureReader(path, source, ReadState(Pcap(head), len(head)))
+            form = JoinedFormats(Pcap(head), secrets)
+            return CaptureReader(path, source, ReadState(form, len(head)))
     elif Pcapng.recognises(head):
         head += source.take(Pcapng.HEADER_BYTES - 4)
         if len(head) == Pcapng.HEADER_BYTES and Pcapng.can_begin(head):
-            return CaptureReader(path, source, ReadState(Pcapng(secrets), 0), head=head)
+            form = JoinedFormats(Pcapng(secrets), secrets)
+            return CaptureReader(path, source, ReadState(form, 0), head=head)
     if source.damage:
         raise CaptureError(f"cannot be read: {source.damage}")
     if not head:

@@ -25,6 +25,7 @@ from dissector.packets.formats.capture_reader import (
     ReadState,
 )
 from dissector.packets.formats.decompression import CODECS
+from dissector.packets.formats.joined_formats import JoinedFormats
 from dissector.packets.formats.pcap import Pcap
 from dissector.packets.formats.pcapng import Pcapng
 from dissector.packets.formats.remote import open_file
@@ -88,8 +89,9 @@ def _start(path: str, secrets: list[bytes]) -> tuple[ReadState, bytes]:
     with open_file(path) as file:
         head = file.read(HEAD_BYTES) or b""
     if Pcap.recognises(head):
-        return ReadState(Pcap(head[: Pcap.HEADER_BYTES]), Pcap.HEADER_BYTES), head
-    return ReadState(Pcapng(secrets), 0), head
+        form = JoinedFormats(Pcap(head[: Pcap.HEADER_BYTES]), secrets)
+        return ReadState(form, Pcap.HEADER_BYTES), head
+    return ReadState(JoinedFormats(Pcapng(secrets), secrets), 0), head
 
 
 def _array(data: bytes) -> Bytes:

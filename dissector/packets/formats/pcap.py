@@ -61,7 +61,7 @@ _MAGICS = {
     for magic, kind in _KINDS.items()
     for order in "<>"
 }
-_FRONTS = frozenset(
+FRONTS = frozenset(
     magic + struct.pack(order + "HH", 2, 4) for magic, (order, *_) in _MAGICS.items()
 )
 """First bytes of a file header: magic and version."""
@@ -145,7 +145,7 @@ class Pcap:
 
     def _begins_file(self, data: Bytes, at: int) -> bool:
         """Whether an appended file begins at a position."""
-        return self._files_left > 0 and data[at : at + 8].tobytes() in _FRONTS
+        return self._files_left > 0 and data[at : at + 8].tobytes() in FRONTS
 
     def _follow(self, data: Bytes, begin: int, end: int) -> tuple[Int64, UInt8, bool]:
         """The chain of records up to an appended file: start, captured, length and time in an array

@@ -84,6 +84,8 @@ SECRETS_LIMIT = 1 << 26
 LATEST = 4_611_686_018 * 10**9
 """ns; in 2116, just below 2^62. A later time counts as damage and is replaced by this one."""
 
+FRONT = SECTION.to_bytes(4, "big")
+"""First bytes of a file, in both byte orders."""
 _SECOND = 1_000_000_000
 _LATEST_ORIGIN = LATEST // _SECOND
 _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
@@ -120,7 +122,7 @@ class Pcapng:
     @staticmethod
     def recognises(head: bytes) -> bool:
         """Whether a file that begins with these bytes, at least four, is a pcapng file."""
-        return head[:4] == SECTION.to_bytes(4, "big")
+        return head[:4] == FRONT
 
     @staticmethod
     def can_begin(head: bytes) -> bool:
@@ -146,7 +148,7 @@ class Pcapng:
         self._section_interfaces = len(self.interfaces)  # index of the first one
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
-        if data[begin : min(begin + 4, end)].tobytes() == SECTION.to_bytes(4, "big"):
+        if data[begin : min(begin + 4, end)].tobytes() == FRONT:
             return self._scan_section(data.data[begin:end], begin)
         at = self._chain(data, begin, end)
         head = gather(data, at, self._head)

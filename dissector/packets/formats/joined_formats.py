@@ -1,0 +1,135 @@
+"""JoinedFormats: the format of a capture file to which files of the other format were appended.
+
+`cat` joins files, also compressed ones, whatever their formats are. `pcap` and `pcapng` read files
+of their own format behind each other. Where the header of the other format stands in place of a
+record or block, or is reached after damage, this format changes from one to the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from dissector.packets.block import Bytes
+from dissector.packets.formats.capture_reader import (
+    NO_PACKETS,
+    CaptureFormat,
+    Interface,
+    ScanResult,
+)
+from dissector.packets.formats.pcap import FRONTS, Pcap
+from dissector.packets.formats.pcapng import FRONT, Pcapng
+
+_CHANGES: Final = 1 << 14
+"""Changes of the format in one file that are read."""
+_FRONT_BYTES: Final = 12
+"""Bytes that identify the file header of both formats."""
+
+
+class JoinedFormats:
+    """The `CaptureFormat` of a file that begins with `form`. `secrets`: see `Pcapng`."""
+
+    def __init__(self, form: Pcap | Pcapng, secrets: list[bytes]) -> None:
+        self._form: Pcap | Pcapng = form
+        self._secrets = secrets
+        self._earlier: list[CaptureFormat] = []
+        self._earlier_interfaces: list[Interface] = []
+
+    @property
+    def context(self) -> object:
+        return len(self._earlier), self._form.context
+
+    @property
+    def interfaces(self) -> Sequence[Interface]:
+        if not self._earlier:
+            return self._form.interfaces
+        return [*self._earlier_interfaces, *self._form.interfaces]
+
+    @property
+    def comments(self) -> Sequence[str]:
+        return [text for form in (*self._earlier, self._form) for text in form.comments]
+
+    @property
+    def host_names(self) -> Sequence[tuple[str, str]]:
+        return [pair for form in (*self._earlier, self._form) for pair in form.host_names]
+
+    def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
+        if self._begins_other(data, begin, end):
+            stop = begin + (Pcap.HEADER_BYTES if isinstance(self._form, Pcapng) else 0)
+            if stop > end:
+                return ScanResult(NO_PACKETS, begin, begin + 1)
+            self._change(data[begin:stop].tobytes())
+            if stop > begin:
+                return ScanResult(NO_PACKETS, stop, stop)
+        result = self._form.scan(data, begin, end)
+        if result.is_broken and self._begins_other(data, result.stop, end):
+            result = replace(result, is_broken=False)
+        elif result.is_broken:
+            result = self._up_to_other(data, begin, result)
+        if self._earlier_interfaces and len(result.columns):
+            interface = result.columns.interface
+            shifted = np.where(interface < 0, interface, interface + len(self._earlier_interfaces))
+            columns = replace(result.columns, interface=shifted.astype(np.int32))
+            result = replace(result, columns=columns)
+        return result
+
+    def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
+        position = self._form.search(data, begin, end, final=final)
+        header = self._search_header(data, begin, end if position is None else position)
+        return position if header is None else header
+
+    def _up_to_other(self, data: Bytes, begin: int, result: ScanResult) -> ScanResult:
+        """The result of a broken chain without a last record that is inside of another file: a
+        truncated record leads into it, and its bytes may be a possible record of pcap."""
+        start = result.columns.start[-2:]
+        place = self._search_header(data, int(start[0]), result.stop) if len(start) else None
+        if place is None or start[-1] < place:
+            return result
+        kept = result.columns[:-1]
+        stop = int(kept.start[-1] + kept.captured[-1]) if len(kept) else begin
+        return ScanResult(kept, stop, place, is_broken=True, problems=result.problems)
+
+    def _change(self, header: bytes) -> None:
+        """Begin a file of the other format. `header`: the file header of pcap."""
+        self._earlier.append(self._form)
+        self._earlier_interfaces += self._form.interfaces
+        self._form = Pcapng(self._secrets) if isinstance(self._form, Pcap) else Pcap(header)
+
+    def _begins_other(self, data: Bytes, at: int, end: int) -> bool:
+        """Whether a file of the other format begins at a position."""
+        head = data[at : min(at + _FRONT_BYTES, end)].tobytes()
+        kind = _kind_of(head) if len(head) == _FRONT_BYTES else None
+        return kind not in (None, type(self._form)) and len(self._earlier) < _CHANGES
+
+    def _search_header(self, data: Bytes, begin: int, end: int) -> int | None:
+        """The first position from `begin` to before `end` at which a file begins."""
+        if len(self._earlier) == _CHANGES:
+            return None
+        content = data[begin : end + _FRONT_BYTES].tobytes()
+        places = [
+            place
+            for front in (FRONT, *FRONTS)
+            for place in _positions(content, front)
+            if begin + place < end and _kind_of(content[place : place + _FRONT_BYTES])
+        ]
+        return begin + min(places) if places else None
+
+
+def _kind_of(head: bytes) -> type[Pcap | Pcapng] | None:
+    """The format of a file that begins with these bytes."""
+    if head[:8] in FRONTS:
+        return Pcap
+    return Pcapng if Pcapng.recognises(head) and Pcapng.can_begin(head) else None
+
+
+def _positions(content: bytes, front: bytes) -> list[int]:
+    """Where these bytes occur in the content."""
+    positions = []
+    at = content.find(front)
+    while at >= 0:
+        positions.append(at)
+        at = content.find(front, at + 1)
+    return positions
