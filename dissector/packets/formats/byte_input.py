@@ -6,7 +6,8 @@ without a new byte, and LINGER seconds after the first byte at the latest.
 
 gzip (RFC 1952), zstd (RFC 8878) and lz4 frames are recognised by their first bytes, whatever the
 name of the file, and may follow each other. A damaged or truncated compressed stream ends at the
-damage; `damage` then describes it, and the bytes before it are valid.
+damage; `damage` then describes it, and the bytes before it are valid. If another stream follows it,
+reading continues there.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import io
 import os
 import select
 import time
+from collections import deque
 from typing import Final
 
 from dissector.packets.formats.decompression import (
@@ -35,6 +37,11 @@ CHUNK: Final = 1 << 16
 PIECE: Final = 1 << 18
 """Bytes to decompress at a time; the last block of the codec may exceed it: 128 KiB of zstd, 4 MiB
 of lz4."""
+RECENT: Final = 8 << 20
+"""Compressed bytes that are kept of a stream. A truncated one takes bytes of the next stream, at
+least until its last block is complete: one of lz4 has up to 4 MiB."""
+STREAMS: Final = 100
+"""Damaged streams after which a file is abandoned."""
 _HEAD: Final = 64
 """Bytes of the first read: enough for the codec and the header of a capture file."""
 
@@ -72,6 +79,9 @@ class ByteInput:
         self._codec: Codec | None = None
         self._stream: Decompressor | None = None
         self._full = False  # the decompressor may have output without further input
+        self._recent: deque[bytes] = deque()  # the last input of the decompressor
+        self._is_lost = False  # the next stream is searched
+        self._streams_left = STREAMS
         self._open_stream()
 
     def _open_stream(self) -> None:
@@ -139,28 +149,53 @@ class ByteInput:
         """The next bytes of the file, decompressed; may be empty; None at the end."""
         assert self._codec
         assert self._stream
-        if self.damage is not None:
+        if not self._streams_left:
             return None
-        chunk, self._waiting = self._waiting, b""
+        chunk, self._waiting = self._waiting[:CHUNK], self._waiting[CHUNK:]
         if not chunk and not self._full:
             chunk = self._read(CHUNK)
             if not chunk:
                 if not self._stream.eof:
-                    self.damage = f"the {self._codec.name} stream is truncated"
+                    self.damage = self.damage or f"the {self._codec.name} stream is truncated"
                 return None
+        if self._is_lost:
+            self._recent.append(chunk)
+            self._seek_stream(0)
+            return b""
         if self._stream.eof:
             chunk = chunk.lstrip(b"\0")  # archives pad with zeros
             if not chunk:
                 return b""
-            self._stream = self._codec.new()
+            self._begin_stream()
+        self._recent.append(chunk)
+        if len(self._recent) > RECENT // CHUNK:
+            self._recent.popleft()
         try:
             plain = self._stream.decompress(chunk, limit)
         except DamagedStreamError as error:
-            self.damage = f"the {self._codec.name} stream is damaged: {error}"
-            return error.plain or None
+            self.damage = self.damage or f"the {self._codec.name} stream is damaged: {error}"
+            self._streams_left -= 1
+            self._seek_stream(1)
+            return error.plain
         self._full = len(plain) >= limit and not self._stream.eof
-        self._waiting = self._stream.unused_data
+        self._waiting = self._stream.unused_data + self._waiting
         return plain
+
+    def _begin_stream(self) -> None:
+        assert self._codec
+        self._stream, self._full = self._codec.new(), False
+        self._recent.clear()
+
+    def _seek_stream(self, begin: int) -> None:
+        """Continue at the next stream in the recent input, or search in that which follows."""
+        assert self._codec
+        content = b"".join(self._recent) + self._waiting
+        front = self._codec.front.search(content, begin)
+        self._begin_stream()
+        self._is_lost = front is None
+        self._waiting = content[front.start() :] if front else b""
+        if not front:
+            self._recent.append(content[-_HEAD:])
 
     def _read(self, size: int) -> bytes:
         """One read from the file; no bytes at the end."""

@@ -6,6 +6,7 @@ call. Here, the error has the output before the damage, because it contains vali
 
 from __future__ import annotations
 
+import re
 import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
@@ -216,10 +217,15 @@ class Codec(NamedTuple):
     name: str
     magic: bytes
     new: Callable[[], Decompressor]
+    front: re.Pattern[bytes]
+    """First bytes of a stream, as they are searched behind damage."""
 
 
 CODECS = (
-    Codec("gzip", b"\x1f\x8b", _Gzip),
-    Codec("zstd", ZSTD_MAGIC, _Zstd),
-    Codec("lz4", b"\x04\x22\x4d\x18", _Lz4),
+    # Method, flags, time, level and operating system (RFC 1952, section 2.3).
+    Codec(
+        "gzip", b"\x1f\x8b", _Gzip, re.compile(rb"(?s)\x1f\x8b\x08[\0-\x1f].{4}[\0\2\4][\0-\r\xff]")
+    ),
+    Codec("zstd", ZSTD_MAGIC, _Zstd, re.compile(re.escape(ZSTD_MAGIC))),
+    Codec("lz4", b"\x04\x22\x4d\x18", _Lz4, re.compile(rb"\x04\x22\x4d\x18")),
 )

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from dissector.errors import CaptureError
 from dissector.packets import open_packets
 from dissector.packets.formats import byte_input
-from dissector.packets.formats.byte_input import PIECE, ByteInput
+from dissector.packets.formats.byte_input import CHUNK, PIECE, ByteInput
 from tests.dissector.packets.packet_bytes import (
     frame,
     ng_enhanced,
@@ -161,6 +161,31 @@ def test_altered_bytes_of_a_stream_never_raise(tmp_path, codec, data):
     path.write_bytes(content)
     with contextlib.suppress(CaptureError):
         read(path)
+
+
+@compressed
+@pytest.mark.parametrize("chunk", [100, CHUNK])
+@pytest.mark.parametrize("missing", [1, 40, 3000])
+def test_a_stream_behind_a_truncated_one(tmp_path, monkeypatch, plain, codec, missing, chunk):
+    """`cat` joins files, of which a first one may be incomplete. It has other packets."""
+    monkeypatch.setattr(byte_input, "CHUNK", chunk)
+    first, second = pcap([frame(os.urandom(700))] * 9), COMPRESS[codec](CONTENT)
+    content = COMPRESS[codec](first)[:-missing] + second + second[:-missing] + second
+    reading = read_bytes(tmp_path, content)
+    assert reading.kinds.count("damaged_stream") == 1
+    expected = [row.payload for row in plain.rows]
+    assert [row.payload for row in reading.rows][-len(expected) :] == expected
+    assert reading.payloads.count(expected[3]) >= 2
+
+
+@compressed
+def test_damaged_streams_are_limited(tmp_path, monkeypatch, codec):
+    monkeypatch.setattr(byte_input, "STREAMS", 2)
+    damaged = COMPRESS[codec](os.urandom(3000))[:-1000]
+    content = COMPRESS[codec](CONTENT)
+    assert read_bytes(tmp_path, content + damaged + content).payloads
+    reading = read_bytes(tmp_path, content + damaged * 3 + content)
+    assert reading.rows == read_bytes(tmp_path, content).rows
 
 
 def test_zeros_behind_gzip_are_padding(tmp_path, plain):
