@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -159,6 +160,37 @@ def test_another_protocol_at_the_former_address_of_a_broker(
     tables = dissector.open_capture(path).tables(["exchanges", "connections"])
     assert tables["connections"]["protocol"].to_pylist() == ["kafka", "unknown"]
     assert tables["exchanges"]["correlation_id"].to_pylist() == [0, 1, 2]
+
+
+def old_messages(*values: bytes) -> bytes:
+    """Messages of Kafka 0.7: size, magic 0, checksum, value."""
+    return b"".join(framed(b"\0" + zlib.crc32(value).to_bytes(4) + value) for value in values)
+
+
+def old_request(kind: int, topic: bytes, body: bytes) -> bytes:
+    """A request of Kafka 0.7: size, kind, topic, partition, body."""
+    return framed(struct.pack(">hh", kind, len(topic)) + topic + bytes(4) + body)
+
+
+@pytest.mark.parametrize("topic", [b"a", b"clicks", b"app.events.page-views"])
+@pytest.mark.parametrize("handshake", [True, False])
+def test_kafka_0_7(tmp_path: Path, topic: bytes, handshake: bool) -> None:
+    """Kinds of requests: 0 Produce, which has no response; 1 Fetch; 4 Offsets."""
+    dialogue, rng = Dialogue(), random.Random(7)
+    producer, consumer = (dialogue.connect(port=port, handshake=handshake) for port in (7, 8))
+    for number in range(30):
+        values = [rng.randbytes(rng.randrange(60)) for _ in range(rng.randrange(1, 9))]
+        messages = old_messages(*values, b'{"user": 7}', bytes(number))
+        producer.client(old_request(0, topic, framed(messages)))
+        fetch = struct.pack(">qi", 1000 * number, 300 << 10)
+        consumer.exchange(old_request(1, topic, fetch), framed(bytes(2) + messages))
+        offsets = struct.pack(">hiq", 0, 1, 1000 * number)
+        consumer.exchange(old_request(4, topic, struct.pack(">qi", -1, 1)), framed(offsets))
+    path = dialogue.written(tmp_path / "old.pcap")
+    for ports in ([], [9092]):
+        assert_no_kafka(path, ports)
+    tables = Pipeline(open_packets([path]), ports=[9092]).tables()
+    assert set(tables["problems"]["kind"].to_pylist()) == {"not_kafka"}
 
 
 @pytest.mark.parametrize("size", [1, 2, 7])
