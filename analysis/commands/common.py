@@ -262,10 +262,10 @@ class Input:
     @property
     def name(self) -> str:
         """The captures, for a heading."""
+        from analysis.display.terminal import first_three
         from dissector.packets.paths import input_name
 
-        suffix = f" and {len(self.captures) - 3} more" if self.captures[3:] else ""
-        return without_credentials(", ".join(map(input_name, self.captures[:3]))) + suffix
+        return without_credentials(first_three(self.captures, input_name))
 
 
 def _interruptible(show: Progress | None) -> Progress:

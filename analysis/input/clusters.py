@@ -8,6 +8,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from analysis.display.terminal import first_three
 from analysis.names.addresses import endpoint
 from dissector.errors import DissectorError
 from dissector.tables import TABLES
@@ -66,10 +67,11 @@ def warning(endpoints: pa.Table, advice: str, option: str) -> list[str]:
     clusters = listed(endpoints)
     if len(clusters) < 2:
         return []
+    texts = ((option.format(name), first_three(each)) for name, each in clusters.items())
     return [
         f"Warning: this capture has {len(clusters)} clusters. Topics, groups and brokers with the "
         f"same name are mixed. {advice}",
-        *(f"  {option.format(name)}  ({_brief(brokers)})" for name, brokers in clusters.items()),
+        *(f"  {text}  ({brokers})" for text, brokers in texts),
     ]
 
 
@@ -77,10 +79,5 @@ def unknown_cluster(name: str, known: Mapping[str, Sequence[str]]) -> DissectorE
     """The error that a cluster is not in the capture."""
     if not known:
         return DissectorError("--cluster: this capture has no cluster ids; use --broker")
-    clusters = ", ".join(f"{each} ({_brief(brokers)})" for each, brokers in known.items())
+    clusters = ", ".join(f"{each} ({first_three(brokers)})" for each, brokers in known.items())
     return DissectorError(f"--cluster {name}: this capture has the clusters {clusters}")
-
-
-def _brief(brokers: Sequence[str]) -> str:
-    suffix = f" and {len(brokers) - 3} more" if brokers[3:] else ""
-    return ", ".join(brokers[:3]) + suffix
