@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from analysis.browse.live_app import LiveBrowser
     from analysis.display.summary_screen import Command
     from analysis.input.filters import Filter
-    from analysis.live.lines import JsonLinesFile, RowFilter
+    from analysis.live.lines import JsonLinesFile, LineView, RowFilter
     from analysis.live.parquet_writer import TableWriter
     from analysis.live.recorder import Recorder
     from analysis.live.session import Watcher
@@ -205,19 +205,9 @@ def _watch(
     """Capture until the end, and show the summary. Returns errors of writers."""
     decode = decoder(registry)
     new_screen = _screen_class() if view == "screen" else None
-    from analysis.display import summary_screen  # noqa: F401 -- imported before privileges.drop
-    from analysis.display.terminal import shell_words
-    from analysis.live import (  # noqa: F401 -- imported before privileges.drop
-        parquet_writer,
-        privileges,
-        recorder,
-        sources,
-        terminal,
-    )
-    from analysis.live.lines import LineFormat, LineView, as_json, as_json_for_terminal
+    from analysis.live import privileges, sources, terminal
     from analysis.live.session import Session, ended_by_signals
     from analysis.live.watchers import Notices, SummaryWatcher
-    from analysis.startup import import_pipeline
     from dissector.packets.live import LiveSource
     from dissector.streams.streaming import DEFAULT_MEMORY
 
@@ -225,36 +215,28 @@ def _watch(
     select = _selector(chosen)
     serve = _server(page, max_series) if page else None
     feeds = (terminal.with_keyboard(origin) if view == "screen" else origin).feeds()
-    import_pipeline()
+    _import_modules()
     privileges.drop()  # sockets are open, and modules that only root may read are imported
     source = LiveSource(feeds)
     capture = sources.open_pipeline(source, origin, keylog=keylog, timeout=patience)
     counted, notices = SummaryWatcher(), Notices(is_paused=view == "screen")
-    watchers: list[Watcher] = [counted, notices]
-    if serve:
-        watchers.append(serve(source, capture))
+    metrics = [serve(source, capture)] if serve else []
     writers = _writers(source, select, notices, **kept)
-    watchers += writers
-    full_screen = None
+    lines = _line_view(view, select, source.stop)
+    watchers = [counted, notices, *metrics, *writers, *filter(None, [lines])]
     if new_screen:
         options = {"ports": origin.ports or None, "keylog": keylog, "memory": DEFAULT_MEMORY}
         full_screen = new_screen(select, chosen, options, decode)
         source.tap = _both(source.tap, full_screen.tap)
-    session = Session(source, capture, watchers, full_screen.watchers if full_screen else ())
-    lines = None
-    if view in ("lines", "jsonl"):
-        json_rows = as_json_for_terminal if sys.stdout.isatty() else as_json
-        lines = LineView(select, json_rows if view == "jsonl" else LineFormat(), session.stop)
-        watchers.append(lines)
-    with ended_by_signals(session.stop):
-        if full_screen:
+        session = Session(source, capture, watchers, full_screen.watchers)
+        with ended_by_signals(session.stop):
             full_screen.attach(session, lambda: _status(source, capture, notices), origin.name)
             full_screen.show()
             notices.release()
-        else:
-            notices.show(f"capturing from {origin.name}; Ctrl-C ends")
-            if chosen:
-                notices.show(f"showing the exchanges of {shell_words(chosen.options)}")
+    else:
+        session = Session(source, capture, watchers)
+        with ended_by_signals(session.stop):
+            _show_start(notices, origin, chosen)
             session.run()
     if lines and lines.error:
         raise lines.error
@@ -264,6 +246,33 @@ def _watch(
             has_keylog=keylog is not None,
         )  # fmt: skip
     return [writer.failure for writer in writers if writer.failure is not None]
+
+
+def _import_modules() -> None:
+    """Import what a session needs, because only root may be able to read some of the modules."""
+    from analysis.display import summary_screen  # noqa: F401
+    from analysis.live import lines, parquet_writer, recorder  # noqa: F401
+    from analysis.startup import import_pipeline
+
+    import_pipeline()
+
+
+def _line_view(view: str, select: RowFilter, stop: Callable[[], None]) -> LineView | None:
+    """The view that writes exchanges to standard output; None for another view."""
+    from analysis.live.lines import LineFormat, LineView, as_json, as_json_for_terminal
+
+    if view not in ("lines", "jsonl"):
+        return None
+    json_rows = as_json_for_terminal if sys.stdout.isatty() else as_json
+    return LineView(select, json_rows if view == "jsonl" else LineFormat(), stop)
+
+
+def _show_start(notices: Notices, origin: Origin, chosen: Filter) -> None:
+    from analysis.display.terminal import shell_words
+
+    notices.show(f"capturing from {origin.name}; Ctrl-C ends")
+    if chosen:
+        notices.show(f"showing the exchanges of {shell_words(chosen.options)}")
 
 
 def _show_summary(
