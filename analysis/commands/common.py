@@ -311,35 +311,38 @@ def on_capture(
             click.get_current_context().exit(INCOMPLETE)
 
     options = (
-        click.argument(
-            "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files,
-            callback=_paths,
-        ),
-        input_option(
-            "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
-            help="Broker port, to identify connections older than the capture. Connections to "
-            "it that are not Kafka are reported. May be repeated.  [default: 9092]",
-        ),
-        input_option(
-            "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            metavar="FILE",
-            help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
-        ),
-        *((
-            input_option(
-                "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
-                help=f"Read input of 256 MB or more with N processes.  [default: {jobs}]",
-            ),
-        ) if jobs else ()),
-        input_option(
-            "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True,
-            metavar="MB", help="Memory budget for input blocks and incomplete messages. When it is "
-            "exceeded, the oldest data is dropped and reported.",
-        ),
+        *_input_options(metavar, jobs),
         *(presentation.OPTIONS if presents else ()),
         *(filter_options.OPTIONS[name] for name in filters),
-    )  # fmt: skip
+    )
     return cast(F, with_options(*options)(run))
+
+
+def _input_options(metavar: str, jobs: str) -> Iterator[Callable[[Any], Any]]:
+    """The captures, and how they are read; see `on_capture`."""
+    yield click.argument(
+        "captures", metavar=metavar, nargs=-1, required=True, shell_complete=_files,
+        callback=_paths,
+    )  # fmt: skip
+    yield input_option(
+        "--port", "ports", type=Integer(1, 65535), multiple=True, metavar="PORT",
+        help="Broker port, to identify connections older than the capture. Connections to it that "
+        "are not Kafka are reported. May be repeated.  [default: 9092]",
+    )  # fmt: skip
+    yield input_option(
+        "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+        help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
+    )  # fmt: skip
+    if jobs:
+        yield input_option(
+            "--jobs", "processes", type=Integer(min=1), metavar="N", default=None,
+            help=f"Read input of 256 MB or more with N processes.  [default: {jobs}]",
+        )  # fmt: skip
+    yield input_option(
+        "--memory", type=Integer(16), default=DEFAULT_MEMORY, show_default=True, metavar="MB",
+        help="Memory budget for input blocks and incomplete messages. When it is exceeded, the "
+        "oldest data is dropped and reported.",
+    )  # fmt: skip
 
 
 def _paths(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[str, ...]:
