@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+_ROW: Final = "row"
+"""A temporary column: the number of a row."""
 
 
 class Tally:
@@ -31,8 +34,12 @@ class Tally:
         rows = rows.select(names)
         if self.total is not None:
             rows = pa.concat_tables([self.total, rows])
-        grouped = rows.group_by(self.keys, use_threads=False).aggregate(self._how)
+        # Arrow orders groups by hashes, if some of them are equal.
+        rows = rows.append_column(_ROW, pa.array(np.arange(len(rows))))
+        how = [*self._how, (_ROW, "min")]
+        grouped = rows.group_by(self.keys, use_threads=False).aggregate(how)
         columns = [*self.keys, *(f"{name}_{how}" for name, how in self._how)]
+        grouped = grouped.sort_by(f"{_ROW}_min")
         self.total = grouped.select(columns).rename_columns(names)
 
     def rows(self) -> list[dict[str, Any]]:
