@@ -19,7 +19,12 @@ import analysis
 import dissector
 from analysis.answers import ANSWERS
 from analysis.display.summary_screen import screen
-from analysis.kafka.normal import NORMAL_ERRORS, NORMAL_IN_API, are_normal
+from analysis.kafka.normal import (
+    NORMAL_ERRORS,
+    NORMAL_FOR_TOPICS,
+    NORMAL_IN_API,
+    are_normal,
+)
 from analysis.sql.failures import NO_REPLY, REFUSED
 from analysis.sql.query import row_dicts
 from analysis.summary.counts import Summary
@@ -535,6 +540,21 @@ def test_a_broker_that_knows_a_leader_already_is_no_replaced_controller() -> Non
     normal = answer[answer["normal"] > 0]
     assert [*normal["api"]] == ["LeaderAndIsr"]
     assert [*normal["topic"]] == ["orders"]
+
+
+def test_sql_and_arrow_agree_on_normal_errors() -> None:
+    pairs = (*NORMAL_IN_API, *NORMAL_FOR_TOPICS)
+    names = [*NORMAL_ERRORS, *(name for name, _ in pairs), "UNKNOWN_SERVER_ERROR", None]
+    apis = [*(api for _, api in pairs), "Fetch", None]
+    topics = ["__consumer_offsets", "orders", None]
+    rows = [
+        error(error=name, api=api, topic=topic, error_code=-1, correlation_id=number)
+        for number, (name, api, topic) in enumerate(itertools.product(names, apis, topics))
+    ]
+    by_number = analysis.errors(made(errors=rows), by="correlation_id").set_index("correlation_id")
+    in_arrow = are_normal(pa.Table.from_pylist(rows)).to_pylist()
+    assert [bool(by_number["normal"][number]) for number in range(len(rows))] == in_arrow
+    assert 0 < sum(in_arrow) < len(rows)
 
 
 def test_the_documentation_lists_the_normal_errors_with_their_reasons() -> None:
