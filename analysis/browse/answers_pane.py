@@ -15,7 +15,7 @@ from analysis.answers import ANSWERS
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.frame import Frame, job_is_cancelled
 from analysis.browse.row_view import RowView
-from analysis.browse.rows import Rows, columns_of
+from analysis.browse.rows import Order, Rows, columns_of
 from analysis.input.filters import Filter
 
 PAUSE: Final = 0.2
@@ -86,7 +86,7 @@ class AnswersPane(Horizontal):
             table = table.select([each for each in names if each in table.column_names])
             batches = table.combine_chunks().to_batches()
             rows = Rows(batches, columns_of(table.schema) if batches else [])
-            self.query_one("#answer", RowView).show(rows, rows.numbers, "", False)
+            self.query_one("#answer", RowView).show(rows, rows.numbers, Order())
 
         app = cast(Frame, self.app)
         app.start(

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from analysis.answers import ANSWERS
-from analysis.browse.rows import Numbers, Rows, exchange_columns
+from analysis.browse.rows import TIME, Numbers, Order, Rows, exchange_columns
 from analysis.browse.source import Reading
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import ANALYSIS_TABLES, Diagnosis, diagnosed
@@ -179,7 +179,7 @@ def _near(rows: Rows, number: int) -> Numbers:
     """The exchanges around a row on its connection, in order of time."""
     connection = rows.take("connection_id", np.array([number]))[0]
     same = rows.numbers[rows.all("connection_id") == connection.as_py()]
-    same = rows.ordered(same, "time")
+    same = rows.ordered(same, Order(TIME))
     at = int(np.flatnonzero(same == number)[0])
     request, response = (rows.take(f"{name}_bytes", same) for name in ("request", "response"))
     total = np.cumsum(request.fill_null(0).to_numpy() + response.fill_null(0).to_numpy())

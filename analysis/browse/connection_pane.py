@@ -15,7 +15,7 @@ from textual.widgets import Static
 from analysis.browse.capture_source import CaptureSource
 from analysis.browse.frame import Frame
 from analysis.browse.row_view import RowView
-from analysis.browse.rows import Rows, Style, columns_of
+from analysis.browse.rows import Order, Rows, Style, columns_of
 from analysis.display.terminal import counted
 from analysis.names.addresses import endpoint
 from analysis.timeline.connection import MOST_PACKETS
@@ -55,7 +55,7 @@ class ConnectionPane(Vertical):
             times = [event.packet.time for event in events]
             self.query_one("#connection-head", Static).update(_head(exchanges, events, chosen))
             self.query_one("#packets", RowView).show(
-                table, table.numbers, "time", False, cursor=int(np.searchsorted(times, first))
+                table, table.numbers, Order("time"), cursor=int(np.searchsorted(times, first))
             )
 
         app = cast(Frame, self.app)

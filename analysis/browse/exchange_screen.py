@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -30,7 +31,7 @@ from analysis.browse.findings_pane import FindingsPane
 from analysis.browse.frame import Frame, job_is_cancelled
 from analysis.browse.message_pane import MessageContent, MessagePane
 from analysis.browse.row_view import RowView
-from analysis.browse.rows import TIME, Numbers, Rows
+from analysis.browse.rows import TIME, Numbers, Order, Rows
 from analysis.browse.source import Source
 from analysis.display import presentation
 from analysis.display.row_table import cells
@@ -143,20 +144,20 @@ class ExchangeScreen(Frame):
         if focuses:
             self.query_one("#filter", Input).value = text
         view, rows = self.query_one("#list", RowView), self.rows
-        column, descending = view.sorted_by or TIME, view.descending
+        order = replace(view.order, column=view.order.column or TIME)
 
         def select() -> tuple[Filter, Numbers, Numbers]:
             chosen = Filter.parse(text, names=presentation.names(), zone=presentation.zone())
             chosen = chosen.starting(self.source.start)
             matching = rows.matching(chosen, job_is_cancelled())
-            return chosen, matching, rows.ordered(matching, column, descending=descending)
+            return chosen, matching, rows.ordered(matching, order)
 
         def show(result: tuple[Filter, Numbers, Numbers]) -> None:
             number = self.anchor
             self.filter, self._matching, numbers = result
             if focuses:
                 self.message = Text()
-            self._show_rows(rows, numbers, column, descending, number)
+            self._show_rows(rows, numbers, order, number)
             if focuses:
                 self._focus_tab()
 
@@ -168,14 +169,12 @@ class ExchangeScreen(Frame):
         view = self.query_one("#list", RowView)
         return int(view.numbers[view.cursor]) if view.count else None
 
-    def _show_rows(
-        self, rows: Rows, numbers: Numbers, column: str, descending: bool, number: int | None
-    ) -> None:
+    def _show_rows(self, rows: Rows, numbers: Numbers, order: Order, number: int | None) -> None:
         """Show rows; the cursor stays on the row with this number."""
         is_known = number is not None and len(numbers)
         at = int(np.argmax(numbers == number)) if is_known else 0
         view = self.query_one("#list", RowView)
-        view.show(rows, numbers, column, descending, cursor=at)
+        view.show(rows, numbers, order, cursor=at)
         if not len(numbers):
             self._explained = None
             self.query_one(MessagePane).show(None, [])
@@ -184,20 +183,17 @@ class ExchangeScreen(Frame):
         self.filtered()
 
     def on_row_view_sorted(self, event: RowView.Sorted) -> None:
-        view, rows, column, descending = event.view, event.view.rows, event.column, event.descending
+        view, rows, order = event.view, event.view.rows, event.order
         numbers = self._matching if view.id == "list" else rows.numbers
         number = self.selected if view.id == "list" else None
 
         def show(ordered: Numbers) -> None:
             if view.id == "list":
-                self._show_rows(rows, ordered, column, descending, number)
+                self._show_rows(rows, ordered, order, number)
             else:
-                view.show(rows, ordered, column, descending)
+                view.show(rows, ordered, order)
 
-        self.start(
-            f"sort {view.id}", "sorting",
-            lambda: rows.ordered(numbers, column, descending=descending), show,
-        )  # fmt: skip
+        self.start(f"sort {view.id}", "sorting", lambda: rows.ordered(numbers, order), show)
 
     def on_cursor_view_moved(self, event: CursorView.Moved) -> None:
         if event.view.id != "list":
@@ -281,17 +277,17 @@ class ExchangeScreen(Frame):
         """Move the cursor to the first exchange from a time on, in the order of time."""
         if text is None:
             return
-        rows, matching = self.rows, self._matching
+        rows, matching, by_time = self.rows, self._matching, Order(TIME)
 
         def search() -> tuple[Numbers, int]:
             time = time_ns(text, self.source.start, presentation.zone())
-            numbers = rows.ordered(matching, TIME)
+            numbers = rows.ordered(matching, by_time)
             times = rows.take(TIME, numbers).cast(pa.int64()).to_numpy()
             return numbers, int(np.searchsorted(times, time or 0))
 
         def show(result: tuple[Numbers, int]) -> None:
             numbers, at = result
-            self.query_one("#list", RowView).show(rows, numbers, TIME, False, cursor=at)
+            self.query_one("#list", RowView).show(rows, numbers, by_time, cursor=at)
             self.show_tab("exchanges")
 
         self.start("list", "searching", search, show)

@@ -23,6 +23,7 @@ from analysis.browse.kept_exchanges import KeptExchanges
 from analysis.browse.keys import LIVE_KEYS, Section
 from analysis.browse.rates_pane import RatesPane
 from analysis.browse.row_view import RowView
+from analysis.browse.rows import TIME, Order
 from analysis.browse.snapshot import Snapshot
 from analysis.browse.source import Reading
 from analysis.input.filters import Filter
@@ -93,8 +94,7 @@ class LiveBrowser(ExchangeScreen):
         return {"rates": ("Rates", RatesPane()), **super().tabs()}
 
     def on_mount(self) -> None:
-        view = self.query_one("#list", RowView)
-        view.sorted_by, view.descending = "time", True
+        self.query_one("#list", RowView).order = Order(TIME, descending=True)
         self.set_interval(1.0, self.update)
         self._ended = self._worker.submit(self._session.run)
 

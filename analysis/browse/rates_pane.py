@@ -14,7 +14,7 @@ from textual.widgets import Static
 
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.row_view import RowView
-from analysis.browse.rows import Rows, columns_of
+from analysis.browse.rows import Order, Rows, columns_of
 from analysis.live.recent_exchanges import DIMENSIONS, SECONDS
 from analysis.sql.expressions import literal
 
@@ -54,15 +54,15 @@ class RatesPane(Vertical):
         batches = groups.combine_chunks().to_batches()
         rows = Rows(batches, columns_of(groups.schema, styles))
         self.query_one("#no-groups").display = not len(rows)
-        column = view.sorted_by if view.sorted_by in rows.columns else REQUESTS
-        descending = view.descending or not view.sorted_by
+        column = view.order.column if view.order.column in rows.columns else REQUESTS
+        order = Order(column, view.order.descending or not view.order.column)
         if not len(rows):
-            view.show(Rows([], []), rows.numbers, column, descending)
+            view.show(Rows([], []), rows.numbers, order)
             return
-        numbers = rows.ordered(rows.numbers, column, descending=descending)
+        numbers = rows.ordered(rows.numbers, order)
         names = rows.take(self.dimension, numbers).to_pylist()
         at = names.index(name) if name in names else min(view.cursor, len(names) - 1)
-        view.show(rows, numbers, column, descending, cursor=at)
+        view.show(rows, numbers, order, cursor=at)
 
     def action_group(self) -> None:
         """Group by the next dimension."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 
 from analysis.browse.cursor_view import CursorView
-from analysis.browse.rows import Numbers, Rows
+from analysis.browse.rows import Numbers, Order, Rows
 from analysis.display.row_table import DAY, cells, is_number
 
 SAMPLE: Final = 300
@@ -43,8 +43,7 @@ class RowView(CursorView):
         """The user requests another order."""
 
         view: RowView
-        column: str
-        descending: bool
+        order: Order
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -52,8 +51,7 @@ class RowView(CursorView):
         self.numbers: Numbers = np.zeros(0, np.int64)
         self.column = 0
         """Index of the column of the cursor."""
-        self.sorted_by = ""
-        self.descending = False
+        self.order = Order()
         self._names: list[str] = []
         self._widths: list[int] = []
         self._of_numbers: set[str] = set()
@@ -61,12 +59,9 @@ class RowView(CursorView):
         self._from_day = 0
         self._page: tuple[int, list[Text]] = (0, [])
 
-    def show(
-        self, rows: Rows, numbers: Numbers, sorted_by: str, descending: bool, *, cursor: int = 0
-    ) -> None:
-        """Show rows in an order. `cursor`: the line of the cursor."""
-        self.rows, self.numbers = rows, numbers
-        self.sorted_by, self.descending = sorted_by, descending
+    def show(self, rows: Rows, numbers: Numbers, order: Order, *, cursor: int = 0) -> None:
+        """Show rows, which are in this order. `cursor`: the line of the cursor."""
+        self.rows, self.numbers, self.order = rows, numbers, order
         self._names = list(rows.columns)
         self.column = min(self.column, max(len(self._names) - 1, 0))
         self._page = (0, [])
@@ -93,7 +88,7 @@ class RowView(CursorView):
     def head(self) -> Text:
         head = Text()
         for index, (name, width) in enumerate(zip(self._names, self._widths, strict=True)):
-            mark = ("▼" if self.descending else "▲") if name == self.sorted_by else ""
+            mark = ("▼" if self.order.descending else "▲") if name == self.order.column else ""
             title = Text(name + mark, "reverse" if index == self.column else "")
             before = width - len(name) if name in self._of_numbers else 0
             head.append(" " * before).append_text(title)
@@ -190,9 +185,11 @@ class RowView(CursorView):
 
     def action_sort(self) -> None:
         """Sort by the column of the cursor; again: reverse."""
-        name = self.column_name
-        descending = not self.descending if name == self.sorted_by else False
-        self.post_message(self.Sorted(self, name, descending))
+        if self.column_name == self.order.column:
+            self.action_reverse()
+        else:
+            self.post_message(self.Sorted(self, Order(self.column_name)))
 
     def action_reverse(self) -> None:
-        self.post_message(self.Sorted(self, self.sorted_by, not self.descending))
+        order = replace(self.order, descending=not self.order.descending)
+        self.post_message(self.Sorted(self, order))

@@ -42,6 +42,14 @@ class Column:
     style: Style = lambda value: ""
 
 
+@value
+class Order:
+    """By a column; empty: as the rows came."""
+
+    column: str = ""
+    descending: bool = False
+
+
 class Rows:
     """Batches with the same schema."""
 
@@ -104,11 +112,11 @@ class Rows:
             parts.append(start + condition.matches(batch.select(EXCHANGES.schema.names)))
         return np.concatenate(parts)
 
-    def ordered(self, numbers: Numbers, name: str, *, descending: bool = False) -> Numbers:
+    def ordered(self, numbers: Numbers, order: Order) -> Numbers:
         """The rows in the order of a column; null comes last, equal rows stay in their order."""
-        values = sortable(self.take(name, numbers))
-        order = "descending" if descending else "ascending"
-        index = pc.array_sort_indices(values, order=order, null_placement="at_end")
+        values = sortable(self.take(order.column, numbers))
+        direction = "descending" if order.descending else "ascending"
+        index = pc.array_sort_indices(values, order=direction, null_placement="at_end")
         return np.asarray(numbers[index.to_numpy()])
 
 
