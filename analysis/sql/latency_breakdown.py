@@ -138,33 +138,36 @@ def _parts() -> str:
       select connection_id, correlation_id, response_time, min(written) as written,
         arg_min(leader, written) as leader
       from filled where readable_bytes >= needed_bytes group by all),
-    queued as (
-      select nth, connection_id, correlation_id, response_time, api, topics, latency_ms,
-        max_wait_ms, min_bytes, record_bytes,
-        case when client_rack != '' then row(broker_ip, broker_port) end as nearest,
-        epoch_ns(request_end_time) as sent, epoch_ns(response_time) as replied,
-        -- The last response to requests that were sent earlier, with its throttle time.
-        max(epoch_ns(response_time) + case when {client_waits_for_quota()}
-          then coalesce(throttle_time_ms, 0)::bigint else 0 end * 1000000) over (
-          partition by connection_id order by request_end_time, nth
-          rows between unbounded preceding and 1 preceding) as earlier
+    -- The time from which the broker reads other requests of the connection.
+    busy as (
+      select nth, connection_id, request_end_time, epoch_ns(response_time) + case
+        when throttle_time_ms != 0 and {client_waits_for_quota()}
+        then throttle_time_ms::bigint else 0 end * 1000000 as until
       from all_exchanges),
+    -- Requests that waited for those that were sent earlier. Few columns, because they are sorted.
+    queued as (
+      select nth, max(until) over (
+        partition by connection_id order by request_end_time, nth
+        rows between unbounded preceding and 1 preceding) as busy_until
+      from busy qualify busy_until > epoch_ns(request_end_time)),
     queue_times as (
-      select queued.* exclude (sent, replied, earlier),
-        case when sent is null or replied is null then null
-          when earlier is null then 0
-          else greatest(least(earlier, replied) - sent, 0) / 1e6 end as queue_ms,
+      select exchanges.nth, max_wait_ms, min_bytes, record_bytes,
+        epoch_ns(request_end_time) as sent, epoch_ns(exchanges.response_time) as replied,
+        case when sent is not null and replied is not null
+          then greatest(least(coalesce(busy_until, sent), replied) - sent, 0) / 1e6 end as queue_ms,
         latency_ms - queue_ms as own_ms,
         coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms,
         coalesce(list_contains(topics, {literal(METADATA_TOPIC)}), false) as is_kraft,
         -- KRaft ignores min_bytes.
         min_bytes <= 0 and not is_kraft as returns_at_once,
-        coalesce(leader != nearest, false) or coalesce(api in {barriers}, false)
+        coalesce(case when client_rack != '' then leader != row(broker_ip, broker_port) end, false)
+          or coalesce(api in {barriers}, false)
           or coalesce(api in {literals(long_polls())} and max_wait_ms is null, false)
           or is_kraft and coalesce(api = 'Fetch' and record_bytes > 0, false) as is_unknown
-      from queued left join fetched on queued.connection_id = fetched.connection_id
-        and queued.correlation_id = fetched.correlation_id
-        and coalesce(queued.response_time = fetched.response_time, true)),
+      from all_exchanges as exchanges left join queued using (nth)
+        left join fetched on exchanges.connection_id = fetched.connection_id
+          and exchanges.correlation_id = fetched.correlation_id
+          and coalesce(exchanges.response_time = fetched.response_time, true)),
     polled as (
       select *,
         case when own_ms is null or is_unknown then own_ms
