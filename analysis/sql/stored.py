@@ -127,9 +127,11 @@ def _create_view(connection: duckdb.DuckDBPyConnection, name: str, file: Path) -
         connection.register(f"given_{late}", numbers)
         connection.execute(f"create temp table {late} as from given_{late}")
         connection.unregister(f"given_{late}")
+        # Groups have no equal rows, so DuckDB leaves out the join if a query does not need NTH.
         query = f"""
           select {stored}.* exclude (row), coalesce({NTH}, row * {_STEP}) as {NTH}
-          from {stored} left join {late} using (row)"""
+          from {stored} left join (
+            select row, any_value({NTH}) as {NTH} from {late} group by row) using (row)"""
     connection.execute(f"create temp view {name} as {query}")
 
 
@@ -199,4 +201,5 @@ def connect(folder: str) -> duckdb.DuckDBPyConnection:
         memory_limit=f"{MEMORY}B",
         threads=min(os.cpu_count() or 1, THREADS),
         preserve_insertion_order=False,  # every query orders its rows itself
+        parquet_metadata_cache=True,  # each query reads a table several times
     )
