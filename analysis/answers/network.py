@@ -59,6 +59,7 @@ from analysis.sql.expressions import (
     with_columns,
 )
 from analysis.sql.failures import FAILED_ENDPOINTS
+from analysis.sql.intermediate import intermediate_table
 from analysis.sql.latency_breakdown import exchanges_with_parts
 
 _COLUMNS: Final = (
@@ -193,7 +194,7 @@ def _timely(rtt_ms: str) -> str:
     return f"case when {rtt_ms} > {longest} then null else {rtt_ms} end as {rtt_ms}"
 
 
-LINKS: Final = f"""(
+_LINKS: Final = f"""
   with timely as (
     select * replace ({_timely("broker_rtt_ms")}, {_timely("client_rtt_ms")})
     from connections where protocol = 'kafka'),
@@ -208,5 +209,6 @@ LINKS: Final = f"""(
     coalesce(client_packets, 0) + coalesce(broker_packets, 0) as packets,
     coalesce(client_retransmitted, 0) + coalesce(broker_retransmitted, 0) as retransmitted,
     coalesce(client_out_of_order, 0) + coalesce(broker_out_of_order, 0) as out_of_order
-  from measured left join {CLIENT_IDS} using (connection_id))"""
+  from measured left join {CLIENT_IDS} using (connection_id)"""
+LINKS: Final = intermediate_table("links", lambda: _LINKS)
 """SQL: Kafka connections; `_LINK_COLUMNS` are the sums over both directions, and the client id."""

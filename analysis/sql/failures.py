@@ -21,6 +21,7 @@ from typing import Final
 
 from analysis.kafka.normal import SYN_TIMEOUT_MS
 from analysis.sql.expressions import literals, ms_between
+from analysis.sql.intermediate import intermediate_table
 from dissector.problems import FAILED_HANDSHAKE
 
 REFUSED: Final = "refused"
@@ -52,14 +53,15 @@ _HANDSHAKES: Final = f"""(
   where kind in {literals(FAILED_HANDSHAKE)} and starts_with(detail, 'TLS failed: ')
   group by all)"""
 
-FAILURES: Final = f"""(
+_FAILURES: Final = f"""
   select connections.*,
     case when {_ATTEMPT} then case broker_packets when 0 then '{NO_REPLY}' else '{REFUSED}' end
       when {_CLOSED} then '{CLOSED}'
       else '{TLS}' || substr(split_part(detail, ' (sent by ', 1), 13) end as failure,
     case when ends_with(detail, ':' || broker_port || ')') then 'broker'
       when detail is not null then 'client' end as ended_by
-  from connections left join {_HANDSHAKES} using (connection_id))"""
+  from connections left join {_HANDSHAKES} using (connection_id)"""
+FAILURES: Final = intermediate_table("failures", lambda: _FAILURES)
 """SQL: connections, each with its failure, or null, and the side that ended the TLS handshake."""
 
 _ACCEPTED: Final = f"""
@@ -67,7 +69,7 @@ _ACCEPTED: Final = f"""
     and (handshake_rtt_ms is not null or broker_bytes > 0)"""
 """SQL: whether the endpoint accepted a connection."""
 
-FAILED_ENDPOINTS: Final = f"""(
+_FAILED_ENDPOINTS: Final = f"""
   with attempts as (from {FAILURES}),
   known as (from attempts where protocol in ('kafka', 'tls')),
   working as (
@@ -86,7 +88,8 @@ FAILED_ENDPOINTS: Final = f"""(
       or (broker_ip, broker_port) in (select (trim(host, '[]'), port) from brokers))
     and (failure != '{NO_REPLY}'
       or not exists (from known where opened and (client_packets = 0 or broker_packets = 0))))
-  select *, coalesce(first_time > worked_time, true) as is_after from failed)"""
+  select *, coalesce(first_time > worked_time, true) as is_after from failed"""
+FAILED_ENDPOINTS: Final = intermediate_table("failed_endpoints", lambda: _FAILED_ENDPOINTS)
 """SQL: failed connections to brokers, and whether they came after the last one that worked.
 
 These are endpoints whose port is used by a Kafka connection of the capture or by an endpoint in
