@@ -103,8 +103,10 @@ def _quantiles(column: str) -> str:
     return ", ".join(f"{sql} as {name}" for name, sql in each.items())
 
 
-_REPLICATED: Final = """(
-  from partitions semi join (from partitions where replica_id >= 0) using (topic))"""
+_REPLICATED_TOPICS: Final = intermediate_table(
+    "replicated_topics", lambda: "select distinct topic from partitions where replica_id >= 0"
+)
+_REPLICATED: Final = f"(from partitions semi join {_REPLICATED_TOPICS} using (topic))"
 """SQL: rows of `partitions` of the topics that followers fetch."""
 
 _PARTITIONS: Final = with_log(_REPLICATED)

@@ -41,6 +41,7 @@ from analysis.answers.lag import LAST
 from analysis.answers.producers import NAMES
 from analysis.columns import Column, columns_of
 from analysis.sql.expressions import ms_between
+from analysis.sql.intermediate import intermediate_table
 from analysis.sql.topic_logs import with_log
 
 _PARTITION: Final = columns_of("partitions", "topic", "partition")
@@ -148,9 +149,15 @@ def _seen(rows: str = "partitions") -> str:
     and last_stable_offset is not null and high_watermark is not null)"""
 
 
-_HELD_BACK: Final = """(
-  from partitions semi join (
-    from partitions where api = 'Fetch' and high_watermark > last_stable_offset) using (topic))"""
+_HELD_TOPICS: Final = intermediate_table(
+    "held_topics",
+    lambda: (
+        """
+      select distinct topic from partitions
+      where api = 'Fetch' and high_watermark > last_stable_offset"""
+    ),
+)
+_HELD_BACK: Final = f"(from partitions semi join {_HELD_TOPICS} using (topic))"
 """SQL: partitions of topics with a last stable offset behind the high watermark."""
 
 _HELD: Final = f"""(
