@@ -101,7 +101,12 @@ def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
           epoch_ns(request_time) + coalesce(max_wait_ms, 0)::bigint * 1000000 as wait_since
         from exchanges where request_time is not null and response_time is not null),
       -- Only these waits count below. They are few, and to sort all requests takes long.
-      late as (from sent where (replied - wait_since) / 1e6 >= {pause_ms} / 2),
+      late as (
+        from sent
+        where (replied - wait_since) / 1e6 >= {pause_ms} / 2
+          and api not in {literals(group_barriers())}
+          and connection_id not in (
+            select connection_id from exchanges where throttle_time_ms > 0)),
       usual as (
         select broker, api, quantile_cont(greatest(replied - wait_since, 0), 0.1) as quick_ns
         from sent semi join late using (broker, api) group by all),
@@ -112,9 +117,7 @@ def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
       waits as (
         select late.*, until, greatest(gap_since, wait_since) as since
         from late asof join gaps on late.broker = gaps.broker and replied >= until
-        where epoch_ns(request_time) < until and api not in {literals(group_barriers())}
-          and connection_id not in (
-            select connection_id from exchanges where throttle_time_ms > 0)),
+        where epoch_ns(request_time) < until),
       pending as (
         select waits.*, (until - since) / 1e6 as waited_ms,
           max(waited_ms) over (partition by waits.broker, until) as lasts_ms
