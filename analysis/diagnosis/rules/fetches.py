@@ -17,7 +17,14 @@ from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import capital, client, of_client, percent, share
 from analysis.display.terminal import counted
 from analysis.kafka.client_ids import is_broker
+from analysis.sql.expressions import PER_SECOND
 from analysis.sql.query import Row
+
+CONNECTIONS: Final = f"""
+  select client_id, count(*) as requests, {PER_SECOND} as per_second from exchanges
+  where api in ('Fetch', 'ShareFetch') and status = 'answered'
+  group by client_id, connection_id"""
+"""SQL: the Fetches of each connection, which the answer `fetches` counts, too."""
 
 LIMITED: Final = """
   with filled as (
@@ -54,7 +61,7 @@ LIMITED: Final = """
 def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
     """Consumers with many empty, limited or small responses, by the answer `fetches`."""
     busy = {
-        row["client_id"] for row in case.answer("fetches --by client_id,connection_id")
+        row["client_id"] for row in case.rows(CONNECTIONS)
         if _is_load(row, limits) and not is_broker(row["client_id"])
     }  # fmt: skip
     limited = {row["client_id"]: row for row in (case.rows(LIMITED) if busy else ())}
