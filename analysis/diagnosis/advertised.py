@@ -79,22 +79,25 @@ LOOKUPS: Final = """count(*) filter (api = 'Metadata') as metadata_requests,
     count(*) filter (api = 'FindCoordinator') as coordinator_requests"""
 
 LOOKUP_QUERY: Final = f"""
-  with advertised as (
+  with lookups as (
+    from exchanges semi join (
+      select client_id from exchanges group by client_id
+      having bool_and({LOOKUP} or api in {literals(PREPARING)})) using (client_id)),
+  advertised as (
     select connection_id, correlation_id, {HOST_IP} as node_ip, port as node_port,
       {endpoint("node")} || ' (id ' || broker_id || ')' as node
     from brokers where host is not null),
   named as (
     select client_id, string_agg(distinct node, ', ' order by node) as nodes,
       list(distinct {{'node_ip': node_ip, 'node_port': node_port}}) as addresses
-    from advertised join exchanges using (connection_id, correlation_id)
+    from advertised join lookups using (connection_id, correlation_id)
     where {LOOKUP} group by all)
   select client_id, nodes, addresses, {LOOKUPS},
     count(*) filter ({LOOKUP} and status = 'answered' and error_count = 0) as found,
     min(request_time) filter ({LOOKUP}) as first_time,
     max(request_time) filter ({LOOKUP}) as last_time, min(request_packet) as first_packet
-  from exchanges join named using (client_id) group by all
-  having not bool_or(not {LOOKUP} and api not in {literals(PREPARING)})
-    and not bool_or((broker_ip, broker_port) in (select node_ip, node_port from advertised))
+  from lookups join named using (client_id) group by all
+  having not bool_or((broker_ip, broker_port) in (select node_ip, node_port from advertised))
     and (coordinator_requests > 0 or count(distinct connection_id) = count(distinct client_ip))
   order by found desc, client_id"""
 """SQL: clients that get addresses of brokers, connect to none of them, and send no other request.

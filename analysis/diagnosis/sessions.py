@@ -38,7 +38,8 @@ def unauthenticated_clients(case: Case) -> list[Row]:
       with others as (
         select * from exchanges where api not in {literals(_BEFORE_LOGIN)}),
       served as (
-        select connection_id, broker_ip, broker_port from others where status = 'answered'),
+        select distinct connection_id, broker_ip, broker_port from others
+        where status = 'answered'),
       plain as (select connection_id from connections where opened and sasl_mechanism is null),
       logins as (
         select broker_ip, broker_port, count(*) as logins from connections

@@ -31,7 +31,8 @@ def unsupported_requests() -> str:
     did not respond, although it responded to others."""
     return f"""(
   with answered as (
-    select broker_ip, broker_port, api, api_version from exchanges where status = 'answered')
+    select distinct broker_ip, broker_port, api, api_version from exchanges
+    where status = 'answered')
   select *, {endpoint("broker")} as broker from {unanswered_requests()} as unanswered
   where reason in {literals(_ENDS)} and wait_ms < {_AT_ONCE_MS} and api != 'Produce'
     and (broker_ip, broker_port) in (select (broker_ip, broker_port) from answered)
