@@ -6,6 +6,10 @@ a client that it throttles, which the rule `throttling` reports. Nor does it rea
 `socket.request.max.bytes`, which `no_response` reports, nor anything while it is paused, which
 `slow_broker` reports.
 
+A broker reads the next request of a connection when it has responded to the one before. If Produce
+requests wait mostly for earlier ones, those in flight fill its buffer, however quickly it reads:
+the finding is only a note.
+
 The tables count these packets by connection, so the time of a finding is that of the connections.
 """
 
@@ -19,6 +23,8 @@ from analysis.diagnosis.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import Advice, capital, client, matching, of_client
+from analysis.sql.expressions import endpoint, sum_of_ms
+from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
 
 _REFERENCE: Final = "RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring"
@@ -47,6 +53,21 @@ _FOLLOWER: Final = Advice(
     _REFERENCE,
 )  # fmt: skip
 
+_IN_FLIGHT: Final = Advice(
+    "a broker reads the next request of a connection when it has responded to the one before, and "
+    "the producer has more in flight than its receive buffer holds",
+    "broker", None,
+    "Find out why responses take long: latency --by broker,api shows slow brokers, and replication "
+    "late followers. The zero windows do no harm.",
+    _REFERENCE,
+)  # fmt: skip
+
+PIPELINED: Final = f"""
+  select client_id, {endpoint("broker")} as broker from {exchanges_with_parts()}
+  where api = 'Produce' group by all
+  having {sum_of_ms("queue_ms")} > {sum_of_ms("net_ms")}"""
+"""SQL: producers whose requests wait for earlier ones longer than for the broker."""
+
 REFUSED: Final = f"""
   select client_id, broker, coalesce(sum(broker_zero_windows), 0) as zero_windows
   from (select distinct connection_id, client_id, broker from {OVERSIZED})
@@ -57,7 +78,7 @@ REFUSED: Final = f"""
 @rule(
     question="Does a client or broker stop its sender with a zero window?",
     place=4,
-    rests_on="network throttle unanswered partitions",
+    rests_on="network throttle unanswered partitions latency",
     thresholds=(
         Threshold("packets", 5, "packets", "One full buffer is a short peak. Several in one "
                   "capture mean that the receiver is regularly slower than the sender."),
@@ -77,9 +98,13 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
             ):
                 continue
             name = row["client_id"]
-            is_follower = advice.side == "client" and name in case.followers
+            if advice.side == "client" and name in case.followers:
+                advice = _FOLLOWER
+            is_full = advice.side == "broker" and bool(
+                matching(case.rows(PIPELINED), row, "client_id broker")
+            )
             yield Finding(
-                severity="warning",
+                severity="note" if is_full else "warning",
                 **of_client(row, f"client_id broker {column} packets"),
                 sentence=f"{capital(client(name))} {does}",
                 evidence=f"The {advice.side} advertises a window of 0 in {row[column]:,} of "
@@ -88,7 +113,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
                 command="network --by client_id,broker",
                 requests=row["requests"],
                 **case.span_of_connections([row], f"{column} > 0"),
-                **(_FOLLOWER if is_follower else advice)._asdict(),
+                **(_IN_FLIGHT if is_full else advice)._asdict(),
             )
 
 

@@ -61,6 +61,21 @@ def test_a_paused_broker_does_not_read(side: str, seconds: int, fires: bool) -> 
     assert rules("zero_windows", exchanges=rows, connections=links) == ["zero_windows"] * fires
 
 
+@pytest.mark.parametrize(("requests", "severity"), [(1, "warning"), (3, "warning"), (4, "note")])
+def test_requests_in_flight_fill_the_buffer_of_the_broker(requests: int, severity: str) -> None:
+    """It reads a request when it has responded to the one before: the first waits 0 s, and the
+    fourth 3 s."""
+    rows = [
+        exchange_at(START, START + n * SECOND, api="Produce", correlation_id=n,
+                    latency_ms=n * 1000.0)
+        for n in range(1, requests + 1)
+    ]  # fmt: skip
+    link = connection() | {"client_zero_windows": 0, "broker_zero_windows": 50}
+    (finding,) = findings_of("zero_windows", made(exchanges=rows, connections=[link]))
+    assert finding.severity == severity
+    assert (finding.setting is None) == (severity == "note")
+
+
 @pytest.mark.parametrize("others", [4, 5])
 def test_a_refused_request_explains_zero_windows_of_the_broker(others: int) -> None:
     """A broker does not read a request above socket.request.max.bytes (SocketServer)."""
