@@ -284,6 +284,57 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Follow the policy: the broker's error message has the reason.",
         "KIP-108, KIP-133",
     ),
+    "UNKNOWN_SERVER_ERROR": Advice(
+        "the broker failed with an exception for which there is no error code: a defect of the "
+        "broker, or a plugin such as an authorizer, a policy or remote storage",
+        "broker", None,
+        "Look at the log of the broker at these times: it has the exception and its stack trace.",
+        "Kafka documentation: Protocol Guide, Error Codes",
+    ),
+    "INVALID_TOPIC_EXCEPTION": Advice(
+        "the name of the topic is not valid, or the client writes to an internal topic",
+        "client", None,
+        "Use up to 249 letters, digits, dots, underscores and hyphens. The names . and .. are not "
+        "valid either.",
+        "Kafka documentation: Basic Kafka Operations, Adding and removing topics",
+    ),
+    "UNSUPPORTED_ASSIGNOR": Advice(
+        "the members ask for an assignor that the broker does not have",
+        "client", "group.remote.assignor",
+        "Remove group.remote.assignor of the members, so that the broker chooses, or compare it "
+        "with group.consumer.assignors of the brokers (uniform and range by default).",
+        "KIP-848",
+    ),
+    "INVALID_REGULAR_EXPRESSION": Advice(
+        "the broker cannot compile the pattern to which the consumer subscribes: with "
+        "group.protocol=consumer, it is one of RE2/J and not of Java",
+        "client", None,
+        "Write the pattern without look-around and back references, or list the topics.",
+        "KIP-848",
+    ),
+    "INVALID_PRODUCER_ID_MAPPING": Advice(
+        "the coordinator has forgotten the transactional id: it had no transaction for "
+        "transactional.id.expiration.ms (7 days by default)",
+        "broker", "transactional.id.expiration.ms",
+        "Create the producer again, or raise transactional.id.expiration.ms of the brokers above "
+        "the longest time without a transaction.",
+        "KIP-98; Kafka documentation: Broker Configs, transactional.id.expiration.ms",
+    ),
+    "UNSTABLE_OFFSET_COMMIT": Advice(
+        "an open transaction contains offsets of the group: its producer processes for long, "
+        "hangs, or ended without a commit",
+        "client", "transaction.timeout.ms",
+        "See producers --show transactions. A lower transaction.timeout.ms of the producer ends "
+        "the wait earlier.",
+        "KIP-447",
+    ),
+    "INCONSISTENT_CLUSTER_ID": Advice(
+        "a node of one cluster connects to a controller of another one: an address of the quorum "
+        "is wrong, or a log directory was formatted with another cluster id",
+        "broker", "controller.quorum.bootstrap.servers",
+        "Compare cluster.id in meta.properties of the log directories of both nodes.",
+        "KIP-595",
+    ),
     "UNSUPPORTED_VERSION": Advice(
         "the broker does not support the version or feature that the client uses",
         "client", None,

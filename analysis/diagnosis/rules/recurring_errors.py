@@ -152,6 +152,15 @@ INSTANCES: Final = f"""
   where error in {literals(SHARED_INSTANCES)} and len(client_ids) > 1 order by all"""
 """SQL: static members (KIP-345) with several client ids, one of which got an error."""
 
+GROUP_PROTOCOLS: Final = """
+  with refused as (
+    select distinct client_id, group_id from memberships
+    where error = 'INCONSISTENT_GROUP_PROTOCOL' and group_id is not null)
+  select refused.client_id, group_id, list_sort(list(distinct protocol)) as protocols
+  from refused join memberships using (group_id) where protocol is not null and error_code = 0
+  group by all order by all"""
+"""SQL: the groups that refused a client, and their assignors."""
+
 REFUSED_MECHANISMS: Final = """
   select distinct client_id, sasl_mechanism from errors join connections using (connection_id)
   where error = 'UNSUPPORTED_SASL_MECHANISM' and sasl_mechanism is not null order by all"""
@@ -170,7 +179,7 @@ REQUESTS: Final = """
 @rule(
     question="Does a client keep getting the same error, or stop because of one?",
     place=8,
-    rests_on="errors partitions",
+    rests_on="errors partitions memberships",
     thresholds=(
         Threshold("responses", 3, "responses", "Responses with the error for one client, API and "
                   "topic. A request that fails, and its retry, are two. One is enough if the "
@@ -310,12 +319,23 @@ def _instances(case: Case, errors: list[Row]) -> str:
     )  # fmt: skip
 
 
+def _protocols(case: Case, errors: list[Row]) -> str:
+    """Sentences about the assignors of groups that refused a member."""
+    names = {row["client_id"] for row in errors}
+    groups = {
+        row["group_id"]: row["protocols"]
+        for row in case.rows(GROUP_PROTOCOLS) if row["client_id"] in names
+    }  # fmt: skip
+    return "".join(f" Group `{name}` uses {listed(used)}." for name, used in groups.items())
+
+
 _RESOURCES: Final = {
     "GROUP_AUTHORIZATION_FAILED": "Group",
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Transactional id",
 }
 _EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     **dict.fromkeys(SHARED_INSTANCES, _instances),
+    "INCONSISTENT_GROUP_PROTOCOL": _protocols,
     "LEADER_NOT_AVAILABLE": _leaderless,
     OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.diagnosis.error_advice import ADVICE, AFTER_END, NOT_RESET, advice
+from analysis.diagnosis.error_advice import ADVICE, AFTER_END, FINAL, NOT_RESET, advice
 from dissector.protocol import registry
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
@@ -291,6 +291,7 @@ def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
     """Names in ProducerConfig and ConsumerConfig of Kafka 4.4."""
     of_clients = {
         "auto.offset.reset", "compression.type", "enable.idempotence", "group.instance.id",
+        "group.remote.assignor",
         "max.poll.interval.ms", "max.poll.records", "max.request.size",
         "partition.assignment.strategy", "sasl.jaas.config", "sasl.mechanism",
         "security.protocol", "session.timeout.ms", "transaction.timeout.ms",
@@ -543,6 +544,27 @@ def test_a_busy_transactional_producer_gets_concurrent_transactions(
     assert ["the markers of the previous transaction" in each.cause for each in findings] == [
         True
     ] * fires
+
+
+@pytest.mark.parametrize("group", ["g", "h"])
+def test_a_group_with_another_assignor(group: str) -> None:
+    name = "INCONSISTENT_GROUP_PROTOCOL"
+    refused = error(error=name, error_code=23, api="JoinGroup", retriable=False, topic=None)
+    members = [
+        {"client_id": "app", "group_id": "g", "error": name, "error_code": 23},
+        {"client_id": "other", "group_id": group, "protocol": "roundrobin", "error_code": 0},
+    ]
+    tables = made(
+        exchanges=[exchange(api="JoinGroup")], errors=[refused], connections=[connection()],
+        memberships=members,
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.endswith(" Group `g` uses roundrobin.") == (group == "g")
+
+
+def test_a_defect_of_the_broker_is_not_an_invalid_request() -> None:
+    assert advice("Fetch", "UNKNOWN_SERVER_ERROR", False, None).side == "broker"
+    assert advice("Fetch", "INVALID_REQUEST", False, None) == FINAL
 
 
 def test_advice_is_for_errors_of_kafka() -> None:
