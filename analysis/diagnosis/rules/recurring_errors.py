@@ -17,6 +17,10 @@ it get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This err
 batches that no broker then acknowledged. A broker that starts again before its session has ended
 gets DUPLICATE_BROKER_REGISTRATION. It counts only if the broker is not registered later (KIP-631).
 
+If the disk of a log directory is full or fails, a few requests get KAFKA_STORAGE_ERROR (KIP-112).
+Partitions without other replicas then have no leader, which is part of the same finding.
+FindCoordinator gets COORDINATOR_NOT_AVAILABLE for as long as the internal topic does not exist.
+
 A consumer without a committed offset and with auto.offset.reset=none raises an exception, although
 no response has an error. It counts if it does so again and again.
 """
