@@ -23,8 +23,8 @@ _LEADER: Final = Advice(
     "KIP-951",
 )  # fmt: skip
 _NO_LEADER: Final = Advice(
-    "a partition has no leader: all replicas that may lead are on brokers that are down or in log "
-    "directories that are offline",
+    "a partition has no leader: all replicas that may lead are on brokers that are down or came "
+    "back without their data, or in log directories that are offline",
     "broker", "default.replication.factor",
     "Start the brokers of its replicas. With three replicas, another one would lead. Elect an "
     "unclean leader only if records may be lost.",
@@ -392,7 +392,9 @@ _OF_BROKERS: Final = (
     _FEW_BROKERS, _MEMBER,
 )  # fmt: skip
 """Advice on errors that do not depend on the topic of the request."""
+MOVED: Final = tuple(name for name, given in ADVICE.items() if given == _LEADER)
 OFFLINE: Final = "KAFKA_STORAGE_ERROR"
+NO_LEADER: Final = "LEADER_NOT_AVAILABLE"
 DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
 _UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
 

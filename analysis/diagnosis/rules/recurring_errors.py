@@ -36,6 +36,8 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.error_advice import (
     AFTER_END,
     DELETED,
+    MOVED,
+    NO_LEADER,
     NOT_RESET,
     OFFLINE,
     OUTAGES,
@@ -222,14 +224,18 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     ends = _ends(case, limits)
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
-    offline = {row["topic"] for row in errors if row["error"] == OFFLINE}
     responses: Counter[tuple[object, ...]] = Counter()
     for row in errors:
         responses[_repeated(row)] += row["responses"]
-    for row in errors:
-        is_offline = row["error"] == "LEADER_NOT_AVAILABLE" and row["topic"] in offline
-        key = cause(row["api"], OFFLINE if is_offline else row["error"], row["topic"])
-        recurs = _recurs(case, row, responses[_repeated(row)], limits)
+    recurring = [_recurs(case, row, responses[_repeated(row)], limits) for row in errors]
+    offline = {row["topic"] for row in errors if row["error"] == OFFLINE}
+    leaderless = {
+        row["topic"] for row, recurs in zip(errors, recurring, strict=True)
+        if recurs and row["error"] == NO_LEADER
+    }  # fmt: skip
+    for row, recurs in zip(errors, recurring, strict=True):
+        error = _origin(row, offline, leaderless)
+        key = cause(row["api"], error, row["topic"])
         is_reported = _is_reset(row) or _is_fatal(row, ends) or recurs
         if is_reported or not row["normal"]:
             alike[key].append(row)
@@ -244,6 +250,18 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             given = dict.fromkeys(_EVIDENCE.get(row["error"]) for row in rows)
             added = "".join(evidence(case, rows) for evidence in given if evidence)
             yield replace(finding, evidence=finding.evidence + added)
+
+
+def _origin(row: Row, offline: set[str | None], leaderless: set[str | None]) -> str:
+    """The error that causes that of a row; `offline` and `leaderless`: topics with such errors.
+
+    Until a partition has a leader again, clients send their requests to the last one that they
+    know.
+    """
+    error, topic = row["error"], row["topic"]
+    if topic in leaderless and error in MOVED:
+        error = NO_LEADER
+    return OFFLINE if topic in offline and error == NO_LEADER else error
 
 
 def _unresolved(case: Case, errors: list[Row]) -> list[Row]:
@@ -340,13 +358,17 @@ _RESOURCES: Final = {
 _EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     **dict.fromkeys(SHARED_INSTANCES, _instances),
     "INCONSISTENT_GROUP_PROTOCOL": _protocols,
-    "LEADER_NOT_AVAILABLE": _leaderless,
+    NO_LEADER: _leaderless,
     OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,
     **dict.fromkeys(_RESOURCES, _resources),
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
 }
 """Functions that add to the evidence of an error."""
+
+
+_ORIGINS: Final = {**dict.fromkeys(DELETED, 0), OFFLINE: 1, NO_LEADER: 2}
+"""Errors that are the cause of others with which they are one finding: the first ones."""
 
 
 def _is_reset(row: Row) -> bool:
@@ -425,8 +447,7 @@ def _finding(
     rows: list[Row], part: float, limits: Limits, ends: Ends, continued: list[Row]
 ) -> Finding:
     """A finding for errors with one cause; `continued`: their `resets`."""
-    causes = (*DELETED, OFFLINE)  # of the other errors
-    rows = sorted(rows, key=lambda row: (row["error"] not in causes, -row["responses"]))
+    rows = sorted(rows, key=lambda row: (_ORIGINS.get(row["error"], 3), -row["responses"]))
     row, responses = rows[0], _responses(rows)
     names, apis, topics = (
         list(dict.fromkeys(row[name] for row in rows)) for name in ("client_id", "api", "topic")

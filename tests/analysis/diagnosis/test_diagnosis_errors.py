@@ -523,6 +523,30 @@ def test_a_log_directory_that_is_offline(topic: str, names: list[str]) -> None:
     assert len(findings) == 3 - len(names)
 
 
+@pytest.mark.parametrize(
+    ("topic", "number", "settings"),
+    [
+        ("t", 20, ["default.replication.factor"]),
+        ("u", 20, ["auto.leader.rebalance.enable", "default.replication.factor"]),
+        ("t", 19, ["auto.leader.rebalance.enable"]),
+    ],
+    ids=["no leader", "another topic", "an election"],
+)
+def test_clients_send_requests_to_the_last_leader(
+    topic: str, number: int, settings: list[str]
+) -> None:
+    """The partition has no leader, and the broker that was the leader refuses them."""
+    names = {"LEADER_NOT_AVAILABLE": ("Metadata", "t", number)}
+    names["FENCED_LEADER_EPOCH"] = ("Fetch", topic, 200)
+    errors = [
+        error(time=START + n * SECOND, api=api, error=name, topic=about, retriable=True,
+              correlation_id=n)
+        for name, (api, about, count) in names.items() for n in range(count)
+    ]  # fmt: skip
+    findings = findings_of("recurring_errors", made(exchanges=[exchange()], errors=errors))
+    assert sorted(str(each.setting) for each in findings) == settings
+
+
 @pytest.mark.parametrize(("requests", "fires"), [(59, True), (60, False)])
 def test_a_busy_transactional_producer_gets_concurrent_transactions(
     requests: int, fires: bool
