@@ -5,7 +5,8 @@ leave or time out, so that each rebalance is followed by another one. In a class
 eager assignor, no member reads meanwhile. A member that leaves and rejoins on the same connection
 did not restart: its client left by itself because the application did not poll for
 `max.poll.interval.ms`. Java clients 3.2 and newer send this as their reason for leaving; a single
-such reason is a finding.
+such reason is a finding. A member of a group with epochs (KIP-848) that rejoins after the
+coordinator had removed it did not send heartbeats for the session timeout.
 
 Members of a cooperative group, of Kafka Streams and of Kafka Connect rejoin by design: to hand over
 partitions or tasks (KIP-429, KIP-441), and when a connector changes (KIP-415). Such rebalances
@@ -57,6 +58,13 @@ RETURNS: Final = """
   select group_id, count(*) as returns from steps
   where before = 'left' and (api = 'JoinGroup' or request_generation = 0) group by all"""
 """How often a member joined again on the connection on which it had left."""
+
+REMOVED: Final = """
+  select group_id, count(distinct (member_id, request_generation)) as removed from memberships
+  where group_type != 'classic' and error in ('UNKNOWN_MEMBER_ID', 'FENCED_MEMBER_EPOCH')
+  group by all"""
+"""SQL: how often a member of a group with epochs learned that the coordinator had removed it; it
+then joins again with the same id (KIP-848)."""
 
 GROUPS: Final = """
   select group_id,
@@ -118,6 +126,13 @@ SILENT: Final = Advice(
     "Look for killed or paused processes. session.timeout.ms (45 s by default) should be at least "
     "three heartbeat intervals.",
     "KIP-62, KIP-735",
+)
+PAUSED: Final = SILENT._replace(
+    cause=f"{SILENT.cause}; the coordinator then removes them, and they join again",
+    setting=None,
+    change="Look for paused processes. The session timeout is a setting of the brokers: 45 s by "
+    "default, group.consumer.session.timeout.ms for consumer groups.",
+    reference="KIP-848, KIP-932, KIP-1071",
 )
 RESTARTED: Final = Advice(
     "members restart, or the group is scaled up and down",
@@ -193,6 +208,7 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
     groups = {row["group_id"]: row for row in case.rows(GROUPS)}
+    removed = {row["group_id"]: row["removed"] for row in case.rows(REMOVED)}
     overdue = rows_by(case.rows(OVERDUE), "group_id")
     for group, rows in by_group.items():
         returned, late = returns.get(group, 0), overdue.get(group, [])
@@ -205,6 +221,9 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
         if max(len(causes), returned) >= limits["disruptions"] or late:
             finding = _finding(case, group, rows, causes or rows, late, returned, severity, time)
+            rejoined = sum(row["trigger"] == "rejoined" for row in causes)
+            if finding.cause == RESUBSCRIBED.cause and 2 * removed.get(group, 0) >= rejoined:
+                finding = replace(finding, **PAUSED._asdict())
         elif long := [row for row in rows if _duration_ms(case, row) >= limits["longest_ms"]]:
             finding = _long_finding(case, group, long, severity, time)
         else:

@@ -57,6 +57,33 @@ def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> No
     assert all("subscription" in each.cause for each in findings)
 
 
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_members_of_a_group_with_epochs_that_rejoin(is_removed: bool) -> None:
+    """The coordinator removes a member without heartbeats, which then joins with its id (KIP-848).
+    A member that it did not remove has changed its subscription."""
+    member = {"group_id": "g", "group_type": "consumer", "api": "ConsumerGroupHeartbeat"}
+
+    def beat(
+        name: str, seconds: int, epoch: int, new_epoch: int, error: str = "NONE"
+    ) -> dict[str, Any]:
+        time = START + seconds * SECOND
+        return member | {
+            "client_id": name, "member_id": name, "time": time, "response_time": time + MS,
+            "request_generation": epoch, "generation": new_epoch, "error": error,
+            "error_code": 25 if error != "NONE" else 0,
+        }  # fmt: skip
+
+    rows = [beat("a", 0, 0, 1), beat("b", 0, 0, 1)]
+    for n in range(4):
+        rows.append(beat("b", 10 * n + 5, 2 * n + 1, 2 * n + 2))
+        if is_removed:
+            rows.append(beat("a", 10 * n + 8, 2 * n + 1, 0, "UNKNOWN_MEMBER_ID"))
+        rows += [beat("a", 10 * n + 9, 0, 2 * n + 3), beat("b", 10 * n + 10, 2 * n + 2, 2 * n + 3)]
+    rows += [beat("a", 60, 9, 9), beat("b", 60, 9, 9)]
+    findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    assert ["heartbeats" in each.cause for each in findings] == [is_removed]
+
+
 def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
     """Its return is no reaction to its leave."""
     member = {"group_id": "g", "group_type": "classic", "client_id": "c", "error": "NONE"}
