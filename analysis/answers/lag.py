@@ -172,18 +172,24 @@ _FALLEN: Final = f"""(
 or truncated. Ends in responses of several brokers may be out of order for a moment only."""
 
 _ENDS: Final = f"""
+  with logged as (
+    select topic, partition, response_time, {KNOWN_END} as known_end,
+      {_LEADER_EPOCH} as leader_epoch,
+      case when response_time >= since then log || ' again' else log end as log
+    from {with_log(RESPONDED)} left join {_FALLEN} using (topic, partition)
+    where partition is not null),
+  led_again as (
+    select topic, partition from logged group by all having min(leader_epoch) != max(leader_epoch)),
+  -- The rows of most partitions, which have one leader epoch, are not sorted by it.
+  led as (
+    select *, null as epoch from logged anti join led_again using (topic, partition)
+    union all
+    select *, coalesce(max(leader_epoch) over (partition by {_LOG} order by response_time),
+      min(leader_epoch) over (partition by {_LOG})) as epoch
+    from logged semi join led_again using (topic, partition))
   select topic, partition, response_time as time, max(known_end) over (
     partition by {_LOG}, epoch order by response_time) as end_offset
-  from (
-    select *, {KNOWN_END} as known_end,
-      coalesce(max({_LEADER_EPOCH}) over (partition by {_LOG} order by response_time),
-        min({_LEADER_EPOCH}) over (partition by {_LOG})) as epoch
-    from (
-      select responded.* replace (
-        case when response_time >= since then log || ' again' else log end as log)
-      from {with_log(RESPONDED)} as responded
-        left join {_FALLEN} using (topic, partition)))
-  where known_end is not null and partition is not null"""
+  from led where known_end is not null"""
 ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)
 """SQL: each response with the end of a partition, and the largest end so far. A new leader may have
 a shorter log (KIP-101), so that ends under earlier leaders do not count; nor do those of a deleted
