@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import click
 
@@ -19,6 +22,9 @@ from analysis.commands.common import (
 )
 from analysis.commands.options import Choice, named_command, on_secrets, output_option
 from analysis.startup import allow_pandas
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @named_command("spark")
@@ -67,7 +73,7 @@ def command(
     from analysis.extras import needed
     from analysis.spark.options import request
     from analysis.spark.output import Output
-    from analysis.spark.session import on_this_machine, session
+    from analysis.spark.session import on_this_machine
     from dissector.errors import DissectorError
 
     try:
@@ -82,28 +88,38 @@ def command(
         from analysis.spark.plan import opened
 
         captures = opened(options)  # before Spark starts, which takes seconds
-        with Output(path, options, mode).opened() as output:
-            # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.
-            logging.getLogger().disabled = True
-            bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
-            spark = session(
-                master or on_this_machine(source.jobs or processors()), bar | properties
-            )
+        cores = source.jobs or processors()
+        with (
+            Output(path, options, mode).opened() as output,
+            _started(master or on_this_machine(cores), properties) as spark,
+        ):
             from analysis.spark import job
 
-            try:
-                job.check(spark, output)
-                for name, rows, folder in job.run(spark, options, output, captures):
-                    click.echo(f"{name}: {rows:,} rows in {folder}")
-            except KeyboardInterrupt:
-                spark.sparkContext.setLogLevel("OFF")  # tasks that end now are no errors
-                click.echo("The same command continues from the completed runs.", err=True)
-                raise
-            finally:
-                spark.stop()
+            job.check(spark, output)
+            for name, rows, folder in job.run(spark, options, output, captures):
+                click.echo(f"{name}: {rows:,} rows in {folder}")
         source.note(captures.problems)
     except DissectorError as error:
         raise click.ClickException(str(error)) from error
+
+
+@contextmanager
+def _started(master: str, properties: dict[str, str]) -> Iterator[SparkSession]:
+    """Spark while the context lasts. `properties`: of the session, besides its progress bar."""
+    from analysis.spark.session import session
+
+    # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.
+    logging.getLogger().disabled = True
+    bar = {"spark.ui.showConsoleProgress": str(sys.stderr.isatty()).lower()}
+    spark = session(master, bar | properties)
+    try:
+        yield spark
+    except KeyboardInterrupt:
+        spark.sparkContext.setLogLevel("OFF")  # tasks that end now are no errors
+        click.echo("The same command continues from the completed runs.", err=True)
+        raise
+    finally:
+        spark.stop()
 
 
 def _property(text: str) -> tuple[str, str]:
