@@ -11,7 +11,7 @@ one of them is enough:
     broker  address of the broker, with or without its port; a name of the address; or broker id
     since   time of the request; see `analysis.input.times`. Without a request: of the response
     until   likewise; exchanges at this time or later are not selected
-    cluster id of the cluster of the broker; see `analysis.input.clusters`
+    cluster id of the cluster of the broker; see `analysis.input.cluster_connections`
 
 In `client`, `topic` and names, ``*`` stands for any text, and ``?`` for any character.
 
