@@ -22,6 +22,7 @@ from analysis.display.exchange_tree import (
     HIDDEN_BYTE,
     INDENT,
     OFFSET,
+    SCREEN_FIELDS,
     Line,
     concealed,
     conceals_unread,
@@ -64,7 +65,7 @@ class MessageContent:
     ) -> MessageContent:
         """Explain an exchange. `secrets`: show them. `decode`: see `Exchange.unfold`."""
         # The head of a message is two lines: an empty one, and its title.
-        lines = tree_lines(exchange, secrets=secrets, decode=decode)
+        lines = tree_lines(exchange, secrets=secrets, decode=decode, most=SCREEN_FIELDS)
         content = cls(exchange, [part for line in lines for part in _split(line)])
         for direction in () if secrets else Direction:
             content.secret[direction], paths = _secret_ranges(exchange, direction)

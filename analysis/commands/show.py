@@ -116,14 +116,16 @@ def _print_trees(
     exchanges: Sequence[Exchange], timelines: Sequence[Sequence[Event]] | None,
     show_secrets: bool, decode: Decode | None, *, pager: bool,
 ) -> None:  # fmt: skip
-    from analysis.display.exchange_tree import timeline, tree
+    from analysis.display.exchange_tree import SCREEN_FIELDS, timeline, tree
     from analysis.display.terminal import write
+
+    most = SCREEN_FIELDS if sys.stdout.isatty() else None
 
     def parts() -> Iterator[RenderableType]:
         for index, exchange in enumerate(exchanges):
             if index:
                 yield ""
-            yield from tree(exchange, secrets=show_secrets, decode=decode)
+            yield from tree(exchange, secrets=show_secrets, decode=decode, most=most)
             if timelines is not None:
                 yield from timeline(exchange, timelines[index])
 

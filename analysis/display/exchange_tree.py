@@ -54,6 +54,8 @@ HIDDEN_BYTE: Final = -1
 """Stands for a byte of a secret."""
 DUMP_BYTES: Final = 4096
 """Most bytes of a dump."""
+SCREEN_FIELDS: Final = 50_000
+"""Most fields of a message on a screen. Metadata of 200,000 partitions has 2.5 million."""
 
 
 @value
@@ -68,19 +70,22 @@ class Line:
 
 
 def tree(
-    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None
-) -> Iterator[Text]:
+    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None,
+    most: int | None = None,
+) -> Iterator[Text]:  # fmt: skip
     """The texts of `tree_lines`."""
-    return (line.text for line in tree_lines(exchange, secrets=secrets, decode=decode))
+    return (line.text for line in tree_lines(exchange, secrets=secrets, decode=decode, most=most))
 
 
 def tree_lines(
-    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None
-) -> Iterator[Line]:
-    """The lines of one exchange. `secrets`: show them. `decode`: see `Exchange.unfold`."""
+    exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None,
+    most: int | None = None,
+) -> Iterator[Line]:  # fmt: skip
+    """The lines of one exchange. `secrets`: show them. `decode`: see `Exchange.unfold`. `most`:
+    fields of a message that are shown; None: all."""
     yield from map(Line, _head(exchange))
     for direction in Direction:
-        yield from _message(exchange, direction, secrets, decode)
+        yield from _message(exchange, direction, secrets, decode, most)
 
 
 def _head(exchange: Exchange) -> Iterator[Text]:
@@ -179,8 +184,9 @@ def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:
 
 
 def _message(
-    exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None
-) -> Iterator[Line]:
+    exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None,
+    most: int | None,
+) -> Iterator[Line]:  # fmt: skip
     """The request or the response: a heading, then a line for each field."""
     if direction == Direction.REQUEST:
         name, frame, size = "Request", exchange.request_frame, exchange.request_bytes
@@ -200,7 +206,7 @@ def _message(
     yield Line(heading, direction)
     explanation = exchange.unfold(direction, decode=decode) or Explanation()
     hides = frozenset() if secrets else concealed(exchange, direction, explanation)
-    for text, event in _fields(explanation, hides, exchange.topic_names):
+    for text, event in _fields(explanation, hides, exchange.topic_names, most):
         yield Line(text, direction, event)
     conceals = not secrets and conceals_unread(exchange, direction, explanation)
     for text in _undecoded(explanation, frame, conceals):
@@ -220,10 +226,12 @@ def _undecoded(explanation: Explanation, frame: bytes, conceals: bool) -> Iterat
 
 
 def _fields(
-    explanation: Explanation, hides: frozenset[str], topics: Mapping[str, str]
+    explanation: Explanation, hides: frozenset[str], topics: Mapping[str, str], most: int | None
 ) -> Iterator[tuple[Text, Explained | None]]:
-    """A line for each field, and for the error that ends the message. `hides`: paths."""
-    events = [event for event in explanation.events if event.type != "tags" or event.value]
+    """A line for each field, `most` at most, and for the error that ends the message. `hides`:
+    paths."""
+    fields = [event for event in explanation.events if event.type != "tags" or event.value]
+    events = fields[:most]
     width = max((INDENT * event.depth + len(_name(event)) for event in events), default=0)
     for event in events:
         if event.type == ERROR:
@@ -241,6 +249,9 @@ def _fields(
             no_wrap=True,
         )
         yield line, event
+    if len(events) < len(fields):
+        hidden = f"… {len(fields) - len(events):,} more fields; a pipe, or --format json, has all"
+        yield _line(fields[len(events)].offset, hidden, "yellow"), None
     if explanation.error is not None:
         error = explanation.error
         where = f"{printable(error.path)}: " if error.path else ""

@@ -225,8 +225,16 @@ def _paged(text: str, is_wide: bool) -> bool:
 
 def plain(parts: Iterable[RenderableType], *, colours: bool = False) -> str:
     """The text for a pipe or a file."""
+    from rich.text import Text
+
     console = _console(width=PIPE_WIDTH, color_system="standard" if colours else None)
-    return _captured(console, parts)
+    if colours:
+        return _captured(console, parts)
+    # A console takes more than ten times as long for a text, and `show` may have a million.
+    return "".join(
+        _stripped(part.plain + part.end) if isinstance(part, Text) else _captured(console, [part])
+        for part in parts
+    )
 
 
 def _console(**settings: Any) -> Console:
@@ -240,7 +248,12 @@ def _captured(console: Console, parts: Iterable[RenderableType]) -> str:
     """What a console would write, without spaces at the ends of lines."""
     with console.capture() as captured:
         _write(console, parts)
-    return "".join(f"{line.rstrip()}\n" for line in captured.get().split("\n")[:-1])
+    return _stripped(captured.get())
+
+
+def _stripped(text: str) -> str:
+    """Whole lines without spaces at their ends."""
+    return "".join(f"{line.rstrip()}\n" for line in text.split("\n")[:-1])
 
 
 def _write(console: Console, parts: Iterable[RenderableType]) -> None:

@@ -54,6 +54,8 @@ class MessageContext:
 
 def unfold(explanation: Explanation, known: MessageContext) -> Explanation:
     """The explanation, with the content of fields inserted after them."""
+    if not any(isinstance(event.value, bytes) for event in explanation.events):
+        return explanation  # such as Metadata, which may have millions of fields
     unfolding = _Unfolding(known)
     unfolding.add(explanation.events)
     return replace(explanation, events=unfolding.events)

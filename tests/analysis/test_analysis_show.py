@@ -107,6 +107,18 @@ def test_bodies_of_unknown_apis_and_versions_are_redacted(api_key: int, version:
     assert leaks("\n".join(shown(**columns, secrets=True)))
 
 
+def test_a_screen_shows_the_first_fields_of_a_large_message() -> None:
+    """Metadata of a cluster with 200,000 partitions has 2.5 million fields."""
+    frame = request(3, 0, struct.pack(">i", 30_000) + text("name") * 30_000)
+    columns = METADATA_0 | {"request_bytes": len(frame) + 4, "response_frame": None}
+    row = Exchange(**exchange(**columns, request_frame=frame))
+    whole, screen = ([each.plain for each in tree(row, most=most)] for most in (None, 20_000))
+    (at,) = (n for n, line in enumerate(screen) if "more fields" in line)
+    assert screen[at].endswith("… 40,005 more fields; a pipe, or --format json, has all")
+    assert screen[:at] == whole[:at]
+    assert screen[at + 1 :] == whole[-len(screen[at + 1 :]) :]
+
+
 def test_surplus_bytes_are_shown_as_such() -> None:
     frame = request(3, 0, struct.pack(">i", 0) + b"abc")
     assert shown(**METADATA_0, request_frame=frame)[-4:-1] == [
