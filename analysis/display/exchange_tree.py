@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from analysis.display.presentation import names
-from analysis.display.terminal import counted, excerpt, printable, time_text, zone_name
+from analysis.display.terminal import (
+    EXCERPT,
+    counted,
+    excerpt,
+    printable,
+    time_text,
+    zone_name,
+)
 from analysis.names.addresses import endpoint
 from dissector.arrays import value
 from dissector.embedded import ERROR, NOWHERE, TEXT
@@ -46,8 +53,6 @@ INDENT: Final = 2
 """Columns for each level of depth."""
 HEX_BYTES: Final = 24
 """Most bytes of a field."""
-TEXT_LENGTH: Final = 200
-"""Most characters of a string."""
 WORDS_LENGTH: Final = 400
 """Most characters of a text."""
 HIDDEN_BYTE: Final = -1
@@ -300,9 +305,9 @@ def _style(event: Explained, hidden: bool) -> str:
 
 def _quoted(text: str) -> str:
     """A string in quotes, with non-printable characters escaped."""
-    if len(text) <= TEXT_LENGTH:
+    if len(text) <= EXCERPT:
         return printable(json.dumps(text, ensure_ascii=False))
-    shown = json.dumps(text[:TEXT_LENGTH], ensure_ascii=False)
+    shown = json.dumps(text[:EXCERPT], ensure_ascii=False)
     return f"{printable(shown)}… ({len(text):,} characters)"
 
 

@@ -14,6 +14,7 @@ from rich.text import Text
 from analysis.answers import ANSWERS
 from analysis.display.listing import Column, Listing
 from analysis.display.row_table import cells, markdown, screen, vertical
+from analysis.display.terminal import excerpt
 from tests.analysis.answering import capture
 from tests.analysis.printing import printed
 
@@ -63,9 +64,10 @@ def test_long_texts_are_shortened_with_their_length() -> None:
     rows = pa.table({"client_id": [client], "topics": [topics], "text": [text], "id": [10**18]})
     _, line = printed(screen(rows)).splitlines()
     assert [cell.strip() for cell in line.split("  ")] == [
-        f"{'c' * 200}… (30,000 characters)", f"{'t' * 200}… (1,002 characters)", text,
-        str(10**18),
+        f"{'c' * 249}… (30,000 characters)", f"{', '.join(topics)[:249]}… (1,002 characters)",
+        text, str(10**18),
     ]  # fmt: skip
+    assert excerpt(topics[0]) == topics[0]
     assert client in printed(vertical(rows, len(rows)), width=100_000)
 
 
