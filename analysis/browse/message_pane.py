@@ -65,10 +65,15 @@ class MessageContent:
     ) -> MessageContent:
         """Explain an exchange. `secrets`: show them. `decode`: see `Exchange.unfold`."""
         # The head of a message is two lines: an empty one, and its title.
-        lines = tree_lines(exchange, secrets=secrets, decode=decode, most=SCREEN_FIELDS)
+        # A large message has millions of fields: it is explained once.
+        explained = {direction: exchange.explain(direction) for direction in Direction}
+        lines = tree_lines(
+            exchange, secrets=secrets, decode=decode, most=SCREEN_FIELDS, explained=explained
+        )
         content = cls(exchange, [part for line in lines for part in _split(line)])
         for direction in () if secrets else Direction:
-            content.secret[direction], paths = _secret_ranges(exchange, direction)
+            ranges = _secret_ranges(exchange, direction, explained[direction])
+            content.secret[direction], paths = ranges
             content.concealed |= {f"{direction.name}{path}" for path in paths}
         return content
 
@@ -163,12 +168,11 @@ def _split(line: Line) -> list[Line]:
 
 
 def _secret_ranges(
-    exchange: Exchange, direction: Direction
+    exchange: Exchange, direction: Direction, whole: Explanation | None
 ) -> tuple[list[tuple[int, int]], frozenset[str]]:
     """The bytes of a message that are hidden, and the paths of hidden fields."""
     frame = exchange.frame(direction) or b""
-    whole = exchange.explain(direction)
-    unfolded = exchange.unfold(direction)
+    unfolded = exchange.unfold(direction, explanation=whole)
     if whole is None or unfolded is None:
         is_secret = conceals_unread(exchange, direction, Explanation())
         paths = concealed(exchange, direction, unfolded) if unfolded else frozenset()

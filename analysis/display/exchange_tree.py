@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
@@ -59,6 +60,7 @@ HIDDEN_BYTE: Final = -1
 """Stands for a byte of a secret."""
 DUMP_BYTES: Final = 4096
 """Most bytes of a dump."""
+NOT_EXPLAINED: Final[Mapping[Direction, Explanation | None]] = MappingProxyType({})
 SCREEN_FIELDS: Final = 50_000
 """Most fields of a message on a screen. Metadata of 200,000 partitions has 2.5 million."""
 
@@ -84,13 +86,14 @@ def tree(
 
 def tree_lines(
     exchange: Exchange, *, secrets: bool = False, decode: Decode | None = None,
-    most: int | None = None,
+    most: int | None = None, explained: Mapping[Direction, Explanation | None] = NOT_EXPLAINED,
 ) -> Iterator[Line]:  # fmt: skip
     """The lines of one exchange. `secrets`: show them. `decode`: see `Exchange.unfold`. `most`:
-    fields of a message that are shown; None: all."""
+    fields of a message that are shown; None: all. `explained`: results of `Exchange.explain`."""
     yield from map(Line, _head(exchange))
     for direction in Direction:
-        yield from _message(exchange, direction, secrets, decode, most)
+        known = explained.get(direction)
+        yield from _message(exchange, direction, known, secrets, decode, most)
 
 
 def _head(exchange: Exchange) -> Iterator[Text]:
@@ -189,8 +192,8 @@ def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:
 
 
 def _message(
-    exchange: Exchange, direction: Direction, secrets: bool, decode: Decode | None,
-    most: int | None,
+    exchange: Exchange, direction: Direction, explanation: Explanation | None, secrets: bool,
+    decode: Decode | None, most: int | None,
 ) -> Iterator[Line]:  # fmt: skip
     """The request or the response: a heading, then a line for each field."""
     if direction == Direction.REQUEST:
@@ -209,7 +212,8 @@ def _message(
         f": packet {packet}, {time_text(time)} {zone_name()}, {counted(size, 'byte')}{cut}",
     )
     yield Line(heading, direction)
-    explanation = exchange.unfold(direction, decode=decode) or Explanation()
+    unfolded = exchange.unfold(direction, decode=decode, explanation=explanation)
+    explanation = unfolded or Explanation()
     hides = frozenset() if secrets else concealed(exchange, direction, explanation)
     for text, event in _fields(explanation, hides, exchange.topic_names, most):
         yield Line(text, direction, event)

@@ -134,19 +134,20 @@ class Exchange:
         return explain_response(self.response_frame, self.api_key, self.api_version)
 
     def unfold(
-        self, direction: Direction | DirectionName, *, decode: Decode | None = None
-    ) -> Explanation | None:
+        self, direction: Direction | DirectionName, *, decode: Decode | None = None,
+        explanation: Explanation | None = None,
+    ) -> Explanation | None:  # fmt: skip
         """As `explain`, with the structures inside fields of bytes: see `embedded`.
 
         `decode`: a function from the id of a schema and the payload of a record's key or value to
-        text; None if it cannot.
+        text; None if it cannot. `explanation`: the result of `explain`, if it is known.
         """
         direction = _direction(direction)
         known = MessageContext(self.sasl_mechanism, self.request_frame, self.topic_names, decode)
         if self.api == SASL_TOKEN:
             frame = self.frame(direction)
             return None if frame is None else explain_token(frame, known)
-        explanation = self.explain(direction)
+        explanation = explanation or self.explain(direction)
         return None if explanation is None else unfold(explanation, known)
 
 
