@@ -7,6 +7,7 @@ record or block, or is reached after damage, this format changes from one to the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -27,6 +28,10 @@ _CHANGES: Final = 1 << 14
 """Changes of the format in one file that are read."""
 _FRONT_BYTES: Final = 12
 """Bytes that identify the file header of both formats."""
+_HEADER: Final = re.compile(
+    b"(?s)" + re.escape(FRONT) + b".{4}(?:M<\\+\x1a|\x1a\\+<M)|" + b"|".join(map(re.escape, FRONTS))
+)
+"""These bytes: a section header of pcapng has its size before the byte order."""
 
 
 class JoinedFormats:
@@ -101,35 +106,21 @@ class JoinedFormats:
     def _begins_other(self, data: Bytes, at: int, end: int) -> bool:
         """Whether a file of the other format begins at a position."""
         head = data[at : min(at + _FRONT_BYTES, end)].tobytes()
-        kind = _kind_of(head) if len(head) == _FRONT_BYTES else None
-        return kind not in (None, type(self._form)) and len(self._earlier) < _CHANGES
+        if len(head) < _FRONT_BYTES or len(self._earlier) == _CHANGES:
+            return False
+        if isinstance(self._form, Pcapng):
+            return head[:8] in FRONTS
+        return Pcapng.recognises(head) and Pcapng.can_begin(head)
+
+    def _begins_readable(self, data: Bytes, at: int) -> bool:
+        """Whether a file of the other format begins at a position, or one of pcap."""
+        is_appended = isinstance(self._form, Pcap) and self._form.begins_file(data, at)
+        return is_appended or self._begins_other(data, at, len(data))
 
     def _search_header(self, data: Bytes, begin: int, end: int) -> int | None:
-        """The first position from `begin` to before `end` at which a file begins."""
-        if len(self._earlier) == _CHANGES:
-            return None
-        content = data[begin : end + _FRONT_BYTES].tobytes()
-        places = [
-            place
-            for front in (FRONT, *FRONTS)
-            for place in _positions(content, front)
-            if begin + place < end and _kind_of(content[place : place + _FRONT_BYTES])
-        ]
-        return begin + min(places) if places else None
-
-
-def _kind_of(head: bytes) -> type[Pcap | Pcapng] | None:
-    """The format of a file that begins with these bytes."""
-    if head[:8] in FRONTS:
-        return Pcap
-    return Pcapng if Pcapng.recognises(head) and Pcapng.can_begin(head) else None
-
-
-def _positions(content: bytes, front: bytes) -> list[int]:
-    """Where these bytes occur in the content."""
-    positions = []
-    at = content.find(front)
-    while at >= 0:
-        positions.append(at)
-        at = content.find(front, at + 1)
-    return positions
+        """The first position from `begin` to before `end` at which a file of the other format
+        begins, or one of pcap."""
+        for match in _HEADER.finditer(data.data, begin, end + _FRONT_BYTES):
+            if match.start() < end and self._begins_readable(data, match.start()):
+                return match.start()
+        return None

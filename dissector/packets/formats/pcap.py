@@ -111,7 +111,7 @@ class Pcap:
         return head[:4] in _MAGICS
 
     def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
-        if self._begins_file(data, begin):
+        if self.begins_file(data, begin):
             return self._scan_file_header(data, begin, end)
         table, is_likely, is_broken = self._follow(data, begin, end)
         if len(self._variants) > 1:
@@ -143,7 +143,7 @@ class Pcap:
         self._begin_file(data[begin:stop].tobytes())
         return ScanResult(NO_PACKETS, stop, stop)
 
-    def _begins_file(self, data: Bytes, at: int) -> bool:
+    def begins_file(self, data: Bytes, at: int) -> bool:
         """Whether an appended file begins at a position."""
         return self._files_left > 0 and data[at : at + 8].tobytes() in FRONTS
 
@@ -158,7 +158,7 @@ class Pcap:
         )  # fmt: skip
         # A file header has zeros where a record has its lengths.
         for row in np.flatnonzero(table[1, :whole] | table[2, :whole] == 0).tolist():
-            if self._begins_file(data, int(table[0, row]) - self._record_bytes):
+            if self.begins_file(data, int(table[0, row]) - self._record_bytes):
                 whole, is_broken = row, False
                 break
         return table[:, :whole], is_likely[:whole], is_broken
