@@ -52,6 +52,7 @@ from dissector.streams.search.places import segment_starts, verdicts
 from dissector.streams.search.request_evidence import (
     DECISION,
     EPHEMERAL,
+    NEXT_BITS,
     Evidence,
     RequestScorer,
     opposite_responses,
@@ -65,6 +66,10 @@ INNER_BYTES = 2 << 20
 """Bytes of a stream at an unknown port that are searched for requests inside segments: twice the
 largest request of a producer by default (max.request.size). Other protocols may have a place in
 each few bytes that looks like a request."""
+
+FIRST_SLICE, SLICE_GROWTH = 1 << 10, 2
+"""Bytes of each stream that are searched for such requests first, and the growth of later slices.
+Arrays of numbers have `READINGS` candidates in a few bytes."""
 
 STEPS = 3
 """Fewest times that the correlation id increases by one in a stream that is taken for responses."""
@@ -382,57 +387,71 @@ class ProtocolDetector:
         bits, pending = np.full((2, len(index)), -1)
         readings = np.zeros(len(index), np.int64)
         is_any = self._is_silent(chains.stream[index] ^ 1) & ~at_broker
-        for at, owner in self._inner_places(chains, index, begin, end):
+        is_done = np.zeros(len(index), np.bool_)
+        for at, owner in self._inner_places(chains, index, begin, end, is_done):
             verdict = verdicts(chains, self._scorer, at, index[owner])
             is_open = verdict != NO
             first = _first(len(index), owner[is_open], at[is_open])
             pending = np.where(pending < 0, first, pending)
             good = verdict == YES
             at, owner = at[good], owner[good]
-            header_bits = self._scorer.requests(chains, at, index[owner])[2]
-            for place, each, header in zip(
-                at.tolist(), owner.tolist(), header_bits.tolist(), strict=True
+            rank = readings[owner] + np.arange(len(owner)) - owner.searchsorted(owner)
+            at, owner = at[rank < READINGS], owner[rank < READINGS]
+            readings += np.bincount(owner, minlength=len(readings))
+            header_bits = self._scorer.requests(chains, at, index[owner])[2].astype(np.int64)
+            extra = NEXT_BITS * self._requests.has_next(chains, index[owner], at) - BORDER_BITS
+            known_bits = header_bits + extra * is_any[owner]
+            for place, each, known in zip(
+                at.tolist(), owner.tolist(), known_bits.tolist(), strict=True
             ):
-                if bits[each] < 0 and readings[each] < READINGS:
-                    readings[each] += 1
-                    chain = int(index[each])
-                    score = self._bits(chains, chain, place, int(header))
-                    if is_any[each]:
-                        score += self._requests.next_bits(chains, chain, place) - BORDER_BITS
+                if bits[each] < 0:
+                    score = self._bits(chains, int(index[each]), place, known)
                     bits[each] = score if score >= DECISION else -1
+            is_done |= (bits >= 0) | (readings == READINGS)
         return bits, pending
 
     def _inner_places(
-        self, chains: FrameChains, index: Int64, begin: Int64, end: Int64
-    ) -> Iterator[tuple[Int64, Int64]]:
+        self, chains: FrameChains, index: Int64, begin: Int64, end: Int64, is_done: Bools
+    ) -> Iterator[tuple[Int64, Int64]]:  # fmt: skip
         """Places from `begin` to `end` that may begin a request whose correlation id the other end
         sent, or any request if it sent no bytes and the first bytes of the stream are not known to
         be those of another protocol; and the position in `index` of each. In parts of at most twice
-        `SEEK_BYTES` places, since each byte of a stream may be one.
+        `SEEK_BYTES` places, since each byte of a stream may be one: a slice of each stream, then
+        longer ones of those that are not done. `is_done`: set it between the parts.
         """
-        parts: list[Int64] = []
-        owners: list[int] = []
-        count = 0
+        expected: dict[int, Int64 | None] = {}
         silent = self._is_silent(chains.stream[index] ^ 1)
         for each, chain in enumerate(index.tolist()):
             number, fits = opposite_responses(chains, chain)
             rejected = self._rejected.get(int(chains.stream[chain]), ())
-            is_silent = silent[each] and HEAD_POSITION not in rejected
-            if not (is_silent or fits.any()) or begin[each] >= end[each]:
-                continue
-            window, address = chains.bytes_between(chain, int(begin[each]), int(end[each]))
-            for low in range(0, len(window), SEEK_BYTES):
-                part = window[low : low + SEEK_BYTES + REQUEST_HEAD - 1]
-                at = address(low + self._scorer.candidate_requests(part))
-                if not is_silent:
-                    at = at[np.isin(chains.number(at + 8, "i4"), number[fits])]
+            if silent[each] and HEAD_POSITION not in rejected:
+                expected[each] = None
+            elif fits.any():
+                expected[each] = number[fits]
+        slice_bytes = FIRST_SLICE
+        while expected:
+            parts: list[Int64] = []
+            owners: list[int] = []
+            count = 0
+            for each, numbers in [*expected.items()]:
+                until = min(int(begin[each]) + slice_bytes, int(end[each]))
+                if begin[each] >= until or is_done[each]:
+                    del expected[each]
+                    continue
+                behind = min(until + REQUEST_HEAD - 1, int(end[each]))
+                window, address = chains.bytes_between(int(index[each]), int(begin[each]), behind)
+                at = address(self._scorer.candidate_requests(window))
+                if numbers is not None:
+                    at = at[np.isin(chains.number(at + 8, "i4"), numbers)]
                 parts.append(at)
                 owners.append(each)
-                count += len(parts[-1])
+                count += len(at)
                 if count >= SEEK_BYTES:
                     yield _joined(parts, owners)
                     parts, owners, count = [], [], 0
-        yield _joined(parts, owners)
+            yield _joined(parts, owners)
+            begin = begin + slice_bytes
+            slice_bytes = min(SLICE_GROWTH * slice_bytes, SEEK_BYTES)
 
     def _weighed(self, chains: FrameChains, index: Int64, at: Int64) -> Int64:
         """Bits of each of these candidates, up to the first one in each stream that decides;

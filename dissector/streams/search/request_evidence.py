@@ -107,7 +107,7 @@ class RequestScorer:
         behind = np.array([body + size])
         border = BORDER_BITS if is_head else int(border_bits(chains, address, behind)[0])
         bits += border + HEAD_BITS * is_head
-        has_next = is_head and self._has_next(chains, index, behind, correlation)
+        has_next = is_head and bool(self.has_next(chains, np.array([index]), address)[0])
         bits += NEXT_BITS * has_next
         bits += self._response_bits(chains, index, correlation, is_head, has_next)
         if is_head and body + size > end:
@@ -115,16 +115,14 @@ class RequestScorer:
             bits += LARGE_BITS * (size >= SEEK_BYTES)
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
-    def next_bits(self, chains: FrameChains, index: int, at: int) -> int:
-        """Bits for the message behind a request that begins no segment."""
-        size, correlation = (int(chains.number(np.array([at + k]), "i4")[0]) for k in (0, 8))
-        return NEXT_BITS * self._has_next(chains, index, np.array([at + 4 + size]), correlation)
-
-    def _has_next(self, chains: FrameChains, index: int, behind: Int64, correlation: int) -> bool:
-        """Whether a request with the next correlation id begins behind a request."""
-        verdict = self._scorer.requests(chains, behind, np.array([index]), any_api=True)[1]
-        number = int(chains.number(behind + 8, "i4")[0])
-        return bool(verdict[0] == YES) and number == _next_id(correlation)
+    def has_next(self, chains: FrameChains, index: Int64, at: Int64) -> Bools:
+        """Whether requests with the next correlation ids begin behind these requests."""
+        size, correlation = (chains.number(at + offset, "i4") for offset in (0, 8))
+        behind = at + 4 + size
+        verdict = self._scorer.requests(chains, behind, index, any_api=True)[1]
+        has_next: Bools = chains.number(behind + 8, "i4") == _next_id(correlation)
+        has_next &= verdict == YES
+        return has_next
 
     def _response_bits(
         self, chains: FrameChains, index: int, correlation: int, is_head: bool, has_next: bool
@@ -142,7 +140,7 @@ class RequestScorer:
         # A counter becomes negative after 2^31 requests; other protocols have any number here.
         is_other = is_head and len(number) and not (fits[0] and number[0] >= 0)
         if has_next and is_other:
-            is_other = number[0] != _next_id(correlation)
+            is_other = number[0] != _next_id(np.array(correlation))
         return NO_RESPONSE_BITS if is_other else 0
 
     def _endpoint_bits(self, row: int, sender: int) -> int:
@@ -185,9 +183,9 @@ def _endpoint_counts(table: ConnectionTable) -> Int64:
     return np.bincount(code)[code].reshape(-1, 2)
 
 
-def _next_id(correlation: int) -> int:
-    """The correlation id that follows: a signed number of 32 bits."""
-    return -(1 << 31) if correlation == (1 << 31) - 1 else correlation + 1
+def _next_id(correlation: Int64) -> Int64:
+    """The correlation ids that follow: signed numbers of 32 bits."""
+    return np.where(correlation == (1 << 31) - 1, -(1 << 31), correlation + 1)
 
 
 def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:

@@ -122,20 +122,25 @@ def test_a_request_inside_a_segment_of_another_protocol(count: int):
     assert len(out.frames) == count * (count == 2)
 
 
-@pytest.mark.parametrize("block", [40, 1000])
-def test_a_long_stream_of_another_protocol_is_searched_at_its_beginning(
-    block: int, monkeypatch: pytest.MonkeyPatch
-):
-    """Small integers, each of which may be the size of a request."""
-    searched = 0
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The numbers of bytes that are searched for requests inside segments."""
+    sizes: list[int] = []
     find = HeaderScorer.candidate_requests
 
     def counted(scorer: HeaderScorer, window: UInt8) -> Int64:
-        nonlocal searched
-        searched += len(window)
+        sizes.append(len(window))
         return find(scorer, window)
 
     monkeypatch.setattr(HeaderScorer, "candidate_requests", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("block", [40, 1000])
+def test_a_long_stream_of_another_protocol_is_searched_at_its_beginning(
+    block: int, searched: list[int]
+):
+    """Small integers, each of which may be the size of a request."""
     dialogue = Dialogue()
     connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
     for _ in range(2 * INNER_BYTES // 60_000):
@@ -143,7 +148,19 @@ def test_a_long_stream_of_another_protocol_is_searched_at_its_beginning(
     streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
     cuts = range(block, len(dialogue.packets), block)
     assert not dissect(dialogue.packets, cuts=cuts, streams=streams).frames
-    assert INNER_BYTES / 2 < searched < 1.2 * INNER_BYTES
+    assert INNER_BYTES / 2 < sum(searched) < 1.2 * INNER_BYTES
+
+
+def test_a_search_ends_at_the_last_candidate_that_is_read(searched: list[int]):
+    """Numbers that read as headers of requests, `READINGS` of them in a few bytes."""
+    dialogue, rng = Dialogue(), random.Random(1)
+    for _ in range(3):
+        connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
+        for _ in range(20):
+            connection.client(struct.pack(">15000i", *(rng.randrange(200) for _ in range(15_000))))
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
+    assert not dissect(dialogue.packets, streams=streams).frames
+    assert sum(searched) < 3 * 20 * 60_000 / 50
 
 
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
