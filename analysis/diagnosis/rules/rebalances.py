@@ -208,7 +208,6 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
     groups = {row["group_id"]: row for row in case.rows(GROUPS)}
-    removed = {row["group_id"]: row["removed"] for row in case.rows(REMOVED)}
     overdue = rows_by(case.rows(OVERDUE), "group_id")
     for group, rows in by_group.items():
         returned, late = returns.get(group, 0), overdue.get(group, [])
@@ -221,14 +220,19 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
         if max(len(causes), returned) >= limits["disruptions"] or late:
             finding = _finding(case, group, rows, causes or rows, late, returned, severity, time)
-            rejoined = sum(row["trigger"] == "rejoined" for row in causes)
-            if finding.cause == RESUBSCRIBED.cause and 2 * removed.get(group, 0) >= rejoined:
+            if finding.cause == RESUBSCRIBED.cause and _were_removed(case, group, causes):
                 finding = replace(finding, **PAUSED._asdict())
         elif long := [row for row in rows if _duration_ms(case, row) >= limits["longest_ms"]]:
             finding = _long_finding(case, group, long, severity, time)
         else:
             continue
         yield _without_coordinator(case, finding, rows, spent)
+
+
+def _were_removed(case: Case, group: str, causes: list[Row]) -> bool:
+    """Whether the coordinator had removed most of the members that rejoined."""
+    removed = sum(row["removed"] for row in case.rows(REMOVED) if row["group_id"] == group)
+    return bool(2 * removed >= sum(row["trigger"] == "rejoined" for row in causes))
 
 
 def _without_coordinator(case: Case, finding: Finding, rows: list[Row], spent_ms: float) -> Finding:
