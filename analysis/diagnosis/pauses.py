@@ -17,7 +17,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, cells, ms, percent, rows_by, share, span_of
 from analysis.display.terminal import counted, moment_text
-from analysis.kafka.normal import group_barriers
+from analysis.kafka.normal import REQUEST_TIMEOUT_MS, group_barriers
 from analysis.sql.expressions import endpoint, literals, ms_between
 from analysis.sql.query import Row
 
@@ -68,7 +68,7 @@ _REPEATED: Final = Advice(
 )  # fmt: skip
 _COLLECTS: Final = _REPEATED._replace(
     cause="the broker is paused again and again: garbage collection, swapping, a disk that stalls, "
-    "or a host with too little CPU",
+    "or a host with too little CPU; or its network is interrupted",
     change="Compare its log of garbage collection, and the disk, the free memory and the steal "
     "time of its host, with these times.",
     reference="Kafka documentation: Hardware and OS, Java Version",
@@ -209,9 +209,14 @@ def _is_silent(pause: Row, silences: list[Row]) -> bool:
 
 
 def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
-    """The finding for a broker with a pause; `evidence`: of the rest of the time."""
+    """The finding for a broker with a pause; `evidence`: of the rest of the time.
+
+    It is critical if calls of clients fail: they wait for request.timeout.ms.
+    """
+    is_critical = pause["lasts_ms"] >= REQUEST_TIMEOUT_MS and not pause["is_silent"]
     return replace(
         finding,
+        severity="critical" if is_critical else finding.severity,
         sentence=f"Broker {pause['broker']} sent no response for {ms(pause['lasts_ms'])}",
         evidence=f"{counted(pause['requests'], 'request')} of "
         f"{counted(pause['clients'], 'client')} waited until {moment_text(pause['until'])}."

@@ -143,7 +143,8 @@ def _slow_requests(row: Row) -> str:
         Threshold("least_ms", 20, "ms", "Smallest quantile for the comparison with another broker: "
                   "below it, even a large factor costs a client little."),
         Threshold("pause_ms", PAUSE_MS, "ms", "Time without any response of a broker, while "
-                  "requests of several connections wait. Elections take a second or two."),
+                  "requests of several connections wait. Elections take a second or two. Critical "
+                  "from 30 s, request.timeout.ms by default: calls of clients fail."),
         Threshold("pauses", PAUSES, "pauses", "Shorter pauses, of 50 ms or more, that count "
                   "together. A broker that starts has a few."),
         Threshold("pauses_percent", PAUSES_PERCENT, "%", "Their share of the time from the first "

@@ -129,6 +129,30 @@ def test_a_broker_that_pauses(
     assert [each.sentence for each in findings] == expected
 
 
+@pytest.mark.parametrize(
+    ("seconds", "port", "severity"),
+    [(31, 9093, "critical"), (29, 9093, "warning"), (31, None, "warning")],
+    ids=["request.timeout.ms", "shorter", "or the clock"],
+)
+def test_a_broker_that_pauses_longer_than_clients_wait(
+    seconds: int, port: int | None, severity: str
+) -> None:
+    """Another broker responds meanwhile, or there is none."""
+    end = START + seconds * SECOND + 3 * MS
+    rows = [exchange(correlation_id=n, connection_id=n) for n in range(2)]
+    rows += [
+        exchange_at(START + 3 * MS, end, connection_id=n, correlation_id=10,
+                    latency_ms=seconds * 1000.0)
+        for n in range(2)
+    ]  # fmt: skip
+    rows += [
+        exchange_at(START + n * SECOND, connection_id=5, broker_port=port, correlation_id=n)
+        for n in range(seconds) if port
+    ]  # fmt: skip
+    findings = findings_of("slow_broker", made(exchanges=rows))
+    assert [each.severity for each in findings if "9092" in each.subject] == [severity]
+
+
 def test_a_controller_that_pauses() -> None:
     rows = [
         exchange_at(START + 3 * MS, START + 6 * SECOND, connection_id=n, correlation_id=10,
