@@ -85,6 +85,11 @@ def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
     return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
 
 
+def all_pauses(case: Case) -> list[Row]:
+    """The pauses of all brokers with the default length; see `_pauses`."""
+    return _pauses(case, PAUSE_MS)
+
+
 def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
     """The pauses of brokers, the longest last.
 

@@ -4,15 +4,17 @@ A broker processes the requests of a connection one by one. A request behind a l
 a slow request, waits for its response, however fast the broker is. Produce is excluded, because a
 producer has several requests in flight on purpose. Connections that a quota throttles are excluded,
 too: `throttling` reports them. So are those on which a broker waited for replicas in vain, up to
-request.timeout.ms or offsets.commit.timeout.ms: `recurring_errors` reports them.
+request.timeout.ms or offsets.commit.timeout.ms: `recurring_errors` reports them. Requests that wait
+for the end of a pause of the broker, which `slow_broker` reports, are excluded, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.pauses import all_pauses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     capital,
@@ -27,7 +29,7 @@ from analysis.diagnosis.words import (
     span_of,
 )
 from analysis.display.terminal import counted
-from analysis.sql.expressions import sum_of_ms
+from analysis.sql.expressions import endpoint, literal, sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
 
@@ -42,8 +44,13 @@ _IN_VAIN: Final = """
 to a topic, too."""
 
 
-def waits() -> str:
-    """SQL: the waits of each client in each API, the longest sum first."""
+def waits(pauses: Iterable[Row] = ()) -> str:
+    """SQL: the waits of each client in each API, the longest sum first; `pauses`: of brokers, for
+    whose end no request waits."""
+    behind = "".join(f"""
+        and not ({endpoint("broker")} = {literal(pause["broker"])}
+          and {pause["until"]} between epoch_ns(request_time) and epoch_ns(response_time))"""
+        for pause in pauses)  # fmt: skip
     return f"""
       select client_id, api, count(*) as requests,
         count(*) filter (queue_ms > 0) as waiting,
@@ -54,7 +61,7 @@ def waits() -> str:
       from {exchanges_with_parts()}
       where api not in ('Fetch', 'ShareFetch', 'Produce') and net_ms is not null
         and connection_id not in (select connection_id from exchanges where throttle_time_ms > 0)
-        and connection_id not in ({_IN_VAIN})
+        and connection_id not in ({_IN_VAIN}){behind}
       group by client_id, api order by queue_ms desc, api"""
 
 
@@ -76,7 +83,7 @@ def waits() -> str:
 )  # fmt: skip
 def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients whose requests queue."""
-    for rows in rows_by(case.rows(waits()), "client_id").values():
+    for rows in rows_by(case.rows(waits(all_pauses(case))), "client_id").values():
         requests, waiting, queue_ms, latency_ms = (
             sum(row[column] for row in rows)
             for column in ("requests", "waiting", "queue_ms", "latency_ms")

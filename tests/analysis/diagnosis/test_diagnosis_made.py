@@ -256,6 +256,22 @@ def test_requests_behind_the_pauses_of_a_broker(quick: int, last_s: int, fires: 
     assert bool(findings_of("queueing", tables)) == fires
 
 
+@pytest.mark.parametrize(("links", "fires"), [(2, False), (1, True)], ids=["a pause", "a request"])
+def test_requests_behind_a_long_pause_of_a_broker(links: int, fires: bool) -> None:
+    """Ten requests wait for its end, and so does one of another connection; 40 are quick."""
+    end = START + 6 * SECOND
+    times = [(START - 2 * MS, START - MS)]
+    times += [(START + n * SECOND // 2, end + n * MS) for n in range(10)]
+    times += [(end + n * SECOND // 10, end + n * SECOND // 10 + MS) for n in range(1, 41)]
+    rows = [
+        exchange_at(first, last, correlation_id=n, latency_ms=(last - first) / 1e6)
+        for n, (first, last) in enumerate(times)
+    ]
+    other = {"client_id": "other", "connection_id": 1}
+    rows += [exchange_at(START, end, latency_ms=6000.0, **other)] * (links - 1)
+    assert len(findings_of("queueing", made(exchanges=rows))) == fires
+
+
 @pytest.mark.parametrize(
     ("api", "name", "fires"),
     [
