@@ -135,7 +135,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
     "DELEGATION_TOKEN_AUTHORIZATION_FAILED": _ACL,
     "CONCURRENT_TRANSACTIONS": Advice(
         "the coordinator is still writing the markers of the previous transaction when the client "
-        "begins the next one: the transactions are short, or the brokers are slow",
+        "begins the next one: the transactions are short, the brokers are slow, or the leader of a "
+        "partition is down",
         "client", None,
         "Commit less often, with more records in a transaction. The answer latency shows the time "
         "of WriteTxnMarkers, and of Produce at the leaders that write the markers.",
