@@ -28,9 +28,9 @@ no response has an error. It counts if it does so again and again.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final, TypeAlias
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.error_advice import (
@@ -44,6 +44,7 @@ from analysis.diagnosis.error_advice import (
     advice,
     cause,
 )
+from analysis.diagnosis.error_evidence import EVIDENCE
 from analysis.diagnosis.no_offset import without_offset, without_offset_finding
 from analysis.diagnosis.resets import (
     OFFSET_OUT_OF_RANGE,
@@ -54,52 +55,18 @@ from analysis.diagnosis.resets import (
 )
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
+from analysis.diagnosis.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import NORMAL_IN_API
-from analysis.sql.expressions import endpoint, literal, literals
+from analysis.sql.expressions import literal
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
     *FENCED, "THROTTLING_QUOTA_EXCEEDED", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS",
 )  # fmt: skip
 """Errors of the rules throttling, fenced_producers and rebalances."""
-
-FATAL_APIS: Final = (
-    "SaslHandshake", "SaslAuthenticate", "FindCoordinator", "InitProducerId", "Produce",
-    "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn", "JoinGroup", "SyncGroup",
-    "ConsumerGroupHeartbeat", "ShareGroupHeartbeat", "StreamsGroupHeartbeat",
-)  # fmt: skip
-"""APIs in which producers and consumers stop at an error that is not retriable. The exception of an
-admin client is the result of one call, and often expected: a topic exists already."""
-
-FATAL_ERRORS: Final = (
-    "FENCED_INSTANCE_ID", "TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED",
-)  # fmt: skip
-"""Errors at which a client stops in any API: another member has its group.instance.id, or an ACL is
-missing. Producers and consumers learn from Metadata that they may not use a topic."""
-
-REJOINED: Final = ("UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "FENCED_MEMBER_EPOCH")
-"""Errors after which a member joins its group again, although they are not retriable."""
-
-LAST_REQUESTS: Final = """
-  select client_id, epoch_ns(coalesce(max(request_time) filter (
-      api not in ('ApiVersions', 'SaslHandshake', 'SaslAuthenticate')), max(request_time)))
-      as last_time,
-    bool_and(closed is not null) as has_closed
-  from exchanges join connections using (connection_id)
-  where api not in ('LeaveGroup', 'PushTelemetry') and not (api in ('Fetch', 'OffsetCommit')
-    and closed is not null and epoch_ns(last_time) - epoch_ns(request_time) < 1e9)
-  group by client_id"""
-"""SQL: the last request of each client, and whether it closed all connections. Some requests are
-part of the close of a client: it commits offsets, ends its fetch sessions (KIP-227), leaves its
-group, and sends its last metrics (KIP-714). A connection that it was opening at that time has no
-further request."""
-
-Ends: TypeAlias = "Mapping[str | None, tuple[int, int]]"
-"""By client id: the time of the last request, and the latest time of an error at which the client
-can have stopped."""
 
 RESET: Final = (OFFSET_OUT_OF_RANGE, "Fetch")
 """An error after which a consumer continues elsewhere, by auto.offset.reset."""
@@ -132,48 +99,6 @@ REGISTERED: Final = """
   select client_id from exchanges where api = 'BrokerRegistration' and error_code is not null
   group by client_id having arg_max(error_code, response_time) = 0"""
 """SQL: brokers whose last registration succeeded."""
-
-LEADERLESS: Final = """
-  select topic, partition, any_value(replicas) as replicas from topics where leader < 0
-  group by all order by topic, partition"""
-
-OFFLINE_BROKERS: Final = f"""
-  select distinct {endpoint("broker")} as broker from errors where error = '{OFFLINE}'
-  order by broker"""
-
-TOO_LARGE_ALONE: Final = """
-  select client_id, topic, count(*) as batches from batches
-  where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
-"""SQL: batches of one record that brokers refused with MESSAGE_TOO_LARGE."""
-
-SHARED_INSTANCES: Final = ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID")
-
-INSTANCES: Final = f"""
-  with instances as (
-    select group_id, group_instance_id, list_sort(list(distinct client_id)) as client_ids
-    from memberships where group_instance_id is not null and client_id is not null group by all)
-  select distinct group_id, group_instance_id, client_ids
-  from errors join instances
-    on list_contains(client_ids, errors.client_id) and coalesce(resource = group_id, true)
-  where error in {literals(SHARED_INSTANCES)} and len(client_ids) > 1 order by all"""
-"""SQL: static members (KIP-345) with several client ids, one of which got an error."""
-
-GROUP_PROTOCOLS: Final = """
-  with refused as (
-    select distinct client_id, group_id from memberships
-    where error = 'INCONSISTENT_GROUP_PROTOCOL' and group_id is not null)
-  select refused.client_id, group_id, list_sort(list(distinct protocol)) as protocols
-  from refused join memberships using (group_id) where protocol is not null and error_code = 0
-  group by all order by all"""
-"""SQL: the groups that refused a client, and their assignors."""
-
-REFUSED_MECHANISMS: Final = """
-  select distinct client_id, sasl_mechanism from errors join connections using (connection_id)
-  where error = 'UNSUPPORTED_SASL_MECHANISM' and sasl_mechanism is not null order by all"""
-
-DENIED: Final = """
-  select distinct client_id, error, resource from errors
-  where ends_with(error, '_AUTHORIZATION_FAILED') and resource is not null order by all"""
 
 REQUESTS: Final = """
   select client_id, api, case api when 'SaslAuthenticate' then count(distinct connection_id)
@@ -221,7 +146,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     if not errors:
         return
     errors = _unresolved(case, errors)
-    ends = _ends(case, limits)
+    ends = ends_of(case, limits["silent_ms"])
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
     responses: Counter[tuple[object, ...]] = Counter()
@@ -236,7 +161,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     for row, recurs in zip(errors, recurring, strict=True):
         error = _origin(row, offline, leaderless)
         key = cause(row["api"], error, row["topic"])
-        is_reported = _is_reset(row) or _is_fatal(row, ends) or recurs
+        is_reported = _is_reset(row) or is_fatal(row, ends) or recurs
         if is_reported or not row["normal"]:
             alike[key].append(row)
         if is_reported:
@@ -247,7 +172,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             sent = {(row["client_id"], row["api"]) for row in rows}
             part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
             finding = _finding(rows, part, limits, ends, resets(case, rows))
-            given = dict.fromkeys(_EVIDENCE.get(row["error"]) for row in rows)
+            given = dict.fromkeys(EVIDENCE.get(row["error"]) for row in rows)
             added = "".join(evidence(case, rows) for evidence in given if evidence)
             yield replace(finding, evidence=finding.evidence + added)
 
@@ -276,124 +201,12 @@ def _unresolved(case: Case, errors: list[Row]) -> list[Row]:
     ]  # fmt: skip
 
 
-def _too_large_alone(case: Case, errors: list[Row]) -> str:
-    """A sentence about refused batches that no client can split."""
-    refused = {(row["client_id"], row["topic"]) for row in errors}
-    batches: Counter[str | None] = Counter()
-    for row in case.rows(TOO_LARGE_ALONE):
-        if (row["client_id"], row["topic"]) in refused:
-            batches[row["client_id"]] += row["batches"]
-    number = sum(batches.values())
-    does = "consists" if number == 1 else "consist"
-    return (
-        f" {counted(number, 'batch')} of {clients([*batches])} {does} of one record, which is lost."
-        if batches else ""
-    )  # fmt: skip
-
-
-def _leaderless(case: Case, errors: list[Row]) -> str:
-    """A sentence about partitions without a leader in Metadata."""
-    topics = {row["topic"] for row in errors}
-    partitions = listed(
-        f"{row['topic']}-{row['partition']} (replicas: {', '.join(map(str, row['replicas']))})"
-        for row in case.rows(LEADERLESS) if row["topic"] in topics
-    )  # fmt: skip
-    return f" Without a leader: {partitions}." if partitions else ""
-
-
-def _offline_brokers(case: Case, errors: list[Row]) -> str:
-    """A sentence about the brokers with an offline log directory."""
-    brokers = [row["broker"] for row in case.rows(OFFLINE_BROKERS)]
-    return f" The error comes from {listed(brokers)}." if brokers else ""
-
-
-def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
-    """A sentence about SASL mechanisms that a broker does not support."""
-    names = {row["client_id"] for row in errors}
-    requested = dict.fromkeys(
-        row["sasl_mechanism"] for row in case.rows(REFUSED_MECHANISMS) if row["client_id"] in names
-    )
-    packet = min(row["first_packet"] for row in errors)
-    return (
-        f" Requested: {listed(requested)}. The response contains the mechanisms of the listener: "
-        f"`kafka-dissector show CAPTURE --packet {packet}`."
-        if requested else ""
-    )  # fmt: skip
-
-
-def _resources(case: Case, errors: list[Row]) -> str:
-    """A sentence about the names that clients may not use."""
-    error, names = errors[0]["error"], {row["client_id"] for row in errors}
-    denied = dict.fromkeys(
-        f"`{row['resource']}`"
-        for row in case.rows(DENIED) if row["error"] == error and row["client_id"] in names
-    )  # fmt: skip
-    return f" {_RESOURCES[error]}: {listed(denied)}." if denied else ""
-
-
-def _instances(case: Case, errors: list[Row]) -> str:
-    """Sentences about clients that share a group.instance.id."""
-    names = {row["client_id"] for row in errors}
-    return "".join(
-        f" In group `{row['group_id']}`, {clients(row['client_ids'])} have the group.instance.id "
-        f"`{row['group_instance_id']}`."
-        for row in case.rows(INSTANCES) if names & {*row["client_ids"]}
-    )  # fmt: skip
-
-
-def _protocols(case: Case, errors: list[Row]) -> str:
-    """Sentences about the assignors of groups that refused a member."""
-    names = {row["client_id"] for row in errors}
-    groups = {
-        row["group_id"]: row["protocols"]
-        for row in case.rows(GROUP_PROTOCOLS) if row["client_id"] in names
-    }  # fmt: skip
-    return "".join(f" Group `{name}` uses {listed(used)}." for name, used in groups.items())
-
-
-_RESOURCES: Final = {
-    "GROUP_AUTHORIZATION_FAILED": "Group",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Transactional id",
-}
-_EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
-    **dict.fromkeys(SHARED_INSTANCES, _instances),
-    "INCONSISTENT_GROUP_PROTOCOL": _protocols,
-    NO_LEADER: _leaderless,
-    OFFLINE: _offline_brokers,
-    "MESSAGE_TOO_LARGE": _too_large_alone,
-    **dict.fromkeys(_RESOURCES, _resources),
-    "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
-}
-"""Functions that add to the evidence of an error."""
-
-
 _ORIGINS: Final = {**dict.fromkeys(DELETED, 0), OFFLINE: 1, NO_LEADER: 2}
 """Errors that are the cause of others with which they are one finding: the first ones."""
 
 
 def _is_reset(row: Row) -> bool:
     return (row["error"], row["api"]) == RESET
-
-
-def _ends(case: Case, limits: Limits) -> Ends:
-    last = case.last_message or 0
-    silent_since = last - int(limits["silent_ms"] * 1e6)
-    return {
-        row["client_id"]: (row["last_time"], last if row["has_closed"] else silent_since)
-        for row in case.rows(LAST_REQUESTS)
-    }
-
-
-def _is_fatal(row: Row, ends: Ends) -> bool:
-    """Whether the client stopped at the error."""
-    first, last = ends.get(row["client_id"], (1, 0))
-    return (
-        (row["api"] in FATAL_APIS or row["error"] in FATAL_ERRORS)
-        and not row["retriable"]
-        and not row["normal"]
-        and row["error"] not in REJOINED
-        and first <= row["last_time"] <= last
-    )
 
 
 def _repeated(row: Row) -> tuple[object, ...]:
@@ -464,7 +277,7 @@ def _finding(
     are_many = part >= limits["critical_percent"] or row["error"] == OFFLINE
     is_critical = are_many and responses >= 10
     lasts = within(span) if responses > 1 else ""
-    stopped = {row["client_id"] for row in rows if _is_fatal(row, ends)}
+    stopped = {row["client_id"] for row in rows if is_fatal(row, ends)}
     sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"
     the_clients = "the client" if len(names) == 1 else "these clients"
     return Finding(

@@ -1,0 +1,147 @@
+"""What findings about errors add to their evidence: partitions, brokers, names and settings."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.error_advice import NO_LEADER, OFFLINE
+from analysis.diagnosis.words import clients, listed
+from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint, literals
+from analysis.sql.query import Row
+
+LEADERLESS: Final = """
+  select topic, partition, any_value(replicas) as replicas from topics where leader < 0
+  group by all order by topic, partition"""
+
+OFFLINE_BROKERS: Final = f"""
+  select distinct {endpoint("broker")} as broker from errors where error = '{OFFLINE}'
+  order by broker"""
+
+TOO_LARGE_ALONE: Final = """
+  select client_id, topic, count(*) as batches from batches
+  where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
+"""SQL: batches of one record that brokers refused with MESSAGE_TOO_LARGE."""
+
+SHARED_INSTANCES: Final = ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID")
+
+INSTANCES: Final = f"""
+  with instances as (
+    select group_id, group_instance_id, list_sort(list(distinct client_id)) as client_ids
+    from memberships where group_instance_id is not null and client_id is not null group by all)
+  select distinct group_id, group_instance_id, client_ids
+  from errors join instances
+    on list_contains(client_ids, errors.client_id) and coalesce(resource = group_id, true)
+  where error in {literals(SHARED_INSTANCES)} and len(client_ids) > 1 order by all"""
+"""SQL: static members (KIP-345) with several client ids, one of which got an error."""
+
+GROUP_PROTOCOLS: Final = """
+  with refused as (
+    select distinct client_id, group_id from memberships
+    where error = 'INCONSISTENT_GROUP_PROTOCOL' and group_id is not null)
+  select refused.client_id, group_id, list_sort(list(distinct protocol)) as protocols
+  from refused join memberships using (group_id) where protocol is not null and error_code = 0
+  group by all order by all"""
+"""SQL: the groups that refused a client, and their assignors."""
+
+REFUSED_MECHANISMS: Final = """
+  select distinct client_id, sasl_mechanism from errors join connections using (connection_id)
+  where error = 'UNSUPPORTED_SASL_MECHANISM' and sasl_mechanism is not null order by all"""
+
+DENIED: Final = """
+  select distinct client_id, error, resource from errors
+  where ends_with(error, '_AUTHORIZATION_FAILED') and resource is not null order by all"""
+
+
+def _too_large_alone(case: Case, errors: list[Row]) -> str:
+    """A sentence about refused batches that no client can split."""
+    refused = {(row["client_id"], row["topic"]) for row in errors}
+    batches: Counter[str | None] = Counter()
+    for row in case.rows(TOO_LARGE_ALONE):
+        if (row["client_id"], row["topic"]) in refused:
+            batches[row["client_id"]] += row["batches"]
+    number = sum(batches.values())
+    does = "consists" if number == 1 else "consist"
+    return (
+        f" {counted(number, 'batch')} of {clients([*batches])} {does} of one record, which is lost."
+        if batches else ""
+    )  # fmt: skip
+
+
+def _leaderless(case: Case, errors: list[Row]) -> str:
+    """A sentence about partitions without a leader in Metadata."""
+    topics = {row["topic"] for row in errors}
+    partitions = listed(
+        f"{row['topic']}-{row['partition']} (replicas: {', '.join(map(str, row['replicas']))})"
+        for row in case.rows(LEADERLESS) if row["topic"] in topics
+    )  # fmt: skip
+    return f" Without a leader: {partitions}." if partitions else ""
+
+
+def _offline_brokers(case: Case, errors: list[Row]) -> str:
+    """A sentence about the brokers with an offline log directory."""
+    brokers = [row["broker"] for row in case.rows(OFFLINE_BROKERS)]
+    return f" The error comes from {listed(brokers)}." if brokers else ""
+
+
+def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
+    """A sentence about SASL mechanisms that a broker does not support."""
+    names = {row["client_id"] for row in errors}
+    requested = dict.fromkeys(
+        row["sasl_mechanism"] for row in case.rows(REFUSED_MECHANISMS) if row["client_id"] in names
+    )
+    packet = min(row["first_packet"] for row in errors)
+    return (
+        f" Requested: {listed(requested)}. The response contains the mechanisms of the listener: "
+        f"`kafka-dissector show CAPTURE --packet {packet}`."
+        if requested else ""
+    )  # fmt: skip
+
+
+def _resources(case: Case, errors: list[Row]) -> str:
+    """A sentence about the names that clients may not use."""
+    error, names = errors[0]["error"], {row["client_id"] for row in errors}
+    denied = dict.fromkeys(
+        f"`{row['resource']}`"
+        for row in case.rows(DENIED) if row["error"] == error and row["client_id"] in names
+    )  # fmt: skip
+    return f" {_RESOURCES[error]}: {listed(denied)}." if denied else ""
+
+
+def _instances(case: Case, errors: list[Row]) -> str:
+    """Sentences about clients that share a group.instance.id."""
+    names = {row["client_id"] for row in errors}
+    return "".join(
+        f" In group `{row['group_id']}`, {clients(row['client_ids'])} have the group.instance.id "
+        f"`{row['group_instance_id']}`."
+        for row in case.rows(INSTANCES) if names & {*row["client_ids"]}
+    )  # fmt: skip
+
+
+def _protocols(case: Case, errors: list[Row]) -> str:
+    """Sentences about the assignors of groups that refused a member."""
+    names = {row["client_id"] for row in errors}
+    groups = {
+        row["group_id"]: row["protocols"]
+        for row in case.rows(GROUP_PROTOCOLS) if row["client_id"] in names
+    }  # fmt: skip
+    return "".join(f" Group `{name}` uses {listed(used)}." for name, used in groups.items())
+
+
+_RESOURCES: Final = {
+    "GROUP_AUTHORIZATION_FAILED": "Group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "Transactional id",
+}
+EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
+    **dict.fromkeys(SHARED_INSTANCES, _instances),
+    "INCONSISTENT_GROUP_PROTOCOL": _protocols,
+    NO_LEADER: _leaderless,
+    OFFLINE: _offline_brokers,
+    "MESSAGE_TOO_LARGE": _too_large_alone,
+    **dict.fromkeys(_RESOURCES, _resources),
+    "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
+}
+"""Functions that add to the evidence of an error."""
