@@ -7,12 +7,12 @@ rests on, and its thresholds, each with its reason. `RULES` has all of them.
 A rule reports what the capture shows, and nothing else. Thresholds include the smallest sample:
 below it, a rule has no finding. `coverage` reports what the capture cannot show.
 
-rule          the declaration of a rule, and a finding
-case          answers and queries on one capture, each computed once
-catalog       the rules by name, and their thresholds
-run           `diagnose`: from tables to a DataFrame
-time          where the time of each client went
-advertised    addresses that brokers advertise
-error_advice  causes and remedies of error codes
-words         parts of findings
+rule    the declaration of a rule, and a finding
+case    answers and queries on one capture, each computed once
+rules   the rules
+causes  causes that rules look for, with their evidence and advice
+catalog the rules by name, and their thresholds
+run     `diagnose`: from tables to a DataFrame
+time    where the time of each client went
+words   parts of findings
 """

@@ -18,12 +18,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from analysis.diagnosis.advertised import LOOKUP, PREPARING
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.no_offset import WITHOUT_OFFSET
+from analysis.diagnosis.causes.advertised import LOOKUP, PREPARING
+from analysis.diagnosis.causes.no_offset import WITHOUT_OFFSET
+from analysis.diagnosis.causes.sessions import unauthenticated_clients
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
-from analysis.diagnosis.sessions import unauthenticated_clients
 from analysis.diagnosis.words import (
     capital,
     cells,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.dropped import HOLES, missing_requests
+from analysis.diagnosis.causes.dropped import HOLES, missing_requests
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
 from analysis.display.terminal import counted

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from analysis.diagnosis.advertised import (
+from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.advertised import (
     FORGOTTEN,
     HOST_IP,
     address,
@@ -29,7 +30,6 @@ from analysis.diagnosis.advertised import (
     wrong_address,
     wrong_addresses,
 )
-from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
 from analysis.display.terminal import counted

@@ -33,14 +33,14 @@ from typing import Final
 
 from analysis.answers.lag import ENDS, KNOWN_END, RESPONDED, SHARE_STATE, STATES, SUCCESSFUL
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.redeliveries import redeliveries, redelivery_finding
-from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
-from analysis.diagnosis.without_commits import (
+from analysis.diagnosis.causes.redeliveries import redeliveries, redelivery_finding
+from analysis.diagnosis.causes.without_commits import (
     COMMITS_NS,
     without_commits,
     without_commits_finding,
 )
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
 from analysis.diagnosis.words import (
     Advice,
     cells,

@@ -13,8 +13,8 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
-from analysis.diagnosis.advertised import FORGOTTEN
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.advertised import FORGOTTEN
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.slow_broker import IDS
 from analysis.diagnosis.words import Advice, capital, cells, matching, ms, rows_by, span_of

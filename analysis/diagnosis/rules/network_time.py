@@ -16,8 +16,8 @@ from typing import Any
 
 from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row

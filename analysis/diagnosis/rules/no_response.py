@@ -26,19 +26,19 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.dropped import dropped_connections, dropped_finding
-from analysis.diagnosis.incomplete import incomplete_finding, incomplete_responses
-from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.rules.failed_connections import refusing_brokers
-from analysis.diagnosis.rules.slow_broker import REPLICATED
-from analysis.diagnosis.sessions import (
+from analysis.diagnosis.causes.dropped import dropped_connections, dropped_finding
+from analysis.diagnosis.causes.incomplete import incomplete_finding, incomplete_responses
+from analysis.diagnosis.causes.sessions import (
     COMMAND,
     expired_session_finding,
     expired_sessions,
     unauthenticated_clients,
     unauthenticated_finding,
 )
-from analysis.diagnosis.unsupported import unsupported_clients, unsupported_finding
+from analysis.diagnosis.causes.unsupported import unsupported_clients, unsupported_finding
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.failed_connections import refusing_brokers
+from analysis.diagnosis.rules.slow_broker import REPLICATED
 from analysis.diagnosis.words import (
     by_end,
     client,

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.pauses import all_pauses
+from analysis.diagnosis.causes.pauses import all_pauses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     capital,

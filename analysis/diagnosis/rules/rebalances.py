@@ -27,8 +27,8 @@ from typing import Final
 
 from analysis.answers.unanswered import unanswered_requests
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.unsupported import unsupported_requests
 from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
-from analysis.diagnosis.unsupported import unsupported_requests
 from analysis.diagnosis.words import (
     Advice,
     capital,

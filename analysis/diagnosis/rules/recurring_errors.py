@@ -33,7 +33,7 @@ from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.error_advice import (
+from analysis.diagnosis.causes.error_advice import (
     AFTER_END,
     DELETED,
     MOVED,
@@ -44,18 +44,18 @@ from analysis.diagnosis.error_advice import (
     advice,
     cause,
 )
-from analysis.diagnosis.error_evidence import EVIDENCE
-from analysis.diagnosis.no_offset import without_offset, without_offset_finding
-from analysis.diagnosis.resets import (
+from analysis.diagnosis.causes.error_evidence import EVIDENCE
+from analysis.diagnosis.causes.no_offset import without_offset, without_offset_finding
+from analysis.diagnosis.causes.resets import (
     OFFSET_OUT_OF_RANGE,
     is_after_end,
     is_repeated,
     reset_evidence,
     resets,
 )
+from analysis.diagnosis.causes.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
-from analysis.diagnosis.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name

@@ -21,9 +21,9 @@ from typing import Any, Final
 from analysis.answers.network import LINKS
 from analysis.answers.quality import REPEATED
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.dropped import dropped_connections
-from analysis.diagnosis.incomplete import incomplete_responses
-from analysis.diagnosis.late_packets import lossy_directions
+from analysis.diagnosis.causes.dropped import dropped_connections
+from analysis.diagnosis.causes.incomplete import incomplete_responses
+from analysis.diagnosis.causes.late_packets import lossy_directions
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     by_end,

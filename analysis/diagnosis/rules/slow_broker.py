@@ -35,7 +35,7 @@ from typing import Final
 from analysis.answers.lag import ENDS
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.pauses import (
+from analysis.diagnosis.causes.pauses import (
     LONG_MS,
     LONG_PAUSES,
     PAUSE_MS,

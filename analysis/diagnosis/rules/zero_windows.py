@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.pauses import paused_brokers
+from analysis.diagnosis.causes.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.words import Advice, capital, client, matching, of_client

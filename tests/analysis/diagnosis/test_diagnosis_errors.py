@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from analysis.diagnosis.error_advice import ADVICE, AFTER_END, FINAL, NOT_RESET, advice
+from analysis.diagnosis.causes.error_advice import ADVICE, AFTER_END, FINAL, NOT_RESET, advice
 from dissector.protocol import registry
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.error_advice import NO_LEADER, OFFLINE
+from analysis.diagnosis.causes.error_advice import NO_LEADER, OFFLINE
 from analysis.diagnosis.words import clients, listed
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals

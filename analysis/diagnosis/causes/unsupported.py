@@ -13,8 +13,8 @@ from typing import Final
 
 from analysis.answers.unanswered import unanswered_requests
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.sessions import COMMAND
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.sessions import COMMAND
 from analysis.diagnosis.words import client, of_client
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals, ms_between

@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.dropped import RETRANSMITTED, SMALL_BYTES, TRUNCATING
+from analysis.diagnosis.causes.dropped import RETRANSMITTED, SMALL_BYTES, TRUNCATING
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, capital, client, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted, size_text
