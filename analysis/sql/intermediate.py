@@ -1,7 +1,8 @@
-"""Intermediate tables: rows that several answers need, computed once for each connection.
+"""Intermediate tables: rows that queries need several times, computed once for each connection.
 
-They take longer than the answers that read them. `diagnose` and `report` run many answers on one
-connection; the first query that names an intermediate table creates it.
+Some take longer than the answers that read them. Others are few rows of many, such as failed
+connections. `diagnose` and `report` run many answers on one connection; the first query that names
+an intermediate table creates it.
 """
 
 from __future__ import annotations

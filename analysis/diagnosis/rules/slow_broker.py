@@ -193,7 +193,7 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
         if row["count"] >= limits["requests"]
         and not (row["api"] == "ApiVersions" and row["broker"] in late)
     ]  # fmt: skip
-    if not any(_may_be_slow(case, row, limits) for row in samples):
+    if not _may_be_slow(case, samples, limits):
         return
     ids = {row["broker"]: row["id"] for row in case.rows(IDS)}
     tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
@@ -222,14 +222,16 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
         yield from map(_finding, rows[len(equal) :])
 
 
-def _may_be_slow(case: Case, row: Row, limits: Limits) -> bool:
+def _may_be_slow(case: Case, rows: list[Row], limits: Limits) -> bool:
     """Whether the tail of a row of the answer `latency` may be long enough for a finding: the time
     of a broker is a part of the net latency. Without the requests that `_requests` excludes, a
     quantile may be larger.
     """
-    has_all = row["api"] not in _LOGIN and not case.rows(f"from {_ENDED_OUTAGES}")
-    longest_ms = row["net_p95_ms" if has_all else "net_max_ms"] or 0
-    return bool(longest_ms >= min(limits["net_p95_ms"], limits["least_ms"]))
+    least = min(limits["net_p95_ms"], limits["least_ms"])
+    if any((row["net_p95_ms"] or 0) >= least for row in rows):
+        return True
+    apis = {row["api"] for row in rows if (row["net_max_ms"] or 0) >= least}
+    return not apis.isdisjoint(_LOGIN) or bool(apis and case.rows(f"from {_ENDED_OUTAGES}"))
 
 
 def _late_accepts(case: Case, limits: Limits) -> Iterator[Row]:

@@ -78,6 +78,16 @@ def test_rows_are_numbered_in_the_row_order(
     assert len(set(numbers)) == len(numbers)
 
 
+def test_queries_without_the_number_of_rows_do_not_join_the_late_ones() -> None:
+    rows = batches([(2, 0, 0), (1, 0, 0)])
+    with stored([("batches", rows)], ("batches",)) as connection:
+        plans = [
+            connection.execute(f"explain select sum({column}) from batches").fetchall()[0][1]
+            for column in (NTH, "last_offset")
+        ]
+    assert ["Join" in plan for plan in plans] == [True, False]
+
+
 @pytest.mark.parametrize("late", [1, 3, 4, 9])
 def test_late_rows_before_all_others_or_in_one_place(
     late: int, monkeypatch: pytest.MonkeyPatch
