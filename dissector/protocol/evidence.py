@@ -2,13 +2,14 @@
 
 One pass over header and body serves all APIs. It stops at a value that no client sends: a length or
 count that does not fit the announced size, a boolean other than 0 and 1, a value outside its
-limits. Text that is not UTF-8 is weak evidence against a request, since brokers accept it. Surplus
-bytes after the body are none, since brokers ignore them; but a body that fills the announced size
-scores higher.
+limits. Text that is not UTF-8, or has control characters, is weak evidence against a request, since
+brokers accept it. Surplus bytes after the body are none, since brokers ignore them; but a body that
+fills the announced size scores higher.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
@@ -21,9 +22,10 @@ UNKNOWN: Final = -24
 """The API or version has no definition, so the body cannot be checked."""
 COMPLETE: Final = 16
 """The body ends where the announced size ends."""
-NOT_UTF8: Final = -20
-"""Text that is not UTF-8, which few clients send. No text counts then: a complete body and a
-response must outweigh this."""
+ODD_TEXT: Final = -20
+"""Text that is not UTF-8, or has control characters, which few clients send. In data that is mostly
+zeros, a length may be followed by any number of control characters. No text counts then: a complete
+body and a response must outweigh this."""
 NO_TEXT: Final = -8
 """An incomplete request without text: small numbers and zeros are common in any data."""
 BATCH: Final = 16
@@ -38,6 +40,8 @@ broker would accept such a request, so further evidence can outweigh this."""
 MOST_TEXT: Final = 16
 """Upper limit of one bit per printable character. Small numbers are control characters."""
 
+_ODD: Final = re.compile(r"[\0-\x1f\x7f\udc80-\udcff]")
+"""A control character, or a byte that is not UTF-8."""
 _ALLOWED: Final = {"acks": range(-1, 16)}
 """Values of a role that clients send. Brokers up to 0.8 took any number of replicas as acks; later
 ones respond to more than 1 with INVALID_REQUIRED_ACKS."""
@@ -57,7 +61,7 @@ def evidence(data: bytes, size: int) -> int:
     """
     reader = _RequestReader(Prefix(data, size))
     bits = _bits(reader, len(data), size)
-    return max(bits + NOT_UTF8 * reader.has_other_text, IMPOSSIBLE)
+    return max(bits + ODD_TEXT * reader.has_odd_text, IMPOSSIBLE)
 
 
 def _bits(reader: _RequestReader, length: int, size: int) -> int:
@@ -82,8 +86,8 @@ def _bits(reader: _RequestReader, length: int, size: int) -> int:
 class _RequestReader(BodyReader):
     """Raises DecodeError at a value that no client sends, and IndexError where the bytes end."""
 
-    has_other_text = False
-    """Whether text is not UTF-8."""
+    has_odd_text = False
+    """Whether text is not UTF-8, or has control characters."""
     has_batch = False
     """Whether a field of records is one batch, as its first bytes show."""
     _api = ""
@@ -92,7 +96,7 @@ class _RequestReader(BodyReader):
     @property
     def text(self) -> int:
         """Bits for the text so far."""
-        return 0 if self.has_other_text else min(self._text, MOST_TEXT)
+        return 0 if self.has_odd_text else min(self._text, MOST_TEXT)
 
     def request(self) -> None:
         """Read header and body. Raises UnknownVersion after the client id."""
@@ -118,7 +122,7 @@ class _RequestReader(BodyReader):
             raise DecodeError("a producer sends no empty array", offset=start, path=event.path)
         if event.type == "string" and value:
             self._text += sum(map(str.isprintable, value))
-            self.has_other_text |= any("\udc80" <= each <= "\udcff" for each in value)
+            self.has_odd_text |= _ODD.search(value) is not None
         self.has_batch |= event.type == "records" and _is_batch(event)
         super()._add(event)
 

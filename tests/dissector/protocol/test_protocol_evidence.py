@@ -82,10 +82,11 @@ def test_a_client_id_that_is_not_utf8_is_evidence_against_a_request(hexadecimal:
     assert evidence(bytes.fromhex(hexadecimal), 1 << 20) == bits
 
 
-def test_text_that_is_not_utf8_weakens_a_complete_request():
-    """Brokers decode it with replacement characters."""
-    latin = PRODUCE.replace(b"producer", b"pr\xf6duce\xdf")
-    assert evidence(latin, len(latin)) == COMPLETE - 20
+@pytest.mark.parametrize("text", [b"pr\xf6duce\xdf", b"produce\0", b"\x1fproduce", b"produce\x7f"])
+def test_text_that_clients_rarely_send_weakens_a_complete_request(text: bytes):
+    """Brokers decode bytes that are not UTF-8 with replacement characters."""
+    odd = PRODUCE.replace(b"producer", text)
+    assert evidence(odd, len(odd)) == COMPLETE - 20
 
 
 def test_an_unknown_version_has_less_evidence_than_a_known_one():

@@ -163,6 +163,18 @@ def test_a_search_ends_at_the_last_candidate_that_is_read(searched: list[int]):
     assert sum(searched) < 3 * 20 * 60_000 / 50
 
 
+def test_streams_of_mostly_zeros():
+    """Small numbers read as headers, and control characters behind them as long texts."""
+    dialogue, rng = Dialogue(), random.Random(1)
+    for _ in range(200):
+        connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
+        data = bytes(rng.randrange(60) if rng.random() < 0.2 else 0 for _ in range(4_000))
+        for at in range(0, len(data), 1_000):
+            connection.client(data[at : at + 1_000])
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
+    assert not dissect(dialogue.packets, streams=streams).frames
+
+
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
 @pytest.mark.parametrize(
     "batches",
