@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dissector.packets import joined_formats, open_packets
+from dissector.packets import open_packets
+from dissector.packets.formats import joined_formats
 from tests.dissector.packets.packet_bytes import (
     frame,
     ipv4,
