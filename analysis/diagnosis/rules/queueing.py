@@ -45,8 +45,8 @@ to a topic, too."""
 
 
 def waits(pauses: Iterable[Row] = ()) -> str:
-    """SQL: the waits of each client in each API, the longest sum first; `pauses`: of brokers, for
-    whose end no request waits."""
+    """SQL: the waits of each client in each API, the longest sum first, without the requests that
+    wait for the end of one of these `pauses` of brokers."""
     behind = "".join(f"""
         and not ({endpoint("broker")} = {literal(pause["broker"])}
           and {pause["until"]} between epoch_ns(request_time) and epoch_ns(response_time))"""
