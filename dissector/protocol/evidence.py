@@ -2,9 +2,9 @@
 
 One pass over header and body serves all APIs. It stops at a value that no client sends: a length or
 count that does not fit the announced size, a boolean other than 0 and 1, a value outside its
-limits. Text that is not UTF-8, or has control characters, is weak evidence against a request, since
-brokers accept it. Surplus bytes after the body are none, since brokers ignore them; but a body that
-fills the announced size scores higher.
+limits. Text that is not UTF-8, or has control characters in the body, is weak evidence against a
+request, since brokers accept it. Surplus bytes after the body are none, since brokers ignore them;
+but a body that fills the announced size scores higher.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ UNKNOWN: Final = -24
 COMPLETE: Final = 16
 """The body ends where the announced size ends."""
 ODD_TEXT: Final = -20
-"""Text that is not UTF-8, or has control characters, which few clients send. In data that is mostly
-zeros, a length may be followed by any number of control characters. No text counts then: a complete
+"""Text that is not UTF-8, or has control characters in the body, which few clients send. In data of
+mostly zeros, any number of control characters may follow a length. No text counts then: a complete
 body and a response must outweigh this."""
 NO_TEXT: Final = -8
 """An incomplete request without text: small numbers and zeros are common in any data."""
@@ -40,8 +40,9 @@ broker would accept such a request, so further evidence can outweigh this."""
 MOST_TEXT: Final = 16
 """Upper limit of one bit per printable character. Small numbers are control characters."""
 
+_NOT_UTF8: Final = re.compile(r"[\udc80-\udcff]")
 _ODD: Final = re.compile(r"[\0-\x1f\x7f\udc80-\udcff]")
-"""A control character, or a byte that is not UTF-8."""
+"""Bytes that are not UTF-8; and control characters."""
 _ALLOWED: Final = {"acks": range(-1, 16)}
 """Values of a role that clients send. Brokers up to 0.8 took any number of replicas as acks; later
 ones respond to more than 1 with INVALID_REQUIRED_ACKS."""
@@ -87,7 +88,7 @@ class _RequestReader(BodyReader):
     """Raises DecodeError at a value that no client sends, and IndexError where the bytes end."""
 
     has_odd_text = False
-    """Whether text is not UTF-8, or has control characters."""
+    """Whether text is not UTF-8, or text of the body has control characters."""
     has_batch = False
     """Whether a field of records is one batch, as its first bytes show."""
     _api = ""
@@ -122,7 +123,9 @@ class _RequestReader(BodyReader):
             raise DecodeError("a producer sends no empty array", offset=start, path=event.path)
         if event.type == "string" and value:
             self._text += sum(map(str.isprintable, value))
-            self.has_odd_text |= _ODD.search(value) is not None
+            # Before the body is the client id, whose control characters `header_evidence` scores.
+            odd = _ODD if self._api else _NOT_UTF8
+            self.has_odd_text |= odd.search(value) is not None
         self.has_batch |= event.type == "records" and _is_batch(event)
         super()._add(event)
 

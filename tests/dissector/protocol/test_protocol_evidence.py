@@ -82,11 +82,25 @@ def test_a_client_id_that_is_not_utf8_is_evidence_against_a_request(hexadecimal:
     assert evidence(bytes.fromhex(hexadecimal), 1 << 20) == bits
 
 
-@pytest.mark.parametrize("text", [b"pr\xf6duce\xdf", b"produce\0", b"\x1fproduce", b"produce\x7f"])
-def test_text_that_clients_rarely_send_weakens_a_complete_request(text: bytes):
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        (b"producer", b"pr\xf6duce\xdf"),
+        (b"topic", b"t\xf6pic"),
+        (b"topic", b"topi\0"),
+        (b"topic", b"\x1fopic"),
+        (b"topic", b"topi\x7f"),
+    ],
+)
+def test_text_that_clients_rarely_send_weakens_a_complete_request(text: bytes, other: bytes):
     """Brokers decode bytes that are not UTF-8 with replacement characters."""
-    odd = PRODUCE.replace(b"producer", text)
+    odd = PRODUCE.replace(text, other)
     assert evidence(odd, len(odd)) == COMPLETE - 20
+
+
+def test_control_characters_of_a_client_id_are_no_evidence():
+    odd = PRODUCE.replace(b"producer", b"produce\r")
+    assert evidence(odd, len(odd)) == 12 + COMPLETE
 
 
 def test_an_unknown_version_has_less_evidence_than_a_known_one():
