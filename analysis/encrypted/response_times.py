@@ -38,6 +38,7 @@ from analysis.sql.stored import connect
 from analysis.temporary import temporary_folder
 from dissector.capture import Paths
 from dissector.errors import DissectorError
+from dissector.tables.arrow import rows_where
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -104,7 +105,7 @@ def groups(
         with TableFiles({"turns": file}, {"turns": SCHEMA}) as files:
             turns = Turns(partial(files.add, "turns"))
             tables = pipeline.observe_packets(turns.observe, ["connections"])
-        encrypted = tables["connections"].filter(pc.field("protocol") == "tls")
+        encrypted = rows_where(tables["connections"], pc.field("protocol") == "tls")
         with connect(folder) as connection:
             create_function(connection)
             register_numbered(connection, "connections", arrow_table("connections", encrypted))

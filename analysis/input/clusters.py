@@ -33,7 +33,7 @@ class Endpoints:
                 yield name, batch
             elif len(batch):
                 both = pa.concat_tables([self.table, pa.table(batch.select(_ENDPOINT))])
-                self.table = both.group_by([*_ENDPOINT]).aggregate([])
+                self.table = both.group_by([*_ENDPOINT], use_threads=False).aggregate([])
 
 
 def listed(endpoints: pa.Table) -> dict[str, list[str]]:

@@ -35,6 +35,7 @@ from analysis.summary.tally import (
     zeros,
 )
 from dissector.problems import FAILED_HANDSHAKE
+from dissector.tables.arrow import rows_where
 
 _KIND: Final = ("api_key", "api", "api_version")
 _CLIENT: Final = ("connection_id", "client_id", "client_ip")
@@ -350,7 +351,7 @@ class Summary:
         self._protocols.add(rows)
         self._note_ends(rows)
         for role, condition in _ROLES.items():
-            chosen = with_span(rows.filter(condition), "first_time")
+            chosen = with_span(rows_where(rows, condition), "first_time")
             self._endpoints.add(with_columns(chosen, role=pa.repeat(role, len(chosen))))
         is_tls = pc.equal(rows["protocol"], "tls")
         self._tls.update(rows.filter(is_tls)["connection_id"].to_pylist())

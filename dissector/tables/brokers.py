@@ -6,7 +6,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dissector.exchanges.correlated_block import CorrelatedBlock
-from dissector.tables.arrow import empty_batch, to_batch, unless_empty, without_dictionary
+from dissector.tables.arrow import (
+    empty_batch,
+    rows_where,
+    to_batch,
+    unless_empty,
+    without_dictionary,
+)
 from dissector.tables.schema import BROKERS
 from dissector.tables.shared_columns import (
     column_numbers,
@@ -35,7 +41,7 @@ def brokers(block: CorrelatedBlock) -> pa.RecordBatch:
     if not parts:
         return empty_batch(BROKERS)
     table = in_messages(parts)
-    table = table.filter((pc.field("broker_id") >= 0) & (pc.field("host") != ""))
+    table = rows_where(table, (pc.field("broker_id") >= 0) & (pc.field("host") != ""))
     request = requests_of(block, block.answered[table["message"].to_numpy()])
     columns = {
         **{name: table[name] for name in table.column_names},

@@ -167,7 +167,7 @@ def produce_results(block: CorrelatedBlock, batches: pa.Table) -> tuple[pa.Array
         return nothing, nothing
     keys = ["request", "key", "partition"]
     values = [("offset", "min"), ("error_code", "max")]
-    results = pa.concat_tables(parts).group_by(keys).aggregate(values)
+    results = pa.concat_tables(parts).group_by(keys, use_threads=False).aggregate(values)
     wanted = pa.table(
         {
             "request": batches["request"],
@@ -176,5 +176,5 @@ def produce_results(block: CorrelatedBlock, batches: pa.Table) -> tuple[pa.Array
             "row": np.arange(len(batches)),
         }
     )
-    joined = wanted.join(results, keys).sort_by("row")
+    joined = wanted.join(results, keys, use_threads=False).sort_by("row")
     return as_array(joined["offset_min"]), as_array(joined["error_code_max"])

@@ -16,7 +16,7 @@ from dissector.exchanges.columns import as_array, int_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_messages import DecodedMessages
 from dissector.packets.block import Int64
-from dissector.tables.arrow import empty_batch, row_keys, to_batch
+from dissector.tables.arrow import empty_batch, row_keys, rows_where, to_batch
 from dissector.tables.schema import TOPICS
 from dissector.tables.shared_columns import (
     column_numbers,
@@ -46,7 +46,7 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
     ]
     if parts:
         table = in_messages(parts)
-        table = table.filter(pc.field("leader") >= _NO_LEADER)
+        table = rows_where(table, pc.field("leader") >= _NO_LEADER)
         rows = to_batch(TOPICS, table)
     else:
         table = pa.table({name: pa.array([], pa.int64()) for name in EXTRA_COLUMNS})

@@ -17,6 +17,7 @@ from tests.captures.recorded import CAPTURES
 from tests.programs import printed
 
 CAPTURE = CAPTURES / "aiokafka-tansu.pcap"
+TASKS = Path("/proc/self/task")
 MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
 
 
@@ -126,3 +127,32 @@ def test_a_command_without_a_query_needs_no_duckdb(command: list[str], tmp_path:
     line = [name, str(CAPTURE), *arguments]
     program = f"import sys; from analysis.cli import main; main({line!r}); print(*sys.modules)"
     assert {"pyarrow", "duckdb"} & {*printed(program).split()} == {"pyarrow"}
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="threads are listed by Linux")
+@pytest.mark.parametrize(
+    "command", [["export", "--table", "all", "-o"], ["sniff", "--export"], ["summary"]]
+)
+def test_no_thread_of_arrow_is_left_at_the_end(command: list[str], tmp_path: Path) -> None:
+    """A thread that frees an array of NumPy while the interpreter ends aborts the process. Threads
+    of Python are joined, and are gone a moment later."""
+    name, *arguments = command
+    line = [name, str(CAPTURE), *arguments, *[str(tmp_path / "tables")] * bool(arguments)]
+    program = f"""import atexit, pathlib, sys, time
+def is_left(task):
+    try:
+        return "jemalloc" not in (task / "comm").read_text()
+    except OSError:
+        return False
+def threads():
+    return sum(map(is_left, pathlib.Path({str(TASKS)!r}).iterdir()))
+def show():
+    for _ in range(100):
+        if threads() > 1:
+            time.sleep(0.02)
+    print("threads:", threads())
+atexit.register(show)
+sys.argv[1:] = {line!r}
+from kafka_dissector.__main__ import main
+main()"""
+    assert printed(program).splitlines()[-1] == "threads: 1"
