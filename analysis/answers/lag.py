@@ -171,7 +171,7 @@ _FALLEN: Final = f"""(
 """SQL: the time from which on all ends of a partition are smaller than before: it was created again
 or truncated. Ends in responses of several brokers may be out of order for a moment only."""
 
-_ENDS: Final = f"""
+ENDS: Final = intermediate_table("partition_ends", f"""
   with logged as (
     select topic, partition, response_time, {KNOWN_END} as known_end,
       {_LEADER_EPOCH} as leader_epoch,
@@ -189,8 +189,7 @@ _ENDS: Final = f"""
     from logged semi join led_again using (topic, partition))
   select topic, partition, response_time as time, max(known_end) over (
     partition by {_LOG}, epoch order by response_time) as end_offset
-  from led where known_end is not null"""
-ENDS: Final = intermediate_table("partition_ends", lambda: _ENDS)
+  from led where known_end is not null""")  # fmt: skip
 """SQL: each response with the end of a partition, and the largest end so far. A new leader may have
 a shorter log (KIP-101), so that ends under earlier leaders do not count; nor do those of a deleted
 topic of the same name, whose epochs are not comparable. The end does not depend on a filter: see
@@ -291,7 +290,7 @@ _EVENTS: Final = f"""(
   from {_ALL_EVENTS} as events left join {_DELETED} using (topic))"""
 """SQL: the events; whether the topic was deleted before."""
 
-_STATES: Final = f"""
+STATES: Final = intermediate_table("lag_states", f"""
   with known as (
     select group_id, topic, partition, time,
       coalesce(
@@ -309,8 +308,7 @@ _STATES: Final = f"""
       {_position_lag()} as position_lag
     from known asof left join {ENDS} as ends
       on known.topic = ends.topic and known.partition = ends.partition and known.time >= ends.time)
-  select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR}"""
-STATES: Final = intermediate_table("lag_states", lambda: _STATES)
+  select *, max(lag) over so_far as max_lag from behind window so_far as {_SO_FAR}""")  # fmt: skip
 """SQL: the state of each group, topic and partition after each event."""
 
 _EVENT: Final = ("time", "source", "nth", "since")

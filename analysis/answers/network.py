@@ -194,7 +194,7 @@ def _timely(rtt_ms: str) -> str:
     return f"case when {rtt_ms} > {longest} then null else {rtt_ms} end as {rtt_ms}"
 
 
-_LINKS: Final = f"""
+LINKS: Final = intermediate_table("links", f"""
   with timely as (
     select * replace ({_timely("broker_rtt_ms")}, {_timely("client_rtt_ms")})
     from connections where protocol = 'kafka'),
@@ -209,6 +209,5 @@ _LINKS: Final = f"""
     coalesce(client_packets, 0) + coalesce(broker_packets, 0) as packets,
     coalesce(client_retransmitted, 0) + coalesce(broker_retransmitted, 0) as retransmitted,
     coalesce(client_out_of_order, 0) + coalesce(broker_out_of_order, 0) as out_of_order
-  from measured left join {CLIENT_IDS} using (connection_id)"""
-LINKS: Final = intermediate_table("links", lambda: _LINKS)
+  from measured left join {CLIENT_IDS} using (connection_id)""")  # fmt: skip
 """SQL: Kafka connections; `_LINK_COLUMNS` are the sums over both directions, and the client id."""

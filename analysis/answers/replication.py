@@ -104,14 +104,14 @@ def _quantiles(column: str) -> str:
 
 
 _REPLICATED_TOPICS: Final = intermediate_table(
-    "replicated_topics", lambda: "select distinct topic from partitions where replica_id >= 0"
+    "replicated_topics", "select distinct topic from partitions where replica_id >= 0"
 )
 _REPLICATED: Final = f"(from partitions semi join {_REPLICATED_TOPICS} using (topic))"
 """SQL: rows of `partitions` of the topics that followers fetch."""
 
 _PARTITIONS: Final = with_log(_REPLICATED)
 
-_FETCHES: Final = intermediate_table("fetches_of_followers", lambda: f"""
+_FETCHES: Final = intermediate_table("fetches_of_followers", f"""
   select connection_id, topic, partition, log, replica_id, time, "offset", high_watermark, bytes,
     partitions.nth, {endpoint("broker")} as leader
   from {_PARTITIONS} as partitions join connections using (connection_id)

@@ -149,10 +149,9 @@ def _seen(rows: str = "partitions") -> str:
     and last_stable_offset is not null and high_watermark is not null)"""
 
 
-_TOPICS_BEHIND: Final = """
+_HELD_TOPICS: Final = intermediate_table("held_topics", """
   select distinct topic from partitions
-  where api = 'Fetch' and high_watermark > last_stable_offset"""
-_HELD_TOPICS: Final = intermediate_table("held_topics", lambda: _TOPICS_BEHIND)
+  where api = 'Fetch' and high_watermark > last_stable_offset""")  # fmt: skip
 _HELD_BACK: Final = f"(from partitions semi join {_HELD_TOPICS} using (topic))"
 """SQL: partitions of topics with a last stable offset behind the high watermark."""
 

@@ -53,15 +53,14 @@ _HANDSHAKES: Final = f"""(
   where kind in {literals(FAILED_HANDSHAKE)} and starts_with(detail, 'TLS failed: ')
   group by all)"""
 
-_FAILURES: Final = f"""
+FAILURES: Final = intermediate_table("failures", f"""
   select connections.*,
     case when {_ATTEMPT} then case broker_packets when 0 then '{NO_REPLY}' else '{REFUSED}' end
       when {_CLOSED} then '{CLOSED}'
       else '{TLS}' || substr(split_part(detail, ' (sent by ', 1), 13) end as failure,
     case when ends_with(detail, ':' || broker_port || ')') then 'broker'
       when detail is not null then 'client' end as ended_by
-  from connections left join {_HANDSHAKES} using (connection_id)"""
-FAILURES: Final = intermediate_table("failures", lambda: _FAILURES)
+  from connections left join {_HANDSHAKES} using (connection_id)""")  # fmt: skip
 """SQL: connections, each with its failure, or null, and the side that ended the TLS handshake."""
 
 _ACCEPTED: Final = f"""
@@ -69,7 +68,7 @@ _ACCEPTED: Final = f"""
     and (handshake_rtt_ms is not null or broker_bytes > 0)"""
 """SQL: whether the endpoint accepted a connection."""
 
-_FAILED_ENDPOINTS: Final = f"""
+FAILED_ENDPOINTS: Final = intermediate_table("failed_endpoints", f"""
   with attempts as (from {FAILURES}),
   known as (from attempts where protocol in ('kafka', 'tls')),
   working as (
@@ -88,8 +87,7 @@ _FAILED_ENDPOINTS: Final = f"""
       or (broker_ip, broker_port) in (select (trim(host, '[]'), port) from brokers))
     and (failure != '{NO_REPLY}'
       or not exists (from known where opened and (client_packets = 0 or broker_packets = 0))))
-  select *, coalesce(first_time > worked_time, true) as is_after from failed"""
-FAILED_ENDPOINTS: Final = intermediate_table("failed_endpoints", lambda: _FAILED_ENDPOINTS)
+  select *, coalesce(first_time > worked_time, true) as is_after from failed""")  # fmt: skip
 """SQL: failed connections to brokers, and whether they came after the last one that worked.
 
 These are endpoints whose port is used by a Kafka connection of the capture or by an endpoint in

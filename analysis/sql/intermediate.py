@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import duckdb
 
-_QUERIES: Final[dict[str, Callable[[], str]]] = {}
-"""A function that gives the SQL of the rows, by the name of the table."""
+_QUERIES: Final[dict[str, str | Callable[[], str]]] = {}
+"""The SQL of the rows, or a function that returns it, by the name of the table."""
 
 
-def intermediate_table(name: str, query: Callable[[], str]) -> str:
+def intermediate_table(name: str, query: str | Callable[[], str]) -> str:
     """Declare an intermediate table; return its name, for SQL that `analysis.sql.query` runs.
 
-    The name in SQL differs from all texts that a user may pass.
+    `query`: SQL, or a function that returns it, if it depends on the definitions of the protocol,
+    which take long to read. The name in SQL differs from all texts that a user may pass.
     """
     quoted = f'"intermediate {name}"'
     _QUERIES[quoted] = query
@@ -30,11 +31,12 @@ def intermediate_table(name: str, query: Callable[[], str]) -> str:
 def create_intermediate_tables(connection: duckdb.DuckDBPyConnection, query: str) -> None:
     """Create the tables that a query names, directly or by others, unless the connection has
     them."""
-    for name, rows in _QUERIES.items():
+    for name, declared in _QUERIES.items():
         # "if not exists" would plan the query of a table that exists: 30 ms.
         if name in query and not _exists(connection, name):
-            create_intermediate_tables(connection, rows())
-            connection.execute(f"create temp table {name} as {rows()}")
+            rows = declared if isinstance(declared, str) else declared()
+            create_intermediate_tables(connection, rows)
+            connection.execute(f"create temp table {name} as {rows}")
 
 
 def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:

@@ -26,7 +26,7 @@ MEMBERSHIP: Final = (
 """Requests of a member to its coordinator. Other group requests may come from non-members."""
 
 
-_GROUPS_OF_READERS: Final = f"""
+GROUPS_OF_READERS: Final = intermediate_table("groups_of_readers", f"""
   with spans as (
     select connection_id, client_ip, client_id, min(time) as since, max(time) as until
     from partitions join (
@@ -66,8 +66,7 @@ _GROUPS_OF_READERS: Final = f"""
   select connection_id, topic, partition, group_id, min(nth) as nth from (
     from candidates
     qualify rank = min(rank) over (partition by connection_id, topic, partition))
-  group by all"""
-GROUPS_OF_READERS: Final = intermediate_table("groups_of_readers", lambda: _GROUPS_OF_READERS)
+  group by all""")  # fmt: skip
 """SQL: the groups for which each connection reads each partition.
 
 Needs `partitions` and `exchanges`.

@@ -24,10 +24,8 @@ _OFFSETS: Final = {"batches": "base_offset"}
 
 def with_several_ids(table: str) -> str:
     """SQL: topics with several ids in a table."""
-    return intermediate_table(
-        f"topics_with_several_ids of {table}",
-        lambda: f"select topic from {table} group by topic having min(topic_id) != max(topic_id)",
-    )
+    query = f"select topic from {table} group by topic having min(topic_id) != max(topic_id)"
+    return intermediate_table(f"topics_with_several_ids of {table}", query)
 
 
 def _restarts(table: str) -> str:
@@ -41,7 +39,7 @@ def _restarts(table: str) -> str:
         from (select *, {_OFFSETS.get(table, '"offset"')} as first_offset from {table})
         where api = 'Produce' and error_code = 0 and first_offset is not null)
       where first_offset = 0 and previous > 0"""
-    return intermediate_table(f"restarts of {table}", lambda: query)
+    return intermediate_table(f"restarts of {table}", query)
 
 
 def with_log(
