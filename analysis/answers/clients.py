@@ -39,12 +39,11 @@ which are not members, do not count.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.client_settings import settings
+from analysis.sql.client_settings import SETTINGS
 from analysis.sql.expressions import (
     CLIENT_IDS,
     PER_SECOND,
@@ -103,13 +102,13 @@ SETTING_COLUMNS: Final = (
 def clients(tables: Tables, *, show: str = "clients") -> ArrowTable:
     """Clients, those with the most requests first; or a row for each of their settings."""
     if show == "settings":
-        return select(tables, f"from {settings()} order by client_id, client, setting")
+        return select(tables, f"from {SETTINGS} order by client_id, client, setting")
     query = f"""
-      with requests as ({_requests()}), links as ({_LINKS}), configured as (
+      with requests as ({_REQUESTS}), links as ({_LINKS}), configured as (
         select client_id, client, string_agg(setting || '=' || value
           || case when evidence = 'seen' then '' else ' (inferred)' end, ', ' order by setting)
           as settings
-        from {settings()} group by all)
+        from {SETTINGS} group by all)
       select requests.*, links.* exclude (client_id, client), settings from requests
         left join links on {_same("links")}
         left join configured on {_same("configured")}
@@ -123,25 +122,22 @@ def _same(right: str) -> str:
     )
 
 
-@cache
-def _requests() -> str:
-    """A query for the requests and responses of each client."""
-    return f"""
-      select client_id, client_ip as client, count(*) as requests,
-        {PER_SECOND} as per_second,
-        coalesce(sum(request_bytes), 0) as sent_bytes,
-        coalesce(sum(response_bytes), 0) as received_bytes,
-        quantile_cont(net_ms, 0.99) as net_p99_ms,
-        count(is_problem) as errors,
-        count(*) filter (throttle_time_ms > 0) as throttled,
-        count(*) filter (status = 'unanswered') as unanswered,
-        array_to_string([each.api || ' ' || each.api_version for each in list_sort(
-          list(distinct {{'api': api, 'api_version': api_version}}))], ', ') as versions,
-        min(request_time) as first_time, max(request_time) as last_time, min(nth) as nth
-      from {exchanges_with_parts()} left join {PROBLEM_RESPONSES}
-        using (connection_id, correlation_id, response_time)
-      where status != 'request_missing' group by all"""
-
+_REQUESTS: Final = f"""
+  select client_id, client_ip as client, count(*) as requests,
+    {PER_SECOND} as per_second,
+    coalesce(sum(request_bytes), 0) as sent_bytes,
+    coalesce(sum(response_bytes), 0) as received_bytes,
+    quantile_cont(net_ms, 0.99) as net_p99_ms,
+    count(is_problem) as errors,
+    count(*) filter (throttle_time_ms > 0) as throttled,
+    count(*) filter (status = 'unanswered') as unanswered,
+    array_to_string([each.api || ' ' || each.api_version for each in list_sort(
+      list(distinct {{'api': api, 'api_version': api_version}}))], ', ') as versions,
+    min(request_time) as first_time, max(request_time) as last_time, min(nth) as nth
+  from {exchanges_with_parts()} left join {PROBLEM_RESPONSES}
+    using (connection_id, correlation_id, response_time)
+  where status != 'request_missing' group by all"""
+"""A query for the requests and responses of each client."""
 
 _LINKS: Final = f"""
   with linked as (

@@ -97,7 +97,7 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
 )
 def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> ArrowTable:
     """Responses to Fetch and ShareFetch, in groups; the group with the most requests first."""
-    rows = with_columns(_responses(), by, "exchanges", *_ADDED)
+    rows = with_columns(_RESPONSES, by, "exchanges", *_ADDED)
     groups = grouped(
         rows,
         by,
@@ -136,14 +136,7 @@ _FINDING: Final = f"""
 
 _ADDED: Final = ("size", "is_limited", "cut_bytes", "partition_max_bytes", "poll_ms")
 
-
-def _responses() -> str:
-    """SQL: exchanges of fetches with a response, with `_ADDED`.
-
-    `topics` has all topics that the connection fetched from. `size` is null after an error, and if
-    the response is incomplete.
-    """
-    return f"""(
+_RESPONSES: Final = f"""(
   with fetched as (from partitions where api in {_FETCHES}),
   sessions as (
     select connection_id, list_sort(list(distinct topic)) as session_topics,
@@ -171,3 +164,8 @@ def _responses() -> str:
       as cut_bytes
   from answered left join filled using ({EXCHANGE})
     left join cut using (connection_id, correlation_id, response_time))"""
+"""SQL: exchanges of fetches with a response, with `_ADDED`.
+
+`topics` has all topics that the connection fetched from. `size` is null after an error, and if the
+response is incomplete.
+"""

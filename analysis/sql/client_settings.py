@@ -6,94 +6,10 @@ client: the docstring of the answer `clients` describes how.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Final
 
 from analysis.sql.expressions import SOFTWARE, literal, literals, ms_between, natural
 from analysis.sql.record_flow import MEMBERSHIP
-
-
-@cache
-def settings() -> str:
-    """SQL: a row for each setting of each client: client_id, client, setting, value, evidence.
-
-    Needs `exchanges`, `connections`, `batches`, `partitions`, `memberships` and `transactions`.
-    """
-    seen = [
-        _listed(
-            """(
-            select client_id, connection_id, api, acks, max_wait_ms, min_bytes, max_bytes,
-              isolation_level, client_rack, group_id, transactional_id, count(*) as weight
-            from exchanges group by all)""",
-            acks="case acks when -1 then 'all' else acks::varchar end",
-            fetch_max_wait_ms=_unless_follower("max_wait_ms"),
-            fetch_min_bytes=_unless_follower("min_bytes"),
-            fetch_max_bytes=_unless_follower("max_bytes"),
-            isolation_level=_unless_follower("isolation_level"),
-            client_rack="client_rack",
-            group_id=f"case when api in {literals(MEMBERSHIP)} then nullif(group_id, '') end",
-            transactional_id="case when api in ('InitProducerId', 'Produce', 'EndTxn') "
-            "then nullif(transactional_id, '') end",
-        ),
-        _listed(
-            """(
-            select client_id, connection_id, producer_id is not null as idempotent,
-              count(*) as weight
-            from batches where api = 'Produce' group by all)""",
-            enable_idempotence="idempotent",
-        ),
-        _listed(_CODECS, compression_type="case when is_certain then codec end"),
-        _listed(
-            f"""(
-            select client_id, connection_id, max_bytes, count(*) as weight from partitions
-            where api = 'Fetch' and connection_id not in {_FOLLOWERS} group by all)""",
-            max_partition_fetch_bytes="max_bytes",
-        ),
-        _listed(
-            """(
-            select client_id, connection_id, group_type, protocol, group_instance_id,
-              session_timeout_ms, rebalance_timeout_ms, count(*) as weight
-            from memberships group by all)""",
-            group_protocol="case when group_type in ('classic', 'consumer') then group_type end",
-            partition_assignment_strategy="case when group_type = 'classic' then protocol end",
-            group_remote_assignor="case when group_type = 'consumer' then protocol end",
-            group_instance_id="group_instance_id",
-            session_timeout_ms="session_timeout_ms",
-            max_poll_interval_ms="rebalance_timeout_ms",
-        ),
-        _listed(
-            """(
-            select client_id, connection_id, transaction_timeout_ms, count(*) as weight
-            from transactions where transactional_id is not null group by all)""",
-            transaction_timeout_ms="transaction_timeout_ms",
-        ),
-    ]
-    inferred = [
-        _listed(_CODECS, compression_type="case when not is_certain and codecs = 1 then codec end"),
-        _listed(
-            _BATCHES,
-            batch_size="'at least ' || most",
-            linger_ms="'about ' || round(age_ms)::bigint",
-        ),
-        _listed(
-            """(
-            select client_id, min(connection_id) as connection_id, max(in_flight) as most,
-              count(*) as weight
-            from exchanges where api = 'Produce' group by client_id, client_ip)""",
-            max_in_flight_requests_per_connection="case when most > 1 then 'at least ' || most end",
-        ),
-        _listed(_HEARTBEATS, heartbeat_interval_ms="'about ' || round(gap_ms)::bigint"),
-    ]
-    return f"""(
-      with collected as (
-        select *, 'seen' as evidence from ({" union all ".join(seen)})
-        union all select *, 'inferred' from ({" union all ".join(inferred)})),
-      counted as (
-        select client_id, client_ip as client, setting, value, evidence, sum(weight) as weight
-        from collected join connections using (connection_id) where value is not null group by all)
-      select client_id, client, setting, evidence,
-        string_agg(value, ', ' order by weight desc, {natural("value")}) as value
-      from counted group by all)"""
 
 
 def _listed(rows: str, **settings: str) -> str:
@@ -159,3 +75,85 @@ _HEARTBEATS: Final = f"""(
   select client_id, connection_id, median(gap_ms) as gap_ms, count(*) as weight
   from beats where gap_ms is not null group by all)"""
 """SQL: the time between the Heartbeats of members."""
+
+_SEEN: Final = (
+    _listed(
+        """(
+        select client_id, connection_id, api, acks, max_wait_ms, min_bytes, max_bytes,
+          isolation_level, client_rack, group_id, transactional_id, count(*) as weight
+        from exchanges group by all)""",
+        acks="case acks when -1 then 'all' else acks::varchar end",
+        fetch_max_wait_ms=_unless_follower("max_wait_ms"),
+        fetch_min_bytes=_unless_follower("min_bytes"),
+        fetch_max_bytes=_unless_follower("max_bytes"),
+        isolation_level=_unless_follower("isolation_level"),
+        client_rack="client_rack",
+        group_id=f"case when api in {literals(MEMBERSHIP)} then nullif(group_id, '') end",
+        transactional_id="case when api in ('InitProducerId', 'Produce', 'EndTxn') "
+        "then nullif(transactional_id, '') end",
+    ),
+    _listed(
+        """(
+        select client_id, connection_id, producer_id is not null as idempotent,
+          count(*) as weight
+        from batches where api = 'Produce' group by all)""",
+        enable_idempotence="idempotent",
+    ),
+    _listed(_CODECS, compression_type="case when is_certain then codec end"),
+    _listed(
+        f"""(
+        select client_id, connection_id, max_bytes, count(*) as weight from partitions
+        where api = 'Fetch' and connection_id not in {_FOLLOWERS} group by all)""",
+        max_partition_fetch_bytes="max_bytes",
+    ),
+    _listed(
+        """(
+        select client_id, connection_id, group_type, protocol, group_instance_id,
+          session_timeout_ms, rebalance_timeout_ms, count(*) as weight
+        from memberships group by all)""",
+        group_protocol="case when group_type in ('classic', 'consumer') then group_type end",
+        partition_assignment_strategy="case when group_type = 'classic' then protocol end",
+        group_remote_assignor="case when group_type = 'consumer' then protocol end",
+        group_instance_id="group_instance_id",
+        session_timeout_ms="session_timeout_ms",
+        max_poll_interval_ms="rebalance_timeout_ms",
+    ),
+    _listed(
+        """(
+        select client_id, connection_id, transaction_timeout_ms, count(*) as weight
+        from transactions where transactional_id is not null group by all)""",
+        transaction_timeout_ms="transaction_timeout_ms",
+    ),
+)
+
+_INFERRED: Final = (
+    _listed(_CODECS, compression_type="case when not is_certain and codecs = 1 then codec end"),
+    _listed(
+        _BATCHES,
+        batch_size="'at least ' || most",
+        linger_ms="'about ' || round(age_ms)::bigint",
+    ),
+    _listed(
+        """(
+        select client_id, min(connection_id) as connection_id, max(in_flight) as most,
+          count(*) as weight
+        from exchanges where api = 'Produce' group by client_id, client_ip)""",
+        max_in_flight_requests_per_connection="case when most > 1 then 'at least ' || most end",
+    ),
+    _listed(_HEARTBEATS, heartbeat_interval_ms="'about ' || round(gap_ms)::bigint"),
+)
+
+SETTINGS: Final = f"""(
+  with collected as (
+    select *, 'seen' as evidence from ({" union all ".join(_SEEN)})
+    union all select *, 'inferred' from ({" union all ".join(_INFERRED)})),
+  counted as (
+    select client_id, client_ip as client, setting, value, evidence, sum(weight) as weight
+    from collected join connections using (connection_id) where value is not null group by all)
+  select client_id, client, setting, evidence,
+    string_agg(value, ', ' order by weight desc, {natural("value")}) as value
+  from counted group by all)"""
+"""SQL: a row for each setting of each client: client_id, client, setting, value, evidence.
+
+Needs `exchanges`, `connections`, `batches`, `partitions`, `memberships` and `transactions`.
+"""
