@@ -14,45 +14,27 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NORMAL_ERRORS: Final = MappingProxyType(
-    {
-        "MEMBER_ID_REQUIRED": "the coordinator gives a new member its id (KIP-394)",
-        "REBALANCE_IN_PROGRESS": "the coordinator asks a member to join its group again",
-        "COORDINATOR_LOAD_IN_PROGRESS": "a coordinator loads its state after a start or a move",
-        "COORDINATOR_NOT_AVAILABLE": "the topic of the coordinator is being created or moved",
-        "NOT_COORDINATOR": "the coordinator moved, and clients look it up again",
-        "NOT_CONTROLLER": "the controller moved, and clients look it up again",
-        "NOT_LEADER_OR_FOLLOWER": "the leader moved, and clients request metadata",
-        "LEADER_NOT_AVAILABLE": "a leader is being elected, as for each new topic",
-        "NEW_LEADER_ELECTED": "a change of replicas was overtaken by an election",
-        "FENCED_LEADER_EPOCH": "the client does not know of an election yet (KIP-320)",
-        "UNKNOWN_LEADER_EPOCH": "the broker does not know of an election yet (KIP-320)",
-        "FETCH_SESSION_ID_NOT_FOUND": "the broker evicted a fetch session (KIP-227)",
-        "INVALID_FETCH_SESSION_EPOCH": "a fetch session restarts (KIP-227)",
-        "FETCH_SESSION_TOPIC_ID_ERROR": "a fetch session restarts with or without ids (KIP-516)",
-        "OFFSET_MOVED_TO_TIERED_STORAGE": "a follower continues from the remote tier (KIP-405)",
-        "CONCURRENT_TRANSACTIONS": "the previous transaction is not yet complete",
-        "UNSTABLE_OFFSET_COMMIT": "a transaction with these offsets is still open (KIP-447)",
-        "STALE_MEMBER_EPOCH": "a request crossed a new assignment of the group (KIP-848)",
-        "UNKNOWN_SUBSCRIPTION_ID": "the broker has changed its telemetry subscription (KIP-714)",
-    }
-)
-"""Why each error is normal, by its name."""
+NORMAL_ERRORS: Final = (
+    "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS", "COORDINATOR_LOAD_IN_PROGRESS",
+    "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "NOT_CONTROLLER", "NOT_LEADER_OR_FOLLOWER",
+    "LEADER_NOT_AVAILABLE", "NEW_LEADER_ELECTED", "FENCED_LEADER_EPOCH", "UNKNOWN_LEADER_EPOCH",
+    "FETCH_SESSION_ID_NOT_FOUND", "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR",
+    "OFFSET_MOVED_TO_TIERED_STORAGE", "CONCURRENT_TRANSACTIONS", "UNSTABLE_OFFSET_COMMIT",
+    "STALE_MEMBER_EPOCH", "UNKNOWN_SUBSCRIPTION_ID",
+)  # fmt: skip
+"""Errors that are normal in every API; `analysis.answers.errors` has the reasons."""
 
-NORMAL_IN_API: Final = MappingProxyType(
-    {
-        ("REPLICA_NOT_AVAILABLE", "Metadata"): "a replica is down; clients use the leader",
-        # 13 is StaleLeaderEpochCode of brokers until 0.9 (kafka.common.ErrorMapping). Later brokers
-        # never send it.
-        ("NETWORK_EXCEPTION", "LeaderAndIsr"): "a broker until 0.9 already knows this leader",
-        ("UNSUPPORTED_VERSION", "ApiVersions"): "the client retries an older version (KIP-511)",
-        ("GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe"): (
-            "an admin client then sends DescribeGroups, for classic groups (KIP-848)"
-        ),
-    }
+NORMAL_IN_API: Final = (
+    # A replica is down; clients use the leader.
+    ("REPLICA_NOT_AVAILABLE", "Metadata"),
+    # A broker until 0.9 already knows this leader. Its 13 is StaleLeaderEpochCode
+    # (kafka.common.ErrorMapping), which later brokers never send.
+    ("NETWORK_EXCEPTION", "LeaderAndIsr"),
+    ("UNSUPPORTED_VERSION", "ApiVersions"),
+    ("GROUP_ID_NOT_FOUND", "ConsumerGroupDescribe"),
 )
-"""Why each error is normal in one API, by error and API. Either the client then sends another
-request, which succeeds or has an error of its own, or the error has no effect."""
+"""Errors that are normal in one API, with the API. Either the client then sends another request,
+which succeeds or has an error of its own, or the error has no effect."""
 
 NORMAL_FOR_TOPICS: Final[Mapping[tuple[str, str], tuple[str, ...]]] = MappingProxyType(
     {
