@@ -117,8 +117,8 @@ class Answer:
     """Name of the command, the function, and the module in this package."""
     function: Callable[..., pd.DataFrame] = field(repr=False)
     """From tables and options to a DataFrame."""
-    arrow: Callable[..., pa.Table] = field(repr=False)
-    """From tables, except DataFrames of Spark, and options to an Arrow table."""
+    compute: Callable[..., pa.Table] = field(repr=False)
+    """The decorated function: from a connection with its tables, and options, to rows."""
     question: str
     place: int
     """Answers are listed in this order."""
@@ -148,6 +148,43 @@ class Answer:
     def other_columns(self) -> Mapping[str, tuple[TableColumn, ...]]:
         """Columns of the variants, by the option that selects them."""
         return {f"--{v.option} {v.value}": resolved(v.columns) for v in self.variants}
+
+    def data_frame(self, *arguments: Any, **options: Any) -> pd.DataFrame:
+        """What `function` returns for these arguments."""
+        from analysis.frames import frame
+
+        tables, given = self._bound(*arguments, **options)
+        if isinstance(tables, Mapping) and _are_on_spark(tables):
+            from analysis.spark.answers import answer
+
+            return cast("pd.DataFrame", answer(self, tables, **given))
+        return frame(self._rows(tables, given))
+
+    def arrow(self, *arguments: Any, **options: Any) -> pa.Table:
+        """The same as an Arrow table; the tables are not DataFrames of Spark."""
+        return self._rows(*self._bound(*arguments, **options))
+
+    def _bound(self, *arguments: Any, **options: Any) -> tuple[Tables, dict[str, Any]]:
+        """The tables, and the checked options."""
+        call = signature(self.compute)
+        given = call.bind(*arguments, **options).arguments  # a wrong name is a TypeError
+        tables: Tables = given.pop("tables")
+        named = {option.name: option for option in self.options}
+        options = {name: named[name].checked(value) for name, value in given.items()}
+        if fault := self.without_effect(options):
+            raise DissectorError(fault)
+        return tables, options
+
+    def _rows(self, tables: Tables, options: dict[str, Any]) -> pa.Table:
+        from analysis.sql.query import connected, shaped
+
+        with connected(tables, self.tables_for(options)) as connection:
+            rows = self.compute(connection, **options)
+        given = self.with_defaults(options)
+        for variant in self.variants:
+            if variant.is_selected(given):
+                return shaped(rows, resolved(variant.columns))
+        return shaped(rows, self.columns, given.get("by", ()))
 
     def rows_with(self, options: Mapping[str, Any]) -> str:
         """What the rows are with these options, in the plural."""
@@ -196,40 +233,9 @@ def answer(
         _, *keywords = call.parameters.values()
         defaults = {keyword.name: keyword.default for keyword in keywords}
 
-        def bound(*arguments: Any, **options: Any) -> tuple[Tables, dict[str, Any]]:
-            """The tables, and the checked options."""
-            given = call.bind(*arguments, **options).arguments  # a wrong name is a TypeError
-            tables: Tables = given.pop("tables")
-            named = {option.name: option for option in declared.options}
-            options = {name: named[name].checked(value) for name, value in given.items()}
-            if fault := declared.without_effect(options):
-                raise DissectorError(fault)
-            return tables, options
-
-        def rows_of(tables: Tables, options: dict[str, Any]) -> pa.Table:
-            from analysis.sql.query import connected, shaped
-
-            with connected(tables, declared.tables_for(options)) as connection:
-                rows = cast(Any, function)(connection, **options)
-            given = declared.with_defaults(options)
-            for variant in declared.variants:
-                if variant.is_selected(given):
-                    return shaped(rows, resolved(variant.columns))
-            return shaped(rows, declared.columns, given.get("by", ()))
-
-        def arrow(*arguments: Any, **options: Any) -> pa.Table:
-            return rows_of(*bound(*arguments, **options))
-
         @wraps(function)
         def answered(*arguments: P.args, **options: P.kwargs) -> pd.DataFrame:
-            from analysis.frames import frame
-
-            tables, given = bound(*arguments, **options)
-            if isinstance(tables, Mapping) and _are_on_spark(tables):
-                from analysis.spark.answers import answer as answer_on_spark
-
-                return cast("pd.DataFrame", answer_on_spark(declared, tables, **given))
-            return frame(rows_of(tables, given))
+            return declared.data_frame(*arguments, **options)
 
         shown = call.replace(return_annotation="pd.DataFrame")
         answered.__signature__ = shown  # type: ignore[attr-defined] # help() shows it
@@ -237,7 +243,7 @@ def answer(
         declared = Answer(
             name=function.__name__,
             function=answered,
-            arrow=arrow,
+            compute=function,
             question=question,
             place=place,
             tables=tuple(tables),
