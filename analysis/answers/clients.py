@@ -49,6 +49,7 @@ from analysis.sql.expressions import (
     PER_SECOND,
     PER_SECOND_COLUMN,
     PROBLEM_RESPONSES,
+    SECURITY_PROTOCOL,
     SOFTWARE,
     by_frequency,
     endpoint,
@@ -142,8 +143,7 @@ _REQUESTS: Final = f"""
 _LINKS: Final = f"""
   with linked as (
     select connections.*, client_id, client_software as software, client_ip as client,
-      case when sasl_mechanism is not null then 'SASL_' else '' end
-        || case when tls_version is not null then 'SSL' else 'PLAINTEXT' end as protocol_name,
+      {SECURITY_PROTOCOL} as protocol_name,
       opened and coalesce(first_time > min(case when closed is not null then last_time end) over (
         partition by client_id, client_ip, {endpoint("broker")} order by first_time
         rows between unbounded preceding and 1 preceding), false) as is_again

@@ -38,7 +38,7 @@ from typing import Final
 
 from analysis.answers import ArrowTable, Tables, answer, select
 from analysis.columns import Column, columns_of, first_and_last
-from analysis.sql.expressions import CLIENT_IDS, SOFTWARE, by_frequency, literal
+from analysis.sql.expressions import CLIENT_IDS, SECURITY_PROTOCOL, SOFTWARE, by_frequency, literal
 
 DENIED: Final = "(29, 30, 31, 53, 63, 64, 65)"
 """TOPIC, GROUP, CLUSTER and TRANSACTIONAL_ID_AUTHORIZATION_FAILED; of delegation tokens
@@ -96,9 +96,7 @@ def security(tables: Tables) -> ArrowTable:
 
 _LINKS: Final = f"""
   select connections.*, client_id, client_ip as client, client_software,
-    case when sasl_mechanism is not null then 'SASL_' else '' end
-      || case when protocol = 'tls' or tls_version is not null then 'SSL' else 'PLAINTEXT' end
-      as listener
+    {SECURITY_PROTOCOL} as listener
   from connections left join {CLIENT_IDS} using (connection_id)
     left join {SOFTWARE} using (connection_id)
   where protocol in ('kafka', 'tls')"""

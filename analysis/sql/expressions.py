@@ -279,6 +279,10 @@ SOFTWARE: Final = """(
   from connections where software_name is not null)"""
 """SQL: name and version of the client's software by connection_id, if ApiVersions has them."""
 
+SECURITY_PROTOCOL: Final = """case when sasl_mechanism is not null then 'SASL_' else '' end
+  || case when protocol = 'tls' or tls_version is not null then 'SSL' else 'PLAINTEXT' end"""
+"""SQL: the security protocol of a row of `connections`, as a listener of Kafka names it."""
+
 CLIENT: Final = Column("client", "string", "address of the client")
 BROKER: Final = Column("broker", "string", "address and port of the broker")
 CLIENT_SOFTWARE: Final = Column(
