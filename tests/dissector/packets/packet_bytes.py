@@ -9,11 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+from hypothesis import HealthCheck
+
 from dissector.packets import open_packets
 from dissector.packets.block import PAD, PacketBlock
 from dissector.problems import Problem
 
 ETHERNET = 1
+ANY_FOLDER = [HealthCheck.function_scoped_fixture]
+"""For properties that write each example to the same folder."""
 MAC = bytes.fromhex("020000000001 020000000002")
 
 
@@ -203,3 +208,37 @@ def read_bytes(folder: Path, content: bytes, **options: int) -> Reading:
     path = folder / "capture"
     path.write_bytes(content)
     return read(path, **options)
+
+
+def check_bytes_behind(
+    folder: Path, packet: bytes, altered: Sequence[tuple[int, int]], size: int, link: int = ETHERNET
+) -> None:
+    """The bytes behind a damaged packet of this size in the file do not change its row."""
+    damaged = bytearray(packet[:size])
+    for at, value in altered:
+        if at < len(damaged):
+            damaged[at] = value
+    readings = []
+    for filler in (b"\0", b"\xff"):
+        content = pcap_header(link=link) + pcap_record(bytes(damaged), length=len(packet))
+        content += pcap_record(filler * 300)
+        readings.append([row for row in read_bytes(folder, content).rows if row.number == 1])
+    assert readings[0] == readings[1]
+    for row in readings[0]:
+        assert row.payload in bytes(damaged)
+
+
+def check_altered_byte(
+    folder: Path, content: bytes, packets: Sequence[bytes], ends: np.ndarray, at: int, value: int
+) -> None:
+    """A wrong byte of a file costs at most the packet in which it is. `ends`: of the packets."""
+    damaged = bytearray(content)
+    damaged[at] = value
+    reading = read_bytes(folder, bytes(damaged))
+    hit = int((at >= ends).sum())
+    rows = {(row.time, row.seq, row.payload) for row in reading.rows}
+    assert {
+        (1_700_000_000 * 10**9 + number * 1000, number, packet[54:])
+        for number, packet in enumerate(packets)
+        if number != hit
+    } <= rows

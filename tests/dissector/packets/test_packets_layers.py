@@ -4,11 +4,13 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.packets.block import ACK, RST
 from tests.dissector.packets.packet_bytes import (
+    ANY_FOLDER,
+    check_bytes_behind,
     ethernet,
     frame,
     ipv4,
@@ -200,7 +202,7 @@ def test_a_length_that_no_packet_has_is_not_believed(tmp_path):
 ALTERED = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=6)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=ANY_FOLDER)
 @given(
     packet=st.sampled_from(
         [
@@ -214,19 +216,7 @@ ALTERED = st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size
     link=st.sampled_from([0, 1, 12, 108, 113, 228, 229, 276]),
 )
 def test_nothing_is_read_behind_the_captured_bytes(tmp_path, packet, altered, size, link):
-    """The bytes behind a packet in the file do not change its row."""
-    damaged = bytearray(packet[:size])
-    for at, value in altered:
-        if at < len(damaged):
-            damaged[at] = value
-    readings = []
-    for filler in (b"\0", b"\xff"):
-        content = pcap_header(link=link) + pcap_record(bytes(damaged), length=len(packet))
-        content += pcap_record(filler * 300)
-        readings.append([row for row in read_bytes(tmp_path, content).rows if row.number == 1])
-    assert readings[0] == readings[1]
-    for row in readings[0]:
-        assert row.payload in bytes(damaged)
+    check_bytes_behind(tmp_path, packet, altered, size, link)
 
 
 def test_a_block_of_random_bytes_is_read_without_an_exception(tmp_path):

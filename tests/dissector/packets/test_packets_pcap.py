@@ -6,13 +6,15 @@ import subprocess
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
 from dissector.packets.formats import capture_reader
 from dissector.packets.formats import pcap as pcap_module
 from tests.dissector.packets.packet_bytes import (
+    ANY_FOLDER,
+    check_altered_byte,
     frame,
     pcap,
     pcap_header,
@@ -22,7 +24,6 @@ from tests.dissector.packets.packet_bytes import (
 )
 
 SECOND = 10**9
-ANY_FOLDER = [HealthCheck.function_scoped_fixture]
 
 
 @pytest.mark.parametrize("order", ["<", ">"])
@@ -140,16 +141,7 @@ def test_a_wrong_length_costs_one_packet(tmp_path, wrong, block_bytes):
 @settings(max_examples=100, suppress_health_check=ANY_FOLDER)
 @given(at=st.integers(24, len(CONTENT) - 1), value=st.integers(0, 255))
 def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
-    content = bytearray(CONTENT)
-    content[at] = value
-    reading = read_bytes(tmp_path, bytes(content))
-    hit = int((at >= ENDS).sum())
-    rows = {(row.time, row.seq, row.payload) for row in reading.rows}
-    assert {
-        (1_700_000_000 * SECOND + i * 1000, i, packet[54:])
-        for i, packet in enumerate(PACKETS)
-        if i != hit
-    } <= rows
+    check_altered_byte(tmp_path, CONTENT, PACKETS, ENDS, at, value)
 
 
 @settings(max_examples=100, suppress_health_check=ANY_FOLDER)

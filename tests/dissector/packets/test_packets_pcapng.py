@@ -5,12 +5,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.errors import CaptureError
 from dissector.packets.formats.pcapng import INTERFACE_LIMIT, LATEST, nanoseconds
 from tests.dissector.packets.packet_bytes import (
+    ANY_FOLDER,
+    check_altered_byte,
     ethernet,
     frame,
     ipv4,
@@ -26,7 +28,6 @@ from tests.dissector.packets.packet_bytes import (
 from tests.tshark import needs_tshark, tshark
 
 SECOND = 10**9
-ANY_FOLDER = [HealthCheck.function_scoped_fixture]
 
 
 def resolution(value: int) -> bytes:
@@ -321,16 +322,7 @@ def test_sizes_without_the_padding_at_the_end_of_the_block(tmp_path, order, bloc
 @settings(max_examples=100, suppress_health_check=ANY_FOLDER)
 @given(at=st.integers(len(HEAD), len(CONTENT) - 1), value=st.integers(0, 255))
 def test_one_altered_byte_costs_one_packet(tmp_path, at, value):
-    content = bytearray(CONTENT)
-    content[at] = value
-    reading = read_bytes(tmp_path, bytes(content))
-    hit = int((at >= ENDS).sum())
-    rows = {(row.time, row.seq, row.payload) for row in reading.rows}
-    assert {
-        (1_700_000_000 * SECOND + i * 1000, i, packet[54:])
-        for i, packet in enumerate(PACKETS)
-        if i != hit
-    } <= rows
+    check_altered_byte(tmp_path, CONTENT, PACKETS, ENDS, at, value)
 
 
 @pytest.mark.parametrize("at", [len(HEAD) - 4, int(ENDS[2]) - 4])

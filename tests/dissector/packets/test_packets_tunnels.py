@@ -5,11 +5,13 @@ import struct
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dissector.packets.layers import fragments
 from tests.dissector.packets.packet_bytes import (
+    ANY_FOLDER,
+    check_bytes_behind,
     ethernet,
     frame,
     ipv4,
@@ -258,25 +260,14 @@ def test_what_waits_is_bounded(tmp_path, monkeypatch):
     assert sum(int(p.detail.split()[0]) for p in reading.problems) == 100
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=ANY_FOLDER)
 @given(
     packet=st.sampled_from([*TUNNELS.values(), *pieces_of(SEGMENT[:40], 16)]),
     altered=st.lists(st.tuples(st.integers(0, 120), st.integers(0, 255)), max_size=4),
     size=st.integers(0, 160),
 )
 def test_nothing_is_read_behind_the_captured_bytes(tmp_path, packet, altered, size):
-    damaged = bytearray(packet[:size])
-    for at, value in altered:
-        if at < len(damaged):
-            damaged[at] = value
-    readings = []
-    for filler in (b"\0", b"\xff"):
-        content = pcap_header() + pcap_record(bytes(damaged), length=len(packet))
-        content += pcap_record(filler * 300)
-        readings.append([row for row in read_bytes(tmp_path, content).rows if row.number == 1])
-    assert readings[0] == readings[1]
-    for row in readings[0]:
-        assert row.payload in bytes(damaged)
+    check_bytes_behind(tmp_path, packet, altered, size)
 
 
 def test_random_bytes_behind_each_tunnel_are_read_without_an_exception(tmp_path):
