@@ -29,11 +29,11 @@ from tests.robustness.robustness_damage import (
     places_of,
     recording,
 )
-from tests.robustness.robustness_truth import Truth, truth
+from tests.robustness.robustness_truth import Counts, Truth, truth
 
 
 @dataclass(slots=True)
-class Figures:
+class Figures(Counts):
     """Counts for one kind of damage."""
 
     copies: int = 0
@@ -43,13 +43,6 @@ class Figures:
     """Exchanges of all copies outside of the damage."""
     missing: int = 0
     """Untouched exchanges without a row."""
-
-    def add(self, other: Figures) -> None:
-        """Add the counts of another capture."""
-        self.copies += other.copies
-        self.places += other.places
-        self.untouched += other.untouched
-        self.missing += other.missing
 
 
 def survey(

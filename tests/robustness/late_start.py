@@ -27,7 +27,15 @@ from numpy.typing import NDArray
 from tests.captures.recorded import RECORDINGS
 from tests.robustness.bundles import COPIES, Copies, missing
 from tests.robustness.robustness_damage import Recording, recording
-from tests.robustness.robustness_truth import SAME, Exchange, capture_file, read, rows, truth
+from tests.robustness.robustness_truth import (
+    SAME,
+    Counts,
+    Exchange,
+    capture_file,
+    read,
+    rows,
+    truth,
+)
 
 Endpoint = tuple[str, int]
 NO_BROKER = (1,)
@@ -35,7 +43,7 @@ NO_BROKER = (1,)
 
 
 @dataclass(slots=True)
-class Figures:
+class Figures(Counts):
     """Counts for the copies of one capture."""
 
     copies: int = 0
@@ -50,16 +58,6 @@ class Figures:
     """Expected exchanges without a row where the ports of brokers are known."""
     skipped: int = 0
     """Bytes in which no message was recognised, where the ports of brokers are known."""
-
-    def add(self, other: Figures) -> None:
-        """Add the figures of other copies."""
-        self.copies += other.copies
-        self.exchanges += other.exchanges
-        self.known += other.known
-        self.swapped += other.swapped
-        self.expected += other.expected
-        self.missing += other.missing
-        self.skipped += other.skipped
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ import tempfile
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +47,16 @@ _PACKETS = ("number", "time", "flags", *_SENDER, *_RANGE)
 Row = dict[str, Any]
 Exchange = tuple[Any, ...]
 """The columns `SAME` of an exchange."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Figures of copies: numbers that are added."""
+
+    def add(self, other: Self) -> None:
+        """Add the figures of other copies."""
+        for each in fields(self):
+            setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
 
 @dataclass(frozen=True, slots=True)
