@@ -41,8 +41,7 @@ def capture(
     for number in range(1, COUNT + 1):
         head = struct.pack(">hhih", key, version, number, len(client_id)) + client_id + tags
         message = framed(head + body + bytes(surplus))
-        for at in range(0, len(message), SEGMENT):
-            connection.client(message[at : at + SEGMENT])
+        connection.client_segments(message, SEGMENT)
         connection.broker(response(number, answer))
     connection.fin()
     path = tmp_path / "made.pcap"

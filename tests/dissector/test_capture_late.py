@@ -225,8 +225,7 @@ def test_a_producer_of_large_batches_with_little_text(
     for number in range(3):
         body = bytes.fromhex("ffff 0001 00000bb8 00000001 0001 74 00000001 00000000 000493e0")
         sent = request(0, 3, number + 5, body + content)
-        for at in range(0, len(sent), 9_000):
-            connection.client(sent[at : at + 9_000])
+        connection.client_segments(sent, 9_000)
         connection.broker(response(number + 5, bytes(20)))
     path = tmp_path / "a.pcap"
     path.write_bytes(pcap(dialogue.packets[3 * is_late :]))

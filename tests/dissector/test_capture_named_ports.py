@@ -157,8 +157,7 @@ def test_decrypted_bytes_that_are_not_kafka(tmp_path: Path, *, has_lost_record: 
 
     messages = 3 * [(CLIENT, CASES["HTTP"][0]), (SERVER, CASES["HTTP"][1])]
     made = talk(tmp_path, contexts(tmp_path, "TLSv1_3"), messages)
-    dialogue = Dialogue()
-    flow = dialogue.connect(broker=(BROKER, PORT))
+    dialogue, flow = Dialogue.connected(broker=(BROKER, PORT))
     for number, (end, data) in enumerate(made.wire):
         flow.packet(end, data, sent=not has_lost_record or number != len(made.wire) - 3)
         dialogue.wait(2000)

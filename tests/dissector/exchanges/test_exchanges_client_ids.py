@@ -22,8 +22,7 @@ def damaged(api_key: int, body: bytes, extra: int) -> bytes:
 
 
 def client_ids(folder: Path, sent: bytes) -> list[str | None]:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.exchange(request(METADATA, 0, 6, bytes(4)), response(6, bytes(8)))
     connection.exchange(sent, response(7, struct.pack(">hhi", 0, -1, 0)))
     connection.exchange(request(METADATA, 0, 8, bytes(4)), response(8, bytes(8)))

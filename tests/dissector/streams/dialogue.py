@@ -112,6 +112,20 @@ class Connection:
     def broker(self, payload: bytes, *, cut: int | None = None, sent: bool = True) -> None:
         self.packet(1, payload, cut=cut, sent=sent)
 
+    def client_segments(self, payload: bytes, size: int) -> None:
+        """Segments of at most `size` bytes from the client."""
+        for at in range(0, len(payload), size):
+            self.client(payload[at : at + size])
+
+    def broker_segments(self, payload: bytes, size: int) -> None:
+        for at in range(0, len(payload), size):
+            self.broker(payload[at : at + size])
+
+    def exchanges(self, correlation_ids: Iterable[int], body: bytes = b"") -> None:
+        """Exchanges of Metadata; `body`: of the responses."""
+        for number in correlation_ids:
+            self.exchange(request(3, 1, number), response(number, body))
+
     def exchange(self, request_bytes: bytes, response_bytes: bytes) -> None:
         """A segment from the client, and one from the broker."""
         self.client(request_bytes)
@@ -151,8 +165,7 @@ class Connection:
 
 def spoken(client: bytes, *broker: bytes) -> Dialogue:
     """A connection with a segment from the client, and then some from the broker."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(client)
     for each in broker:
         connection.broker(each)

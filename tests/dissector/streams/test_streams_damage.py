@@ -72,8 +72,7 @@ def test_records_that_contain_requests_behind_a_lost_header(count: int, block: i
     record = b"\x9e\x01\0\0\0\1" + content + b"\0"
     size = 43 * len(content) // count  # so no request in the content begins a segment
     sent = request(0, 3, 2, b"orders" * 10 + record * 4 + bytes(9))
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in (0, 1, 2, 3, 4):
         segments = [sent[at : at + size] for at in range(0, len(sent), size)]
         for at, segment in enumerate(segments if number == 2 else [REQUESTS[number]]):
@@ -481,8 +480,7 @@ def test_a_response_that_arrives_before_its_request_with_a_lower_id(cut: int) ->
     dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 140))
     both = response(140, NO_ERROR) + response(139, zeros)
-    for at in range(0, len(both), 20):
-        connection.broker(both[at : at + 20])
+    connection.broker_segments(both, 20)
     connection.client(request(3, 1, 139))
     out = dissect(dialogue.packets, cuts=[cut])
     assert out.messages()[1] == [response(140, NO_ERROR)[4:], response(139, zeros)[4:]]

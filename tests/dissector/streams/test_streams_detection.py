@@ -42,14 +42,12 @@ def test_a_broker_whose_clock_is_behind_closes_before_the_first_request(cuts):
     ids = (2**31 - 3, 2**31 - 2, 2**31 - 1, -(2**31), 1 - 2**31)
     dialogue, other = Dialogue(), Dialogue()
     connection = dialogue.connect()
-    for number in ids:
-        connection.exchange(request(3, 1, number), response(number, NO_ERROR))
+    connection.exchanges(ids, NO_ERROR)
     connection.fin()
     behind = [replace(each, time=each.time - 2000 * MS * (each.source[1] == 9092))
               for each in dialogue.packets]  # fmt: skip
     later = other.connect(client="10.0.0.2")
-    for number in range(60):
-        later.exchange(request(3, 1, number), response(number, NO_ERROR))
+    later.exchanges(range(60), NO_ERROR)
     spread = [replace(each, time=other.packets[0].time + (20 * index - 1900) * MS)
               for index, each in enumerate(other.packets)]  # fmt: skip
     out = dissect(sorted(behind + spread, key=lambda each: each.time), cuts=cuts)
@@ -95,8 +93,7 @@ def test_an_impossible_size_is_a_problem_and_the_parser_resynchronises(size, end
     dialogue, connection = Dialogue.connected()
     connection.exchange(ONE, response(1))
     connection.packet(end, struct.pack(">i", size) + b"what is this")
-    for number in range(2, 6):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(2, 6))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 5]
     assert out.kinds() == ["bad_size", "resync"]
@@ -161,8 +158,7 @@ def test_blocks_of_one_packet_begin_with_unknown_messages():
     dialogue, connection = Dialogue.connected()
     for size in (200, 20):
         connection.exchange(framed(b"\x60" * size), framed(b"\x60" * size))
-    for number in range(1, 5):
-        connection.exchange(request(3, 1, number), response(number, bytes(6)))
+    connection.exchanges(range(1, 5), bytes(6))
     for cuts in ((), range(1, len(dialogue.packets))):
         requests, responses = dissect(dialogue.packets, cuts=cuts).messages()
         assert requests == [request(3, 1, number)[4:] for number in range(1, 5)]
@@ -177,8 +173,7 @@ def test_a_segment_begins_behind_the_size_of_an_unknown_request(size):
     assert len(known) % size == size - 4
     dialogue, connection = Dialogue.connected()
     sent = known + unknown
-    for at in range(0, len(sent), size):
-        connection.client(sent[at : at + size])
+    connection.client_segments(sent, size)
     connection.fin()
     for cuts in ((), range(len(dialogue.packets))):
         out = dissect(dialogue.packets, cuts=cuts)
@@ -202,8 +197,7 @@ def test_gssapi_tokens_before_the_first_request(port, packets_per_block):
     for token, challenge in zip(tokens[1:], challenges, strict=True):
         connection.broker(framed(challenge))
         connection.client(framed(token))
-    for each in (1, 2):
-        connection.exchange(request(3, 1, each), response(each, NO_ERROR))
+    connection.exchanges((1, 2), NO_ERROR)
     out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), packets_per_block))
     requests, responses = out.messages()
     assert requests == [*tokens, ONE[4:], TWO[4:]]
@@ -332,8 +326,7 @@ def test_the_decision_does_not_depend_on_the_segments_of_the_first_request(kind,
     """With the evidence of the protocol: little for an unknown version, much for a known one."""
     dialogue, first = Dialogue(), request(*kind, 3, bytes(12), "stranger")
     connection = dialogue.connect()
-    for at in range(0, len(first), segment):
-        connection.client(first[at : at + segment])
+    connection.client_segments(first, segment)
     connection.fin()
     streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
     assert dissect(dialogue.packets, streams=streams).messages()[0] == [first[4:]]
@@ -348,8 +341,7 @@ def test_a_later_connection_shows_that_the_first_request_went_to_a_broker(
     """The first request has an unknown API or version, at an unknown port."""
     broker, dialogue, first = (ipv4("10.0.0.9"), 8000), Dialogue(), request(*kind, 3, bytes(12))
     early, later = dialogue.connect(broker=broker), dialogue.connect(broker=broker)
-    for at in range(0, len(first), segment):
-        early.client(first[at : at + segment])
+    early.client_segments(first, segment)
     early.broker(response(3, bytes(20)))
     later.exchange(request(18, 0, 7), response(7, NO_ERROR))
     early.exchange(request(18, 0, 4), response(4, NO_ERROR))
@@ -373,8 +365,7 @@ def test_requests_of_unknown_apis_between_known_ones_are_frames(segment, cut):
     requests = [request(*kind, number, bytes(9)) for number, kind in enumerate(kinds, 7)]
     dialogue, data = Dialogue(), b"".join(requests)
     connection = dialogue.connect()
-    for at in range(0, len(data), segment):
-        connection.client(data[at : at + segment])
+    connection.client_segments(data, segment)
     connection.fin()
     cuts = range(len(dialogue.packets)) if cut else ()
     assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [each[4:] for each in requests]
@@ -399,8 +390,7 @@ def test_requests_of_unknown_apis_before_a_known_one_are_frames(segment):
     requests = [request(*each, number, bytes(9)) for each, number in zip(kinds, ids, strict=True)]
     dialogue, data = Dialogue(), b"".join(requests)
     connection = dialogue.connect()
-    for at in range(0, len(data), segment):
-        connection.client(data[at : at + segment])
+    connection.client_segments(data, segment)
     connection.fin()
     assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
 
@@ -472,8 +462,7 @@ def test_a_response_has_any_id_that_its_client_has_sent():
     outer = response(-7, bytes(60) + inner + bytes(60))
     for number in (-7, 5):
         connection.client(request(3, 1, number))
-    for at in range(0, len(outer), 4):
-        connection.broker(outer[at : at + 4])
+    connection.broker_segments(outer, 4)
     connection.broker(inner)
     out = dissect(dialogue.packets, cuts=range(1, len(dialogue.packets)))
     assert out.messages()[1] == [outer[4:], inner[4:]]
@@ -493,8 +482,7 @@ def test_a_negative_correlation_id_confirms_the_first_request(number, handshake)
 @pytest.mark.parametrize("packets_per_block", [1, 100])
 def test_the_next_request_confirms_the_first_one(packets_per_block):
     """A client asks again if the broker does not know its version of ApiVersions (KIP-511)."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 19092))
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), 19092))
     requests = [framed(struct.pack(">hhih", 18, *each, -1)) for each in ((9, 1), (0, 2))]
     for number, sent in enumerate(requests, 1):
         connection.client(sent)
@@ -510,8 +498,7 @@ def test_the_next_request_confirms_the_first_one(packets_per_block):
 @pytest.mark.parametrize("number", [5, -5, 2**31 - 1])
 def test_the_first_request_expects_no_response(number, packets_per_block):
     """The first response is the one to the next request: the broker does not respond to acks=0."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(broker=(ipv4("10.0.0.9"), 19092))
+    dialogue, connection = Dialogue.connected(broker=(ipv4("10.0.0.9"), 19092))
     following = -(2**31) if number == 2**31 - 1 else number + 1
     bodies = [
         struct.pack(">hiih", acks, 1000, 1, 1) + b"t" + struct.pack(">iii", 1, 0, 0)
@@ -535,8 +522,7 @@ def test_responses_to_requests_before_the_capture(number):
     """Also of a client that has sent 2^31 requests, so that its ids are negative."""
     dialogue, connection = Dialogue.connected(handshake=False)
     connection.broker(response(number, NO_ERROR))
-    for each in range(number + 1, number + 6):
-        connection.exchange(request(3, 1, each), response(each, NO_ERROR))
+    connection.exchanges(range(number + 1, number + 6), NO_ERROR)
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 6]
     assert not out.problems

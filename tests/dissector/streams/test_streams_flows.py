@@ -66,8 +66,7 @@ def test_sequence_numbers_separate_connections_if_packets_are_out_of_order():
 def test_times_separate_connections_if_a_file_is_in_any_order():
     """The broker refuses the second connection, so that its packets show no initial number."""
     dialogue, connection = Dialogue.connected(port=41000)
-    for number in range(100):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(100))
     connection.fin()
     dialogue.wait(20_000)
     refused = dialogue.connect(port=41000, isn=(90_000, 70_000), handshake=False)
@@ -200,8 +199,7 @@ def test_a_port_pair_that_is_reused_in_time_wait():
 def test_two_capture_points_with_different_clocks(packets_per_block, skew):
     """A connection that is closed before the packets of the second point begin."""
     dialogue, connection = Dialogue.connected()
-    for number in range(3):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(3))
     connection.fin()
     packets = dialogue.packets
     packets += [replace(each, time=each.time + skew * MS) for each in packets]
@@ -283,8 +281,7 @@ def test_reuse_without_a_syn_behind_a_close_or_silence(
     start = (10, 10)
     for row in range(3):
         connection = dialogue.connect(port=40001, isn=start, handshake=not row)
-        for number in range(5 if row else 1):
-            connection.exchange(request(3, 1, number), response(number))
+        connection.exchanges(range(5 if row else 1))
         if end == "FIN":
             connection.fin()
         elif end == "RST":
@@ -418,8 +415,7 @@ def test_months_between_packets():
     connection.client(ONE)
     dialogue.now += 90 * 86_400 * SECOND
     connection.seq = [connection.seq[0] + 3 * 2**30, connection.seq[1] + 2**31]
-    for number in range(5):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(5))
     out = dissect(dialogue.packets, cuts=[4])
     assert [len(each) for each in out.messages()] == [6, 5]
 
@@ -538,8 +534,7 @@ def test_a_learned_broker_identifies_the_client():
 
 def test_one_direction_only():
     dialogue, connection = Dialogue.connected()
-    for number in range(5):
-        connection.exchange(request(3, 1, number), response(number, b"some more"))
+    connection.exchanges(range(5), b"some more")
     for port, at in ((40001, 0), (9092, 1)):
         packets = [each for each in dialogue.packets if each.source[1] == port]
         assert len(dissect(packets).messages()[at]) == 5
@@ -671,8 +666,7 @@ def test_a_simultaneous_open(
         for end in (0, 1):
             connection.seq[end] = (1000, 5000)[end]
             connection.packet(end, flags=flags, ack=(5001, 1001)[end] if flags & ACK else 0)
-    for number in range(10, 14):
-        connection.exchange(request(3, 1, number), response(number, bytes(40)))
+    connection.exchanges(range(10, 14), bytes(40))
     packets = dialogue.packets
     if is_broker_first:
         packets = sorted(packets, key=lambda each: each.source != connection.ends[1])
@@ -686,8 +680,7 @@ def test_a_simultaneous_open(
 
 @pytest.mark.parametrize("packets_per_block", [1, 3, 100])
 def test_the_packets_of_the_broker_alone_show_no_syn_of_the_client(packets_per_block: int) -> None:
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     for number in range(3):
         connection.client(request(3, 1, number))
         connection.packet(1)

@@ -20,8 +20,7 @@ CUTS = [(), (95,), range(400)]
 def exchange(connection, number: int) -> None:
     connection.client(request(1, 4, number, b"fetch" * 4))
     sent = response(number, bytes(2000))
-    for at in range(0, len(sent), 1000):
-        connection.broker(sent[at : at + 1000])
+    connection.broker_segments(sent, 1000)
     connection.packet(0)
 
 

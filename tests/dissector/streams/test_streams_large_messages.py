@@ -31,8 +31,7 @@ def dialogue_of(large: bytes, *, end: int, before: bytes = b"", lost: int = -1) 
         connection.packet(end, bytes(size), cut=64, sent=number != lost)
     if not end:
         connection.broker(response(2) * bool(before) + response(3))
-    for number in range(4, 8):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(4, 8))
     connection.fin()
     return dialogue
 
@@ -63,8 +62,7 @@ def test_a_body_refutes_a_larger_size(step):
     dialogue, connection = Dialogue.connected()
     connection.exchange(request(3, 1, 1), response(1))
     connection.exchange(bytes(message), response(2))
-    for number in range(3, 9):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(3, 9))
     connection.fin()
     out = dissect(dialogue.packets, cuts=range(step, len(dialogue.packets), step))
     assert [len(each) for each in out.messages()] == [7, 8]
@@ -75,8 +73,7 @@ def test_an_unexpected_response_larger_than_usual_is_damage():
     dialogue, connection = Dialogue.connected()
     connection.exchange(request(3, 1, 1), response(1))
     connection.broker(struct.pack(">ii", LARGE, 1 << 30) + bytes(100))
-    for number in range(3, 6):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(3, 6))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [4, 4]
     assert out.kinds() == ["bad_size", "resync"]

@@ -37,16 +37,10 @@ EMPTY_BATCH = bytes.fromhex(
 """Written by Kafka's `DefaultRecordBatch.writeEmptyHeader`."""
 
 
-def join_midway(dialogue: Dialogue):
-    return dialogue.connect(handshake=False)
-
-
 def test_a_capture_that_begins_in_the_middle_of_a_frame():
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.exchange(random.Random(1).randbytes(700), random.Random(2).randbytes(700))
-    for number in range(10, 15):
-        connection.exchange(request(3, 1, number), response(number, bytes(40)))
+    connection.exchanges(range(10, 15), bytes(40))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 5]
     skipped = [each for each in out.problems if each.kind == "resync"]
@@ -57,8 +51,7 @@ def test_a_capture_that_begins_in_the_middle_of_a_frame():
 def test_pipelined_requests_in_a_segment_that_begins_inside_another_request(missing: int):
     """A client that does not wait: one segment has many requests, and another one their responses.
     The first `missing` responses belong to requests before the capture."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     sent = [request(3, 1, number, bytes(4)) for number in range(10, 20)]
     received = [response(number, bytes(40)) for number in range(10 - missing, 20)]
     connection.client(request(3, 1, 9, bytes(90))[50:] + b"".join(sent))
@@ -70,8 +63,7 @@ def test_pipelined_requests_in_a_segment_that_begins_inside_another_request(miss
 @pytest.mark.parametrize("port", [9092, 31090])
 def test_pipelined_requests_of_which_none_begins_a_segment(port: int):
     """At an unknown port, responses whose correlation ids count show the broker."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), port))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), port))
     sizes = random.Random(7).choices(range(2_000, 30_000), k=30)
     sent = [request(3, 1, number, bytes(size)) for number, size in enumerate(sizes, 70)]
     received = [response(number, bytes(40)) for number in range(70, 100)]
@@ -96,8 +88,7 @@ def test_pipelined_requests_without_responses(segment: int, block: int, port: in
     topics = (b"\0\0\0\1" + text("t" * size) for size in sizes)
     sent = [request(3, 1, number, each) for number, each in enumerate(topics)]
     stream = b"".join(sent)[11:]
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), port))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), port))
     for at in range(0, len(stream), segment):
         connection.client(stream[at : at + segment])
         connection.packet(1)
@@ -114,8 +105,7 @@ def test_a_request_inside_a_segment_of_another_protocol(count: int):
     heartbeats = [
         request(12, 0, number, text("g") + bytes(4) + text("m"), "c") for number in range(count)
     ]
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
     connection.client(b"\xff" * 100 + b"".join(heartbeats))
     streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
     out = dissect(dialogue.packets, streams=streams)
@@ -141,8 +131,7 @@ def test_a_long_stream_of_another_protocol_is_searched_at_its_beginning(
     block: int, searched: list[int]
 ):
     """Small integers, each of which may be the size of a request."""
-    dialogue = Dialogue()
-    connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
+    dialogue, connection = Dialogue.connected(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
     for _ in range(2 * INNER_BYTES // 60_000):
         connection.client(struct.pack(">q", 70_000) * 7_500)
     streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
@@ -169,8 +158,7 @@ def test_streams_of_mostly_zeros():
     for _ in range(200):
         connection = dialogue.connect(handshake=False, broker=(ipv4("10.0.0.9"), 31090))
         data = bytes(rng.randrange(60) if rng.random() < 0.2 else 0 for _ in range(4_000))
-        for at in range(0, len(data), 1_000):
-            connection.client(data[at : at + 1_000])
+        connection.client_segments(data, 1_000)
     streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
     assert not dissect(dialogue.packets, streams=streams).frames
 
@@ -189,11 +177,9 @@ def test_streams_of_mostly_zeros():
 )
 def test_a_capture_that_begins_inside_a_response_to_a_fetch(batches: bytes, ids: Sequence[int]):
     """The lengths of the records field and of its last batch lead to the next response."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.broker(random.Random(2).randbytes(500) + framed(batches))
-    for number in ids:
-        connection.exchange(request(3, 1, number), response(number, bytes(40)))
+    connection.exchanges(ids, bytes(40))
     out = dissect(dialogue.packets)
     assert [len(each) for each in out.messages()] == [5, 5]
 
@@ -202,15 +188,13 @@ def test_a_capture_that_begins_inside_a_response_to_a_fetch(batches: bytes, ids:
 @pytest.mark.parametrize("packets_per_block", [1, 100])
 def test_a_capture_that_begins_with_keep_alives(end: int, packets_per_block: int):
     """A keep-alive has one byte before the next sequence number, which is not data."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     for _ in range(3):
         connection.seq[end] -= 1
         connection.packet(end, b"\0")
         connection.packet(1 - end)
         dialogue.wait(5000)
-    for number in range(10, 15):
-        connection.exchange(request(3, 1, number), response(number, bytes(40)))
+    connection.exchanges(range(10, 15), bytes(40))
     packets = dialogue.packets
     out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
     assert [len(each) for each in out.messages()] == [5, 5]
@@ -221,12 +205,11 @@ def test_a_large_response_behind_the_first_request_of_a_late_capture():
     """The stream of the client begins 64 packets after its first one, because an earlier one may
     follow. The response has more bytes than are kept where no request waits."""
     dialogue, large = Dialogue(), response(10, bytes(200_000))
-    connection = join_midway(dialogue)
+    connection = dialogue.connect(handshake=False)
     for _ in range(200):
         connection.broker(random.Random(2).randbytes(100))
     connection.client(request(3, 1, 10))
-    for at in range(0, len(large), 8000):
-        connection.broker(large[at : at + 8000])
+    connection.broker_segments(large, 8000)
     out = dissect(dialogue.packets)
     assert out.messages() == ([request(3, 1, 10)[4:]], [large[4:]])
     skipped = [each.bytes for each in out.problems if each.kind == "resync"]
@@ -237,12 +220,10 @@ def test_a_large_response_behind_the_first_request_of_a_late_capture():
 def test_segments_that_begin_inside_requests(packets_per_block):
     """The window of a client was closed: it sends its requests with the next segment, which begins
     inside of one. Only the responses begin segments."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     requests = [request(3, 1, number, bytes(60)) for number in range(10, 16)]
     sent = random.Random(1).randbytes(300) + b"".join(requests)
-    for at in range(0, len(sent), 250):
-        connection.client(sent[at : at + 250])
+    connection.client_segments(sent, 250)
     for number in range(9, 16):
         connection.broker(response(number, bytes(40)))
     out = dissect(dialogue.packets, cuts=range(0, len(dialogue.packets), packets_per_block))
@@ -251,8 +232,7 @@ def test_segments_that_begin_inside_requests(packets_per_block):
 
 
 def test_all_requests_are_in_a_segment_that_begins_inside_of_one():
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     requests = [request(3, 1, number, b"\xff" * 60) for number in range(10, 16)]
     connection.client(b"\xff" * 300 + b"".join(requests))
     for number in range(10, 16):
@@ -262,8 +242,7 @@ def test_all_requests_are_in_a_segment_that_begins_inside_of_one():
 
 def test_no_segment_of_a_late_capture_can_begin_a_response():
     """The bytes of an earlier one look like a response that ends with the first segment."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     for number in (10, 11):
         connection.client(request(3, 1, number))
     connection.broker(bytes.fromhex("00000000 0000000b 00000040 00000000") + b"\x80" * 60)
@@ -274,8 +253,7 @@ def test_no_segment_of_a_late_capture_can_begin_a_response():
 
 def test_bytes_of_a_late_capture_that_look_like_two_responses_with_the_same_id():
     """Zeros are frequent, and 0 is a possible id. A client that sends other ids sends it once."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     connection.client(request(3, 1, 108))
     lookalike = bytes.fromhex("00000010 00000000") + b"\xff" * 12
     connection.broker(b"\xff" * 11 + lookalike + bytes.fromhex("01000010 00000000") + b"\xff" * 30)
@@ -284,8 +262,7 @@ def test_bytes_of_a_late_capture_that_look_like_two_responses_with_the_same_id()
 
 
 def test_unanswered_bytes_inside_a_segment_decide_nothing():
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     topic = b"".join(request(3, 1, number, bytes(60)) for number in range(10, 16))
     connection.client(random.Random(1).randbytes(300) + topic + bytes(1000))
     connection.broker(response(9, bytes(40)))
@@ -298,7 +275,7 @@ def test_brokers_show_which_end_is_the_client_in_later_connections():
     dialogue, number = Dialogue(), 3 << 16 | 1
     sent, received = request(3, 1, number, b"sent"), response(number, request(3, 1, 7)[8:])
     for _ in range(300):
-        connection = join_midway(dialogue)
+        connection = dialogue.connect(handshake=False)
         connection.exchange(sent, received)
     decoded = []
 
@@ -349,8 +326,7 @@ def test_other_bytes_behind_a_missing_beginning_at_a_named_port(count):
 def test_bytes_of_a_response_that_a_broker_sends_in_short_segments(segment: int, begin: int):
     """Numbers of the partitions in a Metadata response read as headers. Where segments are shorter
     than a header, many places are starts of segments."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     partitions = [struct.pack(">hiiiiii", 0, index, 0, 1, 0, 1, 0) for index in range(22)]
     connection.broker(b"".join(partitions)[begin:])
     for number in range(3, 8):

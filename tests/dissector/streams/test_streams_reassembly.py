@@ -256,8 +256,7 @@ def test_the_end_time_of_a_message_whose_end_is_missing():
 @pytest.mark.parametrize("pause", [210, 1100])
 def test_a_retransmission_behind_its_acknowledgement(pause: int, packets_per_block: int):
     """The queues of a network card may deliver the ACK before the data."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(ONE)
     connection.client(TWO, sent=False)
     connection.client(THREE)
@@ -457,8 +456,7 @@ def test_a_capture_point_that_truncates_packets_and_another_one(
 @pytest.mark.parametrize("packets_per_block", [1, 100])
 def test_a_keep_alive_behind_a_truncated_packet(packets_per_block: int):
     """The message ended with the packet, not with the byte of the keep-alive, which is not data."""
-    dialogue = Dialogue()
-    connection = dialogue.connect()
+    dialogue, connection = Dialogue.connected()
     connection.client(request(3, 1, 1, bytes(500)), cut=60)
     sent = dialogue.now
     connection.broker(response(1, bytes(40)))
@@ -489,8 +487,7 @@ def test_a_segment_beyond_the_window_does_no_harm():
 
 def test_times_that_go_backwards_do_no_harm():
     dialogue, connection = Dialogue.connected()
-    for number in range(20):
-        connection.exchange(request(3, 1, number), response(number))
+    connection.exchanges(range(20))
     packets = [
         replace(each, time=each.time - (index % 5) * 3_600 * 10**9)
         for index, each in enumerate(dialogue.packets)
@@ -535,8 +532,7 @@ def test_one_wrong_time_does_not_end_the_wait():
 def test_a_large_frame_over_many_blocks():
     dialogue, connection = Dialogue.connected()
     large = request(0, 3, 1, bytes(range(256)) * 40_000)
-    for at in range(0, len(large), 1000):
-        connection.client(large[at : at + 1000])
+    connection.client_segments(large, 1000)
     connection.client(TWO)
     out = dissect(dialogue.packets, cuts=range(100, len(dialogue.packets), 100))
     assert out.messages()[0] == [large[4:], TWO[4:]]
@@ -620,8 +616,7 @@ def test_bytes_behind_a_lost_packet_are_not_stray_if_the_clock_is_set_back(
 ) -> None:
     """The receiver acknowledged the lost bytes. `step`: ms."""
     dialogue, connection = Dialogue.connected()
-    for number in range(1, 6):
-        connection.exchange(request(3, 1, number), response(number, bytes(9)))
+    connection.exchanges(range(1, 6), bytes(9))
     connection.client(request(3, 1, 6))
     connection.broker(response(6, bytes(9)), sent=False)
     dialogue.wait(step)
