@@ -509,32 +509,23 @@ def test_an_error_with_a_fallback_is_normal_only_in_its_api(name: str, api: str)
     assert are_normal(pa.Table.from_pylist(errors)).to_pylist() == [True, False]
 
 
-def test_brokers_create_internal_topics_again_and_again() -> None:
-    rows = [
-        error(error="TOPIC_ALREADY_EXISTS", api=api, topic=topic)
-        for api in ("CreateTopics", "CreatePartitions")
-        for topic in ("__consumer_offsets", "orders", None)
-    ]
-    expected = [True, *[False] * 5]
+@pytest.mark.parametrize(
+    ("name", "apis", "topics"),
+    [
+        ("TOPIC_ALREADY_EXISTS", ("CreateTopics", "CreatePartitions"), ("__consumer_offsets", "t")),
+        ("STALE_CONTROLLER_EPOCH", ("LeaderAndIsr", "UpdateMetadata"), ("orders",)),
+    ],
+    ids=["a topic that several brokers create", "a leader that the broker knows already"],
+)
+def test_an_error_is_normal_only_for_the_first_api_and_topic(
+    name: str, apis: tuple[str, ...], topics: tuple[str, ...]
+) -> None:
+    rows = [error(error=name, api=api, topic=topic) for api in apis for topic in (*topics, None)]
+    expected = [True, *[False] * (len(rows) - 1)]
     assert are_normal(pa.Table.from_pylist(rows)).to_pylist() == expected
     answer = analysis.errors(made(exchanges=[exchange()], errors=rows), by=("api", "topic"))
     normal = answer[answer["normal"] > 0]
-    assert [*normal["topic"]] == ["__consumer_offsets"]
-    assert [*normal["api"]] == ["CreateTopics"]
-
-
-def test_a_broker_that_knows_a_leader_already_is_no_replaced_controller() -> None:
-    rows = [
-        error(error="STALE_CONTROLLER_EPOCH", api=api, topic=topic)
-        for api in ("LeaderAndIsr", "UpdateMetadata")
-        for topic in ("orders", None)
-    ]
-    expected = [True, False, False, False]
-    assert are_normal(pa.Table.from_pylist(rows)).to_pylist() == expected
-    answer = analysis.errors(made(exchanges=[exchange()], errors=rows), by=("api", "topic"))
-    normal = answer[answer["normal"] > 0]
-    assert [*normal["api"]] == ["LeaderAndIsr"]
-    assert [*normal["topic"]] == ["orders"]
+    assert ([*normal["api"]], [*normal["topic"]]) == ([apis[0]], [topics[0]])
 
 
 def test_sql_and_arrow_agree_on_normal_errors() -> None:

@@ -119,7 +119,9 @@ def late_packets(events: list[Event]) -> set[int]:
 @needs_tshark
 def test_the_display_filter_selects_the_packets(ran: Ran) -> None:
     path = CAPTURES / "librdkafka-mock-produce.pcap"
-    for row in ran("show", str(path), "--api", "Produce", "--limit", "3", "--format", "json").rows:
+    rows = ran("show", str(path), "--api", "Produce", "--limit", "3", "--format", "json").rows
+    assert len(rows) == 3
+    for row in rows:
         numbers = tshark(path, ["frame.number"], "-Y", row["display_filter"])
         assert [int(number) for (number,) in numbers] == [
             row["request_packet"], row["response_packet"],
@@ -129,6 +131,7 @@ def test_the_display_filter_selects_the_packets(ran: Ran) -> None:
 def test_encrypted_packets_have_no_messages() -> None:
     path = CAPTURES / "kafka-4-tls-secrets.pcapng.zst"
     exchanges: list[Exchange] = list(open_capture(path).exchanges(api="Produce"))
+    assert exchanges
     for exchange, events in zip(exchanges, timelines(path, exchanges), strict=True):
         assert exchange.request_packet in {event.packet.number for event in events}
         assert not any("request" in event.text for event in events)
