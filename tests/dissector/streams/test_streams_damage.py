@@ -38,6 +38,17 @@ def dialogue_of(responses: list[bytes]) -> Dialogue:
     return dialogue
 
 
+def with_wrong(sent: list[list[bytes]], end: int, number: int, wrong: bytes) -> Dialogue:
+    """Messages of both ends in turn, of which one is `wrong`; `sent` then has only the others."""
+    dialogue, connection = Dialogue.connected()
+    sent[end][number] = wrong
+    for pair in zip(*sent, strict=True):
+        for each in (0, 1):
+            connection.packet(each, pair[each])
+    del sent[end][number]
+    return dialogue
+
+
 @pytest.mark.parametrize("end", [0, 1])
 @pytest.mark.parametrize("announced", [10, 300, 65_000])
 def test_a_damaged_packet_length(end: int, announced: int) -> None:
@@ -171,12 +182,8 @@ def test_an_unknown_first_request_to_a_broker_found_in_the_same_block() -> None:
 def test_a_size_that_covers_the_next_messages(end: int, number: int, size: int, block: int) -> None:
     sent = [list(REQUESTS), list(RESPONSES)]
     wrong = size.to_bytes(4, "big") + sent[end][number][4:]
-    dialogue, connection = Dialogue.connected()
-    for at in range(len(REQUESTS)):
-        for each in (0, 1):
-            connection.packet(each, wrong if (each, at) == (end, number) else sent[each][at])
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
-    del sent[end][number]
+    packets = with_wrong(sent, end, number, wrong).packets
+    out = dissect(packets, cuts=range(block, len(packets), block))
     assert out.messages() == tuple([each[4:] for each in messages] for messages in sent)
     assert out.kinds() == ["bad_size"]
 
@@ -188,15 +195,11 @@ def test_a_size_that_covers_the_next_messages(end: int, number: int, size: int, 
 def test_an_impossible_size_wherever_a_block_ends(size: bytes, end: int, number: int) -> None:
     """No block border makes frames of the bytes behind the size, or another problem."""
     sent = [list(REQUESTS), list(RESPONSES)]
-    sent[end][number] = size + sent[end][number][4:]
-    dialogue, connection = Dialogue.connected()
-    for pair in zip(*sent, strict=True):
-        for each in (0, 1):
-            connection.packet(each, pair[each])
-    whole = dissect(dialogue.packets)
+    packets = with_wrong(sent, end, number, size + sent[end][number][4:]).packets
+    whole = dissect(packets)
     problems = [(each.kind, each.offset, each.bytes) for each in whole.problems]
-    for cut in range(3, len(dialogue.packets)):
-        out = dissect(dialogue.packets, cuts=[cut])
+    for cut in range(3, len(packets)):
+        out = dissect(packets, cuts=[cut])
         assert out.messages() == whole.messages()
         assert [(each.kind, each.offset, each.bytes) for each in out.problems] == problems
 
@@ -205,15 +208,10 @@ def test_an_impossible_size_wherever_a_block_ends(size: bytes, end: int, number:
 @pytest.mark.parametrize("end", [0, 1])
 def test_a_size_that_ends_inside_the_next_message(number: int, end: int) -> None:
     """The four bytes there are an impossible size."""
-    dialogue, connection = Dialogue.connected()
     sent = [[sasl_request(each, b"\xff" * 200) for each in range(4)],
             [sasl_response(each, b"\xff" * 200) for each in range(4)]]  # fmt: skip
     wrong = (len(sent[end][number]) + 50).to_bytes(4, "big") + sent[end][number][4:]
-    for at in range(4):
-        for each in (0, 1):
-            connection.packet(each, wrong if (each, at) == (end, number) else sent[each][at])
-    out = dissect(dialogue.packets)
-    del sent[end][number]
+    out = dissect(with_wrong(sent, end, number, wrong).packets)
     assert out.messages() == tuple([each[4:] for each in messages] for messages in sent)
     assert out.kinds() == ["bad_size"]
 
@@ -269,12 +267,7 @@ def test_all_wrong_sizes_of_small_messages(end: int, number: int, last_byte: int
     wrong = bytearray(sent[end][number])
     last_byte += (4 + last_byte) % len(wrong) == 0
     wrong[3] = last_byte
-    dialogue, connection = Dialogue.connected()
-    for at in range(len(sent[0])):
-        for each in (0, 1):
-            connection.packet(each, bytes(wrong) if (each, at) == (end, number) else sent[each][at])
-    dissected = dissect(dialogue.packets).messages()
-    del sent[end][number]
+    dissected = dissect(with_wrong(sent, end, number, bytes(wrong)).packets).messages()
     for received, messages in zip(dissected, sent, strict=True):
         assert {each[4:] for each in messages} <= {*received}
 
@@ -307,12 +300,7 @@ def test_a_size_that_is_four_bytes_too_small(end: int) -> None:
     sent = [[sasl_request(each, bytes(22) + by_chance) for each in range(8)],
             [sasl_response(each, bytes(11) + by_chance) for each in range(8)]]  # fmt: skip
     wrong = (len(sent[end][2]) - 8).to_bytes(4, "big") + sent[end][2][4:]
-    dialogue, connection = Dialogue.connected()
-    for at in range(8):
-        for each in (0, 1):
-            connection.packet(each, wrong if (each, at) == (end, 2) else sent[each][at])
-    dissected = dissect(dialogue.packets).messages()
-    del sent[end][2]
+    dissected = dissect(with_wrong(sent, end, 2, wrong).packets).messages()
     for received, messages in zip(dissected, sent, strict=True):
         assert {each[4:] for each in messages} <= {*received}
 
