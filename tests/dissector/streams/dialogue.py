@@ -291,10 +291,12 @@ def body_end(data: bytes, size: int, request: tuple[int, int] | None) -> int:
 
 
 def dissect(
-    packets: Sequence[Packet], *, cuts: Iterable[int] = (), ports: Sequence[int] = (9092,),
-    memory: int = 512 << 20, streams: Streams | None = None,
+    packets: Sequence[Packet], *, cuts: Iterable[int] = (), packets_per_block: int = 0,
+    ports: Sequence[int] = (9092,), memory: int = 512 << 20, streams: Streams | None = None,
 ) -> Dissected:  # fmt: skip
-    """Dissect the packets, in blocks that end at the `cuts`."""
+    """Dissect the packets, in blocks that end at the `cuts`, or that have this many packets."""
+    if packets_per_block:
+        cuts = range(packets_per_block, len(packets), packets_per_block)
     streams = streams or Streams(ports=ports, newest=NEWEST, memory=memory, body_end=body_end)
     out = Dissected(streams, [], [], 0)
     borders = [0, *sorted(cuts), len(packets)]

@@ -89,7 +89,7 @@ def test_records_that_contain_requests_behind_a_lost_header(count: int, block: i
         for at, segment in enumerate(segments if number == 2 else [REQUESTS[number]]):
             connection.client(segment, sent=number != 2 or at > 0)
         connection.broker(RESPONSES[number])
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    out = dissect(dialogue.packets, packets_per_block=block)
     assert out.messages()[0] == [MESSAGES[0][number] for number in (0, 1, 3, 4)]
 
 
@@ -159,7 +159,7 @@ def test_a_damaged_first_request(flipped: int, block: int) -> None:
         damaged[at] ^= 0xFF
     packets = dialogue_of(RESPONSES).packets
     packets[3] = replace(packets[3], payload=bytes(damaged))
-    out = dissect(packets, cuts=range(block, len(packets), block))
+    out = dissect(packets, packets_per_block=block)
     requests, responses = out.messages()
     assert requests[-11:] == MESSAGES[0][1:]
     assert responses[-11:] == MESSAGES[1][1:]
@@ -183,7 +183,7 @@ def test_a_size_that_covers_the_next_messages(end: int, number: int, size: int, 
     sent = [list(REQUESTS), list(RESPONSES)]
     wrong = size.to_bytes(4, "big") + sent[end][number][4:]
     packets = with_wrong(sent, end, number, wrong).packets
-    out = dissect(packets, cuts=range(block, len(packets), block))
+    out = dissect(packets, packets_per_block=block)
     assert out.messages() == tuple([each[4:] for each in messages] for messages in sent)
     assert out.kinds() == ["bad_size"]
 
@@ -324,7 +324,7 @@ def test_responses_to_a_first_request_that_is_damaged(block: int) -> None:
     damaged = packets[3]
     assert damaged.payload == REQUESTS[0]
     packets[3] = replace(damaged, seq=damaged.seq - 4)
-    out = dissect(packets, cuts=range(block, len(packets), block))
+    out = dissect(packets, packets_per_block=block)
     requests, responses = out.messages()
     assert requests[-11:] == MESSAGES[0][1:]
     assert responses[-11:] == MESSAGES[1][1:]
@@ -373,7 +373,7 @@ def test_a_response_between_holes_waits_for_requests_behind_a_hole(
     if is_closed:
         connection.packet(1, flags=FIN | ACK)
     dialogue.connect().client(request(3, 1, 1))
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    out = dissect(dialogue.packets, packets_per_block=block)
     lost = {isolated - 1, isolated + 1}
     expected = [response(each, bytes(60))[4:] for each in range(count) if each not in lost]
     assert out.messages(0)[1] == expected

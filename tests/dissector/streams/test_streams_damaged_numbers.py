@@ -102,7 +102,7 @@ def test_lost_first_requests_do_not_look_like_a_damaged_syn(lost: int, block: in
     packets = [each for each in packets if each.payload not in REQUESTS[:lost]]
     first = next(index for index, each in enumerate(packets) if each.payload)
     packets.insert(first, replace(packets[first], payload=b""))
-    out = dissect(packets, cuts=range(block, len(packets), block))
+    out = dissect(packets, packets_per_block=block)
     assert out.messages()[0] == MESSAGES[0][lost:]
     assert int(out.streams.connections.lost.sum()) == len(b"".join(REQUESTS[:lost]))
 

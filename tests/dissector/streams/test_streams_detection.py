@@ -260,7 +260,7 @@ def test_other_protocols_give_no_frames_and_are_not_buffered(name, handshake):
     dialogue, connection = Dialogue.connected(handshake=handshake, broker=(1, 7777))
     for _ in range(100):
         connection.exchange(PROTOCOLS[name][0] * 20, PROTOCOLS[name][1] * 20)
-    out = dissect(dialogue.packets, cuts=range(5, len(dialogue.packets), 5))
+    out = dissect(dialogue.packets, packets_per_block=5)
     assert out.frames == []
     assert out.problems == []
     longest = max(len(each.payload) for each in dialogue.packets)
@@ -275,7 +275,7 @@ def test_random_bytes_are_not_kafka():
         connection = dialogue.connect(handshake=number % 2 == 0)
         for _ in range(60):
             connection.exchange(chance.randbytes(1400), chance.randbytes(1400))
-    out = dissect(dialogue.packets, cuts=range(300, len(dialogue.packets), 300))
+    out = dissect(dialogue.packets, packets_per_block=300)
     assert out.frames == []
 
 
@@ -347,8 +347,7 @@ def test_a_later_connection_shows_that_the_first_request_went_to_a_broker(
     early.exchange(request(18, 0, 4), response(4, NO_ERROR))
     packets = dialogue.packets
     streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
-    cuts = range(packets_per_block, len(packets), packets_per_block)
-    out = dissect(packets, cuts=cuts, streams=streams)
+    out = dissect(packets, packets_per_block=packets_per_block, streams=streams)
     assert [len(each) for each in out.messages(0)] == [2, 2]
     assert [len(each) for each in out.messages(1)] == [1, 1]
 
@@ -488,8 +487,7 @@ def test_the_next_request_confirms_the_first_one(packets_per_block):
         connection.client(sent)
         connection.broker(response(number, struct.pack(">hihhh", 35, 1, 18, 0, 4)))
     streams = Streams(ports=(), newest={18: 4}, evidence=evidence, body_end=body_end)
-    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
-    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block, streams=streams)
     assert out.messages()[0] == [each[4:] for each in requests]
     assert len(out.messages()[1]) == 2
 
@@ -512,8 +510,7 @@ def test_the_first_request_expects_no_response(number, packets_per_block):
         connection.client(sent)
     connection.broker(response(following, bytes(40)))
     streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
-    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
-    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block, streams=streams)
     assert out.messages()[0] == [each[4:] for each in requests]
 
 

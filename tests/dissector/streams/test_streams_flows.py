@@ -203,7 +203,7 @@ def test_two_capture_points_with_different_clocks(packets_per_block, skew):
     connection.fin()
     packets = dialogue.packets
     packets += [replace(each, time=each.time + skew * MS) for each in packets]
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(packets, packets_per_block=packets_per_block)
     assert out.streams.connections.count == 1
     assert [len(each) for each in out.messages()] == [3, 3]
 
@@ -346,7 +346,7 @@ def test_a_connection_goes_on_after_a_syn_that_no_end_accepts(block: int):
             )
             connection.packet(1)
         connection.exchange(request(3, 1, number), response(number))
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    out = dissect(dialogue.packets, packets_per_block=block)
     assert [len(each) for each in out.messages(0)] == [60, 60]
     assert out.problems == []
 
@@ -371,7 +371,7 @@ def test_connections_of_two_networks_with_the_same_addresses(
                 connection.broker(response(number))
             if number + 1 == count:
                 connection.fin()
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    out = dissect(dialogue.packets, packets_per_block=block)
     for row, count in enumerate(counts):
         assert [len(each) for each in out.messages(row)] == [count, count]
     assert out.problems == []
@@ -388,7 +388,7 @@ def test_handshakes_of_two_networks_at_the_same_time(order: tuple[int, ...], blo
     times = (each.time for each in dialogue.packets)
     packets = [dialogue.packets[index] for index in (*order, *range(6, 10))]
     packets = [replace(each, time=time) for each, time in zip(packets, times, strict=True)]
-    out = dissect(packets, cuts=range(block, len(packets), block))
+    out = dissect(packets, packets_per_block=block)
     for row in (0, 1):
         assert [len(each) for each in out.messages(row)] == [1, 1]
     assert out.problems == []
@@ -465,7 +465,7 @@ def test_ten_thousand_connections_open_at_once():
         connection.client(request(3, 1, number)[:9])
     for number, connection in enumerate(connections):
         connection.client(request(3, 1, number)[9:])
-    out = dissect(dialogue.packets, cuts=range(5_000, len(dialogue.packets), 5_000))
+    out = dissect(dialogue.packets, packets_per_block=5_000)
     assert len(out.messages()[0]) == 10_000
     assert out.problems == []
 
@@ -516,8 +516,7 @@ def test_a_known_broker_shows_a_client_with_the_port_of_another_broker(block):
     dialogue.wait(3000)
     second.exchange(request(18, 0, 6), response(6, NO_ERROR))
     streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(block, len(packets), block), streams=streams)
+    out = dissect(dialogue.packets, packets_per_block=block, streams=streams)
     assert [len(each) for each in out.messages(0)] == [1, 0]
     assert streams.connections.port[0, int(streams.connections.client[0])] == 9092
 
@@ -670,8 +669,7 @@ def test_a_simultaneous_open(
     packets = dialogue.packets
     if is_broker_first:
         packets = sorted(packets, key=lambda each: each.source != connection.ends[1])
-    cuts = range(packets_per_block, len(packets), packets_per_block)
-    out = dissect(packets, cuts=cuts)
+    out = dissect(packets, packets_per_block=packets_per_block)
     assert [len(each) for each in out.messages()] == [4, 4]
     assert not out.problems
     assert out.streams.connections.client[0] == 0
@@ -686,6 +684,6 @@ def test_the_packets_of_the_broker_alone_show_no_syn_of_the_client(packets_per_b
         connection.packet(1)
         connection.broker(response(number, NO_ERROR))
     sent = [each for each in dialogue.packets if each.source[1] == 9092]
-    out = dissect(sent, cuts=range(packets_per_block, len(sent), packets_per_block))
+    out = dissect(sent, packets_per_block=packets_per_block)
     assert out.streams.connections.isn[0].tolist() == [NEVER, 5000]
     assert len(out.messages()[1]) == 3

@@ -43,7 +43,7 @@ def dialogue_of(large: bytes, *, end: int, before: bytes = b"", lost: int = -1) 
 def test_a_message_larger_than_usual(end, before, lost, step):
     inner = (request(3, 1, 2), response(2))[end] * before
     dialogue = dialogue_of((REQUEST, RESPONSE)[end], end=end, before=inner, lost=lost)
-    out = dissect(dialogue.packets, cuts=range(step, len(dialogue.packets), step))
+    out = dissect(dialogue.packets, packets_per_block=step)
     sizes = [[each.size for each in out.frames if each.is_request is not bool(of)] for of in (0, 1)]
     small = [len(SMALL_REQUEST) - 4, len(SMALL_RESPONSE) - 4]
     expected = [[small[0]] * (6 + before), [small[1]] * (6 + before)]
@@ -64,7 +64,7 @@ def test_a_body_refutes_a_larger_size(step):
     connection.exchange(bytes(message), response(2))
     connection.exchanges(range(3, 9))
     connection.fin()
-    out = dissect(dialogue.packets, cuts=range(step, len(dialogue.packets), step))
+    out = dissect(dialogue.packets, packets_per_block=step)
     assert [len(each) for each in out.messages()] == [7, 8]
     assert out.kinds() == ["bad_size", "resync"]
 

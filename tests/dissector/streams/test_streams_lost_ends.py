@@ -26,7 +26,7 @@ def test_acknowledged_bytes_are_lost(has_fin: bool, block: int) -> None:
     connection.packet(0, flags=FIN | ACK)
     connection.packet(1, flags=FIN | ACK, sent=has_fin)
     connection.packet(0)
-    out = dissect(dialogue.packets, cuts=range(block, len(dialogue.packets), block))
+    out = dissect(dialogue.packets, packets_per_block=block)
     lost = [each for each in out.problems if each.kind == "lost_bytes"]
     assert [(each.offset, each.bytes) for each in lost] == [(0, 79 + (not has_fin))]
     assert out.streams.connections.lost[0].tolist() == [0, 79 + (not has_fin)]

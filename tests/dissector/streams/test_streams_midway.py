@@ -195,8 +195,7 @@ def test_a_capture_that_begins_with_keep_alives(end: int, packets_per_block: int
         connection.packet(1 - end)
         dialogue.wait(5000)
     connection.exchanges(range(10, 15), bytes(40))
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert [len(each) for each in out.messages()] == [5, 5]
     assert not out.problems
 
@@ -301,8 +300,7 @@ def test_a_response_waits_until_its_request_is_confirmed(packets_per_block: int)
     for number in (7, 8):
         later.exchange(request(18, 0, number), response(number, NO_ERROR))
     streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
-    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
-    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block, streams=streams)
     assert [[len(each) for each in out.messages(row)] for row in (0, 1)] == [[1, 1], [2, 2]]
 
 

@@ -91,8 +91,7 @@ def test_keep_alives_are_no_retransmissions(byte: bytes, isn: int, packets_per_b
         connection.client(message)
     connection.retransmit(0, THREE, len(THREE))
     connection.retransmit(0, byte, 1)
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert out.messages()[0] == [ONE[4:], TWO[4:], THREE[4:]]
     assert out.problems == []
     assert counts(out, "retransmitted") == (1, 0)
@@ -107,8 +106,7 @@ def test_a_keep_alive_behind_a_hole(packets_per_block: int):
     connection.client(THREE)
     connection.retransmit(0, b"\0", 1)
     connection.client(FOUR)
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert out.messages()[0] == [ONE[4:], THREE[4:], FOUR[4:]]
     assert counts(out, "retransmitted") == (0, 0)
 
@@ -127,8 +125,7 @@ def test_probes_of_a_zero_window_are_no_retransmissions(is_accepted: bool, packe
     connection.seq[0] -= not is_accepted
     connection.client(TWO[is_accepted:])
     connection.retransmit(0, TWO, len(TWO))
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert out.messages()[0] == [ONE[4:], TWO[4:]]
     assert out.problems == []
     assert counts(out, "retransmitted") == (1, 0)
@@ -271,8 +268,7 @@ def test_a_retransmission_behind_its_acknowledgement(pause: int, packets_per_blo
     connection.packet(1)
     dialogue.packets.append(data)
     connection.client(FOUR)
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert out.messages(0)[0] == [each[4:] for each in (ONE, TWO, THREE, FOUR)]
     assert not out.problems
 
@@ -463,8 +459,7 @@ def test_a_keep_alive_behind_a_truncated_packet(packets_per_block: int):
     dialogue.wait(75_000)
     connection.retransmit(0, b"\xff", 1)
     connection.client(request(3, 1, 2, bytes(500)), cut=60)
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     first, second = (each for each in out.frames if each.is_request)
     assert (first.end_time, len(first.message)) == (sent, 56)
     assert second.end_time == dialogue.now
@@ -480,8 +475,7 @@ def test_a_segment_beyond_the_window_does_no_harm():
     for number in range(50):
         dialogue.wait(1000)
         connection.exchange(request(3, 1, number), response(number))
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(5, len(packets), 5))
+    out = dissect(dialogue.packets, packets_per_block=5)
     assert [len(each) for each in out.messages()] == [51, 50]
 
 
@@ -492,7 +486,7 @@ def test_times_that_go_backwards_do_no_harm():
         replace(each, time=each.time - (index % 5) * 3_600 * 10**9)
         for index, each in enumerate(dialogue.packets)
     ]
-    out = dissect(packets, cuts=range(3, len(packets), 3))
+    out = dissect(packets, packets_per_block=3)
     assert [len(each) for each in out.messages()] == [20, 20]
     assert out.problems == []
 
@@ -534,7 +528,7 @@ def test_a_large_frame_over_many_blocks():
     large = request(0, 3, 1, bytes(range(256)) * 40_000)
     connection.client_segments(large, 1000)
     connection.client(TWO)
-    out = dissect(dialogue.packets, cuts=range(100, len(dialogue.packets), 100))
+    out = dissect(dialogue.packets, packets_per_block=100)
     assert out.messages()[0] == [large[4:], TWO[4:]]
 
 
@@ -547,7 +541,7 @@ def test_the_memory_budget_is_kept_and_its_problems_are_reported():
         for at in range(0, 1 << 19, 1 << 15):
             connection.client(large[at : at + (1 << 15)])
     packets = dialogue.packets
-    out = dissect(packets, cuts=range(20, len(packets), 20), memory=8 << 20)
+    out = dissect(packets, packets_per_block=20, memory=8 << 20)
     assert out.reserved <= (2 << 20) + 20 * (1 << 15)
     assert len(out.frames) == 20
     assert out.kinds().count("memory") >= 10
@@ -623,7 +617,6 @@ def test_bytes_behind_a_lost_packet_are_not_stray_if_the_clock_is_set_back(
     connection.packet(0)
     connection.exchange(request(3, 1, 7), response(7, bytes(9)))
     connection.fin()
-    packets = dialogue.packets
-    out = dissect(packets, cuts=range(packets_per_block, len(packets), packets_per_block))
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert [len(each) for each in out.messages()] == [7, 6]
     assert "stray" not in out.kinds()

@@ -33,8 +33,7 @@ def test_skipped_bytes_at_the_end_of_a_stream(
 ) -> None:
     packets, keys = late_response
     streams = Streams(ports=(9092,), newest=NEWEST, body_end=body_end, keys=KeyLog(keys))
-    cuts = range(packets_per_block, len(packets), packets_per_block)
-    out = dissect(packets, cuts=cuts, streams=streams)
+    out = dissect(packets, packets_per_block=packets_per_block, streams=streams)
     assert [len(each) for each in out.messages()] == [5, 0]
     skipped = [(each.offset, each.bytes) for each in out.problems if each.kind == "resync"]
     assert skipped == [(0, 320_000)]
