@@ -69,7 +69,7 @@ class FindingsPane(Vertical):
             options = self.query_one(OptionList)
             options.clear_options()
             for finding in self._findings:
-                title, *parts = block(finding, line)
+                title, *parts = block(finding, diagnosis.last_time, line)
                 options.add_option(Option(Group(cast(Text, title)[1:], *parts, "")))
             options.highlighted = 0 if self._findings else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -31,9 +31,20 @@ MOST_CLIENTS: Final = 10
 MOST_FINDINGS: Final = 10
 """Most findings of a rule. A rule may have one for each client, group or topic, which would hide
 those of the other rules."""
+PARTS: Final = {
+    "broker": "broker_ms", "network": "network_ms", "queue": "queue_ms", "quota": "quota_ms",
+    "long polls": "poll_ms",
+}  # fmt: skip
+"""Columns of `analysis.diagnosis.time`, by their heads. The screen omits one without any time."""
 LABELS: Final = 9
 """Width of the labels of a block."""
 
+ADVICE: Final = ("rule", "cause", "side", "setting", "change", "reference", "command")
+"""What findings of a rule may have in common, such as those of clients with the same settings."""
+REPEATED: Final = "As above, with the same change."
+
+Advice: TypeAlias = tuple[str | None, ...]
+"""The values of `ADVICE`."""
 Command = Callable[[str], str]
 """From a command to its command line on the same capture; empty if there is none."""
 
@@ -48,9 +59,13 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
     if findings or diagnosis.requests:
         yield verdict(findings, diagnosis.rules)
     shown, others = first_of_rules(findings)
+    above: Advice | None = None
     for finding in shown:
-        yield from block(finding)
-        if line := command(finding["command"]):  # in one piece, so that it can be copied
+        advice = tuple(finding[name] for name in ADVICE)
+        is_repeated, above = advice == above, advice
+        yield from block(finding, diagnosis.last_time, is_repeated=is_repeated)
+        line = "" if is_repeated else command(finding["command"])
+        if line:  # in one piece, so that it can be copied
             label = f"  {'more':<{LABELS}}  "
             yield Text.assemble((label, "dim"), (printable(line), "cyan"), no_wrap=True)
     if others:
@@ -92,24 +107,25 @@ def verdict(findings: Sequence[Row], rules: int) -> Text:
     return Text.assemble(*parts)
 
 
-def block(finding: Row, command: Command | None = None) -> Iterator[RenderableType]:
-    """A finding: its sentence, evidence, cause, what to change, and the command if there is one."""
+def block(
+    finding: Row, end: int | None, command: Command | None = None, *, is_repeated: bool = False
+) -> Iterator[RenderableType]:
+    """A finding: its sentence, evidence, cause, what to change, and the command if there is one.
+
+    `end`: of the diagnosed span, in ns. `is_repeated`: the finding above has the same `ADVICE`.
+    """
     severity = finding["severity"]
     yield Text.assemble(
         "\n", (severity, STYLES[severity]), (f"[{finding['rule']}]: ", "dim"),
         (excerpt(names().in_text(finding["sentence"])), "bold"),
     )  # fmt: skip
-    where = finding["side"]
-    setting = f" {finding['setting']}" if finding["setting"] else ""
     lines = Table.grid(padding=(0, 2, 0, 0))
     lines.add_column(style="dim", no_wrap=True, width=LABELS)
     lines.add_column(overflow="fold")
     for label, text, style in (
-        ("time", times(finding), ""),
+        ("time", times(finding, end), ""),
         ("evidence", names().in_text(finding["evidence"]), ""),
-        ("cause", sentence(finding["cause"]), ""),
-        ("change", f"{where}{setting}: {finding['change']}", ""),
-        ("see", finding["reference"], ""),
+        *([("cause", REPEATED, "")] if is_repeated else _advice(finding)),
         ("more", command(finding["command"]) if command else "", "cyan"),
     ):
         if text:
@@ -117,13 +133,29 @@ def block(finding: Row, command: Command | None = None) -> Iterator[RenderableTy
     yield Padding(lines, (0, 0, 0, 2), expand=False)
 
 
-def times(finding: Row) -> str:
-    """The time of the first case, and of the last one; empty if unknown."""
+def _advice(finding: Row) -> list[tuple[str, str, str]]:
+    """Labels, texts and styles of the lines about the cause and what to change."""
+    setting = f" {finding['setting']}" if finding["setting"] else ""
+    return [
+        ("cause", sentence(finding["cause"]), ""),
+        ("change", f"{finding['side']}{setting}: {finding['change']}", ""),
+        ("see", finding["reference"], ""),
+    ]
+
+
+def times(finding: Row, end: int | None) -> str:
+    """The time of the first case and of the last one, and how long before the end of the diagnosed
+    span the last one was; empty if unknown."""
     first, last = finding["first_time"], finding["last_time"]
     if first is None:
         return ""
     span = time_text(first, 3) if last in (None, first) else span_text(first, last)
-    return f"{span} {zone_name()}"
+    text = f"{span} {zone_name()}"
+    if end is None:
+        return text
+    remaining = end - (first if last is None else last)
+    duration = "< 1 s" if remaining < 10**9 else ms(remaining / 1e6)
+    return f"{text}, {duration} before the end"
 
 
 def sentence(text: str) -> str:
@@ -137,18 +169,17 @@ def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     if not rows:
         return
     yield Text("\nWhere requests spent their time, in total", "bold")
-    columns = [Column("client id")] + [
-        Column(name, number=True, rank=rank)
-        for name, rank in (
-            ("requests", OPTIONAL), ("broker", 1), ("network", 2), ("queue", 3), ("quota", 4),
-            ("long polls", 5),
-        )
-    ]  # fmt: skip
+    parts = {name: column for name, column in PARTS.items() if any(row[column] for row in rows)}
+    columns = [
+        Column("client id"),
+        Column("requests", number=True, rank=OPTIONAL),
+        *(Column(name, number=True, rank=rank) for rank, name in enumerate(parts, 1)),
+    ]
     cells = [
         (
             Text(excerpt(row["client_id"])) if row["client_id"] else Text("-", "dim"),
             Text(f"{row['requests']:,}"),
-            *(_ms(row[f"{name}_ms"]) for name in ("broker", "network", "queue", "quota", "poll")),
+            *(_ms(row[column]) for column in parts.values()),
         )
         for row in rows[:MOST_CLIENTS]
     ]

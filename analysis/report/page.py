@@ -83,6 +83,7 @@ def page(
     case = Case(sql)
     diagnosis = diagnosis_of(case, limits({}), is_filtered=bool(chosen))
     shown, others = first_of_rules(diagnosis.findings)
+    is_diagnosed = bool(totals["exchanges"] or shown)
     charts: dict[str, Any] = {}
     tables: dict[str, Any] = {}
     items = [_item(each, charts, tables, command_line) for each in sections(sql, span, case)]
@@ -101,7 +102,7 @@ def page(
         chosen=printable(chosen),
         note=_note(totals, chosen),
         tiles=_tiles(totals, {item["name"]: item for item in items}),
-        findings=_findings(shown, command_line) if totals["exchanges"] or shown else None,
+        findings=_findings(shown, diagnosis.last_time, command_line) if is_diagnosed else None,
         shown_findings=FINDINGS,
         finding_count=len(diagnosis.findings),
         other_findings=others,
@@ -140,13 +141,15 @@ def _item(
     }
 
 
-def _findings(findings: Sequence[Row], command_line: Callable[[str], str]) -> list[dict[str, str]]:
-    """The findings for the template: text that may come from the capture."""
+def _findings(
+    findings: Sequence[Row], end: int | None, command_line: Callable[[str], str]
+) -> list[dict[str, str]]:
+    """The findings for the template: text that may come from the capture. `end`: see `times`."""
     return [
         {
             "severity": row["severity"],
             "sentence": _marked(names().in_text(row["sentence"])),
-            "times": times(row),
+            "times": times(row, end),
             "evidence": _marked(names().in_text(row["evidence"])),
             "cause": _marked(sentence(row["cause"])),
             "setting": printable(" ".join(filter(None, [row["side"], row["setting"]]))),

@@ -119,6 +119,44 @@ def test_a_rule_with_many_findings_does_not_hide_the_others(diagnosis: Diagnosis
     assert f"and {count:,} more findings: {count:,} of {first['rule']}; --format jsonl" in text
 
 
+def test_findings_with_the_same_advice_show_it_once(diagnosis: Diagnosis) -> None:
+    """Such as those of clients with the same settings."""
+    first, second = diagnosis.findings[:2]
+    assert first["cause"] != second["cause"]
+    mixed = replace(diagnosis, findings=[first, first, first | {"command": "errors"}, second])
+    lines = printed(screen(mixed, "x.pcap", lambda command: command), 500).splitlines()
+    causes = [line[13:].rstrip() for line in lines if line.startswith("  cause  ")]
+    assert [cause.startswith("As above") for cause in causes] == [False, True, False, False]
+    commands = [line[13:].rstrip() for line in lines if line.startswith("  more  ")]
+    assert commands == [first["command"], "errors", second["command"]]
+    assert sum(line.startswith("  evidence  ") for line in lines) == 4
+
+
+@pytest.mark.parametrize(
+    ("last_s", "text"),
+    [(5, "00:00:02.000 to 00:00:05.000 UTC, 95.0 s before the end"),
+     (None, "00:00:02.000 UTC, 98.0 s before the end"),
+     (99.5, "00:00:02.000 to 00:01:39.500 UTC, < 1 s before the end")],
+)  # fmt: skip
+def test_a_finding_shows_how_long_it_is_over(
+    diagnosis: Diagnosis, last_s: float | None, text: str
+) -> None:
+    last = None if last_s is None else int(last_s * 10**9)
+    finding = diagnosis.findings[0] | {"first_time": 2 * 10**9, "last_time": last}
+    shown = replace(diagnosis, findings=[finding], first_time=0, last_time=100 * 10**9)
+    assert f"1970-01-01 {text}" in printed(screen(shown, "x.pcap", lambda command: command), 120)
+
+
+def test_the_time_of_clients_omits_parts_that_no_client_has(diagnosis: Diagnosis) -> None:
+    without = [row | {"quota_ms": 0, "poll_ms": 0.0} for row in diagnosis.clients]
+    heads = []
+    for clients in (without, [*without[1:], without[0] | {"quota_ms": 1}]):
+        text = printed(screen(replace(diagnosis, clients=clients), "x.pcap", str), 200)
+        heads.append(text.split("in total\n")[1].splitlines()[0].split())
+    assert heads[0] == ["client", "id", "requests", "broker", "network", "queue"]
+    assert heads[1] == [*heads[0], "quota"]
+
+
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 @pytest.mark.parametrize(
     "name",
