@@ -145,15 +145,15 @@ def _advice(finding: Row) -> list[tuple[str, str, str]]:
 
 def times(finding: Row, end: int | None) -> str:
     """The time of the first case and of the last one, and how long before the end of the diagnosed
-    span the last one was; empty if unknown."""
+    span the last one was, unless it is still open; empty if unknown."""
     first, last = finding["first_time"], finding["last_time"]
     if first is None:
         return ""
     span = time_text(first, 3) if last in (None, first) else span_text(first, last)
     text = f"{span} {zone_name()}"
-    if end is None:
+    if last is None or end is None:
         return text
-    remaining = end - (first if last is None else last)
+    remaining = end - last
     duration = "< 1 s" if remaining < 10**9 else ms(remaining / 1e6)
     return f"{text}, {duration} before the end"
 
