@@ -53,6 +53,8 @@ None if there is no file to read."""
 
 ALL_CLIENTS: Final = "clients"
 """Lists all clients, also those that the summary omits."""
+ALL_REQUESTS: Final = "latency --by api,api_version"
+"""The same for requests."""
 _FAILURES: Final = "network --show failures"
 """Lists connections that fail, also in the TLS handshake."""
 
@@ -88,7 +90,7 @@ def screen(
         yield from _section("What is wrong", _led([*unread, *wrong], diagnose))
         yield from _section("Normal unless frequent", _normal(summary, totals, command))
         yield from _section("Clients", _led(_clients(summary), command(ALL_CLIENTS)))
-        yield from _section("Requests", _led(_requests(summary), command("latency")))
+        yield from _section("Requests", _led(_requests(summary), command(ALL_REQUESTS)))
     elif not note:
         causes = _led([*attempts, *handshakes], command("diagnose"))
         yield from _nothing(totals, [*unread, *causes])
@@ -330,32 +332,18 @@ def _clients(summary: Summary) -> Iterator[RenderableType]:
 
 def _requests(summary: Summary) -> Iterator[RenderableType]:
     apis = summary.apis()
-    if not apis:
-        return
-    yield Listing(
-        (
-            Column("API"),
-            Column("version", number=True, rank=5),
-            Column("requests", number=True, rank=1),
-            Column("errors", number=True, rank=3),
-            Column("throttled", number=True, rank=OPTIONAL),
-            Column("p50 ms", number=True, rank=2),
-            Column("p99 ms", number=True, rank=4),
-            Column("max ms", number=True, rank=6),
-        ),
-        [
-            (
-                _text(use.api),
-                Text("-" if use.version is None else str(use.version)),
-                _number(use.count),
-                _bad(use.errors),
-                _bad(use.throttled),
-                *map(_ms, (use.p50_ms, use.p99_ms, use.max_ms)),
-            )
-            for use in apis
-        ],
+    yield from _listed(
+        [*map(asdict, apis)],
+        _text_column("API", "api"),
+        (Column("version", number=True, rank=5), lambda row: _number(row["version"])),
+        _number_column("requests", "count", 1),
+        (Column("errors", number=True, rank=3), lambda row: _bad(row["errors"])),
+        (Column("throttled", number=True, rank=OPTIONAL), lambda row: _bad(row["throttled"])),
+        (Column("p50 ms", number=True, rank=2), lambda row: _ms(row["p50_ms"])),
+        (Column("p99 ms", number=True, rank=4), lambda row: _ms(row["p99_ms"])),
+        (Column("max ms", number=True, rank=6), lambda row: _ms(row["max_ms"])),
     )
-    polls = sorted({use.api for use in apis} & waiting_apis())
+    polls = sorted({use.api for use in apis[:MOST]} & waiting_apis())
     if polls:
         names = " and ".join(filter(None, (", ".join(polls[:-1]), polls[-1])))
         text = f"The latency of {names} includes waiting at the broker; `latency` excludes it."

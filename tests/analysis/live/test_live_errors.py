@@ -292,17 +292,17 @@ def test_without_privileges_no_module_is_read(tmp_path: Path, capture: str) -> N
 def test_the_summary_recommends_commands_for_kept_packets(tmp_path: Path, sniff: Sniff) -> None:
     kept = tmp_path / "kept packets.pcapng"
     result = sniff("-", "--view", "none", "--write", str(kept), stdin=PLAIN)
-    assert f"more: kafka-dissector latency '{kept}'\n" in result.stdout
+    assert f"more: kafka-dissector latency '{kept}' --by api,api_version\n" in result.stdout
     assert "--write FILE" not in result.stdout
     rolled = tmp_path / "rolled [1].pcapng"
     result = sniff(
         "-", "--view", "none", "--write", str(rolled), "--rotate-size", "1M", stdin=PLAIN
     )
     pattern = f"{tmp_path}/rolled [[]1]-*.pcapng"
-    assert f"more: kafka-dissector latency '{pattern}'\n" in result.stdout
+    assert f"more: kafka-dissector latency '{pattern}' --by api,api_version\n" in result.stdout
     assert len(matches(pattern)) == 1
     result = sniff(str(PLAIN), "--view", "none")
-    assert f"more: kafka-dissector latency {PLAIN}\n" in result.stdout
+    assert f"more: kafka-dissector latency {PLAIN} --by api,api_version\n" in result.stdout
 
 
 def test_without_packets_the_summary_recommends_no_command(sniff: Sniff) -> None:

@@ -587,7 +587,7 @@ def test_problems_name_the_command_that_shows_more() -> None:
         "kafka-dissector quality\n",
         "kafka-dissector export --table problems",
         "kafka-dissector clients\n",
-        "kafka-dissector latency\n",
+        "kafka-dissector latency --by api,api_version\n",
     ):
         assert phrase in text
 
@@ -624,6 +624,16 @@ def test_a_summary_fits_the_terminal_without_truncated_numbers(width: int) -> No
 def test_long_lists_show_the_number_of_omitted_items() -> None:
     rows = [error(topic=f"topic-{number}") for number in range(14)]
     assert "and 4 more" in shown(summed(exchanges=[exchange()], errors=rows))
+
+
+def test_only_the_most_frequent_requests_are_listed() -> None:
+    """A rolling upgrade doubles the versions. The note about waits is about listed requests."""
+    rows = [exchange(api_version=version) for version in range(14) for _ in range(14 - version)]
+    text = shown(summed(exchanges=[*rows, exchange(api="JoinGroup", api_key=11)]))
+    versions = [int(line.split()[1]) for line in text.splitlines() if line.startswith("  Metadata")]
+    assert versions == list(range(10))
+    assert "and 5 more" in text
+    assert "includes waiting" not in text
 
 
 @pytest.mark.parametrize(
