@@ -8,8 +8,8 @@ A client is a client id at an address.
 
 **How to read it.** The first table shows the load and the health of each client. `reconnects` are
 connections to a broker to which an earlier connection of the client had ended. Brokers are clients,
-too, such as `1` and `broker-1-fetcher-0`: see the [glossary](../glossary.md). The second table has a
-row for each setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is
+too, such as `1` and `broker-1-fetcher-0`: see the [glossary](../glossary.md). The second table has
+a row for each setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is
 computed from the behaviour of the client. Names of settings are those of the Java client. Several
 values mean that several clients have the same client id, or that the value changed.
 
