@@ -28,13 +28,16 @@ mostly zeros, any number of control characters may follow a length. No text coun
 body and a response must outweigh this."""
 NO_TEXT: Final = -8
 """An incomplete request without text: small numbers and zeros are common in any data."""
+NUMBERS_ONLY: Final = -16
+"""A request without text whose body ends inside its size, or where it does: in data of mostly zeros
+and small numbers, many bodies do."""
 BATCH: Final = 16
 """An incomplete request has a record batch as large as its field: the length, the base offset 0 and
 the magic 2 are 13 bytes. A producer of large batches sends little text: a client id, and in version
 13 no topic."""
 SURPLUS: Final = 4
 """Bytes follow the body, at most as many as it has."""
-MOSTLY_SURPLUS: Final = -12
+MOSTLY_SURPLUS: Final = -28
 """More bytes follow the body than it has. In data that is not a request, a body ends anywhere. A
 broker would accept such a request, so further evidence can outweigh this."""
 MOST_TEXT: Final = 16
@@ -75,13 +78,12 @@ def _bits(reader: _RequestReader, length: int, size: int) -> int:
         return (reader.text or NO_TEXT) + BATCH * reader.has_batch
     except DecodeError:
         return IMPOSSIBLE
-    if length < size:
+    if reader.at > length:
         return (reader.text or NO_TEXT) + BATCH * reader.has_batch
+    text = reader.text or NUMBERS_ONLY * (not reader.has_odd_text)
     if reader.at == size:
-        return reader.text + COMPLETE
-    if 2 * reader.at >= size:
-        return reader.text + SURPLUS
-    return (reader.text or NO_TEXT) + MOSTLY_SURPLUS
+        return text + COMPLETE
+    return text + (SURPLUS if 2 * reader.at >= size else MOSTLY_SURPLUS)
 
 
 class _RequestReader(BodyReader):
@@ -122,10 +124,10 @@ class _RequestReader(BodyReader):
         if value == 0 and event.type == "[]" and self._api == _PRODUCE:
             raise DecodeError("a producer sends no empty array", offset=start, path=event.path)
         if event.type == "string" and value:
-            self._text += sum(map(str.isprintable, value))
+            is_odd = _ODD.search(value) is not None
+            self._text += 0 if is_odd else len(value)
             # Before the body is the client id, whose control characters `header_evidence` scores.
-            odd = _ODD if self._api else _NOT_UTF8
-            self.has_odd_text |= odd.search(value) is not None
+            self.has_odd_text |= is_odd if self._api else _NOT_UTF8.search(value) is not None
         self.has_batch |= event.type == "records" and _is_batch(event)
         super()._add(event)
 

@@ -6,7 +6,16 @@ import struct
 
 import pytest
 
-from dissector.protocol.evidence import BATCH, COMPLETE, IMPOSSIBLE, UNKNOWN, evidence
+from dissector.protocol.evidence import (
+    BATCH,
+    COMPLETE,
+    IMPOSSIBLE,
+    MOSTLY_SURPLUS,
+    NUMBERS_ONLY,
+    SURPLUS,
+    UNKNOWN,
+    evidence,
+)
 
 PRODUCE = (
     struct.pack(">hhih", 0, 7, 5, 8) + b"producer"  # API 0, version 7, correlation id, client id
@@ -98,9 +107,28 @@ def test_text_that_clients_rarely_send_weakens_a_complete_request(text: bytes, o
     assert evidence(odd, len(odd)) == COMPLETE - 20
 
 
-def test_control_characters_of_a_client_id_are_no_evidence():
+def test_a_client_id_with_control_characters_is_no_evidence():
     odd = PRODUCE.replace(b"producer", b"produce\r")
-    assert evidence(odd, len(odd)) == 12 + COMPLETE
+    assert evidence(odd, len(odd)) == len("topic") + COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("hexadecimal", "size", "bits"),
+    [
+        ("000c 0000 00000007 0000 0000 00000000 0000", 18, COMPLETE + NUMBERS_ONLY),
+        ("000c 0000 00000007 0000 0000 00000000 0000 01", 19, SURPLUS + NUMBERS_ONLY),
+        ("000c 0000 00000007 0000 0000 00000000 0000", 37, MOSTLY_SURPLUS + NUMBERS_ONLY),
+    ],
+)
+def test_a_body_of_zeros_is_little_evidence(hexadecimal: str, size: int, bits: int):
+    """A Heartbeat with an empty client id, group and member id."""
+    assert evidence(bytes.fromhex(hexadecimal).ljust(size, b"\0"), size) == bits
+
+
+def test_a_body_that_ends_in_the_first_of_many_bytes():
+    """ZooKeeper: getData for a path, read from the third byte of its size on."""
+    head = bytes.fromhex("0010 0000 00040000 0010") + b"/brokers/topics/"
+    assert evidence(head, 0x360000) == evidence(head + bytes(99), 0x360000) == 16 + MOSTLY_SURPLUS
 
 
 def test_an_unknown_version_has_less_evidence_than_a_known_one():
