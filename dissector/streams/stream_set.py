@@ -29,7 +29,9 @@ class StreamSet:
         self.states = States(table, self.streams)
         self.bodies = BodyCheck(table, body_end)
         self.scorer = HeaderScorer(table, self.streams, ports, newest, self.bodies.log, brokers)
-        self.detector = ProtocolDetector(table, self.streams, self.states, self.scorer, evidence)
+        self.detector = ProtocolDetector(
+            table, self.streams, self.states, self.scorer, self.bodies, evidence
+        )
 
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections."""

@@ -38,6 +38,7 @@ from dissector.streams.connections.table import (
 )
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME, WAITING_BYTES
+from dissector.streams.search.bodies import BodyCheck
 from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     NO,
@@ -113,13 +114,13 @@ class ProtocolDetector:
 
     def __init__(
         self, table: ConnectionTable, streams: StreamTable, states: States, scorer: HeaderScorer,
-        evidence: Evidence,
+        bodies: BodyCheck, evidence: Evidence,
     ) -> None:  # fmt: skip
         self._table = table
         self._streams = streams
         self._states = states
         self._scorer = scorer
-        self._requests = RequestScorer(table, streams, scorer, evidence)
+        self._requests = RequestScorer(table, streams, scorer, bodies, evidence)
         self.is_guessing = False
         """Whether a request decides that is not refuted, without evidence for it. Set it if all
         decisions will be verified."""
@@ -422,7 +423,7 @@ class ProtocolDetector:
         expected: dict[int, Int64 | None] = {}
         silent = self._is_silent(chains.stream[index] ^ 1)
         for each, chain in enumerate(index.tolist()):
-            number, fits = opposite_responses(chains, chain)
+            _, number, fits = opposite_responses(chains, chain)
             rejected = self._rejected.get(int(chains.stream[chain]), ())
             if silent[each] and HEAD_POSITION not in rejected:
                 expected[each] = None

@@ -21,6 +21,7 @@ from dissector.packets.block import Int32, Int64
 from dissector.streams.connections.rows import places
 from dissector.streams.connections.table import Bools, ConnectionTable, streams_at
 from dissector.streams.frame_chain import NO_GAP, FrameChains
+from dissector.streams.limits import USUAL_FRAME
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
 """Returns where the body of a message ends, counted from the first byte behind the size.
@@ -173,6 +174,18 @@ class BodyCheck:
         fits = [self._fit(data, size, each, is_whole=is_whole) for each in requests]
         verdict, end = min(fits)
         return verdict, body + end
+
+    def is_response(
+        self, chains: FrameChains, index: int, at: int, request: tuple[int, int]
+    ) -> bool:
+        """Whether the body of the message at an address of a chain may be that of a response to a
+        request of this API and version, as far as it is captured."""
+        address = np.array([at])
+        size = int(chains.number(address, "i4")[0])
+        until = min(at + 4 + size, int(chains.end[index]), int(chains.gap_after(address)[0]))
+        data = chains.space.bytes(at + 4, min(until - at - 4, USUAL_FRAME))
+        verdict, _ = self._fit(data, size, request, is_whole=True)
+        return verdict in (CONSISTENT, UNKNOWN)
 
     def _fit(
         self, data: bytes, size: int, request: tuple[int, int] | None, *, is_whole: bool

@@ -7,7 +7,8 @@ same places, and so have responses. So a request is also scored by
 - its body, as far as it is captured;
 - the SYN before it;
 - the next message, which has the next correlation id;
-- the other end: a response has its correlation id, and comes after the complete request;
+- the other end: a response has its correlation id and a body that fits, and comes after the
+  complete request;
 - other connections: addresses of brokers, and endpoints that several connections share;
 - the port numbers.
 """
@@ -24,6 +25,7 @@ from dissector.packets.block import Int64
 from dissector.streams.connections.table import HEAD, Bools, ConnectionTable, StreamTable
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME
+from dissector.streams.search.bodies import BodyCheck
 from dissector.streams.search.header_evidence import (
     BORDER_BITS,
     SMALLEST_RESPONSE,
@@ -53,6 +55,8 @@ has, which a request with acks=0 lacks."""
 MOST_RESPONSES: Final = 64
 """Most responses of a segment that are read. A broker sends several in one segment to a client that
 sends requests without waiting."""
+MOST_BODIES: Final = 8
+"""Most responses with the correlation id of a request whose bodies are read."""
 EARLY_BITS: Final = -24
 """The other end sent bytes before the request was complete. A broker waits."""
 LARGE_BITS: Final = -8
@@ -75,11 +79,13 @@ class RequestScorer:
     """Scores requests in the chains of a block."""
 
     def __init__(
-        self, table: ConnectionTable, streams: StreamTable, scorer: HeaderScorer, evidence: Evidence
-    ) -> None:
+        self, table: ConnectionTable, streams: StreamTable, scorer: HeaderScorer,
+        bodies: BodyCheck, evidence: Evidence,
+    ) -> None:  # fmt: skip
         self._table = table
         self._streams = streams
         self._scorer = scorer
+        self._bodies = bodies
         self._evidence = evidence
         self._scans = 0
         self._counts: Int64 | None = None
@@ -94,7 +100,7 @@ class RequestScorer:
         `header_bits`: the bits of its header, which is valid.
         """
         address, stream = np.array([at]), int(chains.stream[index])
-        size, correlation = (int(chains.space.number(address + k, "i4")[0]) for k in (0, 8))
+        size = int(chains.space.number(address, "i4")[0])
         body, end = at + 4, int(chains.end[index])
         gap = int(chains.gap_after(address)[0])
         readable = min(body + size, end, gap, body + SEEK_BYTES) - body
@@ -109,7 +115,7 @@ class RequestScorer:
         bits += border + HEAD_BITS * is_head
         has_next = is_head and bool(self.has_next(chains, np.array([index]), address)[0])
         bits += NEXT_BITS * has_next
-        bits += self._response_bits(chains, index, correlation, is_head, has_next)
+        bits += self._response_bits(chains, index, at, is_head, has_next)
         if is_head and body + size > end:
             bits += EARLY_BITS * bool(self._table.bytes.reshape(-1)[stream ^ 1])
             bits += LARGE_BITS * (size >= SEEK_BYTES)
@@ -125,18 +131,26 @@ class RequestScorer:
         return has_next
 
     def _response_bits(
-        self, chains: FrameChains, index: int, correlation: int, is_head: bool, has_next: bool
+        self, chains: FrameChains, index: int, request: int, is_head: bool, has_next: bool
     ) -> int:
-        """Bits for the opposite stream: whether a segment of it begins the response. The first
-        request must have the first response, or the next one has it. `has_next`: a request with the
-        next correlation id follows."""
-        number, fits = opposite_responses(chains, index)
+        """Bits for the opposite stream: whether a segment of it begins the response to the request
+        at an address. The first request must have the first response, or the next one has it.
+        `has_next`: a request with the next correlation id follows."""
+        api, version = (int(chains.number(np.array([request + k]), "i2")[0]) for k in (4, 6))
+        correlation = int(chains.number(np.array([request + 8]), "i4")[0])
+        at, number, fits = opposite_responses(chains, index)
         begins = fits & (number == correlation)
         if is_head and self._streams.state[int(chains.stream[index]) ^ 1] == HEAD:
             begins = begins[:1]
-        if begins.any():
+        responses = at[: len(begins)][begins].tolist()
+        if responses:
+            opposite = int(chains.stream.searchsorted(chains.stream[index] ^ 1))
             # Zeros are frequent. Only the first request of a client is expected to have the id 0.
-            return RESPONSE_BITS if correlation or is_head else 0
+            is_answered = (correlation or is_head) and any(
+                self._bodies.is_response(chains, opposite, each, (api, version))
+                for each in responses[:MOST_BODIES]
+            )
+            return RESPONSE_BITS if is_answered else 0
         # A counter becomes negative after 2^31 requests; other protocols have any number here.
         is_other = is_head and len(number) and not (fits[0] and number[0] >= 0)
         if has_next and is_other:
@@ -188,10 +202,10 @@ def _next_id(correlation: Int64) -> Int64:
     return np.where(correlation == (1 << 31) - 1, -(1 << 31), correlation + 1)
 
 
-def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
-    """Where responses may begin in the opposite stream: the correlation id of each one, and whether
-    its size may be that of a response. First come the starts of all segments, then the places
-    behind the responses inside them.
+def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Int64, Bools]:
+    """Where responses may begin in the opposite stream: the address and correlation id of each one,
+    and whether its size may be that of a response. First come the starts of all segments, then the
+    places behind the responses inside them.
 
     Segments of less than four bytes are left out, since a size has four, apart from the first one,
     which may be the head of the stream.
@@ -199,23 +213,24 @@ def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Bools]:
     stream = int(chains.stream[index]) ^ 1
     opposite = int(np.searchsorted(chains.stream, stream))
     if opposite == len(chains.stream) or chains.stream[opposite] != stream:
-        return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.bool_)
     pieces = slice(chains.first[opposite], chains.first[opposite + 1])
     is_whole = chains.pieces.span[pieces] >= 4
     is_whole[:1] = True
     at = chains.address[pieces][is_whole]
     behind = at + chains.pieces.length[pieces][is_whole]
     limit = np.full_like(at, chains.end[opposite])
-    numbers, fit = [], []
+    places, numbers, fit = [], [], []
     for _ in range(MOST_RESPONSES):
         has_header = at + SMALLEST_RESPONSE + 4 <= limit
         at, behind = at[has_header], behind[has_header]
         size = chains.number(at, "i4")
         fits = (size >= SMALLEST_RESPONSE) & (size <= USUAL_FRAME)
+        places.append(at)
         numbers.append(chains.number(at + 4, "i4"))
         fit.append(fits)
         at = at[fits] + 4 + size[fits]
         behind = limit = behind[fits]
         if not len(at):
             break
-    return np.concatenate(numbers), np.concatenate(fit)
+    return np.concatenate(places), np.concatenate(numbers), np.concatenate(fit)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from dissector.packets.block import Int64, UInt8
+from dissector.protocol import body_end as message_end
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.detection.detector import FIRST_GROUP, INNER_BYTES
@@ -161,6 +162,32 @@ def test_streams_of_mostly_zeros():
         connection.client_segments(data, 1_000)
     streams = Streams(ports=[9092], newest=NEWEST, body_end=body_end, evidence=evidence)
     assert not dissect(dialogue.packets, streams=streams).frames
+
+
+def test_streams_of_mostly_zeros_in_both_directions_at_the_port_of_a_broker():
+    """Bodies of zeros end where their sizes say, and any small number has a response."""
+    dialogue, rng = Dialogue(), random.Random(1)
+    for _ in range(200):
+        connection = join_midway(dialogue)
+        for _ in range(20):
+            for end in (0, 1):
+                data = bytes(rng.randrange(60) if rng.random() < 0.16 else 0 for _ in range(400))
+                connection.packet(end, data)
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=message_end.body_end, evidence=evidence)
+    assert not dissect(dialogue.packets, streams=streams).frames
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_numbers_alone_are_requests_if_the_bodies_of_their_responses_fit(count: int):
+    """Heartbeats with empty texts, inside a segment, and responses that have an error code, or
+    surplus bytes."""
+    dialogue = Dialogue()
+    connection = join_midway(dialogue)
+    beats = [request(12, 0, 70 + number, bytes(8), "") for number in range(3)]
+    connection.client(b"\xff" * 100 + b"".join(beats))
+    connection.broker(b"".join(response(70 + number, NO_ERROR * count) for number in range(3)))
+    streams = Streams(ports=[9092], newest=NEWEST, body_end=message_end.body_end, evidence=evidence)
+    assert len(dissect(dialogue.packets, streams=streams).frames) == 6 * (count == 1)
 
 
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])

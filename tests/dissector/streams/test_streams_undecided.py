@@ -80,7 +80,7 @@ def test_the_number_of_connections_of_an_endpoint() -> None:
     streams = Streams(ports=[], newest=NEWEST, body_end=body_end)
     dissect(dialogue.packets, streams=streams)
     table = streams.connections
-    scorer = request_evidence.RequestScorer(table, None, None, None)  # type: ignore[arg-type]
+    scorer = request_evidence.RequestScorer(table, None, None, None, None)  # type: ignore[arg-type]
     scanned = [[scorer._connections_of(row, end) for end in (0, 1)] for row in range(table.count)]
     np.testing.assert_array_equal(scanned, [[1, 6], *[[2, 6]] * 2, *[[3, 6]] * 3])
     np.testing.assert_array_equal(scanned, request_evidence._endpoint_counts(table))
