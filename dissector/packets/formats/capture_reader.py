@@ -167,8 +167,8 @@ class CaptureFormat(Protocol):
     def host_names(self) -> Sequence[tuple[str, str]]:
         """Addresses with their names that were read so far; an address may have several."""
 
-    def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
-        """Follow the chain from `begin` through data[begin:end]."""
+    def scan(self, data: Bytes, begin: int, end: int, *, final: bool = True) -> ScanResult:
+        """Follow the chain from `begin` through data[begin:end]. `final`: no bytes follow."""
 
     def search(self, data: Bytes, begin: int, end: int, *, final: bool) -> int | None:
         """The first position from `begin` on at which a chain of records seems to begin.
@@ -320,7 +320,7 @@ class CaptureReader:
                     last.captured[-1] = min(last.captured[-1], position - last.start[-1])
                 problems.append(self._resume(base + position))
                 at = position
-            scan = self.form.scan(data, at, end)
+            scan = self.form.scan(data, at, end, final=final)
             problems += [_placed(problem, base, packets) for problem in scan.problems]
             packets += len(scan.columns.start)
             if len(scan.columns.start):

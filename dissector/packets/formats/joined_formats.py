@@ -17,8 +17,8 @@ import numpy as np
 from dissector.packets.block import Bytes
 from dissector.packets.formats.capture_reader import (
     NO_PACKETS,
-    CaptureFormat,
     Interface,
+    PacketColumns,
     ScanResult,
 )
 from dissector.packets.formats.pcap import FRONTS, Pcap
@@ -26,12 +26,19 @@ from dissector.packets.formats.pcapng import FRONT, Pcapng
 
 _CHANGES: Final = 1 << 14
 """Changes of the format in one file that are read."""
+_UNCONFIRMED: Final = 2
+"""Records of pcap behind a truncated one that may be possible although they are not records, and
+itself. Three in a row are likely."""
 _FRONT_BYTES: Final = 12
 """Bytes that identify the file header of both formats."""
 _HEADER: Final = re.compile(
     b"(?s)" + re.escape(FRONT) + b".{4}(?:M<\\+\x1a|\x1a\\+<M)|" + b"|".join(map(re.escape, FRONTS))
 )
 """These bytes: a section header of pcapng has its size before the byte order."""
+_CUT_HEADER: Final = re.compile(
+    b"(?s)(?:" + b"|".join(re.escape(front[:4]) for front in (FRONT, *FRONTS)) + b").{0,7}\\Z"
+)
+"""The first four bytes of a header or more at the end of a record, but not all that identify it."""
 
 
 class JoinedFormats:
@@ -40,7 +47,7 @@ class JoinedFormats:
     def __init__(self, form: Pcap | Pcapng, secrets: list[bytes]) -> None:
         self._form: Pcap | Pcapng = form
         self._secrets = secrets
-        self._earlier: list[CaptureFormat] = []
+        self._earlier: list[Pcap | Pcapng] = []
         self._earlier_interfaces: list[Interface] = []
 
     @property
@@ -61,7 +68,7 @@ class JoinedFormats:
     def host_names(self) -> Sequence[tuple[str, str]]:
         return [pair for form in (*self._earlier, self._form) for pair in form.host_names]
 
-    def scan(self, data: Bytes, begin: int, end: int) -> ScanResult:
+    def scan(self, data: Bytes, begin: int, end: int, *, final: bool = True) -> ScanResult:
         if self._begins_other(data, begin, end):
             stop = begin + (Pcap.HEADER_BYTES if isinstance(self._form, Pcapng) else 0)
             if stop > end:
@@ -74,6 +81,8 @@ class JoinedFormats:
             result = replace(result, is_broken=False)
         elif result.is_broken:
             result = self._up_to_other(data, begin, result)
+        elif not final and isinstance(self._form, Pcap) and len(result.columns):
+            result = self._up_to_unconfirmed(data, begin, result)
         if self._earlier_interfaces and len(result.columns):
             interface = result.columns.interface
             shifted = np.where(interface < 0, interface, interface + len(self._earlier_interfaces))
@@ -93,9 +102,23 @@ class JoinedFormats:
         place = self._search_header(data, int(start[0]), result.stop) if len(start) else None
         if place is None or start[-1] < place:
             return result
-        kept = result.columns[:-1]
-        stop = int(kept.start[-1] + kept.captured[-1]) if len(kept) else begin
+        kept, stop = _first_records(result, begin, -1)
         return ScanResult(kept, stop, place, is_broken=True, problems=result.problems)
+
+    def _up_to_unconfirmed(self, data: Bytes, begin: int, result: ScanResult) -> ScanResult:
+        """The result without the last one or two records of pcap if the header of a file is in
+        them: only the next bytes show whether they are whole, or lead into that file."""
+        start = result.columns.start[-_UNCONFIRMED:]
+        is_cut = _CUT_HEADER.search(data.data, result.stop - _FRONT_BYTES + 1, result.stop)
+        place = is_cut and is_cut.start()
+        if (inside := self._search_header(data, int(start[0]), result.stop)) is not None:
+            place = inside
+        if place is None or place < start[0]:
+            return result
+        kept, stop = _first_records(
+            result, begin, int(start.searchsorted(place, "right")) - 1 - len(start)
+        )
+        return replace(result, columns=kept, stop=stop)
 
     def _change(self, header: bytes) -> None:
         """Begin a file of the other format. `header`: the file header of pcap."""
@@ -124,3 +147,10 @@ class JoinedFormats:
             if match.start() < end and self._begins_readable(data, match.start()):
                 return match.start()
         return None
+
+
+def _first_records(result: ScanResult, begin: int, until: int) -> tuple[PacketColumns, int]:
+    """The records of a scan up to the index `until`, and the position behind them. `begin`: where
+    the scan began."""
+    kept = result.columns[:until]
+    return kept, int(kept.start[-1] + kept.captured[-1]) if len(kept) else begin

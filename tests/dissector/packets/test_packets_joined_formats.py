@@ -63,6 +63,26 @@ def test_a_truncated_file_costs_its_last_packet(tmp_path, files, missing):
     assert reading.kinds.count("damaged_file") == 1
 
 
+@pytest.mark.parametrize("missing", [5, 30, 60])
+def test_a_truncated_record_at_the_end_of_a_block(tmp_path, missing):
+    """It leads into the other file, at places where records of pcap are possible."""
+    content = pcap_file()[:-missing] + pcapng_file()
+    for block_bytes in range(20, 700, 9):
+        reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+        known = [each for each in reading.payloads if each in PAYLOADS[0][:-1] + PAYLOADS[1]]
+        assert known == PAYLOADS[0][:-1] + PAYLOADS[1], block_bytes
+
+
+@pytest.mark.parametrize("block_bytes", [50, 100, 300, 1 << 20])
+@pytest.mark.parametrize("behind", [0, 1, 2, 3])
+def test_a_file_inside_a_packet(tmp_path, behind, block_bytes):
+    packets = [frame(pcapng_file() + pcap_file()[:6], seq=1), *FIRST[:behind]]
+    content = pcap_header() + b"".join(map(pcap_record, packets))
+    reading = read_bytes(tmp_path, content, block_bytes=block_bytes)
+    assert reading.payloads == [packet[54:] for packet in packets]
+    assert not reading.problems
+
+
 def test_interfaces_are_numbered_in_the_whole_file(tmp_path):
     path = tmp_path / "joined"
     path.write_bytes(pcap_file() + pcapng_file() + pcap(FIRST))
