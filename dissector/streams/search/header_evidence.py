@@ -187,6 +187,8 @@ class HeaderScorer:
         is_client = self.may_be_client(chains.stream[index])
         for each, score in ((is_client, self.requests), (~is_client, self.responses)):
             place = np.flatnonzero(each)
+            if not len(place):
+                continue
             size[place], verdict[place], gain[place] = score(
                 chains, at[place], index[place], any_size=any_size
             )
