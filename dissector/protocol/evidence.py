@@ -29,8 +29,8 @@ body and a response must outweigh this."""
 NO_TEXT: Final = -8
 """An incomplete request without text: small numbers and zeros are common in any data."""
 NUMBERS_ONLY: Final = -16
-"""A request without text whose body ends inside its size, or where it does: in data of mostly zeros
-and small numbers, many bodies do."""
+"""A request without text whose body ends inside its size, or where it does, or has an unknown
+layout: data of mostly zeros and small numbers has many."""
 BATCH: Final = 16
 """An incomplete request has a record batch as large as its field: the length, the base offset 0 and
 the magic 2 are 13 bytes. A producer of large batches sends little text: a client id, and in version
@@ -73,14 +73,14 @@ def _bits(reader: _RequestReader, length: int, size: int) -> int:
     try:
         reader.request()
     except UnknownVersion:
-        return min(UNKNOWN + 2 * reader.text, 0)
+        return min(UNKNOWN + (2 * reader.text or reader.numbers_only), 0)
     except (TooManyElements, IndexError):
         return (reader.text or NO_TEXT) + BATCH * reader.has_batch
     except DecodeError:
         return IMPOSSIBLE
     if reader.at > length:
         return (reader.text or NO_TEXT) + BATCH * reader.has_batch
-    text = reader.text or NUMBERS_ONLY * (not reader.has_odd_text)
+    text = reader.text or reader.numbers_only
     if reader.at == size:
         return text + COMPLETE
     return text + (SURPLUS if 2 * reader.at >= size else MOSTLY_SURPLUS)
@@ -94,12 +94,19 @@ class _RequestReader(BodyReader):
     has_batch = False
     """Whether a field of records is one batch, as its first bytes show."""
     _api = ""
+    _has_null_id = False
     _text = 0
 
     @property
     def text(self) -> int:
         """Bits for the text so far."""
         return 0 if self.has_odd_text else min(self._text, MOST_TEXT)
+
+    @property
+    def numbers_only(self) -> int:
+        """Bits for a request without text. Odd text has its own bits, and the length of a client id
+        that is null has no zeros."""
+        return 0 if self.has_odd_text or self._has_null_id else NUMBERS_ONLY
 
     def request(self) -> None:
         """Read header and body. Raises UnknownVersion after the client id."""
@@ -124,10 +131,12 @@ class _RequestReader(BodyReader):
         if value == 0 and event.type == "[]" and self._api == _PRODUCE:
             raise DecodeError("a producer sends no empty array", offset=start, path=event.path)
         if event.type == "string" and value:
-            is_odd = _ODD.search(value) is not None
-            self._text += 0 if is_odd else len(value)
+            printable = sum(map(str.isprintable, value))
+            self._text += printable * (2 * printable > len(value))  # else few of many numbers
             # Before the body is the client id, whose control characters `header_evidence` scores.
-            self.has_odd_text |= is_odd if self._api else _NOT_UTF8.search(value) is not None
+            odd = _ODD if self._api else _NOT_UTF8
+            self.has_odd_text |= odd.search(value) is not None
+        self._has_null_id |= event.type == "string" and value is None and not self._api
         self.has_batch |= event.type == "records" and _is_batch(event)
         super()._add(event)
 

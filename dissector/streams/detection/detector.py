@@ -53,7 +53,6 @@ from dissector.streams.search.places import segment_starts, verdicts
 from dissector.streams.search.request_evidence import (
     DECISION,
     EPHEMERAL,
-    NEXT_BITS,
     Evidence,
     RequestScorer,
     opposite_responses,
@@ -400,8 +399,7 @@ class ProtocolDetector:
             at, owner = at[rank < READINGS], owner[rank < READINGS]
             readings += np.bincount(owner, minlength=len(readings))
             header_bits = self._scorer.requests(chains, at, index[owner])[2].astype(np.int64)
-            extra = NEXT_BITS * self._requests.has_next(chains, index[owner], at) - BORDER_BITS
-            known_bits = header_bits + extra * is_any[owner]
+            known_bits = header_bits - BORDER_BITS * is_any[owner]
             for place, each, known in zip(
                 at.tolist(), owner.tolist(), known_bits.tolist(), strict=True
             ):

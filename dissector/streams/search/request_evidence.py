@@ -113,7 +113,7 @@ class RequestScorer:
         behind = np.array([body + size])
         border = BORDER_BITS if is_head else int(border_bits(chains, address, behind)[0])
         bits += border + HEAD_BITS * is_head
-        has_next = is_head and bool(self.has_next(chains, np.array([index]), address)[0])
+        has_next = bool(self._has_next(chains, np.array([index]), address)[0])
         bits += NEXT_BITS * has_next
         bits += self._response_bits(chains, index, at, is_head, has_next)
         if is_head and body + size > end:
@@ -121,7 +121,7 @@ class RequestScorer:
             bits += LARGE_BITS * (size >= SEEK_BYTES)
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
-    def has_next(self, chains: FrameChains, index: Int64, at: Int64) -> Bools:
+    def _has_next(self, chains: FrameChains, index: Int64, at: Int64) -> Bools:
         """Whether requests with the next correlation ids begin behind these requests."""
         size, correlation = (chains.number(at + offset, "i4") for offset in (0, 8))
         behind = at + 4 + size

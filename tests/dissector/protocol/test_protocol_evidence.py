@@ -107,9 +107,13 @@ def test_text_that_clients_rarely_send_weakens_a_complete_request(text: bytes, o
     assert evidence(odd, len(odd)) == COMPLETE - 20
 
 
-def test_a_client_id_with_control_characters_is_no_evidence():
-    odd = PRODUCE.replace(b"producer", b"produce\r")
-    assert evidence(odd, len(odd)) == len("topic") + COMPLETE
+@pytest.mark.parametrize(
+    ("client_id", "text"), [(b"produce\r", 7), (b"prod\r\0\0\0", 0), (b"p\0r\0o\0d\0", 0)]
+)
+def test_control_characters_of_a_client_id_are_no_evidence(client_id: bytes, text: int):
+    """If most characters are control characters, the others are numbers, too."""
+    odd = PRODUCE.replace(b"producer", client_id)
+    assert evidence(odd, len(odd)) == text + len("topic") + COMPLETE
 
 
 @pytest.mark.parametrize(
@@ -117,11 +121,13 @@ def test_a_client_id_with_control_characters_is_no_evidence():
     [
         ("000c 0000 00000007 0000 0000 00000000 0000", 18, COMPLETE + NUMBERS_ONLY),
         ("000c 0000 00000007 0000 0000 00000000 0000 01", 19, SURPLUS + NUMBERS_ONLY),
+        ("000c 0000 00000007 ffff 0000 00000000 0000", 18, COMPLETE),
+        ("000c 001c 00000007 0000 0000 00000000 0000", 18, UNKNOWN + NUMBERS_ONLY),
         ("000c 0000 00000007 0000 0000 00000000 0000", 37, MOSTLY_SURPLUS + NUMBERS_ONLY),
     ],
 )
 def test_a_body_of_zeros_is_little_evidence(hexadecimal: str, size: int, bits: int):
-    """A Heartbeat with an empty client id, group and member id."""
+    """A Heartbeat with an empty client id, or none, and an empty group and member id."""
     assert evidence(bytes.fromhex(hexadecimal).ljust(size, b"\0"), size) == bits
 
 

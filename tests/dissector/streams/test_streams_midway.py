@@ -177,17 +177,21 @@ def test_streams_of_mostly_zeros_in_both_directions_at_the_port_of_a_broker():
     assert not dissect(dialogue.packets, streams=streams).frames
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_numbers_alone_are_requests_if_the_bodies_of_their_responses_fit(count: int):
-    """Heartbeats with empty texts, inside a segment, and responses that have an error code, or
-    surplus bytes."""
+@pytest.mark.parametrize(
+    ("count", "body", "frames"), [(1, NO_ERROR, 2), (1, bytes(4), 0), (2, bytes(4), 4)]
+)
+def test_numbers_alone_are_requests_if_others_follow_or_the_response_fits(
+    count: int, body: bytes, frames: int
+):
+    """Heartbeats with empty texts inside a segment. Their responses have an error code, and may
+    have surplus bytes."""
     dialogue = Dialogue()
     connection = join_midway(dialogue)
-    beats = [request(12, 0, 70 + number, bytes(8), "") for number in range(3)]
+    beats = [request(12, 0, 70 + number, bytes(8), "") for number in range(count)]
     connection.client(b"\xff" * 100 + b"".join(beats))
-    connection.broker(b"".join(response(70 + number, NO_ERROR * count) for number in range(3)))
+    connection.broker(b"".join(response(70 + number, body) for number in range(count)))
     streams = Streams(ports=[9092], newest=NEWEST, body_end=message_end.body_end, evidence=evidence)
-    assert len(dissect(dialogue.packets, streams=streams).frames) == 6 * (count == 1)
+    assert len(dissect(dialogue.packets, streams=streams).frames) == frames
 
 
 @pytest.mark.parametrize("ids", [range(10, 15), random.Random(3).sample(range(1 << 31), 5)])
