@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from dissector.packets.block import Int64, UInt8
 from dissector.streams.connections.table import (
+    HEAD,
     KAFKA,
     LAST_TIME,
     NEVER,
@@ -227,9 +228,12 @@ class HeaderScorer:
         unusual[named] |= self._has_unusual_client_id(
             chains, at[named], readable[named], client[named]
         )
-        # Outside of a Kafka connection, such a request must be complete to confirm it.
+        # Outside of a Kafka connection, such a request must be complete to confirm it. The body of
+        # a large first request is weighed: a producer without client id may begin with a batch.
         incomplete = unusual & (readable < size + 4) & (self._streams.protocol[row] != KAFKA)
-        verdict[incomplete] = np.where(size[incomplete] < SEEK_BYTES, UNCLEAR, NO)
+        is_head = self._streams.state[chains.stream[index]] == HEAD
+        large = np.where(is_head, verdict, NO)
+        verdict[incomplete] = np.where(size < SEEK_BYTES, UNCLEAR, large)[incomplete]
         bits = REQUEST_BITS - UNUSUAL_BITS * unusual - LARGE_FRAME_BITS * (size > USUAL_FRAME)
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 

@@ -19,6 +19,7 @@ from dissector.streams.detection.declared import comment
 from dissector.streams.limits import SHORT_GRACE
 from dissector.streams.streaming import DEFAULT_MEMORY
 from tests.captures import recorded
+from tests.dissector.records.records_writers import batch
 from tests.dissector.streams.dialogue import (
     MS,
     NEWEST,
@@ -490,6 +491,23 @@ def test_the_next_request_confirms_the_first_one(packets_per_block):
     out = dissect(dialogue.packets, packets_per_block=packets_per_block, streams=streams)
     assert out.messages()[0] == [each[4:] for each in requests]
     assert len(out.messages()[1]) == 2
+
+
+@pytest.mark.parametrize("packets_per_block", [1, 10, 1000])
+@pytest.mark.parametrize("size", [60_000, 70_000, 900_000])
+def test_a_large_first_request_without_client_id(size, packets_per_block):
+    """A producer whose first id is 0: its header is mostly zeros, and a batch follows."""
+    dialogue, connection = Dialogue.connected()
+    records = batch(random.Random(1).randbytes(size), 1)
+    body = struct.pack(">hhiih", -1, -1, 1000, 1, 6) + b"orders"
+    sent = request(0, 7, 0, body + struct.pack(">iii", 1, 0, len(records)) + records, "")
+    for at in range(0, len(sent), 1448):
+        connection.client(sent[at : at + 1448])
+    connection.broker(response(0, bytes(40)))
+    streams = Streams(ports=[9092], newest=NEWEST, evidence=evidence, body_end=body_end)
+    cuts = range(packets_per_block, len(dialogue.packets), packets_per_block)
+    out = dissect(dialogue.packets, cuts=cuts, streams=streams)
+    assert out.messages() == ([sent[4:]], [response(0, bytes(40))[4:]])
 
 
 @pytest.mark.parametrize("packets_per_block", [1, 100])
