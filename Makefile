@@ -92,7 +92,7 @@ fuzz: $(READY)
 robustness: $(READY)
 	$(BIN)/python -m tests.robustness
 
-GROUPS := dev spark bench fuzz record lock
+GROUPS := dev spark connect bench fuzz record lock
 # Pins of all dependency groups and extras; versions change only where pyproject.toml demands it.
 # `make lock UPGRADE=--upgrade` takes the newest.
 lock: $(READY)

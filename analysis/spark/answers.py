@@ -23,7 +23,6 @@ from pyspark.sql.types import StructType
 
 from analysis.answers import ANSWERS, Answer
 from analysis.input.exported import in_schema
-from analysis.spark.requirements import refuse_connect
 from analysis.spark.schemas import to_arrow, with_nanoseconds
 from analysis.sql.query import missing_table, no_tables
 from dissector import arguments
@@ -40,10 +39,8 @@ _COMPRESSED: Final = pa.ipc.IpcWriteOptions(compression="lz4")
 def load(spark: SparkSession, paths: Paths, tables: Names) -> Mapping[str, DataFrame]:
     """Tables of captures, from the registered data source.
 
-    They share one plan, which reads the captures once, when a table is first used. Raises
-    DissectorError for a session of Spark Connect.
+    They share one plan, which reads the captures once, when a table is first used.
     """
-    refuse_connect(spark)
     given = [os.fspath(path) for path in arguments.paths("paths", paths)]
     names = arguments.texts("tables", tables)
     shared = {"tables": ",".join(names), "plan_id": uuid4().hex}

@@ -100,7 +100,8 @@ def packed(value: object) -> pa.Buffer:
     return sink.getvalue()
 
 
-def _unpacked(content: bytes) -> Any:
+def unpacked(content: bytes) -> Any:
+    """The value in a file of the job."""
     with pa.CompressedInputStream(pa.BufferReader(content), "lz4") as stream:
         return pickle.load(stream)
 
@@ -108,7 +109,6 @@ def _unpacked(content: bytes) -> Any:
 def dissect(task: Task, number: int) -> None:
     """Dissect a run; write its rows and its result."""
     name, job = task.parts[number].name, task.job
-    job.check()
     pipeline = Pipeline(None, ports=task.request.ports, memory=task.request.memory)
     pipeline.learn_from_comments(task.comments)
     make = partial(pipeline.new_stages, task.request.tables, task.paths)
@@ -126,7 +126,7 @@ def result_of(task: Task, number: int) -> tuple[str, RunResult]:
     name = f"{task.parts[number].name}.result"
     content = task.job.read(name)
     try:
-        result: tuple[str, RunResult] = _unpacked(content)
+        result: tuple[str, RunResult] = unpacked(content)
     except (EOFError, OSError, pickle.UnpicklingError) as error:
         raise task.job.damaged(name) from error
     return result
@@ -135,7 +135,6 @@ def result_of(task: Task, number: int) -> tuple[str, RunResult]:
 def finalize(task: Task, number: int, names: TopicNames) -> None:
     """Write the Parquet files of a part, and its manifest. `names`: all names of topics."""
     part, job = task.parts[number], task.job
-    job.check()
     if job.has(f"{part.name}.json"):  # an earlier attempt of this task
         return
     files_by_path = dict(zip(task.paths, task.names, strict=True))
@@ -185,7 +184,7 @@ def _complete_rows(
             yield from finalizer.add(table, rows)
         return
     changes, topics = TopicChanges(), list[pa.RecordBatch]()
-    completion: Completion = _unpacked(task.job.read(f"{name}.join"))
+    completion: Completion = unpacked(task.job.read(f"{name}.join"))
     for table, rows in _joined_rows(task.job, name, completion):
         if table == "topics":
             topics.append(changes.changes(rows))

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cache
+from functools import lru_cache
+from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -25,11 +27,13 @@ from pyspark.sql import SparkSession
 
 from analysis.spark import dissection, requirements
 from analysis.spark.causes import cause
-from analysis.spark.dissection import Blocks, Completion, Task, packed
+from analysis.spark.dissection import Blocks, Completion, Task, packed, unpacked
+from analysis.spark.manifests import JobFolder
 from analysis.spark.options import Request
 from analysis.spark.output import Output
 from analysis.spark.plan import Captures, JobPlan, opened, planned
 from analysis.spark.schemas import arrow_schema
+from analysis.spark.session import described, parallelism
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import FrameReader
@@ -60,10 +64,10 @@ def run(
     Rows are divided by the date (UTC) of their time. `captures`: the input, if it was opened
     before. Raises DissectorError.
     """
-    context = spark.sparkContext
     captures = captures or opened(request)
-    plan = planned(request, captures, output, context.defaultParallelism)
-    if not context.master.startswith("local"):  # a network is slower than lz4
+    plan = planned(request, captures, output, parallelism(spark))
+    master = spark.conf.get("spark.master") or ""
+    if not master.startswith("local"):  # a network is slower than lz4
         plan = replace(plan, task=replace(plan.task, compression="lz4"))
     try:
         with output.errors():
@@ -198,29 +202,35 @@ def _for_each(
     """Do the work of `dissection` for parts of the input, one part per Spark task."""
     if not numbers:
         return
-    context = spark.sparkContext
-    shared = context.broadcast((task, arguments))
+    job, shared = task.job, f"{work}.{uuid4().hex}.task"
 
-    def run(own: Iterator[int]) -> Iterator[None]:
-        current = TaskContext.get()
-        assert current is not None
-        pa.set_cpu_count(current.cpus())  # Arrow would use all cores, which other tasks need
-        _freeze()
-        task, arguments = shared.value
-        for number in own:
-            getattr(dissection, work)(task, number, *arguments)
-        return iter(())
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        job.check()
+        task, arguments = _shared(job, shared)
+        for batch in batches:
+            for index in batch["id"].to_pylist():
+                getattr(dissection, work)(task, numbers[index], *arguments)
+        yield from ()
 
-    context.setJobDescription(f"kafka-dissector: {work}")
+    # A file, since Spark Connect has no broadcast, and a message for the server has a limit.
+    job.write(shared, packed((task, arguments)))
     try:
-        context.parallelize(numbers, len(numbers)).mapPartitions(run).collect()
+        with described(spark, f"kafka-dissector: {work}"):
+            parts = spark.range(0, len(numbers), 1, len(numbers))
+            parts.mapInArrow(run, "nothing long").collect()
     finally:
-        context.setJobDescription(None)
-        shared.destroy()
+        with suppress(OSError):  # `Output.finish` removes what is left
+            job.remove([shared])
 
 
-@cache
-def _freeze() -> None:
-    """Exclude existing objects from garbage collection, which Spark runs after each task."""
+@lru_cache(maxsize=1)
+def _shared(job: JobFolder, name: str) -> tuple[Task, tuple[Any, ...]]:
+    """In a process of tasks: the parameters that its tasks share."""
+    current = TaskContext.get()
+    assert current is not None
+    pa.set_cpu_count(current.cpus())  # Arrow would use all cores, which other tasks need
+    shared: tuple[Task, tuple[Any, ...]] = unpacked(job.read(name))
+    # Exclude existing objects from garbage collection, which Spark runs after each task.
     gc.collect()
     gc.freeze()
+    return shared

@@ -13,6 +13,7 @@ from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 from secrets import token_bytes
+from socket import gethostname
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -50,6 +51,11 @@ class PlanClient:
                 folder, error = server.recv()
         except EOFError:
             folder, error = "", "the plan failed; the reason is on the driver's standard error"
+        except ConnectionError as refused:
+            raise DissectorError(
+                f"the process that registered the format has ended, or runs on another machine "
+                f"than {gethostname()}, where Spark plans its queries"
+            ) from refused
         if error:
             raise DissectorError(error)
         return [InputPartition(str(path)) for path in sorted(Path(folder).rglob("*.parquet"))]

@@ -7,16 +7,23 @@ PySpark, and the driver's folder.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import pyspark
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import udf
 
 from analysis.spark.causes import DOCS
 from analysis.spark.manifests import JobFolder
+from analysis.spark.session import parallelism
 from dissector.errors import DissectorError
 
+Report: TypeAlias = tuple[str, str, str, list[str], str]
+"""Host, Python, version of PySpark, missing modules, and the error of the folder."""
+_REPORT: Final = (
+    "host string, python string, version string, missing array<string>, mismatch string"
+)
 MODULES: Final = (
     *("numpy", "pyarrow", "pandas", "zstandard", "fsspec", "dissector"),
     "analysis.spark.job",
@@ -24,27 +31,17 @@ MODULES: Final = (
 """The last module imports everything that tasks need."""
 
 
-def refuse_connect(spark: Any) -> None:
-    """Raises DissectorError for a session of Spark Connect."""
-    if any(base.__module__.startswith("pyspark.sql.connect") for base in type(spark).__mro__):
-        raise DissectorError(
-            "Spark Connect is not supported: use a classic session, which has its driver in this "
-            "process, from SparkSession.builder.master(...)"
-        )
-
-
 def check(spark: SparkSession, folder: JobFolder) -> None:
     """Check the package, PySpark and the folder in the executors. The folder must exist.
 
     Raises DissectorError and Spark errors.
     """
-    refuse_connect(spark)
-    context = spark.sparkContext
-    tasks = context.defaultParallelism
-    reports = context.parallelize(range(tasks), tasks).mapPartitions(
-        _check_function(MODULES, (folder.output, folder.digest, folder.owner))
-    )
-    for host, python, version, missing, mismatch in reports.collect():
+    tasks = parallelism(spark)
+    function = _check_function(MODULES, (folder.output, folder.digest, folder.owner))
+    # Without Arrow, which an executor may lack.
+    report = udf(function, _REPORT, useArrow=False)
+    reports = spark.range(0, tasks, 1, tasks).select(report("id").alias("report"))
+    for host, python, version, missing, mismatch in (row.report for row in reports.collect()):
         if missing:
             raise DissectorError(
                 f"the Python of executor {host}, {python}, lacks {', '.join(missing)}: install "
@@ -59,10 +56,12 @@ def check(spark: SparkSession, folder: JobFolder) -> None:
             raise DissectorError(mismatch)
 
 
-def _check_function(modules: Sequence[str], folder: tuple[str, str, bytes]) -> Any:
+def _check_function(
+    modules: Sequence[str], folder: tuple[str, str, bytes]
+) -> Callable[[int], Report]:
     """The function of a task. It is sent as code, because an executor may lack this module."""
 
-    def check_executor(_: Iterator[int]) -> Iterator[tuple[str, str, str, list[str], str]]:
+    def check_executor(_: int) -> Report:
         import importlib
         import socket
         import sys
@@ -85,6 +84,6 @@ def _check_function(modules: Sequence[str], folder: tuple[str, str, bytes]) -> A
                 JobFolder(*folder).check()
             except DissectorError as error:
                 mismatch = str(error)
-        yield socket.gethostname(), sys.executable, pyspark.__version__, missing, mismatch
+        return socket.gethostname(), sys.executable, pyspark.__version__, missing, mismatch
 
     return check_executor

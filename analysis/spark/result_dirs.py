@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import tempfile
@@ -9,6 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
+
+from analysis.spark.session import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,12 +30,16 @@ def create(spark: SparkSession, parent: str | None) -> Path:
     Java deletes it when it ends, also after a driver that was killed. Jupyter kills Java together
     with a kernel that it kills or that does not end within 5 s. The next driver deletes the folders
     that were left, but not in a `parent`, where it could not see the drivers of other machines.
+    With Spark Connect, this process deletes it, since Java may go on.
     """
     name = f"{_PREFIX}{uuid4().hex}"
     folder = Path(parent or tempfile.gettempdir(), name)
-    java: Any = spark.sparkContext._jvm
-    manager = java.org.apache.spark.util.ShutdownHookManager
-    manager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
+    if is_connect(spark):
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    else:
+        java: Any = spark.sparkContext._jvm
+        manager = java.org.apache.spark.util.ShutdownHookManager
+        manager.registerShutdownDeleteDir(java.java.io.File(str(folder)))
     if parent is None:
         _delete_abandoned(folder.parent)
         hidden = folder.with_name(f".{name}")

@@ -34,13 +34,13 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from analysis.spark import job, requirements, result_dirs
+from analysis.spark import job, result_dirs
 from analysis.spark.causes import reason
 from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
 from analysis.spark.schemas import check_schema, selected
-from analysis.spark.session import SMALL_BATCHES
+from analysis.spark.session import SMALL_BATCHES, is_connect
 from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"
@@ -52,10 +52,9 @@ _result_dirs: Final[dict[str, Path]] = {}
 def register(spark: SparkSession) -> None:
     """Register ``spark.read.format("kafka_capture")`` in a session.
 
-    `analysis.spark.options` lists the options. Raises DissectorError for Spark Connect, and if
-    Spark runs a Python that lacks this package.
+    `analysis.spark.options` lists the options. Raises DissectorError if Spark runs a Python that
+    lacks this package.
     """
-    requirements.refuse_connect(spark)
     for name, value in SMALL_BATCHES.items():
         spark.conf.set(name, value)
     server = PlanServer(spark)
@@ -73,7 +72,7 @@ def _check_python(spark: SparkSession) -> None:
     Without PYSPARK_PYTHON, Spark runs the `python3` of PATH, which is that of the driver's virtual
     environment only if this is activated.
     """
-    python = spark.sparkContext.pythonExec
+    python = "of the server" if is_connect(spark) else spark.sparkContext.pythonExec
     if Path(shutil.which(python) or python).parent == Path(sys.executable).parent:
         return
     try:

@@ -10,6 +10,7 @@ import venv
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
@@ -154,12 +155,13 @@ def test_the_cause_is_named(text: str, cause: str) -> None:
 def test_the_command_reports_an_error_in_a_task(
     kept_spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ran: Ran
 ) -> None:
-    for_each = job._for_each
+    packed = job.packed
 
-    def fail(spark: SparkSession, task: Task, *arguments: object) -> None:
-        for_each(spark, replace(task, job=replace(task.job, output="/dev/full")), *arguments)
+    def with_another_folder(parameters: tuple[Task, tuple[object, ...]]) -> pa.Buffer:
+        task, arguments = parameters
+        return packed((replace(task, job=replace(task.job, output="/dev/full")), arguments))
 
-    monkeypatch.setattr(job, "_for_each", fail)
+    monkeypatch.setattr(job, "packed", with_another_folder)
     err = ran("spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--jobs", "2", status=1).err
     message = err.splitlines()[-1]
     assert "Error: NotADirectoryError: [Errno 20] Not a directory" in message
@@ -183,24 +185,12 @@ def test_a_session_has_four_attempts_and_the_properties_of_the_command(
     assert "--conf spark.archives: expected NAME=VALUE" in err
 
 
-class ConnectSession:
-    """Imitates a session of Spark Connect, which needs packages that are not installed."""
-
-    __module__ = "pyspark.sql.connect.session"
-
-
-@pytest.mark.parametrize("use", [analysis.spark.register, analysis.spark.load])
-def test_spark_connect_is_rejected(use) -> None:
-    arguments = (
-        (ConnectSession(),) if use is analysis.spark.register else (ConnectSession(), "x", [])
-    )
-    with pytest.raises(DissectorError, match="Spark Connect is not supported: use a classic"):
-        use(*arguments)
-
-
 def test_a_master_of_spark_connect_is_rejected(tmp_path: Path, ran: Ran) -> None:
     words = ["spark", str(QUOTAS), "-o", str(tmp_path / "tables"), "--master", "sc://127.0.0.1"]
-    assert "Error: Spark Connect is not supported: name a master" in ran(*words, status=1).err
+    assert (
+        "Error: this command does not support Spark Connect: name a master"
+        in ran(*words, status=1).err
+    )
 
 
 def test_an_old_pyspark_is_rejected(
