@@ -48,6 +48,12 @@ fi
 usable() { "$1" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; }
 
 if ! usable "$python"; then
+  case $extra in
+    oldest | newest) # another Python has other packages
+      echo "$python is missing or unusable: name another with PYTHON_$extra=PATH." >&2
+      exit 1
+      ;;
+  esac
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3 python3-venv >/dev/null
