@@ -24,8 +24,8 @@ if [ "$extra" = dev ]; then
 fi
 
 if [ "$extra" = spark ]; then
-  install --group spark --group connect ||
-    echo "PySpark could not be installed: the tests of Spark are skipped." >&2
+  install --group spark || echo "PySpark could not be installed: the tests of Spark are skipped." >&2
+  install --group connect || echo "The tests of Spark Connect are skipped." >&2
   if ! "${JAVA_HOME:+$JAVA_HOME/bin/}java" -version >/dev/null 2>&1 &&
     [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     apt-get update -qq &&
