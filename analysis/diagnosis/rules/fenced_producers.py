@@ -13,7 +13,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, capital, cells, client, listed, of_clients
+from analysis.diagnosis.words import Advice, capital, cells, client, listed, of_clients, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -55,19 +55,22 @@ _OVERDUE: Final = Advice(
 )
 def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Producers with an outdated epoch, by the answer `producers`."""
-    for row in case.answer("producers"):
-        if row["fenced"] >= limits["fenced"]:
+    rows = [row for row in case.answer("producers") if row["fenced"] >= limits["fenced"]]
+    if rows:
+        instances = rows_by(case.rows(INSTANCES), "transactional_id")
+        fenced = [each for each in case.answer(ERRORS) if each["error"] in FENCED]
+        errors = rows_by(fenced, "client_id")
+        for row in rows:
             id = row["transactional_id"]
-            instances = [each for each in case.rows(INSTANCES) if each["transactional_id"] == id]
-            yield _finding(case, row, id, instances if id else [])
+            yield _finding(row, id, instances.get(id, []) if id else [], errors)
 
 
-def _finding(case: Case, row: Row, id: str | None, instances: list[Row]) -> Finding:
+def _finding(
+    row: Row, id: str | None, instances: list[Row], by_client: dict[str | None, list[Row]]
+) -> Finding:
+    """The finding for a row of `producers`; `by_client`: errors of fenced clients."""
     names = dict.fromkeys(each["client_id"] for each in instances or [row])
-    errors = [
-        each for each in case.answer(ERRORS)
-        if each["error"] in FENCED and each["client_id"] in names
-    ] or [row]  # fmt: skip
+    errors = [error for name in names for error in by_client.get(name, [])] or [row]
     are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
     first, last = row["first_epoch"], row["last_epoch"]
     has_successor = first != last or len(instances) > 1
