@@ -6,8 +6,8 @@ handshakes, and ApiVersions and Metadata requests, before the first useful reque
 a client id count as separate clients. An application may also give each of its client objects
 another client id, with a number in it.
 
-If a client reconnects to repeat a request that is too large, or because it does not authenticate,
-`no_response` reports it; if the broker closes its connections at once, or a client that cannot
+If a client reconnects to repeat a request that is too large, or for whose response it does not wait
+long enough, or because it does not authenticate, `no_response` reports it; if the broker closes its connections at once, or a client that cannot
 connect to the advertised addresses asks for them on new ones (KIP-899), `failed_connections` does.
 If it starts anew after each error that it cannot retry, `recurring_errors` or `fenced_producers`
 reports the error.
@@ -20,9 +20,10 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.advertised import LOOKUP, PREPARING
+from analysis.diagnosis.causes.impatient import impatient_clients
 from analysis.diagnosis.causes.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.causes.sessions import unauthenticated_clients
-from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.words import (
     capital,
@@ -137,6 +138,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             for each in (
                 *oversized_requests(case), *unauthenticated_clients(case),
                 *case.rows(CLOSED_AT_ONCE), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
+                *impatient_clients(case, DECLARED["no_response"].limits["requests"]),
             )
             if (each["client_id"] or "") == (name or "")
             and each.get("client_ip", row["client_ip"]) == row["client_ip"]

@@ -13,7 +13,7 @@ of an API or a version that it does not know, and if the length of a request is 
 again.
 
 A response that the client did not wait for counts, too: its transfer takes longer than
-`request.timeout.ms`. So do connections that a device on the path drops, because they are idle or
+`request.timeout.ms`, or a round trip does. So do connections that a device on the path drops, because they are idle or
 because their packets are too large. Produce requests that a snap length cut before acks do not
 count: with acks=0, brokers send no response. Nor do requests behind a throttled response, which
 `throttling` reports.
@@ -27,6 +27,7 @@ from typing import Final
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.dropped import dropped_connections, dropped_finding
+from analysis.diagnosis.causes.impatient import impatient_clients, impatient_finding
 from analysis.diagnosis.causes.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.causes.sessions import (
     COMMAND,
@@ -128,6 +129,8 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in incomplete_responses(case):
         if row["responses"] >= limits["requests"]:
             yield incomplete_finding(row)
+    for row in impatient_clients(case, limits["requests"]):
+        yield impatient_finding(case, row)
     waiting = waiting_apis()
     unanswered = [
         row for row in case.answer(COMMAND)

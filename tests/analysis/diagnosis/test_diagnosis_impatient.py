@@ -1,0 +1,78 @@
+"""Rules on made rows: clients that close a connection before a response can arrive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.analysis.answering import made
+from tests.analysis.diagnosis.diagnosing import findings_of, rules
+from tests.analysis.made_rows import MS, SECOND, START, connection, exchange_at
+
+Row = dict[str, Any]
+RTT_MS = 200
+
+
+def rows(
+    waits: tuple[float, ...], *, to_client: int = RTT_MS, broker_ms: int = 4, **columns: Any
+) -> dict[str, list[Row]]:
+    """Connections of a client that sends a request and closes each after some ms. Its side of the
+    capture point is `to_client` ms away.
+
+    The broker closes its side when it gets the FIN, and the client resets that with the last
+    packet.
+    """
+    to_broker = RTT_MS - to_client
+    rows, links = [], []
+    for n, wait_ms in enumerate(waits):
+        start = START + n * SECOND
+        end = start + (to_broker + broker_ms) * MS
+        rows.append(exchange_at(start, end, connection_id=n, api="Produce", **columns))
+        links.append(
+            connection(
+                connection_id=n, first_time=start - RTT_MS * MS, handshake_rtt_ms=RTT_MS,
+                client_rtt_ms=to_client, broker_rtt_ms=to_broker,
+                last_time=start + int((wait_ms + RTT_MS) * MS),
+            )
+        )  # fmt: skip
+    return {"exchanges": rows, "connections": links}
+
+
+@pytest.mark.parametrize("to_client", [RTT_MS, RTT_MS // 2, 0])
+def test_a_client_whose_timeout_is_shorter_than_a_round_trip(to_client: int) -> None:
+    """The capture point is at the broker, halfway, or at the client."""
+    tables = made(**rows((150, 151, 160, 204, 204), to_client=to_client))
+    (finding,) = findings_of("no_response", tables)
+    assert finding.sentence == (
+        "Client `app` gives up after 151 ms: responses of 10.0.0.9:9092 arrive after 204 ms"
+    )
+    assert finding.evidence.startswith(
+        "Of 5 connections, it closed 3 before the response arrived, and 2 at about that time."
+    )
+    assert "200 ms of the second is a round trip" in finding.evidence
+    assert (finding.side, finding.setting) == ("client", "request.timeout.ms")
+    assert (finding.severity, finding.requests) == ("critical", 5)
+
+
+@pytest.mark.parametrize(
+    ("waits", "columns"),
+    [
+        ((150, 150), {}),
+        ((10, 80, 150, 190), {}),  # a process that is stopped at any time
+        ((204, 204, 204, 204), {}),  # it closes the connection because of the response
+        ((4, 4, 4, 4), {}),  # the last packet is that of a broker that closed with its response
+        ((150, 150, 150), {"error_code": 58}),
+        ((150, 150, 150), {"broker_ms": 150}),  # the broker reads the FIN after its response
+        ((5000, 5000, 5000), {}),
+    ],
+    ids=["two", "stopped", "closed by the response", "closed by the broker", "error", "busy broker",
+         "idle"],
+)  # fmt: skip
+def test_clients_that_wait_for_their_responses(waits: tuple[float, ...], columns: Row) -> None:
+    assert findings_of("no_response", made(**rows(waits, **columns))) == []
+
+
+@pytest.mark.parametrize(("wait_ms", "rule"), [(150, "no_response"), (500, "connection_churn")])
+def test_reconnects_after_timeouts_are_one_finding(wait_ms: int, rule: str) -> None:
+    assert rules("no_response", "connection_churn", **rows((wait_ms,) * 25)) == [rule]
