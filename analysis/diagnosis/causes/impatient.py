@@ -53,8 +53,8 @@ IMPATIENT: Final = f"""
       and needed_ms > waited_ms - margin_ms
     qualify row_number() over (partition by connection_id order by request_time, nth) = 1)
   select client_id, client_ip, broker, mode(api) as api, count(*) as connections,
-    count(*) filter (is_early) as early, quantile_cont(waited_ms, 0.25) filter (is_early) as short_ms,
-    median(waited_ms) filter (is_early) as waited_ms,
+    count(*) filter (is_early) as early, median(waited_ms) filter (is_early) as waited_ms,
+    quantile_cont(waited_ms, 0.25) filter (is_early) as short_ms,
     median(needed_ms) filter (is_early) as needed_ms, median(rtt_ms) as median_rtt_ms,
     min(request_packet) as first_packet, min(request_time) as first_time,
     max(last_time) as last_time

@@ -7,10 +7,10 @@ a client id count as separate clients. An application may also give each of its 
 another client id, with a number in it.
 
 If a client reconnects to repeat a request that is too large, or for whose response it does not wait
-long enough, or because it does not authenticate, `no_response` reports it; if the broker closes its connections at once, or a client that cannot
-connect to the advertised addresses asks for them on new ones (KIP-899), `failed_connections` does.
-If it starts anew after each error that it cannot retry, `recurring_errors` or `fenced_producers`
-reports the error.
+long enough, or because it does not authenticate, `no_response` reports it; if the broker closes its
+connections at once, or a client that cannot connect to the advertised addresses asks for them on
+new ones (KIP-899), `failed_connections` does. If it starts anew after each error that it cannot
+retry, `recurring_errors` or `fenced_producers` reports the error.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ of an API or a version that it does not know, and if the length of a request is 
 again.
 
 A response that the client did not wait for counts, too: its transfer takes longer than
-`request.timeout.ms`, or a round trip does. So do connections that a device on the path drops, because they are idle or
-because their packets are too large. Produce requests that a snap length cut before acks do not
-count: with acks=0, brokers send no response. Nor do requests behind a throttled response, which
-`throttling` reports.
+`request.timeout.ms`, or a round trip does. So do connections that a device on the path drops,
+because they are idle or because their packets are too large. Produce requests that a snap length
+cut before acks do not count: with acks=0, brokers send no response. Nor do requests behind a
+throttled response, which `throttling` reports.
 """
 
 from __future__ import annotations
