@@ -4,6 +4,10 @@ waited long for it.
 The leader waits for a follower until it leaves the in-sync replicas (replica.lag.time.max.ms).
 Then, until the follower returns, new records have one copy fewer. If it refused connections
 meanwhile, or is missing in Metadata, it had left the cluster, as a broker does that is restarted.
+
+If a follower is out of sync with one partition, and in sync with others of the same leader, the
+leader withholds its records: a replication throttle (KIP-73). Only replicas that are out of sync
+are throttled, as new ones in a reassignment, or all after a restart if a throttle was forgotten.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.advertised import FORGOTTEN
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.slow_broker import IDS
-from analysis.diagnosis.words import Advice, capital, cells, matching, ms, rows_by, span_of
+from analysis.diagnosis.words import Advice, capital, cells, listed, matching, ms, rows_by, span_of
 from analysis.display.terminal import counted, time_text
 from analysis.sql.expressions import endpoint, literal
 from analysis.sql.failures import OUTAGES, REFUSED
@@ -28,9 +32,16 @@ _THROTTLED: Final = Advice(
     "a reassignment",
     "broker", "leader.replication.throttled.rate",
     "Raise the throttle above the rate of new records (kafka-reassign-partitions.sh --execute "
-    "--additional --throttle). --verify removes it at the end of the reassignment.",
+    "--additional --throttle). --verify removes it at the end of the reassignment; "
+    "kafka-configs.sh --describe shows one of brokers and topics that was forgotten.",
     "KIP-73",
 )  # fmt: skip
+
+WITHHELD_MS: Final = 10_000
+"""How much longer a throttled follower is out of sync with one partition than with others: after a
+restart, it catches up with one after the other."""
+SHOWN: Final = 4
+"""The number of partitions in the evidence."""
 
 ABSENT: Final = f"""
   select id as replica_id, time, how from (
@@ -65,6 +76,9 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Followers without which Produce requests were acknowledged, by the answer `replication`."""
     rows = case.answer("replication")
     without = [row for row in rows if row["without"] >= max(limits["requests"], 1)]
+    if withheld := [row for row in without if _is_withheld(row, rows)]:
+        yield _withheld_finding(withheld)
+        without = [row for row in without if row not in withheld]
     in_sync = [row for row in rows if not row["without"]]
     slow = [row for row in in_sync if (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1)]
     late = rows_by(without, "replica_id")
@@ -78,6 +92,45 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
         yield _several(late, findings, have_left=all(absent))
     else:
         yield from findings
+
+
+def _withheld_ms(row: Row, rows: list[Row]) -> float:
+    """How much longer a follower was out of sync with a partition than with other ones of the same
+    leaders; 0 if it has none."""
+    others = [
+        each["last_without"] or 0 for each in rows
+        if each["replica_id"] == row["replica_id"] and each is not row and each["confirmed"]
+        and not {*each["leaders"].split(", ")}.isdisjoint(row["leaders"].split(", "))
+    ]  # fmt: skip
+    return (row["last_without"] - max(row["first_without"], *others)) / 1e6 if others else 0.0
+
+
+def _is_withheld(row: Row, rows: list[Row]) -> bool:
+    """Whether a leader withheld the records of one partition from a follower that fetched it."""
+    alone_ms = _withheld_ms(row, rows)
+    silent_ms = (row["last_without"] - row["last_time"]) / 1e6
+    return alone_ms >= WITHHELD_MS and 2 * silent_ms <= alone_ms
+
+
+def _withheld_finding(rows: list[Row]) -> Finding:
+    """The finding for partitions of which leaders withheld records."""
+    row = max(rows, key=lambda row: row["without"])
+    names = [f"{each['topic']}-{each['partition']}" for each in rows]
+    followers = dict.fromkeys(f"broker {each['replica_id']}" for each in rows)
+    return replace(
+        _finding(rows, row["last_time"]),
+        subject=", ".join(followers),
+        sentence=f"Followers of {counted(len(rows), 'partition')} ({listed(names)}) were out of "
+        "sync, because leaders withheld records from them",
+        evidence=" ".join(
+            f"Broker {each['replica_id']} fetched {name}, but {each['without']:,} Produce requests "
+            f"with acks=all got a response before it had the records, within "
+            f"{ms((each['last_without'] - each['first_without']) / 1e6)}."
+            for each, name in zip(rows[:SHOWN], names, strict=False)
+        )
+        + " With other partitions of the same leaders, they were in sync meanwhile.",
+        **_THROTTLED._asdict(),
+    )
 
 
 def _absence(case: Case, rows: list[Row]) -> Row | None:

@@ -165,3 +165,38 @@ def test_a_follower_of_several_partitions_is_one_finding() -> None:
     (finding,) = findings_of("late_followers", tables)
     assert finding.sentence == "Broker 2 is a follower of 3 partitions and was out of sync"
     assert finding.evidence.startswith("Most: 11 Produce requests to t-0 with acks=all")
+
+
+@pytest.mark.parametrize(
+    ("others", "named_s", "without_s", "is_withheld"),
+    [(1, 30, 30, True), (0, 30, 30, False), (1, 2, 30, False), (1, 30, 11, False)],
+    ids=["one partition", "no other partition", "no Fetch", "soon in sync"],
+)
+def test_a_follower_that_is_throttled_is_out_of_sync_with_one_partition(
+    others: int, named_s: int, without_s: int, is_withheld: bool
+) -> None:
+    """A record a second for each partition. The follower confirms those of partition 1 at once,
+    and fetches partition 0 for `named_s`, where the leader withholds records for `without_s`. The
+    first Fetch comes after the first record."""
+    row = {"connection_id": 0, "topic": "t", "error_code": 0}
+    partitions, exchanges = [], []
+    for n in range(30):
+        for number in range(1 + others):
+            time = START + n * SECOND
+            ids = {"correlation_id": 10 * n + number, "connection_id": 5}
+            produced = {"api": "Produce", "time": time, "last_offset": n, "partition": number}
+            partitions.append(row | produced | ids | {"response_time": time + SECOND // 2})
+            exchanges.append(
+                exchange_at(time, time + SECOND // 2, api="Produce", acks=-1, topics=["t"], **ids)
+            )
+            fetched = {"api": "Fetch", "time": time + SECOND // 4, "replica_id": 2}
+            ids = {"correlation_id": 10 * n + number + 5, "connection_id": 0}
+            offset = n + 1 if number or n >= without_s else 0
+            if number or n < named_s:
+                partitions.append(row | fetched | ids | {"offset": offset, "partition": number})
+            exchanges.append(exchange(api="Fetch", request_time=fetched["time"], **ids))
+    links = [connection(connection_id=n) for n in (0, 5)]
+    tables = made(exchanges=exchanges, partitions=partitions, connections=links)
+    (finding,) = findings_of("late_followers", tables)
+    assert (finding.setting == "leader.replication.throttled.rate") == is_withheld
+    assert finding.evidence.startswith("Broker 2 fetched t-0, but 29 Produce") == is_withheld
