@@ -9,6 +9,7 @@ capture may also have been set forward.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from dataclasses import replace
 from statistics import median
 from typing import Final
@@ -155,6 +156,18 @@ def repeated_pauses(
         elif len(long) >= max(least_long, 1):
             rows.append(_sums(long) | {"is_long": True})
     return rows
+
+
+def are_in_pauses(case: Case, broker: str, requests: list[Row]) -> bool:
+    """Whether most of the requests waited for the end of one of the shorter pauses of a broker.
+
+    `requests`: with `since` and `until`, in ns.
+    """
+    rows = _pauses(case, SHORT_MS, TIMES_USUAL)
+    ends = sorted(row["until"] for row in rows if row["broker"] == broker)
+    waited = [bisect_left(ends, each["since"]) < bisect_right(ends, each["until"])
+              for each in requests]  # fmt: skip
+    return 2 * sum(waited) > len(waited)
 
 
 def _sums(rows: list[Row]) -> Row:

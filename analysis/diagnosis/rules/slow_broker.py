@@ -41,6 +41,7 @@ from analysis.diagnosis.causes.pauses import (
     PAUSE_MS,
     PAUSES,
     PAUSES_PERCENT,
+    are_in_pauses,
     paused_controller,
     pauses,
     repeated_finding,
@@ -129,6 +130,14 @@ def _slow_requests(row: Row) -> str:
         and (broker, api) = ({literal(row["broker"])}, {literal(row["api"])})"""
 
 
+def _slow_times(row: Row) -> str:
+    """SQL: the times of these requests, and of their responses, in ns."""
+    return f"""
+      select epoch_ns(request_time) as since, epoch_ns(response_time) as until
+      from {_requests()} where broker_ms >= {row["slow_ms"]}
+        and (broker, api) = ({literal(row["broker"])}, {literal(row["api"])})"""
+
+
 @rule(
     question="Does a broker take too much time?",
     place=5,
@@ -169,7 +178,12 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
     yield from map(_accepting, late.values())
     paused = pauses(case, limits["pause_ms"])
     reported = {*paused}
-    for finding in _slow_brokers(case, limits, late):
+    names = ("pauses", "pauses_percent", "long_pauses", "long_pause_ms")
+    repeated = {
+        row["broker"]: row for row in repeated_pauses(case, *(limits[name] for name in names))
+    }
+    pausing = {broker for broker, row in repeated.items() if row["is_long"]} - {*paused}
+    for finding in _slow_brokers(case, limits, late, pausing):
         reported |= {*finding.subject.replace(",", "").split()}
         pause = paused.pop(finding.subject.removeprefix("broker "), None)
         yield with_pause(finding, pause, f" {finding.evidence}") if pause else finding
@@ -179,15 +193,17 @@ def slow_broker(case: Case, limits: Limits) -> Iterator[Finding]:
         times = {"peer": None, "first_packet": None, "first_time": None, "last_time": None}
         finding = with_pause(_finding(slowest | times), pause)
         yield finding if case.role(broker) == "broker" else paused_controller(finding, pause)
-    names = ("pauses", "pauses_percent", "long_pauses", "long_pause_ms")
-    repeated = repeated_pauses(case, *(limits[name] for name in names))
     yield from (
-        repeated_finding(row) for row in repeated
+        repeated_finding(row) for row in repeated.values()
         if row["broker"] not in reported and case.role(row["broker"]) == "broker"
     )  # fmt: skip
 
 
-def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator[Finding]:
+def _slow_brokers(
+    case: Case, limits: Limits, late: Collection[str], pausing: Collection[str]
+) -> Iterator[Finding]:
+    """`late`: brokers that accept connections late. `pausing`: those with several long pauses,
+    for which their requests may have waited."""
     samples = [
         row for row in case.answer("latency --by broker,api")
         if row["count"] >= limits["requests"]
@@ -211,7 +227,12 @@ def _slow_brokers(case: Case, limits: Limits, late: Collection[str]) -> Iterator
             worst, slow_ms = slow.get(row["id"], {"total_ms": 0}), _slow_ms(peer, limits)
             if row["tail_ms"] >= slow_ms and row["total_ms"] > worst["total_ms"]:
                 slow[row["id"]] = row | {"peer": peer, "slow_ms": slow_ms}
-    slowest_first = sorted(slow.values(), key=lambda row: -row["tail_ms"])
+    not_paused = (
+        row for row in slow.values()
+        if row["broker"] not in pausing
+        or not are_in_pauses(case, row["broker"], case.rows(_slow_times(row)))
+    )  # fmt: skip
+    slowest_first = sorted(not_paused, key=lambda row: -row["tail_ms"])
     timed = (row | times for row in slowest_first for times in case.rows(_slow_requests(row)))
     for rows in rows_by(timed, "api").values():
         slowest, *others = rows

@@ -325,6 +325,23 @@ def test_a_broker_that_collects_garbage_for_a_second(
     assert all("garbage collection" in each.cause for each in findings)
 
 
+@pytest.mark.parametrize(("slow", "is_slow"), [(0, False), (200, False), (300, True)])
+def test_requests_that_wait_for_the_end_of_pauses(slow: int, is_slow: bool) -> None:
+    """A tenth of the requests waits for the end of a pause, which has its own finding. Others of
+    the API are slow between the pauses."""
+    rows = [
+        row | {"connection_id": row["correlation_id"] // 10 % 100} for row in pausing(4, 1000, 9000)
+    ]
+    rows += [
+        exchange_at(at, at + 500 * MS, connection_id=100 + n, latency_ms=500.0)
+        for n, at in enumerate(START + 2 * SECOND + n * 10 * MS for n in range(slow))
+    ]
+    rows = [row for row in rows if row["response_time"] < START + 39 * SECOND]
+    (finding,) = findings_of("slow_broker", made(exchanges=rows))
+    assert ("is slow" in finding.sentence) == is_slow
+    assert ("again and again" in finding.sentence) == (not is_slow)
+
+
 @pytest.mark.parametrize(("work_ms", "severity"), [(50, "critical"), (70, "warning")])
 def test_a_broker_that_pauses_for_half_of_the_time(work_ms: int, severity: str) -> None:
     (finding,) = findings_of("slow_broker", made(exchanges=pausing(20, 60, work_ms)))
