@@ -8,6 +8,9 @@ meanwhile, or is missing in Metadata, it had left the cluster, as a broker does 
 If a follower is out of sync with one partition, and in sync with others of the same leader, the
 leader withholds its records: a replication throttle (KIP-73). Only replicas that are out of sync
 are throttled, as new ones in a reassignment, or all after a restart if a throttle was forgotten.
+
+Without requests of followers in the capture, a leader that responds to other requests meanwhile
+waits for a follower.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.advertised import FORGOTTEN
+from analysis.diagnosis.causes.stalled_producers import stalled_finding, stalled_producers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.slow_broker import IDS
 from analysis.diagnosis.words import Advice, capital, cells, listed, matching, ms, rows_by, span_of
@@ -82,7 +86,8 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     in_sync = [row for row in rows if not row["without"]]
     slow = [row for row in in_sync if (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1)]
     late = rows_by(without, "replica_id")
-    yield from _delays(case, rows_by(slow, "replica_id"), limits)
+    delays = [*_delays(case, rows_by(slow, "replica_id"), limits)]
+    yield from delays
     absent = [_absence(case, rows) for rows in late.values()]
     findings = [
         _left(_finding(rows, case.last_message or 0), absence)
@@ -92,6 +97,8 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
         yield _several(late, findings, have_left=all(absent))
     else:
         yield from findings
+    if not (delays or findings) and (rows := stalled_producers(case, limits["delay_ms"])):
+        yield stalled_finding(rows)
 
 
 def _withheld_ms(row: Row, rows: list[Row]) -> float:
