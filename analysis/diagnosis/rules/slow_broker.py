@@ -114,9 +114,10 @@ def _requests() -> str:
 
 
 def _tails() -> str:
-    """SQL: the 0.95 quantile of the broker's time, by broker and API."""
+    """SQL: the 0.95 quantile of the broker's time, by broker and API, and its sample: it is unknown
+    how much of some latencies was work (`analysis.sql.latency_breakdown`)."""
     return f"""
-      select broker, api, quantile_cont(broker_ms, 0.95) as tail_ms
+      select broker, api, quantile_cont(broker_ms, 0.95) as tail_ms, count(*) as sample
       from {_requests()} group by all"""
 
 
@@ -212,7 +213,10 @@ def _slow_brokers(
     if not _may_be_slow(case, samples, limits):
         return
     ids = {row["broker"]: row["id"] for row in case.rows(IDS)}
-    tails = {(row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())}
+    tails = {
+        (row["broker"], row["api"]): row["tail_ms"] for row in case.rows(_tails())
+        if row["sample"] >= limits["requests"]
+    }  # fmt: skip
     by_api: dict[str, list[Row]] = defaultdict(list)
     for row in samples:
         tail = tails.get((row["broker"], row["api"]))

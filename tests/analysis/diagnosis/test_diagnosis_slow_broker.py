@@ -376,6 +376,17 @@ def test_a_broker_that_pauses_again_and_again_reads_nothing_meanwhile() -> None:
     assert names == ["slow_broker"]
 
 
+@pytest.mark.parametrize(("known", "fires"), [(99, False), (100, True)])
+def test_the_sample_has_only_requests_whose_time_is_known(known: int, fires: bool) -> None:
+    """It is unknown for how long a broker waits for records if max_wait_ms is unknown."""
+    rows = [
+        exchange_at(at, at + 700 * MS, api="Fetch", correlation_id=n, latency_ms=700.0,
+                    max_wait_ms=500 if n < known else None)
+        for n, at in enumerate(START + n * SECOND for n in range(600))
+    ]  # fmt: skip
+    assert rules("slow_broker", exchanges=rows) == ["slow_broker"] * fires
+
+
 @pytest.mark.parametrize(("late", "fires"), [(9, False), (10, True)])
 def test_a_broker_that_accepts_less_than_half_of_the_connections_late(
     late: int, fires: bool
