@@ -70,6 +70,9 @@ _OUTAGES: Final = f"""
 def stalled_producers(case: Case, least_ms: float) -> list[Row]:
     """The rows of `_stalled`, the longest wait first; empty if they are few, or while a broker was
     down or paused, which has its own finding."""
+    produce = (row for row in case.answer("latency --by broker,api") if row["api"] == "Produce")
+    if not any((row["net_max_ms"] or 0) >= least_ms for row in produce):
+        return []
     rows = case.rows(_stalled(max(least_ms, 1)))
     if len(rows) < LEAST:
         return []

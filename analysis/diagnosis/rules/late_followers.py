@@ -66,7 +66,7 @@ _AFTER_RESTARTS: Final = (
 @rule(
     question="Is a follower out of sync?",
     place=23,
-    rests_on="replication",
+    rests_on="replication latency",
     thresholds=(
         Threshold("requests", 10, "requests", "Produce requests with acks=all that were "
                   "acknowledged without the follower. A single one may be due to a Fetch that is "
