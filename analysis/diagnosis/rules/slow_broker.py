@@ -1,7 +1,8 @@
 """Slow brokers: a broker takes a long time to respond, or much longer than its peers.
 
 If several brokers are about equally slow in one API, none of them is the cause: they are one
-finding. With acks=all, one slow follower delays all leaders.
+finding. With acks=all, one slow follower delays all leaders. If the capture contains its requests,
+the finding names it.
 
 Latencies exclude long polls and the queue of the connection, and the round trip to the broker if it
 is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
@@ -48,6 +49,7 @@ from analysis.diagnosis.causes.pauses import (
     repeated_pauses,
     with_pause,
 )
+from analysis.diagnosis.causes.slow_follower import with_slow_follower
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted
@@ -142,7 +144,7 @@ def _slow_times(row: Row) -> str:
 @rule(
     question="Does a broker take too much time?",
     place=5,
-    rests_on="latency network brokers",
+    rests_on="latency network brokers replication",
     thresholds=(
         Threshold("net_p95_ms", 100, "ms", "0.95 quantile of an API, excluding waits. A healthy "
                   "broker takes 1 to 10 ms for most requests, and tens of ms with acks=all and "
@@ -243,7 +245,11 @@ def _slow_brokers(
         times = limits["times_peer"]
         equal = [slowest]
         equal += [row for row in others if row["tail_ms"] * times > slowest["tail_ms"]]
-        yield _finding(slowest) if len(equal) == 1 else _shared(equal)
+        finding = _finding(slowest) if len(equal) == 1 else _shared(equal)
+        if slowest["api"] == "Produce":
+            brokers = [row["broker"] for row in equal]
+            finding = with_slow_follower(case, finding, brokers, limits["net_p95_ms"])
+        yield finding
         yield from map(_finding, rows[len(equal) :])
 
 
