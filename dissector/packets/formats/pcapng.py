@@ -92,6 +92,7 @@ _ORDERS = {b"\x4d\x3c\x2b\x1a": "<", b"\x1a\x2b\x3c\x4d": ">"}
 COMMENT = 1  # option of all blocks
 NAME, RESOLUTION, OFFSET = 2, 9, 14  # options of an interface
 _MICROSECONDS = 6
+_UNKNOWN = Interface(-1, 0, _MICROSECONDS)
 
 
 class Pcapng:
@@ -115,9 +116,8 @@ class Pcapng:
     @property
     def context(self) -> object:
         """The section, the interfaces described in it so far, and counts of dropped packets."""
-        links = zip(self._links, self._resolutions, self._offsets, strict=True)
-        section = self._sections_left, self._order, self._snaplen, self._described
-        return section, tuple(links), self._drop_counts.context
+        section = self._sections_left, self._order, self._described, tuple(self._interfaces)
+        return section, self._drop_counts.context
 
     @staticmethod
     def recognises(head: bytes) -> bool:
@@ -139,11 +139,7 @@ class Pcapng:
             [(name, u4) for name in ("kind", "size", "interface", "high", "low")]
             + [("captured", u4), ("length", u4)]
         )
-        # The last element is for packets of interfaces that are not described.
-        self._links = [-1]
-        self._resolutions = [_MICROSECONDS]
-        self._offsets = [0]
-        self._snaplen = 0  # of interface 0; 0 for none
+        self._interfaces: list[Interface] = []  # of the section
         self._described = 0  # interfaces, also those beyond `INTERFACE_LIMIT`
         self._section_interfaces = len(self.interfaces)  # index of the first one
 
@@ -295,7 +291,7 @@ class Pcapng:
             number, dropped = halves if self._order == ">" else halves[::-1]
             interface = np.where(obsolete, number, interface)
             drops = np.where(obsolete, obsolete_drops(dropped), drops)
-        unknown = len(self._links) - 1
+        unknown = len(self._interfaces)
         is_unknown = interface >= self._described - later
         is_unread = ~is_unknown & (interface >= INTERFACE_LIMIT)
         interface = np.where(is_unknown | is_unread, unknown, interface)
@@ -312,7 +308,7 @@ class Pcapng:
             for kind, affected, detail in counts
             if (count := int(affected.sum()))
         ]
-        link = np.array(self._links, np.int32)[interface]
+        link = np.array([each.link for each in self._with_unknown], np.int32)[interface]
         link[is_unread] = UNREAD_LINK
         columns = PacketColumns(
             start=at + 28,
@@ -327,8 +323,9 @@ class Pcapng:
     def _read_simple(self, data: Bytes, at: Int64, size: Int64) -> PacketColumns:
         """Simple packet blocks, without times."""
         length = gather(data, at, self._simple)["length"].astype(np.int64)
-        captured = np.minimum(np.minimum(length, self._snaplen or PACKET_LIMIT), size - 16)
-        link = np.full(len(at), self._links[0], np.int32)
+        interface = self._with_unknown[0]
+        captured = np.minimum(np.minimum(length, interface.snaplen or PACKET_LIMIT), size - 16)
+        link = np.full(len(at), interface.link, np.int32)
         first = self._numbered(np.zeros(len(at), np.int64))
         return PacketColumns(at + 12, captured, length, np.zeros(len(at), np.int64), link, first)
 
@@ -366,7 +363,7 @@ class Pcapng:
         """The interface of statistics, and how many of its packets were dropped."""
         size, interface = struct.unpack_from(self._order + "II", data.data, at + 4)
         number = self._section_interfaces + interface
-        is_known = interface < len(self._links) - 1 and number < len(self.interfaces)
+        is_known = interface < len(self._interfaces) and number < len(self.interfaces)
         options = read_options(data[at + 20 : at + size - 4].tobytes(), self._order)
         return number if is_known else -1, total_drops(options, self._order)
 
@@ -377,10 +374,15 @@ class Pcapng:
         names = (value for code, value in self.interfaces[interface].options if code == NAME)
         return next(names, b"")[:NAME_LIMIT].decode(errors="replace") or f"interface {interface}"
 
+    @property
+    def _with_unknown(self) -> list[Interface]:
+        """The interfaces of the section, and one for packets whose interface is not described."""
+        return [*self._interfaces, _UNKNOWN]
+
     def _numbered(self, interface: Int64) -> NDArray[np.int32]:
         """Index of each interface of the section among those of the file; -1 if unknown."""
         number = interface + self._section_interfaces
-        is_unknown = (interface == len(self._links) - 1) | (number >= len(self.interfaces))
+        is_unknown = (interface == len(self._interfaces)) | (number >= len(self.interfaces))
         return np.where(is_unknown, -1, number).astype(np.int32)
 
     def _with_empty_packets(self, columns: PacketColumns, at: Int64) -> PacketColumns:
@@ -402,11 +404,9 @@ class Pcapng:
 
     def _add_interface(self, block: bytes) -> None:
         self._described += 1
-        if len(self._links) > INTERFACE_LIMIT:
+        if len(self._interfaces) == INTERFACE_LIMIT:
             return
         link, snaplen = struct.unpack_from(self._order + "HxxI", block, 8)
-        if len(self._links) == 1:
-            self._snaplen = snaplen
         resolution, origin = _MICROSECONDS, 0
         options = tuple(read_options(block[16:-4], self._order))
         for code, value in options:
@@ -415,12 +415,11 @@ class Pcapng:
             elif code == OFFSET and len(value) == 8:
                 seconds = struct.unpack(self._order + "q", value)[0]
                 origin = max(min(seconds, _LATEST_ORIGIN), -_LATEST_ORIGIN) * _SECOND
+        kept = options if len(block) <= OPTIONS_LIMIT else ()
+        interface = Interface(link, snaplen, resolution, kept, self._order, origin)
+        self._interfaces.append(interface)
         if len(self.interfaces) < INTERFACE_LIMIT:
-            kept = options if len(block) <= OPTIONS_LIMIT else ()
-            self.interfaces.append(Interface(link, snaplen, resolution, kept, self._order, origin))
-        self._links.insert(-1, link)
-        self._resolutions.insert(-1, resolution)
-        self._offsets.insert(-1, origin)
+            self.interfaces.append(interface)
 
     def _add_secrets(self, block: bytes) -> None:
         kind, size = struct.unpack_from(self._order + "II", block, 8)
@@ -445,12 +444,12 @@ class Pcapng:
 
     def _nanoseconds(self, ticks: UInt64, interface: Int64) -> Int64:
         """ns since 1970, from ticks with the unit and origin of each packet's interface."""
-        resolutions = np.array(self._resolutions)[interface]
+        resolutions = np.array([each.resolution for each in self._with_unknown])[interface]
         time = np.zeros(len(ticks), np.int64)
         for resolution in np.unique(resolutions):
             rows = resolutions == resolution
             time[rows] = nanoseconds(ticks[rows], int(resolution))
-        time += np.array(self._offsets)[interface]
+        time += np.array([each.origin for each in self._with_unknown])[interface]
         np.minimum(time, LATEST, out=time)
         return time
 
