@@ -28,6 +28,7 @@ from dissector.streams.connections.incarnations import (
     Numbers,
     Pairs,
     RecentIncarnations,
+    are_own_syns,
     assign_closes,
     closes_of,
     incarnations_of,
@@ -51,8 +52,6 @@ from dissector.streams.connections.table import (
 from dissector.streams.limits import (
     GRACE,
     PATIENCE,
-    REORDER_BYTES,
-    SYN_BYTES,
     WINDOW_AHEAD,
 )
 from dissector.streams.sequence import MODULO
@@ -276,8 +275,6 @@ class FlowTracker:
     ) -> tuple[Bools, Int64]:
         """Follow the SYNs of pairs with one connection in this block, mostly a SYN and its SYN-ACK.
         Returns which events were followed, and their packets. `begins`: see `syns_after_close`.
-
-        The rules are those of `Incarnation.owns`, for all pairs at once.
         """
         code, slot, count = np.unique(pairs.code(event), return_inverse=True, return_counts=True)
         rows = pairs.row[code]
@@ -289,15 +286,12 @@ class FlowTracker:
         for number in range(_MAX_EVENTS):
             pair = np.flatnonzero(is_single & (count > number))
             packet = event[order[first[pair] + number]]
-            end, has_ack = pairs.end(packet), block.flags[packet] & ACK != 0
-            seq, ack = block.seq[packet].astype(np.int64), block.ack[packet].astype(np.int64)
-            own, peer = isn[pair, end], isn[pair, 1 - end]
-            near = (anchor[pair, end] - seq - 1) % MODULO <= REORDER_BYTES
-            owns = np.where(has_ack & (peer != NEVER), (ack - peer - 1) % MODULO < SYN_BYTES,
-                            (anchor[pair, end] == NEVER) | near)  # fmt: skip
-            is_single[pair] = np.where(own != NEVER, own == seq, owns)
+            end, seq = pairs.end(packet), block.seq[packet].astype(np.int64)
+            ack = or_never(block.flags[packet] & ACK != 0, block.ack[packet])
+            known = isn[pair, end], isn[pair, 1 - end], anchor[pair, end]
+            is_single[pair] = are_own_syns(*known, seq, ack)
             isn[pair, end] = seq
-            anchor[pair, 1 - end] = np.where(has_ack, ack, NEVER)
+            anchor[pair, 1 - end] = ack
         followed = is_single[slot]
         return followed, event[followed]
 

@@ -69,12 +69,8 @@ class Incarnation:
 
     def owns(self, end: int, isn: int, acknowledged: int) -> bool:
         """Whether a SYN belongs to this connection. `acknowledged`: -1 if it has no ACK."""
-        own, peer, anchor = self.isn[end], self.isn[1 - end], self.anchor[end]
-        if own != NEVER:
-            return own == isn
-        if acknowledged != NEVER and peer != NEVER:
-            return (acknowledged - peer - 1) % sequence.MODULO < SYN_BYTES
-        return anchor == NEVER or (anchor - isn - 1) % sequence.MODULO <= REORDER_BYTES
+        known = self.isn[end], self.isn[1 - end], self.anchor[end]
+        return bool(are_own_syns(*known, isn, acknowledged))
 
     def is_answered_by(self, end: int, acknowledged: int, time: int) -> bool:
         """Whether a SYN that no connection owns comes directly behind the SYN of the other end and
@@ -94,6 +90,20 @@ class Incarnation:
             if NEVER not in (number, start)
         ]
         return max(known, default=sequence.MODULO)
+
+
+def are_own_syns(
+    own: Int64 | int, peer: Int64 | int, anchor: Int64 | int, isn: Int64 | int,
+    acknowledged: Int64 | int,
+) -> Bools:  # fmt: skip
+    """Whether SYNs belong to connections. `own`, `peer`: initial sequence numbers of their sender
+    and of the other end. `anchor`: see `Incarnation`. NEVER for an unknown number."""
+    is_answer = (np.subtract(acknowledged, peer) - 1) % sequence.MODULO < SYN_BYTES
+    is_near = (np.subtract(anchor, isn) - 1) % sequence.MODULO <= REORDER_BYTES
+    has_answered = np.not_equal(acknowledged, NEVER) & np.not_equal(peer, NEVER)
+    fits = np.where(has_answered, is_answer, np.equal(anchor, NEVER) | is_near)
+    are_own: Bools = np.where(np.not_equal(own, NEVER), np.equal(own, isn), fits)
+    return are_own
 
 
 def or_never(is_known: Bools, number: UInt32) -> Int64:
