@@ -22,6 +22,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import cast
 
 import cramjam
@@ -199,23 +200,10 @@ def _unlz4_frame(data: memoryview, row: Inflated) -> memoryview:
     """Decompress one frame; returns the bytes after it."""
     end, most = _lz4_extent(data)
     if 0 < most <= row.stop - row.used:
-        try:
-            # Without a copy of the output. The readers below report errors.
-            size = cramjam.lz4.decompress_into(data[:end], row.room(most)[:most])
-        except cramjam.DecompressionError:
-            pass
-        else:
-            row.take(size)
+        with suppress(cramjam.DecompressionError):  # the steps report damage
+            row.take(cramjam.lz4.decompress_into(data[:end], row.room(most)[:most]))
             return data[end:]
-    has_size = data[:4] == _LZ4_MAGIC and len(data) > 4 and data[4] & 0x08
-    announced = int.from_bytes(data[6:14], "little") if has_size else 0
-    if announced > _LZ4_RATIO * len(data):
-        raise EOFError(f"a frame of {len(data)} bytes announces {announced} bytes of output")
-    if _LZ4_RATIO * len(data) > row.stop - row.used:
-        return _unlz4_by_steps(data, row)
-    plain, used = lz4.frame.decompress(data, return_bytes_read=True)
-    row.add(plain)
-    return data[used:]
+    return _unlz4_by_steps(data, row)
 
 
 def _lz4_extent(data: memoryview) -> tuple[int, int]:
@@ -238,7 +226,7 @@ def _lz4_extent(data: memoryview) -> tuple[int, int]:
 
 
 def _unlz4_by_steps(data: memoryview, row: Inflated) -> memoryview:
-    """Decompress one frame that may reach the limit; returns the bytes after it."""
+    """Decompress one frame that is damaged, or may reach the limit; returns the bytes after it."""
     stream = lz4.frame.LZ4FrameDecompressor()
     step = _STEP
     remaining: memoryview | bytes = data
