@@ -31,6 +31,7 @@ from dissector.exchanges.repeated_ids import (
     Decodes,
     Requests,
     Responses,
+    anchor_columns,
 )
 from dissector.packets.block import Int64
 from dissector.streams.connections.table import Bools, Rows, by_connection
@@ -151,17 +152,8 @@ class Matcher(Rows):
         last[responses.connection.take(response)] = response
         response = last[last >= 0]
         request = request_of[response]
-        self.anchors[responses.connection[response]] = np.stack(
-            [
-                requests.ordinal[request],
-                responses.rank[response],
-                requests.run[request],
-                responses.run[response],
-                requests.end[request],
-                responses.begin[response] + responses.size[response],
-            ],
-            axis=1,
-        )
+        columns = anchor_columns(requests, responses, request, response)
+        self.anchors[responses.connection[response]] = np.stack(columns, axis=1)
 
     def _by_order(
         self,

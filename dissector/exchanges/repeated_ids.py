@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,6 +88,17 @@ class Anchor(NamedTuple):
     response_end: int
 
 
+def anchor_columns(
+    requests: Requests, responses: Responses, request: Int64 | int, response: Int64 | int
+) -> tuple[Any, ...]:
+    """The columns of `Anchor` for these requests and their responses."""
+    return (
+        requests.ordinal[request], responses.rank[response], requests.run[request],
+        responses.run[response], requests.end[request],
+        responses.begin[response] + responses.size[response],
+    )  # fmt: skip
+
+
 class ConnectionMatcher:
     """Matches one connection on which keys repeat.
 
@@ -147,12 +158,8 @@ class ConnectionMatcher:
         return np.concatenate(request_parts), np.concatenate(response_parts)
 
     def _anchor(self, request: int, response: int) -> Anchor:
-        requests, responses = self._requests, self._responses
-        return Anchor(
-            int(requests.ordinal[request]), int(responses.rank[response]),
-            int(requests.run[request]), int(responses.run[response]),
-            int(requests.end[request]), int(responses.begin[response] + responses.size[response]),
-        )  # fmt: skip
+        columns = anchor_columns(self._requests, self._responses, request, response)
+        return Anchor(*map(int, columns))
 
     def _anchor_before(self, response: int) -> Anchor:
         """The last match before this response."""
