@@ -23,6 +23,7 @@ from dissector.packets.block import Int64, PacketBlock
 from dissector.problems import Problem
 from dissector.streams.block_problems import BlockProblems
 from dissector.streams.connections.flows import Assignment, FlowTracker
+from dissector.streams.connections.packet_counts import PacketCounts
 from dissector.streams.connections.parking import Parking
 from dissector.streams.connections.roundtrips import RoundTrips
 from dissector.streams.connections.state import CLOSED
@@ -100,6 +101,7 @@ class Streams:
         """The state of all streams of packets."""
         self.detector = self._set.detector
         self.parking = Parking(self.connections)
+        self._counts = PacketCounts(self.connections, self.states)
         self.flows = FlowTracker(self.connections, self.states, self.parking.restore)
         """The connection of each pair of endpoints."""
         self._recent = np.zeros(0, np.int64)  # rows of the last block
@@ -272,6 +274,8 @@ class Streams:
         streams, carried = self.states, self._framer.carry.segments
         block_problems = BlockProblems(self.connections, self.states)
         assignment = self.flows.assign(block, np.unique(carried.stream >> 1))
+        if len(block):
+            self._counts.count(block, assignment)
         if self.round_trips is not None:
             self.round_trips.feed(block, assignment)
         if self.observe is not None:
