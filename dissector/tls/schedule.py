@@ -54,17 +54,15 @@ class Schedule:
         secret = self._find("CLIENT_EARLY_TRAFFIC_SECRET")
         return None if secret is None else protection.opener_1_3(secret, self._suite)
 
-    def following(
-        self, epoch: int, secret: bytes, *, is_client: bool
-    ) -> tuple[Opener, bytes] | None:
-        """Opener and secret of the epoch after `epoch`, whose secret is `secret`."""
+    def following(self, side: Side, epoch: int, secret: bytes) -> tuple[Opener, bytes] | None:
+        """Opener and secret of an end in the epoch after `epoch`, whose secret is `secret`."""
         from dissector.tls import protection
 
         if self._chosen.version == TLS_1_2:
-            opener = None if epoch else self._opener_1_2(is_client)
+            opener = None if epoch else self._opener_1_2(side)
             return None if opener is None else (opener, b"")
         if epoch < len(_EPOCHS):
-            label = f"{'CLIENT' if is_client else 'SERVER'}_{_EPOCHS[epoch]}"
+            label = f"{'CLIENT' if side.is_client else 'SERVER'}_{_EPOCHS[epoch]}"
             following = self._find(label)
         else:
             following = protection.next_secret(secret, self._suite)
@@ -76,7 +74,7 @@ class Schedule:
         """A secret of TLS 1.3: it has the size of the hash."""
         return self._keys.find(label, self._random, hashlib.new(self._suite.hash).digest_size)
 
-    def _opener_1_2(self, is_client: bool) -> Opener | None:
+    def _opener_1_2(self, side: Side) -> Opener | None:
         from dissector.tls import protection
 
         master = self._keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES) or self._keys.find(
@@ -87,11 +85,11 @@ class Schedule:
                 master, self._random, self._chosen.random, self._suite,
                 self._chosen.encrypt_then_mac,
             )  # fmt: skip
-        return self._openers[0 if is_client else 1] if self._openers else None
+        return self._openers[0 if side.is_client else 1] if self._openers else None
 
 
 def find_server_hello(
-    keys: KeyLog, random: bytes, side: Side, record: TlsRecord, *, is_client: bool
+    keys: KeyLog, random: bytes, side: Side, record: TlsRecord
 ) -> ServerHello | None:
     """The choice of the cipher suite of TLS 1.3 whose keys open this record."""
     for number in NAMES:
@@ -101,22 +99,21 @@ def find_server_hello(
         hello = ServerHello(b"", b"", TLS_1_3, number, 0, None, False)
         schedule = Schedule(keys, random, hello, parts)
         for epoch in (0, 1):
-            following = schedule.following(epoch, b"", is_client=is_client)
+            following = schedule.following(side, epoch, b"")
             if following and side.attempt(record, following[0], 0)[1]:
                 return hello
     return None
 
 
 def find_client_hello(
-    keys: KeyLog, chosen: ServerHello, suite: Suite, record: TlsRecord,
-    *, since: int, is_client: bool,
+    keys: KeyLog, chosen: ServerHello, suite: Suite, side: Side, record: TlsRecord, since: int
 ) -> ClientHello | None:  # fmt: skip
     """The hello with the client random whose keys open the first encrypted record of an end.
 
     Its other fields are unknown. `since`: number of sessions of the key log that do not open it.
     """
     for random in keys.candidates(since):
-        following = Schedule(keys, random, chosen, suite).following(0, b"", is_client=is_client)
+        following = Schedule(keys, random, chosen, suite).following(side, 0, b"")
         if following and following[0].open(record, 0):
             return ClientHello(random, None, False)
     return None

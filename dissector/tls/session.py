@@ -243,7 +243,7 @@ class TlsSession:
         fragment, side.reader.fragment = side.reader.fragment, b""
         if fragment and not side.has_changed_cipher:
             self._read_messages(side, fragment)
-        if self._hello is None and side.end == self.client:
+        if self._hello is None and side.is_client:
             self._hello = truncated_client_hello(side.messages)
             self._lacks_hello = self._hello is None
 
@@ -252,20 +252,18 @@ class TlsSession:
         its ChangeCipherSpec, a client's encrypted Finished looks like an unencrypted message."""
         if self._chosen is not None:
             return False
-        if side.end == self.client and (self._waits or not self.keys.is_given):
+        if side.is_client and (self._waits or not self.keys.is_given):
             return record.content != HANDSHAKE or self._hello is not None
         return self.keys.is_given and record.content == APPLICATION_DATA
 
     def _finds_server_hello(self, side: Side, record: TlsRecord) -> bool:
         """Find the server's choice in TLS 1.3; False if the record must stay buffered."""
-        is_client = side.end == self.client
-        if self._hello is None or (is_client and self._waits):
+        if self._hello is None or (side.is_client and self._waits):
             return False
         before, self._tried[side.end] = self._tried[side.end], self.keys.size
         if before == self._tried[side.end]:
             return False
-        random = self._hello.random
-        hello = find_server_hello(self.keys, random, side, record, is_client=is_client)
+        hello = find_server_hello(self.keys, self._hello.random, side, record)
         if hello is not None:
             self._choose(side, hello)
         return hello is not None
@@ -275,17 +273,13 @@ class TlsSession:
         if self._chosen is None or self._suite is None:
             return False
         since, self._tried[side.end] = self._tried[side.end], len(self.keys.sessions)
-        self._hello = find_client_hello(
-            self.keys, self._chosen, self._suite, record,
-            since=since, is_client=side.end == self.client,
-        )  # fmt: skip
+        self._hello = find_client_hello(self.keys, self._chosen, self._suite, side, record, since)
         return self._hello is not None
 
     def _follow(self, side: Side, record: TlsRecord) -> bool:
         """Follow an encrypted handshake without keys; False if the record must stay buffered."""
-        opposite, is_client = self._sides[1 - side.end], side.end == self.client
-        unkeyed = self._unkeyed
-        if not unkeyed.read(side, opposite, record, is_client=is_client, is_1_3=self._is_1_3):
+        unkeyed, opposite = self._unkeyed, self._sides[1 - side.end]
+        if not unkeyed.read(side, opposite, record, is_1_3=self._is_1_3):
             return False
         if unkeyed.has_failed:
             self._add_problem("tls_alert", "TLS failed: an encrypted alert", side, record.at)
@@ -316,21 +310,26 @@ class TlsSession:
         other = opposite.reader.peek()
         near, far = _next_message(side), _next_message(opposite)
         if near == _CLIENT_HELLO:
-            self.client = side.end
-        if side.end == self.client or self._lacks_hello:
+            self._set_client(side)
+        if side.is_client or self._lacks_hello:
             return True
         if self.client is not None or far == _CLIENT_HELLO:
             return False
         if near == _SERVER_HELLO and other is None and self._waits:
             return False
         if _SERVER_HELLO in (near, far):
-            self.client = opposite.end if near == _SERVER_HELLO else side.end
+            self._set_client(opposite if near == _SERVER_HELLO else side)
             self._lacks_hello = True
             return True
         if other is not None and other.arrival < record.arrival:
             self._time, side = other.arrival[0], opposite
         self._stop_without_hello(side)
         return False
+
+    def _set_client(self, client: Side) -> None:
+        self.client = client.end
+        for side in self._sides:
+            side.is_client = side is client
 
     def _is_protected(self, side: Side, record: TlsRecord) -> bool:
         """Whether this record of an unencrypted end begins its first epoch."""
@@ -359,7 +358,7 @@ class TlsSession:
 
     def _begin(self, side: Side) -> bool:
         """Enter early data or the first epoch; False if the record must stay buffered."""
-        if side.end != self.client or not self._offers_early:
+        if not (side.is_client and self._offers_early):
             return self._advance(side)
         if self._reads_early is None and self._sides[1 - side.end].epoch < 2:
             return False
@@ -391,8 +390,7 @@ class TlsSession:
             if self._hello is None or self._chosen is None or self._suite is None:
                 return None
             self._schedule = Schedule(self.keys, self._hello.random, self._chosen, self._suite)
-        is_client = side.end == self.client
-        return self._schedule.following(side.epoch, side.secret, is_client=is_client)
+        return self._schedule.following(side, side.epoch, side.secret)
 
     def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
@@ -430,7 +428,6 @@ class TlsSession:
             return opened
         if side.may_be_early:
             return None
-        is_client = side.end == self.client
         opener, secret, epoch, first = side.opener, side.secret, side.epoch, side.sequence + 1
         for _ in range(1 + LATER_EPOCHS):
             sequence, opened = side.attempt(record, opener, first)
@@ -440,7 +437,7 @@ class TlsSession:
                     side.enter(opener, secret, epoch)
                 side.sequence = sequence + 1
                 break
-            following = self._schedule.following(epoch, secret, is_client=is_client)
+            following = self._schedule.following(side, epoch, secret)
             if following is None:
                 break
             (opener, secret), epoch, first = following, epoch + 1, 0
@@ -515,19 +512,18 @@ class TlsSession:
                 self._stop("tls_malformed", error.detail, side)
 
     def _read_message(self, side: Side, kind: int, body: bytes) -> None:
-        is_client = side.end == self.client
-        if kind == _CLIENT_HELLO and is_client:
+        if kind == _CLIENT_HELLO and side.is_client:
             if side.epoch:
                 self._stop("tls_renegotiation", "its keys were renegotiated", side)
                 return
             self._hello = client_hello(body)
             self.facts.sni = self._hello.sni
-        elif kind == _SERVER_HELLO and not is_client and side.epoch == 0:
+        elif kind == _SERVER_HELLO and not side.is_client and side.epoch == 0:
             self._choose(side, server_hello(body))
-        elif kind == _CERTIFICATE and not is_client and side.epoch == 0:
+        elif kind == _CERTIFICATE and not side.is_client and side.epoch == 0:
             with suppress(DecodeError):  # the certificate is damaged, and not needed
                 self.facts.subject = subject(body)
-        elif self._is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not is_client:
+        elif self._is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not side.is_client:
             self.facts.alpn, self._reads_early = encrypted_extensions(body)
         elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS:
             side.is_ending = not self._advance(side)

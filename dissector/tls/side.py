@@ -33,6 +33,8 @@ class Side:
     """One end."""
 
     end: int
+    is_client: bool = False
+    """Whether it sent the ClientHello; not known at first."""
     reader: RecordReader = field(default_factory=RecordReader)
     messages: bytearray = field(default_factory=bytearray)
     """An incomplete handshake message."""

@@ -28,15 +28,13 @@ class UnkeyedHandshake:
     is_closing: bool = False
     """Whether the client sent an alert behind its handshake."""
 
-    def read(
-        self, side: Side, opposite: Side, record: TlsRecord, *, is_client: bool, is_1_3: bool
-    ) -> bool:
+    def read(self, side: Side, opposite: Side, record: TlsRecord, *, is_1_3: bool) -> bool:
         """Read an encrypted record; False if it must stay buffered."""
         opposite_since = opposite.protected_since
         if not is_1_3:
             side.protected_since = record.arrival
             self.is_over = opposite_since is not None
-        elif is_client:
+        elif side.is_client:
             self._read_client(side, record)
         elif opposite_since is None:
             return False
