@@ -34,50 +34,52 @@ _EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
 
 
 class Schedule:
-    """The keys of one connection."""
+    """The keys of one connection. Methods take the key log, since a session may move to a process
+    with another one."""
 
-    def __init__(self, keys: KeyLog, random: bytes, chosen: ServerHello, suite: Suite) -> None:
+    def __init__(self, random: bytes, chosen: ServerHello, suite: Suite) -> None:
         """`random`: the client random."""
-        self._keys = keys
         self._random = random
         self._chosen = chosen
         self._suite = suite
         self._openers: tuple[Opener, Opener] | None = None  # of TLS 1.2
 
-    def early(self) -> Opener | None:
+    def early(self, keys: KeyLog) -> Opener | None:
         """The opener of early data; None if the log has no secret for it.
 
         A server that accepts early data chose the suite of the resumed session.
         """
         from dissector.tls import protection
 
-        secret = self._find("CLIENT_EARLY_TRAFFIC_SECRET")
+        secret = self._find(keys, "CLIENT_EARLY_TRAFFIC_SECRET")
         return None if secret is None else protection.opener_1_3(secret, self._suite)
 
-    def following(self, side: Side, epoch: int, secret: bytes) -> tuple[Opener, bytes] | None:
+    def following(
+        self, keys: KeyLog, side: Side, epoch: int, secret: bytes
+    ) -> tuple[Opener, bytes] | None:
         """Opener and secret of an end in the epoch after `epoch`, whose secret is `secret`."""
         from dissector.tls import protection
 
         if self._chosen.version == TLS_1_2:
-            opener = None if epoch else self._opener_1_2(side)
+            opener = None if epoch else self._opener_1_2(keys, side)
             return None if opener is None else (opener, b"")
         if epoch < len(_EPOCHS):
             label = f"{'CLIENT' if side.is_client else 'SERVER'}_{_EPOCHS[epoch]}"
-            following = self._find(label)
+            following = self._find(keys, label)
         else:
             following = protection.next_secret(secret, self._suite)
         if following is None:
             return None
         return protection.opener_1_3(following, self._suite), following
 
-    def _find(self, label: str) -> bytes | None:
+    def _find(self, keys: KeyLog, label: str) -> bytes | None:
         """A secret of TLS 1.3: it has the size of the hash."""
-        return self._keys.find(label, self._random, hashlib.new(self._suite.hash).digest_size)
+        return keys.find(label, self._random, hashlib.new(self._suite.hash).digest_size)
 
-    def _opener_1_2(self, side: Side) -> Opener | None:
+    def _opener_1_2(self, keys: KeyLog, side: Side) -> Opener | None:
         from dissector.tls import protection
 
-        master = self._keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES) or self._keys.find(
+        master = keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES) or keys.find(
             SESSION_ID, self._chosen.session_id, MASTER_BYTES
         )
         if self._openers is None and master is not None:
@@ -97,9 +99,9 @@ def find_server_hello(
         if number >> 8 != SUITES_1_3 or parts is None:
             continue
         hello = ServerHello(b"", b"", TLS_1_3, number, 0, None, False)
-        schedule = Schedule(keys, random, hello, parts)
+        schedule = Schedule(random, hello, parts)
         for epoch in (0, 1):
-            following = schedule.following(side, epoch, b"")
+            following = schedule.following(keys, side, epoch, b"")
             if following and side.attempt(record, following[0], 0)[1]:
                 return hello
     return None
@@ -113,7 +115,7 @@ def find_client_hello(
     Its other fields are unknown. `since`: number of sessions of the key log that do not open it.
     """
     for random in keys.candidates(since):
-        following = Schedule(keys, random, chosen, suite).following(side, 0, b"")
+        following = Schedule(random, chosen, suite).following(keys, side, 0, b"")
         if following and following[0].open(record, 0):
             return ClientHello(random, None, False)
     return None

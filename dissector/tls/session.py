@@ -363,7 +363,7 @@ class TlsSession:
         if self._reads_early is None and self._sides[1 - side.end].epoch < 2:
             return False
         if self._reads_early and self._schedule is not None:
-            side.opener = self._schedule.early()
+            side.opener = self._schedule.early(self.keys)
         side.passes_early = side.opener is None
         return side.opener is not None or self._advance(side)
 
@@ -389,8 +389,8 @@ class TlsSession:
         if self._schedule is None:
             if self._hello is None or self._chosen is None or self._suite is None:
                 return None
-            self._schedule = Schedule(self.keys, self._hello.random, self._chosen, self._suite)
-        return self._schedule.following(side, side.epoch, side.secret)
+            self._schedule = Schedule(self._hello.random, self._chosen, self._suite)
+        return self._schedule.following(self.keys, side, side.epoch, side.secret)
 
     def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
@@ -437,7 +437,7 @@ class TlsSession:
                     side.enter(opener, secret, epoch)
                 side.sequence = sequence + 1
                 break
-            following = self._schedule.following(side, epoch, secret)
+            following = self._schedule.following(self.keys, side, epoch, secret)
             if following is None:
                 break
             (opener, secret), epoch, first = following, epoch + 1, 0

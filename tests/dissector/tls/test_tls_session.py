@@ -303,6 +303,18 @@ def test_keys_that_are_logged_late(made):
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_a_session_that_moved_finds_secrets_that_come_later(folder, version):
+    """As in a pcapng file whose secrets are in a later run than the handshake."""
+    made = talk(folder, contexts(folder, version), MESSAGES)
+    session, texts = TlsSession(KeyLog(grows=True)), no_texts()
+    feed(session, placed(made.wire), texts)
+    session = pickle.loads(pickle.dumps(session))
+    session.keys = KeyLog(made.keys)
+    take(session.read(last=True), texts)
+    assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
+
+
 @pytest.mark.parametrize(
     ("version", "cipher"),
     [
