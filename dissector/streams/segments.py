@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dissector.arrays import arrays
 from dissector.packets.block import Int64
@@ -93,3 +94,21 @@ def running_maximum(stream: Int64, value: Int64, least: Int64 | int) -> Int64:
 def last_of_each(stream: Int64) -> Int64:
     """Index of the last element of each stream; sorted by stream."""
     return np.flatnonzero(np.append(stream[1:] != stream[:-1], True)[: len(stream)])
+
+
+def before_first(stream: Int64, marked: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Whether each segment is before the first marked one of its stream."""
+    if not marked.any():
+        return np.ones(len(stream), np.bool_)
+    mark = marked.astype(np.int64)
+    is_before: NDArray[np.bool_] = (running_maximum(stream, mark, 0) == 0) & ~marked
+    return is_before
+
+
+def waiting_behind(segments: Segments, index: Int64) -> tuple[Int64, Int64, Int64]:
+    """Number of bytes and of segments of the stream from each of these segments on; and its end."""
+    last = last_of_each(segments.stream)
+    last = last[np.searchsorted(last, index)]
+    total = np.cumsum(segments.span)
+    end = segments.at[last] + segments.span[last]
+    return total[last] - total[index] + segments.span[index], last - index + 1, end

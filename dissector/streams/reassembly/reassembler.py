@@ -54,9 +54,11 @@ from dissector.streams.segments import (
     NO_SEGMENTS,
     POSITION_LIMIT,
     Segments,
+    before_first,
     last_of_each,
     running_maximum,
     stream_base,
+    waiting_behind,
 )
 
 # Columns of a table of segments: those of `Arrivals`.
@@ -145,7 +147,7 @@ class Reassembler:
             slot, time = assignment.slot[packet], block.time[packet]
             stray = Gaps(stream_ids[slot], position, length, time) + stray
         kept = _segments(table)
-        is_ready = _before_first(kept.stream, open_holes)
+        is_ready = before_first(kept.stream, open_holes)
         closed = np.flatnonzero((gap > 0) & is_ready)
         lost = Gaps(
             stream_ids[kept.stream[closed]], kept.at[closed] - gap[closed], gap[closed],
@@ -334,7 +336,7 @@ class Reassembler:
         since = np.maximum(time, streams.acknowledged_time[stream])
         start = kept.at[hole] - gap[hole]
         end_acknowledged = streams.acknowledged[stream]
-        waiting, segments, end = _waiting_behind(kept, hole)
+        waiting, segments, end = waiting_behind(kept, hole)
         is_overdue = self._is_overdue(since, now) & (end_acknowledged <= end)
         is_acknowledged = end_acknowledged > start
         is_lost = is_acknowledged & (is_overdue | (since < now - GRACE))
@@ -459,24 +461,6 @@ def _clipped(segments: Arrivals, ahead: Int64) -> Arrivals:
     contained = truncated[reach >= key[truncated] + span[truncated]]
     span[contained] = segments.length[contained]
     return replace(segments, span=span)
-
-
-def _before_first(stream: Int64, marked: Bools) -> Bools:
-    """Whether each segment is before the first marked one of its stream."""
-    if not marked.any():
-        return np.ones(len(stream), np.bool_)
-    mark = marked.astype(np.int64)
-    is_before: Bools = (running_maximum(stream, mark, 0) == 0) & ~marked
-    return is_before
-
-
-def _waiting_behind(kept: Segments, hole: Int64) -> tuple[Int64, Int64, Int64]:
-    """Number of bytes and of segments of the stream from each of these segments on; and its end."""
-    last = last_of_each(kept.stream)
-    last = last[np.searchsorted(last, hole)]
-    total = np.cumsum(kept.span)
-    end = kept.at[last] + kept.span[last]
-    return total[last] - total[hole] + kept.span[hole], last - hole + 1, end
 
 
 def _first_copies(index: list[int], at: list[int], span: list[int]) -> list[tuple[int, int, int]]:
