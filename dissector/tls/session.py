@@ -22,7 +22,7 @@ do not open.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dissector.errors import DecodeError
 from dissector.problems import FAILED_HANDSHAKE
@@ -99,7 +99,7 @@ class TlsSession:
         self.problems: list[TlsProblem] = []
         """New problems; the reader clears the list."""
         self.keys = keys
-        """A session that another process takes over gets the keys there."""
+        """To be set in another process that takes the session over."""
         self._sides = (Side(0), Side(1))
         self._hello: ClientHello | None = None
         self._chosen: ServerHello | None = None
@@ -114,6 +114,10 @@ class TlsSession:
         self._unkeyed = UnkeyedHandshake()
         self._reads_early: bool | None = None  # whether the server does; None if unknown
         self._time = 0  # of a problem that is reported now
+
+    def __getstate__(self) -> dict[str, Any]:
+        """All but the keys, which may be those of a million sessions."""
+        return {**vars(self), "keys": KeyLog()}
 
     def feed(self, end: int, at: int, data: bytes, arrival: Arrival) -> None:
         """Add bytes of an end at position `at`; positions ascend."""

@@ -326,10 +326,15 @@ def test_a_session_that_moved_finds_secrets_that_come_later(folder, version):
 )
 def test_a_session_can_be_pickled_at_any_time(folder, version, cipher):
     made = talk(folder, contexts(folder, version, cipher), MESSAGES[:4])
-    session, texts = TlsSession(KeyLog(made.keys)), no_texts()
+    keys, other = KeyLog(made.keys), b"\xab" * 48
+    keys.add(b"CLIENT_RANDOM " + b"00" * 32 + b" " + other.hex().encode())
+    session, texts = TlsSession(keys), no_texts()
     for part in placed(made.wire, 200):
         feed(session, [part], texts)
-        session = pickle.loads(pickle.dumps(session))
+        pickled = pickle.dumps(session)
+        assert other not in pickled, "the secrets of other sessions are not passed on"
+        session = pickle.loads(pickled)
+        session.keys = keys
     assert texts == [[made.plain[CLIENT]], [made.plain[SERVER]]]
 
 
