@@ -168,7 +168,7 @@ def test_streams_of_mostly_zeros_in_both_directions_at_the_port_of_a_broker():
     """Bodies of zeros end where their sizes say, and any small number has a response."""
     dialogue, rng = Dialogue(), random.Random(1)
     for _ in range(200):
-        connection = join_midway(dialogue)
+        connection = dialogue.connect(handshake=False)
         for _ in range(20):
             for end in (0, 1):
                 data = bytes(rng.randrange(60) if rng.random() < 0.16 else 0 for _ in range(400))
@@ -185,8 +185,7 @@ def test_numbers_alone_are_requests_if_others_follow_or_the_response_fits(
 ):
     """Heartbeats with empty texts inside a segment. Their responses have an error code, and may
     have surplus bytes."""
-    dialogue = Dialogue()
-    connection = join_midway(dialogue)
+    dialogue, connection = Dialogue.connected(handshake=False)
     beats = [request(12, 0, 70 + number, bytes(8), "") for number in range(count)]
     connection.client(b"\xff" * 100 + b"".join(beats))
     connection.broker(b"".join(response(70 + number, body) for number in range(count)))
