@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,6 +67,12 @@ class TlsStreams:
         self.reported: set[int] = set()
         """Connections with a problem that gives the reason why they are not decrypted."""
         self._keys = keys
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Sessions are pickled without the key log, which they share."""
+        vars(self).update(state)
+        for session in self._sessions.values():
+            session.keys = self._keys
 
     @property
     def size(self) -> int:
