@@ -229,10 +229,11 @@ class HeaderScorer:
             chains, at[named], readable[named], client[named]
         )
         # Outside of a Kafka connection, such a request must be complete to confirm it. The body of
-        # a large first request is weighed: a producer without client id may begin with a batch.
+        # a large first request of usual size is weighed: a producer without client id may begin
+        # with a batch.
         incomplete = unusual & (readable < size + 4) & (self._streams.protocol[row] != KAFKA)
-        is_head = self._streams.state[chains.stream[index]] == HEAD
-        large = np.where(is_head, verdict, NO)
+        is_weighed = (self._streams.state[chains.stream[index]] == HEAD) & (size <= USUAL_FRAME)
+        large = np.where(is_weighed, verdict, NO)
         verdict[incomplete] = np.where(size < SEEK_BYTES, UNCLEAR, large)[incomplete]
         bits = REQUEST_BITS - UNUSUAL_BITS * unusual - LARGE_FRAME_BITS * (size > USUAL_FRAME)
         return size, verdict, np.where(verdict == YES, bits, 0.0)
