@@ -59,6 +59,13 @@ def clients(client_ids: Sequence[str | None]) -> str:
     return f"{len(client_ids):,} clients ({listed(names)})"
 
 
+def topics(names: Sequence[str | None]) -> str:
+    """Topics in a sentence: ``topic `orders```, ``2 topics (`orders`, `payments`)``."""
+    if len(names) == 1:
+        return f"topic `{names[0]}`"
+    return f"{len(names):,} topics ({listed(f'`{name}`' for name in names)})"
+
+
 def ends(rows: Sequence[Row]) -> tuple[str, str]:
     """The clients and the brokers of rows, in a sentence."""
     brokers = list(dict.fromkeys(row["broker"] for row in rows))

@@ -17,7 +17,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, cells, known, listed, sql, verb
+from analysis.diagnosis.words import Advice, cells, known, listed, sql, topics, verb
 from analysis.display.terminal import counted, moment_text, time_text
 from analysis.sql.expressions import literal
 from analysis.sql.query import Row
@@ -96,12 +96,9 @@ def lost_records(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _finding(rows: list[Row]) -> Finding:
     row, lost = rows[0], sum(row["records"] for row in rows)
-    topics = list(dict.fromkeys(row["topic"] for row in rows))
+    of = topics(list(dict.fromkeys(row["topic"] for row in rows)))
     names = known(name for each in rows for name in each["clients"])
     acks = sorted({each for row in rows for each in row["acks"] if each is not None})
-    of = f"topic `{topics[0]}`"
-    if len(topics) > 1:
-        of = f"{len(topics):,} topics ({listed(f'`{topic}`' for topic in topics)})"
     where = f"partition {row['partition']} of topic `{row['topic']}`"
     first, last = row["first_offset"], row["last_offset"]
     offsets = f"offset {first:,}" if first == last else f"offsets {first:,} to {last:,}"

@@ -56,7 +56,16 @@ from analysis.diagnosis.causes.resets import (
 from analysis.diagnosis.causes.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
-from analysis.diagnosis.words import cells, clients, listed, of_clients, percent, share, within
+from analysis.diagnosis.words import (
+    cells,
+    clients,
+    listed,
+    of_clients,
+    percent,
+    share,
+    topics,
+    within,
+)
 from analysis.display.terminal import counted
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import NORMAL_IN_API
@@ -262,9 +271,10 @@ def _finding(
     """A finding for errors with one cause; `continued`: their `resets`."""
     rows = sorted(rows, key=lambda row: (_ORIGINS.get(row["error"], 3), -row["responses"]))
     row, responses = rows[0], _responses(rows)
-    names, apis, topics = (
+    names, apis, failed = (
         list(dict.fromkeys(row[name] for row in rows)) for name in ("client_id", "api", "topic")
     )
+    failed = [topic for topic in failed if topic]
     errors = listed(dict.fromkeys(error_name(row["error"], row["error_code"]) for row in rows))
     texts = dict.fromkeys(row["message"] for row in rows if row["message"])
     messages = [f'"{text}"' for text in texts]
@@ -285,7 +295,7 @@ def _finding(
         **of_clients(names),
         sentence=(f"{apis[0]} of {clients(names)} fails" if len(apis) == 1
                   else f"Requests of {clients(names)} fail")
-        + f" with {errors}{_for_topics([topic for topic in topics if topic])}",
+        + f" with {errors}" + (f" for {topics(failed)}" if failed else ""),
         evidence=f"{counted(responses, 'response')}, {percent(min(part, 100))} of the {sent} of "
         f"{the_clients}{lasts and ','}{lasts}; "
         f"the first is packet {first['first_packet']}."
@@ -306,12 +316,6 @@ def _finding(
             else given
         )._asdict(),
     )  # fmt: skip
-
-
-def _for_topics(topics: list[str]) -> str:
-    if len(topics) < 2:
-        return f" for topic `{topics[0]}`" if topics else ""
-    return f" for {len(topics):,} topics ({listed(f'`{topic}`' for topic in topics)})"
 
 
 def _kinds(rows: list[Row]) -> str:

@@ -13,7 +13,16 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, of_client, percent, share, span_of
+from analysis.diagnosis.words import (
+    capital,
+    client,
+    clients,
+    of_ends,
+    percent,
+    rows_by,
+    share,
+    topics,
+)
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -58,43 +67,60 @@ def small_batches(case: Case, limits: Limits) -> Iterator[Finding]:
     joinable = {(row["client_id"], row["topic"]): row for row in case.rows(query)}
     in_flight = {row["client_id"]: row["in_flight"] for row in case.rows(IN_FLIGHT)}
     throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
-    for row in small:
-        near = joinable.get((row["client_id"], row["topic"] or ""))
-        if near is None or row["client_id"] in throttled:
-            continue
-        if share(near["joinable"], row["batches"]) >= limits["percent"]:
-            yield _finding(row, near, limits["gap_ms"], in_flight.get(row["client_id"]))
+    hasty = [
+        row | {
+            "joinable": near["joinable"], "first_time": near["first_time"],
+            "last_time": near["last_time"], "waits": in_flight.get(row["client_id"]) == 1,
+        }
+        for row in small
+        if row["client_id"] not in throttled
+        and (near := joinable.get((row["client_id"], row["topic"] or "")))
+        and share(near["joinable"], row["batches"]) >= limits["percent"]
+    ]  # fmt: skip
+    for rows in rows_by(hasty, "waits").values():
+        yield _finding(sorted(rows, key=lambda row: -row["joinable"]), limits["gap_ms"])
 
 
-def _finding(row: Row, near: Row, gap: float, in_flight: int | None) -> Finding:
-    name, topic = row["client_id"], row["topic"]
+def _finding(rows: list[Row], gap: float) -> Finding:
+    """A finding for producers with the same cause, that with the most small batches first."""
+    row, by_client = rows[0], rows_by(rows, "client_id")
+    used = topics(list(dict.fromkeys(row["topic"] for row in rows)))
+    does = f"{clients([*by_client])} {'sends' if len(by_client) == 1 else 'send'}"
+    most = ""
+    if len(rows) > 1:
+        most = f"Most: {client(row['client_id'])} and topic `{row['topic']}`, with "
     cause = "linger.ms is 0 or small, so each batch is sent before the next record arrives"
     change = "Set linger.ms to a value from 5 to 20."
-    if in_flight == 1:
+    if row["waits"]:
         cause = "the application may wait for each response before it sends the next record"
         change = f"Send without waiting for each result (callbacks instead of get()). {change}"
+    waiting = "The client has" if len(by_client) == 1 else "Each client has"
     return Finding(
         severity="warning",
-        **of_client(row, "client_id topic batches requests records records_p50 bytes_p50"),
-        sentence=f"{capital(client(name))} sends batches of {_records(row['records_p50'])} to "
-        f"topic `{topic}` in quick succession",
-        evidence=f"{counted(row['batches'], 'batch')} in {counted(row['requests'], 'request')}; "
-        f"the median batch has {_records(row['records_p50'])} and {row['bytes_p50']:,.0f} bytes. "
-        f"{percent(share(near['joinable'], row['batches']))} of the batches come within {gap:g} "
+        **of_ends(rows, "client_id topic batches requests records records_p50 bytes_p50"),
+        sentence=f"{capital(does)} batches of {_records(rows)} to {used} in quick succession",
+        evidence=most
+        + f"{counted(row['batches'], 'batch')} in {counted(row['requests'], 'request')}; "
+        f"the median batch has {_records([row])} and {row['bytes_p50']:,.0f} bytes. "
+        f"{percent(share(row['joinable'], row['batches']))} of the batches come within {gap:g} "
         "ms after another one of their partition."
-        + (" The client has at most one request in flight." if in_flight == 1 else ""),
+        + (f" {waiting} at most one request in flight." if row["waits"] else ""),
         cause=cause,
         side="client",
         setting="linger.ms=10",
         change=change,
         reference="KIP-1030; Kafka documentation: Producer Configs",
         command="batching --by client_id,topic",
-        requests=row["requests"],
-        **span_of([near]),
+        # A request may have batches for several topics.
+        requests=sum(max(row["requests"] for row in own) for own in by_client.values()),
     )
 
 
-def _records(median: float | None) -> str:
-    if median is None:
+def _records(rows: list[Row]) -> str:
+    """The median records of a batch: ``1 record``, ``1 to 2.5 records``."""
+    medians = {row["records_p50"] for row in rows} - {None}
+    if not medians:
         return "an unknown number of records"
-    return "1 record" if median == 1 else f"{median:g} records"
+    least, most = min(medians), max(medians)
+    text = f"{most:g}" if least == most else f"{least:g} to {most:g}"
+    return "1 record" if most == 1 else f"{text} records"
