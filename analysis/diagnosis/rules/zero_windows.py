@@ -22,27 +22,27 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
-from analysis.diagnosis.words import Advice, capital, client, matching, of_client
+from analysis.diagnosis.words import Advice, by_end, capital, ends, matching, of_ends
 from analysis.sql.expressions import endpoint, sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
 
+COMMAND: Final = "network --by client_id,broker"
+
 _REFERENCE: Final = "RFC 9293, section 3.8.6.1; Kafka documentation: Monitoring"
-_SIDES: Final = (
-    ("client_zero_windows", "does not read its responses fast enough", Advice(
-        "the client processes records on the thread that reads them, collects garbage, or lacks "
-        "CPU",
-        "client", "receive.buffer.bytes",
-        "Profile the client. A larger receive buffer only helps against short peaks.",
-        _REFERENCE,
-    )),
-    ("broker_zero_windows", "sends faster than its broker reads", Advice(
-        "the network threads of the broker are busy, or its request queue is full",
-        "broker", "num.network.threads",
-        "Look at the broker's NetworkProcessorAvgIdlePercent and RequestQueueSize. Add network or "
-        "I/O threads if they have no idle time.",
-        _REFERENCE,
-    )),
+_CLIENT: Final = Advice(
+    "the client processes records on the thread that reads them, collects garbage, or lacks CPU",
+    "client", "receive.buffer.bytes",
+    "Profile the client. A larger receive buffer only helps against short peaks.",
+    _REFERENCE,
+)  # fmt: skip
+
+_BROKER: Final = Advice(
+    "the network threads of the broker are busy, or its request queue is full",
+    "broker", "num.network.threads",
+    "Look at the broker's NetworkProcessorAvgIdlePercent and RequestQueueSize. Add network or I/O "
+    "threads if they have no idle time.",
+    _REFERENCE,
 )  # fmt: skip
 
 _FOLLOWER: Final = Advice(
@@ -86,35 +86,62 @@ REFUSED: Final = f"""
 )  # fmt: skip
 def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
     """Connections with zero windows, by the answer `network`."""
-    throttled = {row["client_id"] for row in case.answer("throttle --by client_id")}
-    for row in case.answer("network --by client_id,broker"):
-        for column, does, advice in _SIDES:
-            if row[column] < limits["packets"]:
-                continue
-            if advice.side == "broker" and (
-                row["client_id"] in throttled
-                or row["broker"] in paused_brokers(case)
-                or row[column] - _refused_packets(case, row) < limits["packets"]
-            ):
-                continue
-            name = row["client_id"]
-            if advice.side == "client" and name in case.followers:
-                advice = _FOLLOWER
-            is_full = advice.side == "broker" and bool(
-                matching(case.rows(PIPELINED), row, "client_id broker")
-            )
-            yield Finding(
-                severity="note" if is_full else "warning",
-                **of_client(row, f"client_id broker {column} packets"),
-                sentence=f"{capital(client(name))} {does}",
-                evidence=f"The {advice.side} advertises a window of 0 in {row[column]:,} of "
-                f"{row['packets']:,} packets between this client and {row['broker']}. "
-                "The times are those of the connections, not of these packets.",
-                command="network --by client_id,broker",
-                requests=row["requests"],
-                **case.span_of_connections([row], f"{column} > 0"),
-                **(_IN_FLIGHT if is_full else advice)._asdict(),
-            )
+    alike: dict[tuple[str, Advice], list[Row]] = {}
+    for row in case.answer(COMMAND):
+        if row["client_zero_windows"] >= limits["packets"]:
+            advice = _FOLLOWER if row["client_id"] in case.followers else _CLIENT
+            alike.setdefault(("client_zero_windows", advice), []).append(row)
+        if _is_slow_broker(case, row, limits["packets"]):
+            is_full = matching(case.rows(PIPELINED), row, "client_id broker")
+            advice = _IN_FLIGHT if is_full else _BROKER
+            alike.setdefault(("broker_zero_windows", advice), []).append(row)
+    for (column, advice), rows in alike.items():
+        for group in by_end(rows, column):
+            yield _finding(case, group, column, advice)
+
+
+def _is_slow_broker(case: Case, row: Row, packets: float) -> bool:
+    """Whether a broker has zero windows that no other rule explains."""
+    throttled = {each["client_id"] for each in case.answer("throttle --by client_id")}
+    return (
+        row["broker_zero_windows"] >= packets
+        and row["client_id"] not in throttled
+        and row["broker"] not in paused_brokers(case)
+        and row["broker_zero_windows"] - _refused_packets(case, row) >= packets
+    )
+
+
+def _finding(case: Case, rows: list[Row], column: str, advice: Advice) -> Finding:
+    """A finding for one client or broker; the first row has the most zero windows."""
+    names, brokers = ends(rows)
+    is_client, row = column == "client_zero_windows", rows[0]
+    receiver = "follower" if advice is _FOLLOWER else "client" if is_client else "broker"
+    have_one_client, have_one_broker = (
+        len({row[end] for row in rows}) == 1 for end in ("client_id", "broker")
+    )
+    if is_client:
+        does = "does" if have_one_client else "do"
+        does += f" not read the responses of {brokers} fast enough"
+    else:
+        does = "sends" if have_one_client else "send"
+        does += f" faster than {brokers} {'reads' if have_one_broker else 'read'}"
+    is_one = have_one_client if is_client else have_one_broker
+    zero_windows, packets = (sum(row[name] for row in rows) for name in (column, "packets"))
+    most, its_broker = ends(rows[:1])
+    return Finding(
+        severity="note" if advice is _IN_FLIGHT else "warning",
+        **of_ends(rows, f"client_id broker {column} packets"),
+        sentence=f"{capital(names)} {does}",
+        evidence=f"The {receiver + ' advertises' if is_one else receiver + 's advertise'} a window "
+        f"of 0 in {zero_windows:,} of {packets:,} packets"
+        + (f". Most: {row[column]:,} between {most} and {its_broker}." if len(rows) > 1
+           else f" between this client and {its_broker}.")
+        + " The times are those of the connections, not of these packets.",
+        command=COMMAND,
+        requests=sum(row["requests"] for row in rows),
+        **case.span_of_connections(rows, f"{column} > 0"),
+        **advice._asdict(),
+    )  # fmt: skip
 
 
 def _refused_packets(case: Case, row: Row) -> int:

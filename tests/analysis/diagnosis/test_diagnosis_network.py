@@ -76,6 +76,38 @@ def test_requests_in_flight_fill_the_buffer_of_the_broker(requests: int, severit
     assert (finding.setting is None) == (severity == "note")
 
 
+@pytest.mark.parametrize(
+    ("side", "ends", "sentence"),
+    [
+        ("broker", [("a", "1"), ("b", "1"), ("c", "1")],
+         "3 clients (`c`, `b`, `a`) send faster than 10.0.0.1:9092 reads"),
+        ("broker", [("a", "1"), ("a", "2")],
+         "Client `a` sends faster than 2 brokers (10.0.0.2:9092, 10.0.0.1:9092) read"),
+        ("client", [("a", "1"), ("b", "1")],
+         "2 clients (`b`, `a`) do not read the responses of 10.0.0.1:9092 fast enough"),
+        ("client", [("a", "1"), ("a", "2")],
+         "Client `a` does not read the responses of 2 brokers (10.0.0.2:9092, 10.0.0.1:9092) fast "
+         "enough"),
+    ],
+)  # fmt: skip
+def test_zero_windows_at_one_end_are_one_finding(
+    side: str, ends: list[tuple[str, str]], sentence: str
+) -> None:
+    """The later ones have more zero windows."""
+    links, rows = [], []
+    for number, (client_id, host) in enumerate(ends):
+        windows = dict.fromkeys(("client_zero_windows", "broker_zero_windows"), 0)
+        windows |= {f"{side}_zero_windows": 10 + number}
+        links.append(connection(connection_id=number, broker_ip=f"10.0.0.{host}") | windows)
+        rows.append(exchange(connection_id=number, broker_ip=f"10.0.0.{host}", client_id=client_id))
+    (finding,) = findings_of("zero_windows", made(exchanges=rows, connections=links))
+    assert finding.sentence == sentence
+    assert finding.numbers[f"{side}_zero_windows"] == 9 + len(ends)
+    total = sum(10 + number for number in range(len(ends)))
+    assert f"a window of 0 in {total} of {11 * len(ends)} packets. Most: " in finding.evidence
+    assert finding.requests == len(ends)
+
+
 @pytest.mark.parametrize("others", [4, 5])
 def test_a_refused_request_explains_zero_windows_of_the_broker(others: int) -> None:
     """A broker does not read a request above socket.request.max.bytes (SocketServer)."""
