@@ -70,6 +70,14 @@ def _delays(case: Case, connections: list[int]) -> list[Row]:
       where delay_ms >= greatest(rtt_ms, {LEAST_MS}) group by all""")
 
 
+def is_many(row: Row, count: int, limits: Limits) -> bool:
+    """Whether a number of retransmitted packets of a row of `DIRECTIONS` is above the limits."""
+    return bool(
+        count >= max(limits["retransmitted"], 1)
+        and share(count, row["packets"]) >= limits["percent"]
+    )
+
+
 def lossy_directions(case: Case, limits: Limits) -> list[Row]:
     """The rows of `DIRECTIONS` with many retransmitted packets.
 
@@ -79,20 +87,13 @@ def lossy_directions(case: Case, limits: Limits) -> list[Row]:
     """
     candidates = [
         row for row in case.rows(DIRECTIONS)
-        if _is_many(row, row["retransmitted"] + row["late"], limits)
+        if is_many(row, row["retransmitted"] + row["late"], limits)
     ]  # fmt: skip
     late = [number for row in candidates for number in row["connections"] or ()]
     delays = _delays(case, late) if late else []
     rows = [row | _lost(row, matching(delays, row, "client_id broker sender"), limits)
             for row in candidates]  # fmt: skip
-    return [row for row in rows if _is_many(row, row["sent_again"], limits)]
-
-
-def _is_many(row: Row, count: int, limits: Limits) -> bool:
-    return bool(
-        count >= max(limits["retransmitted"], 1)
-        and share(count, row["packets"]) >= limits["percent"]
-    )
+    return [row for row in rows if is_many(row, row["sent_again"], limits)]
 
 
 def _lost(row: Row, delays: list[Row], limits: Limits) -> Row:

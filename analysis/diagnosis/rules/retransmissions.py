@@ -8,8 +8,10 @@ for it longer than a round trip.
 
 The tables count these packets by connection, so the time of a finding is that of the connections.
 Clients and brokers whose packets were captured more than once are left to `coverage`, and packets
-that are retransmitted in vain, because a device on the path drops them, to `no_response`. Programs
-on one host are not evaluated: their packets are not lost, but retransmitted if the host has no CPU.
+that are retransmitted in vain, because a device on the path drops them, to `no_response`. If no
+message comes back for seconds, the path was interrupted, or the other host was down: a broker that
+then sends no response is left to `slow_broker`. Programs on one host are not evaluated: their
+packets are not lost, but retransmitted if the host has no CPU.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from analysis.answers.quality import REPEATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.dropped import dropped_connections
 from analysis.diagnosis.causes.incomplete import incomplete_responses
-from analysis.diagnosis.causes.late_packets import lossy_directions
+from analysis.diagnosis.causes.interrupted import interrupted_directions, interrupted_finding
+from analysis.diagnosis.causes.late_packets import is_many, lossy_directions
+from analysis.diagnosis.causes.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     by_end,
@@ -43,6 +47,8 @@ from analysis.sql.query import Row
 
 COMMAND: Final = "network --by client_id,broker"
 PAIR: Final = "client_id broker"
+NUMBERS: Final = f"{PAIR} retransmitted retransmitted_percent out_of_order"
+"""Columns of the answer for the evidence."""
 
 REPEATED_ENDS: Final = f"""
   select distinct client_id, {endpoint("broker")} as broker
@@ -73,17 +79,25 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     directions = lossy_directions(case, limits) if links else []
     vain = _in_vain(case) if directions else Counter()
+    interrupted = interrupted_directions(case) if directions else {}
     repeated = rows_by(case.rows(REPEATED_ENDS) if directions else (), "client_id", "broker")
-    directions = [
-        row for row in directions
-        if (row["client_id"], row["broker"]) not in repeated
-        and row["sent_again"] - vain[row["client_id"], row["broker"], row["sender"]]
-        >= limits["retransmitted"]
-    ]  # fmt: skip
-    for group in by_end(directions, "sent_again"):
+    lossy, silent = [], []
+    for row in directions:
+        end = row["client_id"], row["broker"], row["sender"]
+        silence = interrupted.get(end)
+        if end[:2] in repeated or row["sent_again"] - vain[end] < limits["retransmitted"]:
+            continue
+        if silence is None or is_many(row, row["sent_again"] - silence["resent"], limits):
+            lossy.append(row)
+        elif row["sender"] == "broker" or row["broker"] not in paused_brokers(case):
+            silent.append(row | silence)
+    for group in by_end(lossy, "sent_again"):
         counted_packets = "retransmitted + out_of_order" if _has_lost(group) else "retransmitted"
         span = case.span_of_connections(group, f"{counted_packets} > 0")
         yield _finding(group, links, span)
+    for group in by_end(silent, "sent_again"):
+        (link,) = matching(links, group[0], PAIR)
+        yield interrupted_finding(group, cells(link, NUMBERS), COMMAND)
 
 
 def _in_vain(case: Case) -> Counter[tuple[str | None, str, str]]:
@@ -113,8 +127,7 @@ def _finding(rows: list[Row], links: list[Row], span: dict[str, Any]) -> Finding
     path = {"client": f"from {name} to {broker}", "broker": f"from {broker} to {name}"}
     return Finding(
         severity="warning",
-        **of_ends(rows, PAIR)
-        | {"numbers": cells(link, f"{PAIR} retransmitted retransmitted_percent out_of_order")},
+        **of_ends(rows, PAIR) | {"numbers": cells(link, NUMBERS)},
         sentence=f"TCP retransmits {percent(share(count, packets))} of the packets "
         + (path[senders.pop()] if len(senders) == 1 else f"between {name} and {broker}"),
         evidence=f"{count:,} of {packets:,} packets {verb(count, 'were')} retransmitted."

@@ -189,6 +189,72 @@ def test_retransmissions_are_a_share_of_one_direction(sender: str, receiver: str
         )
 
 
+_IN_VAIN = "TCP retransmits packets from {} to {} in vain: no message came back for 26.0 s"
+
+
+@pytest.mark.parametrize(
+    ("retransmitted", "last", "closed", "next_request", "sentence"),
+    [
+        (8, 26, "rst", None, _IN_VAIN.format("10.0.0.9:9092", "client `app`")),
+        (12, 26, "rst", None, _IN_VAIN.format("10.0.0.9:9092", "client `app`")),
+        (13, 26, "rst", None, "TCP retransmits 3.2 % of the packets from 10.0.0.9:9092 to client "
+                              "`app`"),
+        (8, 26, "fin", None, "TCP retransmits 2 % of the packets from 10.0.0.9:9092 to client "
+                             "`app`"),
+        (8, 4, "rst", None, "TCP retransmits 2 % of the packets from 10.0.0.9:9092 to client "
+                            "`app`"),
+        (8, 26, "rst", 25, "TCP retransmits 2 % of the packets from 10.0.0.9:9092 to client "
+                           "`app`"),
+    ],
+    ids=["a dead path", "and single losses", "and a lossy one", "idle", "short", "alive"],
+)  # fmt: skip
+def test_a_broker_that_retransmits_a_response_in_vain(
+    retransmitted: int, last: int, closed: str, next_request: int | None, sentence: str
+) -> None:
+    """In 26 s, Linux sends a tail loss probe, and the response again after 0.2, 0.6, 1.4, 3, 6.2,
+    12.6 and 25.4 s."""
+    link = connection(
+        broker_packets=400, broker_retransmitted=retransmitted, last_time=START + last * SECOND,
+        closed=closed,
+    )  # fmt: skip
+    rows = [exchange_at(START)]
+    if next_request:
+        rows.append(exchange_at(START + next_request * SECOND, correlation_id=8))
+    (finding,) = findings_of("retransmissions", made(exchanges=rows, connections=[link]))
+    assert finding.sentence == sentence
+    if "in vain" in sentence:
+        assert (finding.first_time, finding.last_time) == (START, START + 26 * SECOND)
+        assert "up to 8 of them in this time" in finding.evidence
+
+
+@pytest.mark.parametrize(
+    ("columns", "is_in_vain"),
+    [({}, True), ({"max_wait_ms": 25_000}, False), ({"api": "JoinGroup"}, False)],
+    ids=["a request", "a long poll", "members of a group"],
+)
+def test_a_client_that_retransmits_a_request_in_vain(
+    columns: dict[str, int | str], is_in_vain: bool
+) -> None:
+    link = connection(client_packets=400, client_retransmitted=8)
+    row = exchange_at(START, START + 26 * SECOND, **columns)
+    (finding,) = findings_of("retransmissions", made(exchanges=[row], connections=[link]))
+    assert ("in vain" in finding.sentence) == is_in_vain
+
+
+@pytest.mark.parametrize(("number", "expected"), [(1, "retransmissions"), (2, "slow_broker")])
+def test_requests_that_clients_retransmit_in_vain_show_a_paused_broker(
+    number: int, expected: str
+) -> None:
+    """Requests on two connections wait for a pause."""
+    ends = [{"connection_id": n, "client_port": 50000 + n} for n in range(number)]
+    links = [connection(client_packets=400, client_retransmitted=8) | end for end in ends]
+    rows = [
+        exchange_at(START + start * SECOND, START + end * SECOND, correlation_id=end) | ids
+        for ids in ends for start, end in ((0, 0), (1, 27))
+    ]  # fmt: skip
+    assert rules("retransmissions", "slow_broker", exchanges=rows, connections=links) == [expected]
+
+
 def test_programs_on_one_host_lose_no_packets() -> None:
     link = connection(client_packets=2000, client_retransmitted=50)
     for address, fires in ((link["client_ip"], False), (link["broker_ip"], True)):
