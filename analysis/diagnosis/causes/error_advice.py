@@ -394,6 +394,7 @@ _OF_BROKERS: Final = (
 )  # fmt: skip
 """Advice on errors that do not depend on the topic of the request."""
 MOVED: Final = tuple(name for name, given in ADVICE.items() if given == _LEADER)
+REMOVED: Final = tuple(name for name, given in ADVICE.items() if given == _MEMBER)
 OFFLINE: Final = "KAFKA_STORAGE_ERROR"
 NO_LEADER: Final = "LEADER_NOT_AVAILABLE"
 DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")

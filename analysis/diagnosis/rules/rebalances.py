@@ -28,7 +28,7 @@ from typing import Final
 from analysis.answers.unanswered import unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.unsupported import unsupported_requests
-from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
+from analysis.diagnosis.rule import DECLARED, Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import (
     Advice,
     capital,
@@ -74,6 +74,8 @@ GROUPS: Final = """
   from memberships group by group_id"""
 """The time from the first request of a member to the last response, of each group, and whether its
 members rejoin by design; the last three are protocols of Kafka Connect."""
+
+MEMBERS: Final = "select distinct group_id, client_id from memberships"
 
 OVERDUE: Final = """
   select group_id, client_id, reason from memberships
@@ -227,6 +229,13 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         else:
             continue
         yield _without_coordinator(case, finding, rows, spent)
+
+
+def rebalancing_clients(case: Case) -> set[str | None]:
+    """Client ids of the members of groups that the rule reports by default."""
+    findings = rebalances(case, DECLARED["rebalances"].limits)
+    groups = {finding.numbers["group_id"] for finding in findings}
+    return {row["client_id"] for row in case.rows(MEMBERS) if row["group_id"] in groups}
 
 
 def _were_removed(case: Case, group: str, causes: list[Row]) -> bool:

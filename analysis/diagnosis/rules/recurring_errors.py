@@ -3,7 +3,8 @@
 Clients retry after a retriable error, and report nothing until they give up. Errors that are part
 of Kafka's normal operation (see the answer `errors`) count only if they persist. Quotas, fenced
 producers and rebalances have their own rules; MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS only
-show how often members join.
+show how often members join. A group removes members when it rebalances, and their requests then get
+errors such as UNKNOWN_MEMBER_ID: `rebalances` reports why, if it reports the group.
 
 Producers and consumers stop if they get an error that is not retriable when they authenticate, join
 a group, or produce, and members of a group if another one has their group.instance.id. A single
@@ -41,6 +42,7 @@ from analysis.diagnosis.causes.error_advice import (
     NOT_RESET,
     OFFLINE,
     OUTAGES,
+    REMOVED,
     advice,
     cause,
 )
@@ -56,6 +58,7 @@ from analysis.diagnosis.causes.resets import (
 from analysis.diagnosis.causes.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
+from analysis.diagnosis.rules.rebalances import rebalancing_clients
 from analysis.diagnosis.words import (
     cells,
     clients,
@@ -156,6 +159,14 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         return
     errors = _unresolved(case, errors)
     ends = ends_of(case, limits["silent_ms"])
+    if any(row["error"] in REMOVED for row in errors):
+        rebalancing = rebalancing_clients(case)
+        errors = [
+            row for row in errors
+            if row["error"] not in REMOVED
+            or row["client_id"] not in rebalancing
+            or is_fatal(row, ends)
+        ]  # fmt: skip
     alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
     reported = set()
     responses: Counter[tuple[object, ...]] = Counter()

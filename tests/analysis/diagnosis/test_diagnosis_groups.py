@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.analysis.answering import made
-from tests.analysis.diagnosis.diagnosing import findings_of
+from tests.analysis.diagnosis.diagnosing import findings_of, rules
 from tests.analysis.made_rows import (
     MS,
     SECOND,
@@ -57,31 +57,64 @@ def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> No
     assert all("subscription" in each.cause for each in findings)
 
 
+_MEMBER = {"group_id": "g", "group_type": "consumer", "api": "ConsumerGroupHeartbeat"}
+
+
+def _beat(
+    name: str, seconds: int, epoch: int, new_epoch: int, error: str = "NONE"
+) -> dict[str, Any]:
+    """A heartbeat of a member, and the epoch in the response."""
+    time = START + seconds * SECOND
+    return _MEMBER | {
+        "client_id": name, "member_id": name, "time": time, "response_time": time + MS,
+        "request_generation": epoch, "generation": new_epoch, "error": error,
+        "error_code": 25 if error != "NONE" else 0,
+    }  # fmt: skip
+
+
+def _rejoins(*, is_removed: bool) -> list[dict[str, Any]]:
+    """A group whose member `a` joins again and again; because it was removed, or by itself."""
+    rows = [_beat("a", 0, 0, 1), _beat("b", 0, 0, 1)]
+    for n in range(4):
+        rows.append(_beat("b", 10 * n + 5, 2 * n + 1, 2 * n + 2))
+        if is_removed:
+            rows.append(_beat("a", 10 * n + 8, 2 * n + 1, 0, "UNKNOWN_MEMBER_ID"))
+        rows += [
+            _beat("a", 10 * n + 9, 0, 2 * n + 3),
+            _beat("b", 10 * n + 10, 2 * n + 2, 2 * n + 3),
+        ]
+    rows += [_beat("a", 60, 9, 9), _beat("b", 60, 9, 9)]
+    return rows
+
+
 @pytest.mark.parametrize("is_removed", [True, False])
 def test_members_of_a_group_with_epochs_that_rejoin(is_removed: bool) -> None:
     """The coordinator removes a member without heartbeats, which then joins with its id (KIP-848).
     A member that it did not remove has changed its subscription."""
-    member = {"group_id": "g", "group_type": "consumer", "api": "ConsumerGroupHeartbeat"}
-
-    def beat(
-        name: str, seconds: int, epoch: int, new_epoch: int, error: str = "NONE"
-    ) -> dict[str, Any]:
-        time = START + seconds * SECOND
-        return member | {
-            "client_id": name, "member_id": name, "time": time, "response_time": time + MS,
-            "request_generation": epoch, "generation": new_epoch, "error": error,
-            "error_code": 25 if error != "NONE" else 0,
-        }  # fmt: skip
-
-    rows = [beat("a", 0, 0, 1), beat("b", 0, 0, 1)]
-    for n in range(4):
-        rows.append(beat("b", 10 * n + 5, 2 * n + 1, 2 * n + 2))
-        if is_removed:
-            rows.append(beat("a", 10 * n + 8, 2 * n + 1, 0, "UNKNOWN_MEMBER_ID"))
-        rows += [beat("a", 10 * n + 9, 0, 2 * n + 3), beat("b", 10 * n + 10, 2 * n + 2, 2 * n + 3)]
-    rows += [beat("a", 60, 9, 9), beat("b", 60, 9, 9)]
+    rows = _rejoins(is_removed=is_removed)
     findings = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
     assert ["heartbeats" in each.cause for each in findings] == [is_removed]
+
+
+@pytest.mark.parametrize("has_group", [True, False])
+def test_errors_of_removed_members_belong_to_the_finding_about_their_group(has_group: bool) -> None:
+    """The capture may not contain the heartbeats, which go to the coordinator."""
+    errors = [
+        error(
+            client_id="a", api="OffsetCommit", error="UNKNOWN_MEMBER_ID", error_code=25,
+            correlation_id=n, time=START + n * SECOND,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    sent = [
+        exchange_at(START + n * SECOND, client_id="a", api="OffsetCommit", correlation_id=n)
+        for n in range(4)
+    ]
+    names = rules(
+        "rebalances", "recurring_errors",
+        exchanges=sent, errors=errors, memberships=_rejoins(is_removed=True) if has_group else [],
+    )  # fmt: skip
+    assert names == (["rebalances"] if has_group else ["recurring_errors"])
 
 
 def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
