@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from rich.console import RenderableType
 from rich.padding import Padding
@@ -43,8 +43,6 @@ ADVICE: Final = ("rule", "cause", "side", "setting", "change", "reference", "com
 """What findings of a rule may have in common, such as those of clients with the same settings."""
 REPEATED: Final = "As above, with the same change."
 
-Advice: TypeAlias = tuple[str | None, ...]
-"""The values of `ADVICE`."""
 Command = Callable[[str], str]
 """From a command to its command line on the same capture; empty if there is none."""
 
@@ -59,10 +57,7 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
     if findings or diagnosis.requests:
         yield verdict(findings, diagnosis.rules)
     shown, others = first_of_rules(findings)
-    above: Advice | None = None
-    for finding in shown:
-        advice = tuple(finding[name] for name in ADVICE)
-        is_repeated, above = advice == above, advice
+    for finding, is_repeated in zip(shown, have_same_advice(shown), strict=True):
         yield from block(finding, diagnosis.last_time, is_repeated=is_repeated)
         line = "" if is_repeated else command(finding["command"])
         if line:  # in one piece, so that it can be copied
@@ -85,6 +80,13 @@ def first_of_rules(findings: Sequence[Row]) -> tuple[list[Row], str]:
     numbers = ", ".join(f"{count:,} of {rule}" for rule, count in others.items() if count > 0)
     total = counted(len(findings) - len(shown), "more finding")
     return shown, f"{total}: {numbers}" if numbers else ""
+
+
+def have_same_advice(findings: Sequence[Row]) -> list[bool]:
+    """Whether each finding has the same `ADVICE` as the one above it, so that `REPEATED` stands for
+    it."""
+    advice = [tuple(finding[name] for name in ADVICE) for finding in findings]
+    return [index > 0 and advice[index - 1] == own for index, own in enumerate(advice)]
 
 
 def _span(diagnosis: Diagnosis) -> Iterator[Text]:

@@ -24,7 +24,13 @@ from markupsafe import Markup, escape
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import diagnosis_of
-from analysis.display.diagnosis_screen import first_of_rules, sentence, times
+from analysis.display.diagnosis_screen import (
+    REPEATED,
+    first_of_rules,
+    have_same_advice,
+    sentence,
+    times,
+)
 from analysis.display.presentation import names
 from analysis.display.terminal import EMPTY, counted, duration_text, printable, size_text, span_text
 from analysis.names.addresses import COLUMNS as ADDRESSES
@@ -143,7 +149,7 @@ def _item(
 
 def _findings(
     findings: Sequence[Row], end: int | None, command_line: Callable[[str], str]
-) -> list[dict[str, str]]:
+) -> list[dict[str, Any]]:
     """The findings for the template: text that may come from the capture. `end`: see `times`."""
     return [
         {
@@ -151,13 +157,14 @@ def _findings(
             "sentence": _marked(names().in_text(row["sentence"])),
             "times": times(row, end),
             "evidence": _marked(names().in_text(row["evidence"])),
-            "cause": _marked(sentence(row["cause"])),
+            "is_repeated": is_repeated,
+            "cause": REPEATED if is_repeated else _marked(sentence(row["cause"])),
             "setting": printable(" ".join(filter(None, [row["side"], row["setting"]]))),
             "change": _marked(row["change"]),
             "reference": row["reference"],
             "command": printable(command_line(row["command"])),
         }
-        for row in findings
+        for row, is_repeated in zip(findings, have_same_advice(findings), strict=True)
     ]
 
 

@@ -70,3 +70,18 @@ def test_the_slowest_requests_are_listed(tables: dict[str, pd.DataFrame]) -> Non
     packet = [column["name"] for column in table["columns"]].index("request_packet")
     slowest = analysis.latency(tables, slowest=len(table["rows"]))
     assert [row[packet] for row in table["rows"]] == slowest["request_packet"].tolist()
+
+
+def test_findings_with_the_same_advice_show_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as those of clients with the same settings."""
+    findings = run._findings
+    count = len(analysis.diagnose(path_of(QUOTAS)))
+    monkeypatch.setattr(
+        run, "_findings", lambda *given: [row for row in findings(*given) for _ in range(2)]
+    )
+    page = report(tmp_path / "x.html", str(path_of(QUOTAS))).read_text()
+    assert page.count('<article class="finding') == 2 * count
+    assert page.count("<dd>As above, with the same change.</dd>") == count
+    assert page.count("<dt>Change</dt>") == count
