@@ -185,9 +185,9 @@ def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         )
         for row in rows[:MOST_CLIENTS]
     ]
-    yield Padding(Listing(columns, cells), (0, 0, 0, 2), expand=False)
-    if len(rows) > MOST_CLIENTS:
-        yield Text(f"  and {counted(len(rows) - MOST_CLIENTS, 'more client')}", "dim")
+    others = len(rows) - MOST_CLIENTS
+    note = f"and {counted(others, 'more client')}" if others > 0 else ""
+    yield Padding(Listing(columns, cells, note=note), (0, 0, 0, 2), expand=False)
 
 
 def _ms(value: float | None) -> Text:

@@ -57,13 +57,15 @@ class Listing:
         columns: Sequence[Column],
         rows: Iterable[Sequence[Text]],
         *,
+        note: str = "",
         hint: str = HINT,
         is_wide: bool = False,
     ) -> None:
-        """`hint`: follows the list of hidden columns. `is_wide`: hide and fold
-        nothing; lines may exceed the width of the terminal."""
+        """`note`: follows the rows. `hint`: follows the list of hidden columns. `is_wide`: hide
+        and fold nothing; lines may exceed the width of the terminal."""
         self._columns = [replace(each, name=printable(each.name)) for each in columns]
         self._rows = list(rows)
+        self._note = note
         self._hint = hint
         self._is_wide = is_wide
 
@@ -74,6 +76,8 @@ class Listing:
             yield from self._lines(shown, widths, console)
         else:
             yield self._folded(shown, widths)
+        if self._note:
+            yield Text(self._note, "dim")
         hidden = [column.name for i, column in enumerate(self._columns) if i not in shown]
         if hidden:
             yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}; {self._hint}", "dim")

@@ -14,7 +14,7 @@ import pytest
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.diagnosis.words import sql
-from analysis.display.diagnosis_screen import screen
+from analysis.display.diagnosis_screen import PARTS, screen
 from analysis.display.terminal import time_text, utc_text
 from analysis.sql.expressions import literal
 from tests.analysis.answering import CAPTURES, broker_log, capture
@@ -104,6 +104,17 @@ def test_the_screen_fits_the_terminal(diagnosis: Diagnosis, width: int) -> None:
     assert max(len(line.rstrip()) for line in lines if not line.startswith("  more  ")) <= width
     first = next(line for line in lines if "[" in line)
     assert first.startswith("critical[stuck_transactions]: A transaction of client")
+
+
+def test_the_number_of_further_clients_follows_the_rows(diagnosis: Diagnosis) -> None:
+    """In a narrow terminal, too, where columns are hidden."""
+    row = diagnosis.clients[0] | dict.fromkeys(PARTS.values(), 71_000_000.0)
+    many = replace(diagnosis, clients=[row] * 12)
+    text = printed(screen(many, "x.pcap", lambda command: command), 50)
+    lines = [line.strip() for line in text.splitlines()]
+    note = lines.index("and 2 more clients")
+    assert lines[note - 1].split()[0] == row["client_id"]
+    assert lines[note + 1].startswith("Hidden (terminal too narrow): ")
 
 
 def test_a_rule_with_many_findings_does_not_hide_the_others(diagnosis: Diagnosis) -> None:
