@@ -78,12 +78,14 @@ def command(
     when the limit is reached.
     """
 
+    nearest = None if packet is None else _Nearest(packet)
+
     def is_chosen(exchange: Exchange) -> bool:
         return (
-            packet in (None, exchange.request_packet, exchange.response_packet)
-            and correlation_id in (None, exchange.correlation_id)
+            correlation_id in (None, exchange.correlation_id)
             and connection in (None, exchange.connection_id)
             and (only is None or CHOICES[only](exchange))
+            and (nearest is None or nearest.starts_at(exchange))
         )
 
     with source.opened() as capture:
@@ -96,13 +98,44 @@ def command(
         else:
             _print_trees(chosen, timelines, show_secrets, decode, pager=not no_pager)
     if not chosen:
-        hint = "" if packet is None else " --packet is the packet in which a message starts."
+        hint = "" if nearest is None else f" {nearest.hint()}"
         click.echo(f"No exchange in this capture matches the options.{hint}", err=True)
     elif len(chosen) == limit:
         from analysis.display.terminal import counted
 
         stopped = f"Stopped after {counted(limit, 'exchange')}; raise --limit for more."
         click.echo(stopped, err=True)
+
+
+class _Nearest:
+    """The messages that start before and after a packet, next to it."""
+
+    def __init__(self, packet: int) -> None:
+        self._packet = packet
+        self._before: tuple[int, str] | None = None
+        self._after: tuple[int, str] | None = None
+
+    def starts_at(self, exchange: Exchange) -> bool:
+        """Whether the request or the response starts in the packet."""
+        numbers = {"request": exchange.request_packet, "response": exchange.response_packet}
+        for message, number in numbers.items():
+            if number is not None:
+                name = f"{exchange.api or 'unknown'} {message}, connection {exchange.connection_id}"
+                self._compare((number, f"{number} ({name})"))
+        return self._packet in numbers.values()
+
+    def _compare(self, start: tuple[int, str]) -> None:
+        if start[0] < self._packet:
+            self._before = max(self._before or start, start)
+        else:
+            self._after = min(self._after or start, start)
+
+    def hint(self) -> str:
+        """A sentence for the case that no message starts in the packet, such as an ACK."""
+        ends = [end[1] for end in (self._before, self._after) if end is not None]
+        start = "the nearest ones start in packets" if len(ends) > 1 else "the nearest is packet"
+        nearest = f"; {start} {' and '.join(ends)}" if ends else ""
+        return f"--packet is the packet in which a message starts{nearest}."
 
 
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:

@@ -346,11 +346,36 @@ def test_show_reports_missing_and_further_exchanges(made: Make, ran: Ran) -> Non
     made(exchanges=[exchange()])
     missing = "No exchange in this capture matches the options."
     assert ran("show", "x.pcap", "--connection", "99").err == f"{missing}\n"
-    hint = "--packet is the packet in which a message starts."
-    assert ran("show", "x.pcap", "--packet", "99").err == f"{missing} {hint}\n"
     made(exchanges=[exchange(), exchange()])
     error = ran("show", "x.pcap", "--limit", "1").err
     assert error == "Stopped after 1 exchange; raise --limit for more.\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "nearest"),
+    [
+        (["--packet", "2"], "; the nearest is packet 4 (Metadata request, connection 0)"),
+        (["--packet", "7"],
+         "; the nearest ones start in packets 5 (Metadata response, connection 0) and 9 (Fetch "
+         "request, connection 1)"),
+        (["--packet", "10", "--connection", "1"],
+         "; the nearest ones start in packets 9 (Fetch request, connection 1) and 15 (Fetch "
+         "response, connection 1)"),
+        (["--packet", "10", "--connection", "0"],
+         "; the nearest is packet 5 (Metadata response, connection 0)"),
+        (["--packet", "99"], "; the nearest is packet 15 (Fetch response, connection 1)"),
+        (["--packet", "2", "--connection", "9"], ""),
+    ],
+)  # fmt: skip
+def test_show_reports_the_messages_next_to_a_packet(
+    options: list[str], nearest: str, made: Make, ran: Ran
+) -> None:
+    """An engineer selects any packet in Wireshark."""
+    fetch = {"connection_id": 1, "api": "Fetch", "api_key": 1}
+    made(exchanges=[exchange(), exchange(request_packet=9, response_packet=15, **fetch)])
+    hint = f"--packet is the packet in which a message starts{nearest}."
+    expected = f"No exchange in this capture matches the options. {hint}\n"
+    assert ran("show", "x.pcap", *options).err == expected
 
 
 @pytest.mark.parametrize(("given", "jobs"), [([], 1), (["--jobs", "3"], 3)])
