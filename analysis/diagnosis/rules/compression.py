@@ -8,12 +8,26 @@ shrink. librdkafka sends such batches uncompressed, also with a codec.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import capital, client, of_client
+from analysis.diagnosis.words import Advice, capital, client, clients, of_ends, rows_by, topics
 from analysis.display.terminal import counted, size_text
 from analysis.sql.query import Row
+
+_NONE: Final = Advice(
+    "compression.type is none, the default, or the client is librdkafka, and its batches do not "
+    "shrink",
+    "client", "compression.type=lz4",
+    "Set compression.type to lz4 or zstd if the records are text, JSON or Avro.",
+    "Kafka documentation: Producer Configs; KIP-110",
+)  # fmt: skip
+_USELESS: Final = _NONE._replace(
+    cause="the values are compressed or encrypted already, or batches are too small",
+    setting="compression.type=none",
+    change="Switch compression off for this topic, or send larger batches.",
+)
 
 
 @rule(
@@ -31,40 +45,40 @@ from analysis.sql.query import Row
 )  # fmt: skip
 def compression(case: Case, limits: Limits) -> Iterator[Finding]:
     """Producers without compression, or without its effect, by the answer `batching`."""
-    for row in case.answer("batching --by client_id,topic"):
-        if row["bytes"] < limits["bytes"] or row["bytes_p50"] < limits["bytes_p50"]:
-            continue
-        if row["codecs"] == "none":
-            yield _finding(
-                row, "does not compress its batches",
-                "compression.type is none, the default, or the client is librdkafka, and its "
-                "batches do not shrink",
-                "compression.type=lz4",
-                "Set compression.type to lz4 or zstd if the records are text, JSON or Avro.",
-            )  # fmt: skip
-        elif "none" not in row["codecs"] and (row["ratio"] or limits["ratio"]) < limits["ratio"]:
-            yield _finding(
-                row, f"compresses with {row['codecs']} without effect",
-                "the values are compressed or encrypted already, or batches are too small",
-                "compression.type=none", "Switch compression off for this topic, or send larger "
-                "batches.",
-            )  # fmt: skip
+    large = [
+        row for row in case.answer("batching --by client_id,topic")
+        if row["bytes"] >= limits["bytes"] and row["bytes_p50"] >= limits["bytes_p50"]
+    ]  # fmt: skip
+    for codecs, rows in rows_by(large, "codecs").items():
+        useless = [row for row in rows if (row["ratio"] or limits["ratio"]) < limits["ratio"]]
+        if codecs == "none":
+            yield _finding(rows, _NONE)
+        elif "none" not in codecs and useless:
+            yield _finding(useless, _USELESS)
 
 
-def _finding(row: Row, does: str, cause: str, setting: str, change: str) -> Finding:
-    name = row["client_id"]
+def _finding(rows: list[Row], advice: Advice) -> Finding:
+    """A finding for producers with the same codecs, that with the most bytes first."""
+    rows = sorted(rows, key=lambda row: -row["bytes"])
+    row, by_client = rows[0], rows_by(rows, "client_id")
+    is_one = len(by_client) == 1
+    if advice is _NONE:
+        does = f"{'does' if is_one else 'do'} not compress {'its' if is_one else 'their'} batches"
+    else:
+        does = f"{'compresses' if is_one else 'compress'} with {row['codecs']} without effect"
+    used = topics(list(dict.fromkeys(row["topic"] for row in rows)))
+    most = ""
+    if len(rows) > 1:
+        most = f"Most ({client(row['client_id'])}, topic `{row['topic']}`): "
     ratio = f"; compression ratio {row['ratio']:.2f}" if row["ratio"] else ""
     return Finding(
         severity="note",
-        **of_client(row, "client_id topic batches requests bytes bytes_p50 codecs ratio"),
-        sentence=f"{capital(client(name))} {does} to topic `{row['topic']}`",
-        evidence=f"{counted(row['batches'], 'batch')} with {size_text(row['bytes'])}, "
+        **of_ends(rows, "client_id topic batches requests bytes bytes_p50 codecs ratio"),
+        sentence=f"{capital(clients([*by_client]))} {does} to {used}",
+        evidence=f"{most}{counted(row['batches'], 'batch')} with {size_text(row['bytes'])}, "
         f"the median batch has {row['bytes_p50']:,.0f} bytes{ratio}.",
-        cause=cause,
-        side="client",
-        setting=setting,
-        change=change,
-        reference="Kafka documentation: Producer Configs; KIP-110",
         command="batching --by client_id,topic",
-        requests=row["requests"],
+        # A request may have batches for several topics.
+        requests=sum(max(row["requests"] for row in own) for own in by_client.values()),
+        **advice._asdict(),
     )
