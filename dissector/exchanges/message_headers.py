@@ -24,7 +24,7 @@ from dissector.packets.block import Int64
 from dissector.parallel_arrays import ParallelArrays
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
-from dissector.streams.detection.detector import GSSAPI_TAG, gssapi_head
+from dissector.streams.detection.gssapi import GSSAPI_TAG, gssapi_head
 from dissector.streams.frames import FrameBlock
 
 UNKNOWN, NO_API, NEW = -1, -2, -3

@@ -36,6 +36,7 @@ from dissector.streams.connections.table import (
     StreamTable,
     streams_at,
 )
+from dissector.streams.detection.gssapi import first_requests
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME, WAITING_BYTES
 from dissector.streams.search.bodies import BodyCheck
@@ -82,22 +83,6 @@ damaged; other protocols are likelier, and may have numbers like those of a requ
 FIRST_GROUP, GROWTH = 32, 8
 """Connections that are joined midway are decided in groups, each larger than the one before. The
 brokers of one group show which end is the client in the next ones."""
-
-TOKENS = 8
-"""Most GSSAPI tokens of a client before its first request. Kerberos has three (RFC 4752)."""
-GSSAPI_TAG = 0x60
-_KERBEROS = bytes.fromhex("06092a864886f712010202")
-
-
-def gssapi_head(size: int) -> bytes:
-    """The first bytes of the first GSSAPI token for Kerberos (RFC 2743, section 3.1), if a token of
-    this size may be one: a tag, a length in DER, and the mechanism 1.2.840.113554.1.2.2."""
-    for width, limit in enumerate((0x80, 0x100, 0x10000)):
-        length = size - 2 - width
-        if len(_KERBEROS) <= length < limit:
-            head = bytes([GSSAPI_TAG, 0x80 + width] if width else [GSSAPI_TAG])
-            return head + length.to_bytes(max(width, 1), "big") + _KERBEROS
-    return _KERBEROS  # no message has both this head and the tag
 
 
 def looks_like_tls(head: Int64) -> Bools:
@@ -193,7 +178,7 @@ class ProtocolDetector:
         first, end = chains.address[chains.first[index]], chains.end[index]
         servers = np.arange(len(row)), 1 - table.client[row]
         given_up = finished[index] | (end - first >= SEEK_BYTES)
-        at, is_open = self._first_requests(chains, index)
+        at, is_open = first_requests(chains, index, self._scorer)
         size, verdict, bits = self._scorer.requests(chains, at, index, any_size=True)
         verdict[is_open & ~given_up] = UNCLEAR
         has_gap = chains.gap_after(at) < end
@@ -235,34 +220,6 @@ class ProtocolDetector:
         self._streams.was_undecided[row[protocol != KAFKA]] = True
         decided = protocol != UNDECIDED
         self._states.decide(row[decided], protocol[decided])
-
-    def _first_requests(self, chains: FrameChains, index: Int64) -> tuple[Int64, Bools]:
-        """Where the first requests of streams begin: at their heads, or behind GSSAPI tokens; and
-        whether an incomplete token is there."""
-        at, end = chains.address[chains.first[index]], chains.end[index]
-        is_open = np.zeros(len(at), np.bool_)
-        readable = chains.readable(at, index) - 4
-        is_tagged = (chains.number(at + 4, "i2") >> 8 == GSSAPI_TAG) & (readable > 0)
-        rows = np.array([
-            row
-            for row in np.flatnonzero(is_tagged).tolist()
-            if self._begins_with_gssapi(chains, int(at[row]), int(readable[row]))
-        ], np.int64)  # fmt: skip
-        for _ in range(TOKENS):
-            behind = at[rows] + 4 + chains.number(at[rows], "i4")
-            is_whole = (chains.readable(at[rows], index[rows]) >= 4) & (behind <= end[rows])
-            is_open[rows] = ~is_whole
-            is_whole &= behind > at[rows]
-            rows, behind = rows[is_whole], behind[is_whole]
-            at[rows] = behind
-            rows = rows[self._scorer.requests(chains, behind, index[rows])[1] == NO]
-        return at, is_open
-
-    @staticmethod
-    def _begins_with_gssapi(chains: FrameChains, at: int, readable: int) -> bool:
-        """Whether a message begins with a GSSAPI token, as far as its bytes are readable."""
-        head = gssapi_head(int(chains.number(np.array([at]), "i4")[0]))
-        return head.startswith(chains.space.bytes(at + 4, min(readable, len(head))))
 
     def _weigh_heads(
         self, chains: FrameChains, index: Int64, at: Int64, verdict: Int64,
