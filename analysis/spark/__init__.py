@@ -8,6 +8,7 @@ plan_server     the server that runs plans for the data source
 result_dirs     the folders with its results
 job             the Spark jobs from files to tables as Parquet, by date
 plan            the parts of a job
+tasks           tasks of Spark, in classic sessions and in those of Spark Connect
 dissection      the work of tasks: runs to rows, and their completion
 schemas         the tables as Spark schemas
 writing         the Parquet files of a run

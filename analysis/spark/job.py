@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
-from uuid import uuid4
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -28,12 +27,11 @@ from pyspark.sql import SparkSession
 from analysis.spark import dissection, requirements
 from analysis.spark.causes import cause
 from analysis.spark.dissection import Blocks, Completion, Task, packed, unpacked
-from analysis.spark.manifests import JobFolder
 from analysis.spark.options import Request
 from analysis.spark.output import Output
 from analysis.spark.plan import Captures, JobPlan, opened, planned
 from analysis.spark.schemas import arrow_schema
-from analysis.spark.session import described, parallelism
+from analysis.spark.tasks import parallelism, results
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import FrameReader
@@ -202,34 +200,23 @@ def _for_each(
     """Do the work of `dissection` for parts of the input, one part per Spark task."""
     if not numbers:
         return
-    job, shared = task.job, f"{work}.{uuid4().hex}.task"
+    shared = packed((task, arguments)).to_pybytes()
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        job.check()
-        task, arguments = _shared(job, shared)
-        for batch in batches:
-            for index in batch["id"].to_pylist():
-                getattr(dissection, work)(task, numbers[index], *arguments)
-        yield from ()
+    def run(index: int) -> None:
+        task, arguments = _shared(shared)
+        task.job.check()
+        getattr(dissection, work)(task, numbers[index], *arguments)
 
-    # A file, since Spark Connect has no broadcast, and a message for the server has a limit.
-    job.write(shared, packed((task, arguments)))
-    try:
-        with described(spark, f"kafka-dissector: {work}"):
-            parts = spark.range(0, len(numbers), 1, len(numbers))
-            parts.mapInArrow(run, "nothing long").collect()
-    finally:
-        with suppress(OSError):  # `Output.finish` removes what is left
-            job.remove([shared])
+    results(spark, run, len(numbers), f"kafka-dissector: {work}")
 
 
 @lru_cache(maxsize=1)
-def _shared(job: JobFolder, name: str) -> tuple[Task, tuple[Any, ...]]:
+def _shared(content: bytes) -> tuple[Task, tuple[Any, ...]]:
     """In a process of tasks: the parameters that its tasks share."""
     current = TaskContext.get()
     assert current is not None
     pa.set_cpu_count(current.cpus())  # Arrow would use all cores, which other tasks need
-    shared: tuple[Task, tuple[Any, ...]] = unpacked(job.read(name))
+    shared: tuple[Task, tuple[Any, ...]] = unpacked(content)
     # Exclude existing objects from garbage collection, which Spark runs after each task.
     gc.collect()
     gc.freeze()

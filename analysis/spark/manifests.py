@@ -5,7 +5,6 @@ tables ignore it, since its name starts with an underscore.
 
     job.json      the size of runs, and the key of hashes
     owner.json    the process that runs the job
-    WORK.*.task   the parameters of tasks, while they run
     RUN.result    the state at the borders of a run; stays, so that later runs can be joined
     RUN.*.rows    its rows, before they are joined
     RUN.own       rows that the driver has made for the run

@@ -12,18 +12,14 @@ from typing import Final, TypeAlias
 
 import pyspark
 from pyspark.sql import SparkSession
-from pyspark.sql.functions import udf
 
 from analysis.spark.causes import DOCS
 from analysis.spark.manifests import JobFolder
-from analysis.spark.session import parallelism
+from analysis.spark.tasks import parallelism, results
 from dissector.errors import DissectorError
 
 Report: TypeAlias = tuple[str, str, str, list[str], str]
 """Host, Python, version of PySpark, missing modules, and the error of the folder."""
-_REPORT: Final = (
-    "host string, python string, version string, missing array<string>, mismatch string"
-)
 MODULES: Final = (
     *("numpy", "pyarrow", "pandas", "zstandard", "fsspec", "dissector"),
     "analysis.spark.job",
@@ -36,12 +32,9 @@ def check(spark: SparkSession, folder: JobFolder) -> None:
 
     Raises DissectorError and Spark errors.
     """
-    tasks = parallelism(spark)
     function = _check_function(MODULES, (folder.output, folder.digest, folder.owner))
-    # Without Arrow, which an executor may lack.
-    report = udf(function, _REPORT, useArrow=False)
-    reports = spark.range(0, tasks, 1, tasks).select(report("id").alias("report"))
-    for host, python, version, missing, mismatch in (row.report for row in reports.collect()):
+    reports = results(spark, function, parallelism(spark), "kafka-dissector: check")
+    for host, python, version, missing, mismatch in reports:
         if missing:
             raise DissectorError(
                 f"the Python of executor {host}, {python}, lacks {', '.join(missing)}: install "

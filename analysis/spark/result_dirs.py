@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from analysis.spark.session import is_connect
+from analysis.spark.tasks import is_connect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

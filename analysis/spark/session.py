@@ -85,35 +85,6 @@ def find_java() -> Path:
     return java
 
 
-def is_connect(spark: SparkSession) -> bool:
-    """Whether this is a session of Spark Connect, whose driver is in another process."""
-    return any(base.__module__.startswith("pyspark.sql.connect") for base in type(spark).__mro__)
-
-
-def parallelism(spark: SparkSession) -> int:
-    """The number of cores: of partitions that Spark makes by default."""
-    if is_connect(spark):
-        from pyspark.sql.functions import spark_partition_id
-
-        cores: int = spark.range(1 << 16).select(spark_partition_id()).distinct().count()
-    else:
-        cores = spark.sparkContext.defaultParallelism
-    return cores
-
-
-@contextmanager
-def described(spark: SparkSession, work: str) -> Iterator[None]:
-    """A context for jobs with a description, which Spark's page shows. Spark Connect has none."""
-    if is_connect(spark):
-        yield
-        return
-    spark.sparkContext.setJobDescription(work)
-    try:
-        yield
-    finally:
-        spark.sparkContext.setJobDescription(None)
-
-
 def on_this_machine(cores: int | str) -> str:
     """The master for this machine."""
     return f"local[{cores},{ATTEMPTS}]"

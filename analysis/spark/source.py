@@ -40,7 +40,8 @@ from analysis.spark.options import Request, parse
 from analysis.spark.output import Output
 from analysis.spark.plan_server import PlanClient, PlanServer, rows_of
 from analysis.spark.schemas import check_schema, selected
-from analysis.spark.session import SMALL_BATCHES, is_connect
+from analysis.spark.session import SMALL_BATCHES
+from analysis.spark.tasks import is_connect
 from dissector.errors import DissectorError
 
 FORMAT: Final = "kafka_capture"

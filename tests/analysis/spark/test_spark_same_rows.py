@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 from pyspark.sql import SparkSession
 
+from analysis.spark.manifests import JobFolder
 from analysis.spark.options import Request
 from dissector.runs import planning
 from tests.analysis.spark.sharding import (
@@ -75,6 +78,29 @@ def test_a_large_file(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_key_log(spark: SparkSession, tmp_path: Path) -> None:
     paths = split_capture(CAPTURES / "kafka-4-tls.pcap.zst", tmp_path, 2)
     compare(spark, tmp_path / "rows", paths, TEST_TABLES, keylog=KEYS)
+
+
+def test_secrets_are_not_in_files_of_the_job(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others may read the output, which is redacted."""
+    written: list[bytes] = []
+    write = JobFolder.write
+
+    def kept(self: JobFolder, name: str, content: bytes | pa.Buffer) -> None:
+        whole = bytes(content)
+        written.append(whole)
+        with suppress(OSError), pa.CompressedInputStream(pa.BufferReader(whole), "lz4") as stream:
+            written.append(stream.read())
+        write(self, name, content)
+
+    monkeypatch.setattr(JobFolder, "write", kept)
+    path = str(CAPTURES / "kafka-4-tls.pcap.zst")
+    rows = write_with_spark(spark, Request([path], ["exchanges"], keylog=KEYS), tmp_path / "rows")
+    assert rows["exchanges"]
+    assert written
+    secrets = Path(KEYS).read_bytes().split()
+    assert not any(max(secrets, key=len) in content for content in written)
 
 
 def test_runs_before_the_first_connection(spark: SparkSession, tmp_path: Path) -> None:
