@@ -106,7 +106,7 @@ def command(
 @contextmanager
 def _started(master: str, properties: dict[str, str]) -> Iterator[SparkSession]:
     """Spark while the context lasts. `properties`: of the session, besides its progress bar."""
-    from analysis.spark.session import session
+    from analysis.spark.session import session, stop
 
     # After Ctrl-C, Py4J logs the exceptions that it raises, with tracebacks.
     logging.getLogger().disabled = True
@@ -119,7 +119,7 @@ def _started(master: str, properties: dict[str, str]) -> Iterator[SparkSession]:
         click.echo("The same command continues from the completed runs.", err=True)
         raise
     finally:
-        spark.stop()
+        stop(spark)
 
 
 def _property(text: str) -> tuple[str, str]:

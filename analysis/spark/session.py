@@ -15,10 +15,10 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from analysis.extras import needed
 from analysis.spark.causes import cause
@@ -154,3 +154,18 @@ def session(
     except (PySparkException, Py4JError) as error:
         raise DissectorError(f"cannot use Spark at {master}: {cause(error)}") from error
     return session
+
+
+def stop(spark: SparkSession) -> None:
+    """End a classic session, and what Java prints.
+
+    Spark closes the connections of Python processes that wait for tasks, and then ends them. A
+    process that notices the first before the second prints a traceback, which Java copies to its
+    standard error. What fails from here on is an exception of `SparkSession.stop`.
+    """
+    from py4j.protocol import Py4JError
+
+    java: Any = spark.sparkContext._jvm
+    with suppress(Py4JError, OSError):  # Java has ended
+        java.java.lang.System.err.close()
+    spark.stop()

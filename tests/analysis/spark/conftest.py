@@ -39,7 +39,7 @@ def spark(java: None) -> Iterator[SparkSession]:
 @pytest.fixture
 def kept_spark(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """The session, which the command `spark` uses, and does not stop."""
-    monkeypatch.setattr(type(spark), "stop", lambda session: None)
+    monkeypatch.setattr("analysis.spark.session.stop", lambda spark: None)
     return spark
 
 

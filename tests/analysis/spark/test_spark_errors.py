@@ -44,6 +44,47 @@ def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
     assert "Traceback" not in after
 
 
+STOPPED = """
+import subprocess, sys, time
+from pathlib import Path
+from analysis.spark.session import session, stop
+from analysis.spark.tasks import results
+
+file = sys.argv[1]
+
+def start(_):
+    wait = f"until [ -e '{file}' ]; do sleep 0.1; done"
+    words = f"echo first >&2; {wait}; echo second >&2; touch '{file}.done'"
+    subprocess.Popen(["sh", "-c", words])
+
+spark = session("local[1]")
+results(spark, start, 1, "start")
+end = spark.stop
+
+def print_and_end():
+    Path(file).touch()
+    while not Path(file + ".done").exists():
+        time.sleep(0.1)
+    time.sleep(1)  # Java copies what was printed
+    end()
+
+spark.stop = print_and_end
+stop(spark)
+"""
+"""A driver. A process of its task prints before and while Spark is stopped."""
+
+
+def test_processes_of_tasks_print_nothing_while_spark_is_stopped(
+    java: None, tmp_path: Path
+) -> None:
+    """They may report that Java has closed their connections."""
+    command = [sys.executable, "-c", STOPPED, str(tmp_path / "stopped")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=True)
+    lines = done.stderr.splitlines()
+    assert "first" in lines
+    assert "second" not in lines
+
+
 def _bare_python(folder: Path) -> tuple[Path, Path]:
     """A Python without packages, and a script that runs it with those of Spark itself."""
     venv.create(folder / "bare")
