@@ -95,7 +95,6 @@ def command(
         ):
             from analysis.spark import job
 
-            job.check(spark, output)
             for name, rows, folder in job.run(spark, options, output, captures):
                 click.echo(f"{name}: {rows:,} rows in {folder}")
         source.note(captures.problems)

@@ -1,5 +1,6 @@
 """The job: tables of captures as Parquet, in folders by date.
 
+    driver      checks the executors (`requirements`)
     driver      lists the files and divides them into runs (`plan`)
     dissect     one task per run        rows and states, in files of the job's folder
     driver      joins the runs, in order, and dissects again what does not fit
@@ -46,14 +47,6 @@ from dissector.tables.problems import problem_rows
 from dissector.tables.shared_columns import with_connections
 
 
-def check(spark: SparkSession, output: Output) -> None:
-    """Check the executors; see `requirements`. Raises DissectorError."""
-    try:
-        requirements.check(spark, output.job)
-    except (PySparkException, Py4JError) as error:
-        raise DissectorError(cause(error)) from error
-
-
 def run(
     spark: SparkSession, request: Request, output: Output, captures: Captures | None = None
 ) -> Iterator[tuple[str, int, str]]:
@@ -63,11 +56,12 @@ def run(
     before. Raises DissectorError.
     """
     captures = captures or opened(request)
-    plan = planned(request, captures, output, parallelism(spark))
-    master = spark.conf.get("spark.master") or ""
-    if not master.startswith("local"):  # a network is slower than lz4
-        plan = replace(plan, task=replace(plan.task, compression="lz4"))
     try:
+        requirements.check(spark, output.job)
+        plan = planned(request, captures, output, parallelism(spark))
+        master = spark.conf.get("spark.master") or ""
+        if not master.startswith("local"):  # a network is slower than lz4
+            plan = replace(plan, task=replace(plan.task, compression="lz4"))
         with output.errors():
             _write(spark, plan, output)
     except (PySparkException, Py4JError) as error:

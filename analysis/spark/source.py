@@ -100,7 +100,6 @@ def _write(spark: SparkSession, request: Request, result_dir: Path) -> None:
     """Write all tables of a request to a folder. Raises DissectorError and Spark errors."""
     try:
         with Output(str(result_dir), request).opened() as output:
-            job.check(spark, output)
             for _ in job.run(spark, request, output):
                 pass
     except BaseException:

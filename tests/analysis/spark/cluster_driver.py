@@ -19,7 +19,6 @@ from pyspark.errors import PySparkException
 from analysis.spark import job
 from analysis.spark.causes import cause
 from analysis.spark.options import Request, parse
-from analysis.spark.output import Output
 from analysis.spark.session import session
 from analysis.spark.source import write_result
 from dissector.errors import DissectorError
@@ -35,8 +34,7 @@ def main() -> None:
     spark = session(master, settings | {"spark.executor.extraJavaOptions": options})
 
     def write() -> None:
-        with Output(f"{unshared}/tables", Request(paths, TEST_TABLES)).opened() as tables:
-            job.check(spark, tables)
+        write_with_spark(spark, Request(paths, TEST_TABLES), Path(unshared, "tables"))
 
     def query() -> None:
         write_result(spark, parse({"path": paths[0], "result_dir": unshared}), ())

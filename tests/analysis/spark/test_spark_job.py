@@ -84,7 +84,6 @@ def test_memory_is_per_task(
     requests = []
     with monkeypatch.context() as patch:
         patch.setattr(job, "run", lambda spark, request, *_: requests.append(request) or [])
-        patch.setattr(job, "check", lambda spark, output: None)
         assert main(["spark", str(QUOTAS), "-o", str(tmp_path), "--memory", "20"]) == 0
     assert [request.memory for request in requests] == [20 << 20]
     request = Request([str(QUOTAS)], ["problems"], memory=1 << 10)
