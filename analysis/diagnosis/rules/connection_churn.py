@@ -20,9 +20,9 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.advertised import LOOKUP, PREPARING
-from analysis.diagnosis.causes.impatient import impatient_clients
 from analysis.diagnosis.causes.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.causes.sessions import unauthenticated_clients
+from analysis.diagnosis.causes.short_timeouts import short_timeouts
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.words import (
@@ -138,7 +138,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             for each in (
                 *oversized_requests(case), *unauthenticated_clients(case),
                 *case.rows(CLOSED_AT_ONCE), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
-                *impatient_clients(case, DECLARED["no_response"].limits["requests"]),
+                *short_timeouts(case, DECLARED["no_response"].limits["requests"]),
             )
             if (each["client_id"] or "") == (name or "")
             and each.get("client_ip", row["client_ip"]) == row["client_ip"]

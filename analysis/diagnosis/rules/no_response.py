@@ -27,7 +27,6 @@ from typing import Final
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.dropped import dropped_connections, dropped_finding
-from analysis.diagnosis.causes.impatient import impatient_clients, impatient_finding
 from analysis.diagnosis.causes.incomplete import incomplete_finding, incomplete_responses
 from analysis.diagnosis.causes.sessions import (
     COMMAND,
@@ -36,6 +35,7 @@ from analysis.diagnosis.causes.sessions import (
     unauthenticated_clients,
     unauthenticated_finding,
 )
+from analysis.diagnosis.causes.short_timeouts import short_timeout_finding, short_timeouts
 from analysis.diagnosis.causes.unsupported import unsupported_clients, unsupported_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.failed_connections import refusing_brokers
@@ -129,8 +129,8 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in incomplete_responses(case):
         if row["responses"] >= limits["requests"]:
             yield incomplete_finding(row)
-    for row in impatient_clients(case, limits["requests"]):
-        yield impatient_finding(case, row)
+    for row in short_timeouts(case, limits["requests"]):
+        yield short_timeout_finding(case, row)
     waiting = waiting_apis()
     unanswered = [
         row for row in case.answer(COMMAND)

@@ -33,7 +33,7 @@ SAME: Final = 1.2
 """The median of timeouts is at most this multiple of their lower quartile: a client looks at its
 timers when it has something to do, and a few clients stop before."""
 
-IMPATIENT: Final = f"""
+SHORT_TIMEOUTS: Final = f"""
   with pending as (
     select client_id, exchanges.client_ip, connection_id, {endpoint("broker")} as broker, api,
       links.rtt_ms, request_packet, request_time, links.last_time,
@@ -82,18 +82,18 @@ _TOO_SHORT: Final = Advice(
 COMMAND: Final = "network --by client_id,broker"
 
 
-def impatient_clients(case: Case, least: float) -> list[Row]:
-    """The rows of `IMPATIENT` with as many connections that ended early.
+def short_timeouts(case: Case, least: float) -> list[Row]:
+    """The rows of `SHORT_TIMEOUTS` with as many connections that ended early.
 
     Their two times differ by less than a round trip, so without a long one, there are none.
     """
     if not any((link["rtt_ms"] or 0) >= MARGIN_MS for link in case.answer(COMMAND)):
         return []
-    return [row for row in case.rows(IMPATIENT) if row["early"] >= least]
+    return [row for row in case.rows(SHORT_TIMEOUTS) if row["early"] >= least]
 
 
-def impatient_finding(case: Case, row: Row) -> Finding:
-    """The finding for a row of `IMPATIENT`."""
+def short_timeout_finding(case: Case, row: Row) -> Finding:
+    """The finding for a row of `SHORT_TIMEOUTS`."""
     (link,) = matching(case.answer(COMMAND), row, "client_id broker")
     name, early = client(row["client_id"]), row["early"]
     at_once = row["connections"] - early
