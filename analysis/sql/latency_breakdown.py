@@ -67,89 +67,100 @@ _FORMAT: Final = "case when magic >= 2 then (magic, codec, timestamp_type) end"
 """SQL: what a broker may change, and the checksum with it (message.format.version, compression.type
 and message.timestamp.type of the topic). Otherwise, it only sets fields before the checksum."""
 
+_READABLE: Final = f"""
+  with responses as (
+    select connection_id, correlation_id, request_time as time, response_time,
+      row(broker_ip, broker_port) as broker
+    from all_exchanges where api = 'Produce' and response_time is not null),
+  produced as (
+    select topic, partition, base_offset, crc, {_FORMAT} as format,
+      min(epoch_ns(response_time)) as written, arg_min(broker, response_time) as leader
+    from all_batches join responses using (connection_id, correlation_id, time)
+    where api = 'Produce' and base_offset is not null group by all),
+  -- Without Metadata, a Fetch may have the id of a topic that a Produce before version 13 names
+  -- (KIP-516).
+  named as (
+    select fetched.topic as id, min(sent.topic) as name
+    from all_batches as fetched join all_batches as sent using (partition, base_offset, crc)
+    where fetched.api in ('Fetch', 'ShareFetch') and fetched.topic = fetched.topic_id
+      and sent.api = 'Produce' and sent.topic_id is null
+    group by all having count(distinct sent.topic) = 1)
+  select connection_id, correlation_id, time as response_time, fetched.topic,
+    fetched.partition, fetched.base_offset, leader, bytes,
+    coalesce(written, epoch_ns(max_timestamp)) as written,
+    -- In a transaction: when the marker after the batch was written.
+    case when is_transactional and not is_control then
+      min(case when is_control then epoch_ns(max_timestamp) end) over (
+        partition by connection_id, correlation_id, time, fetched.topic, fetched.partition,
+          producer_id
+        order by fetched.base_offset rows between 1 following and unbounded following)
+    end as ended
+  from (select * replace (coalesce(name, topic) as topic), {_FORMAT} as format
+      from all_batches left join named on topic = id) as fetched
+    -- Another batch has this offset if a topic was created again, or is in several clusters.
+    left join produced on fetched.topic = produced.topic
+      and fetched.partition = produced.partition
+      and fetched.base_offset = produced.base_offset
+      and coalesce(fetched.crc = produced.crc or fetched.format != produced.format, true)
+  where api in ('Fetch', 'ShareFetch')"""
+"""SQL: batches in responses to Fetches, when each was written, and when its transaction ended."""
+
+_FETCHED: Final = f"""
+  with readable as ({_READABLE}),
+  needed as (
+    select connection_id, correlation_id, response_time, min_bytes from all_exchanges
+    where api in ('Fetch', 'ShareFetch') and min_bytes > 1),
+  firsts as (
+    select connection_id, correlation_id, response_time,
+      arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
+        as written,
+      arg_min(leader, (coalesce(base_offset, -1), written)) as leader
+    from readable anti join needed using (connection_id, correlation_id, response_time)
+    group by connection_id, correlation_id, response_time, topic, partition),
+  in_order as (
+    select connection_id, correlation_id, response_time, min_bytes, bytes, leader,
+      max(greatest(written, coalesce(ended, written))) over (
+        partition by connection_id, correlation_id, response_time, topic, partition
+        order by coalesce(base_offset, -1), written) as written
+    from readable join needed using (connection_id, correlation_id, response_time)),
+  filled as (
+    select *, sum(bytes) over (of_response order by written) as readable_bytes,
+      -- A snap length may have cut the last batches.
+      least(min_bytes, sum(bytes) over of_response) as needed_bytes
+    from in_order
+    window of_response as (partition by connection_id, correlation_id, response_time))
+  select connection_id, correlation_id, response_time, min(written) as written,
+    arg_min(leader, written) as leader
+  from firsts group by all
+  union all
+  select connection_id, correlation_id, response_time, min(written) as written,
+    arg_min(leader, written) as leader
+  from filled where readable_bytes >= needed_bytes group by all"""
+"""SQL: when the batches that each Fetch waited for were readable, and the leader of the first."""
+
+
+def _queued() -> str:
+    """SQL: requests that waited for earlier ones of their connection, and until when."""
+    return f"""
+      -- The time from which the broker reads other requests of the connection. Few columns, because
+      -- they are sorted.
+      with busy as (
+        select nth, connection_id, request_end_time, epoch_ns(response_time) + case
+          when throttle_time_ms != 0 and {client_waits_for_quota()}
+          then throttle_time_ms::bigint else 0 end * 1000000 as until
+        from all_exchanges)
+      select nth, max(until) over (
+        partition by connection_id order by request_end_time, nth
+        rows between unbounded preceding and 1 preceding) as busy_until
+      from busy qualify busy_until > epoch_ns(request_end_time)"""
+
 
 def _parts() -> str:
     """SQL of the number and the parts of each exchange of `all_exchanges`."""
     barriers = literals(group_barriers())
     return f"""
-    with responses as (
-      select connection_id, correlation_id, request_time as time, response_time,
-        row(broker_ip, broker_port) as broker
-      from all_exchanges where api = 'Produce' and response_time is not null),
-    produced as (
-      select topic, partition, base_offset, crc, {_FORMAT} as format,
-        min(epoch_ns(response_time)) as written, arg_min(broker, response_time) as leader
-      from all_batches join responses using (connection_id, correlation_id, time)
-      where api = 'Produce' and base_offset is not null group by all),
-    -- Without Metadata, a Fetch may have the id of a topic that a Produce before version 13 names
-    -- (KIP-516).
-    named as (
-      select fetched.topic as id, min(sent.topic) as name
-      from all_batches as fetched join all_batches as sent using (partition, base_offset, crc)
-      where fetched.api in ('Fetch', 'ShareFetch') and fetched.topic = fetched.topic_id
-        and sent.api = 'Produce' and sent.topic_id is null
-      group by all having count(distinct sent.topic) = 1),
-    readable as (
-      select connection_id, correlation_id, time as response_time, fetched.topic,
-        fetched.partition, fetched.base_offset, leader, bytes,
-        coalesce(written, epoch_ns(max_timestamp)) as written,
-        -- In a transaction: when the marker after the batch was written.
-        case when is_transactional and not is_control then
-          min(case when is_control then epoch_ns(max_timestamp) end) over (
-            partition by connection_id, correlation_id, time, fetched.topic, fetched.partition,
-              producer_id
-            order by fetched.base_offset rows between 1 following and unbounded following)
-        end as ended
-      from (select * replace (coalesce(name, topic) as topic), {_FORMAT} as format
-          from all_batches left join named on topic = id) as fetched
-        -- Another batch has this offset if a topic was created again, or is in several clusters.
-        left join produced on fetched.topic = produced.topic
-          and fetched.partition = produced.partition
-          and fetched.base_offset = produced.base_offset
-          and coalesce(fetched.crc = produced.crc or fetched.format != produced.format, true)
-      where api in ('Fetch', 'ShareFetch')),
-    needed as (
-      select connection_id, correlation_id, response_time, min_bytes from all_exchanges
-      where api in ('Fetch', 'ShareFetch') and min_bytes > 1),
-    firsts as (
-      select connection_id, correlation_id, response_time,
-        arg_min(greatest(written, coalesce(ended, written)), (coalesce(base_offset, -1), written))
-          as written,
-        arg_min(leader, (coalesce(base_offset, -1), written)) as leader
-      from readable anti join needed using (connection_id, correlation_id, response_time)
-      group by connection_id, correlation_id, response_time, topic, partition),
-    in_order as (
-      select connection_id, correlation_id, response_time, min_bytes, bytes, leader,
-        max(greatest(written, coalesce(ended, written))) over (
-          partition by connection_id, correlation_id, response_time, topic, partition
-          order by coalesce(base_offset, -1), written) as written
-      from readable join needed using (connection_id, correlation_id, response_time)),
-    filled as (
-      select *, sum(bytes) over (of_response order by written) as readable_bytes,
-        -- A snap length may have cut the last batches.
-        least(min_bytes, sum(bytes) over of_response) as needed_bytes
-      from in_order
-      window of_response as (partition by connection_id, correlation_id, response_time)),
-    fetched as (
-      select connection_id, correlation_id, response_time, min(written) as written,
-        arg_min(leader, written) as leader
-      from firsts group by all
-      union all
-      select connection_id, correlation_id, response_time, min(written) as written,
-        arg_min(leader, written) as leader
-      from filled where readable_bytes >= needed_bytes group by all),
-    -- The time from which the broker reads other requests of the connection.
-    busy as (
-      select nth, connection_id, request_end_time, epoch_ns(response_time) + case
-        when throttle_time_ms != 0 and {client_waits_for_quota()}
-        then throttle_time_ms::bigint else 0 end * 1000000 as until
-      from all_exchanges),
-    -- Requests that waited for those that were sent earlier. Few columns, because they are sorted.
-    queued as (
-      select nth, max(until) over (
-        partition by connection_id order by request_end_time, nth
-        rows between unbounded preceding and 1 preceding) as busy_until
-      from busy qualify busy_until > epoch_ns(request_end_time)),
+    with fetched as ({_FETCHED}),
+    queued as ({_queued()}),
     queue_times as (
       select exchanges.nth, max_wait_ms, min_bytes, record_bytes,
         epoch_ns(request_end_time) as sent, epoch_ns(exchanges.response_time) as replied,
