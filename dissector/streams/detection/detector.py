@@ -15,6 +15,7 @@ In connections that are known to be Kafka, `resync` finds the messages.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -93,6 +94,21 @@ def looks_like_tls(head: Int64) -> Bools:
     return tls
 
 
+@dataclass(frozen=True)
+class _Heads:
+    """The first messages of clients, which may be requests; arrays of shape (n,)."""
+
+    index: Int64
+    """Their chains."""
+    at: Int64
+    """Their addresses."""
+    verdict: Int64
+    bits: NDArray[np.float64]
+    """Bits of the header of each, if it is a request."""
+    is_last: Bools
+    """Whether no more bytes are awaited to decide."""
+
+
 class ProtocolDetector:
     """Decides the protocol of connections, by the evidence of `scorer`."""
 
@@ -166,46 +182,26 @@ class ProtocolDetector:
         """Decide the protocol of connections by the client's first bytes. `finished`: whether the
         stream of each chain has ended."""
         self._correct_sides(chains)
-        table, stream, row = self._table, chains.stream, chains.stream >> 1
-        is_head = self._streams.protocol[row] == UNDECIDED
-        is_head &= self._streams.state[stream] == HEAD
-        # If both ends opened the connection, each stream may be that of the client.
-        self._states.advance(stream[is_head & (table.client[row] < 0)], HEAD_LOST)
-        index = np.flatnonzero(is_head & (table.client[row] == stream & 1))
+        index = self._client_heads(chains)
         if not len(index):
             return
-        row, stream = row[index], stream[index]
+        stream, row = chains.stream[index], chains.stream[index] >> 1
         first, end = chains.address[chains.first[index]], chains.end[index]
-        servers = np.arange(len(row)), 1 - table.client[row]
-        given_up = finished[index] | (end - first >= SEEK_BYTES)
-        at, is_open = first_requests(chains, index, self._scorer)
+        at_server = np.arange(len(row)), 1 - self._table.client[row]
+        at, is_token = first_requests(chains, index, self._scorer)
         size, verdict, bits = self._scorer.requests(chains, at, index, any_size=True)
-        verdict[is_open & ~given_up] = UNCLEAR
+        heads = _Heads(index, at, verdict, bits, finished[index] | (end - first >= SEEK_BYTES))
+        verdict[is_token & ~heads.is_last] = UNCLEAR
         has_gap = chains.gap_after(at) < end
-        lost = (verdict == UNCLEAR) & has_gap
+        is_lost = (verdict == UNCLEAR) & has_gap
         # A server of another protocol may have a broker's address before or after it. The first
         # bytes of other protocols look like headers of large requests, or have odd client ids.
         is_usual = ((size < SEEK_BYTES) | (at + 4 + size <= end)) & (bits >= REQUEST_BITS)
-        is_trusted = is_usual & self._scorer.is_known_broker(row)[servers]
-        doubtful = np.flatnonzero((verdict == YES) & ~is_trusted)
-        self._weigh_heads(chains, index, at, verdict, bits, doubtful, given_up, is_usual)
-        # At a broker, an unknown API or version is likelier than another protocol.
-        at_broker = self._scorer.is_broker(row)[servers]
-        unknown = np.flatnonzero(verdict == NO)
-        places = at[unknown], index[unknown]
-        size, state, bits[unknown] = self._scorer.requests(chains, *places, any_api=True)
-        # A later connection may show that the receiver is a broker.
-        is_open = (state == UNCLEAR) | ((state == YES) & (bits[unknown] >= REQUEST_BITS))
-        is_open &= (size < SEEK_BYTES) & ~given_up[unknown]
-        is_open = np.where(at_broker[unknown], state == UNCLEAR, is_open)
-        verdict[unknown[is_open]] = UNCLEAR
-        lost[unknown] = is_open & (state == UNCLEAR) & has_gap[unknown]
-        unknown = unknown[at_broker[unknown] & (state == YES)]
-        verdict[unknown] = YES
-        nothing = np.zeros_like(is_usual)
-        self._weigh_heads(chains, index, at, verdict, bits, unknown, given_up, nothing)
-        head = chains.space.number(first, "i4")
-        protocol = np.where(looks_like_tls(head), TLS, OTHER)
+        is_trusted = is_usual & self._scorer.is_known_broker(row)[at_server]
+        self._weigh_heads(chains, heads, np.flatnonzero((verdict == YES) & ~is_trusted), is_usual)
+        at_broker = self._scorer.is_broker(row)[at_server]
+        is_lost |= has_gap & self._weigh_unknown(chains, heads, at_broker)
+        protocol = np.where(looks_like_tls(chains.space.number(first, "i4")), TLS, OTHER)
         protocol[verdict == YES] = KAFKA
         protocol[verdict == UNCLEAR] = UNDECIDED
         # A first request that is damaged, or lost in part, does not decide. Later requests do, as
@@ -213,7 +209,7 @@ class ProtocolDetector:
         refused = (protocol == OTHER) & at_broker
         for each in stream[refused].tolist():
             self._rejected.setdefault(each, set()).add(HEAD_POSITION)
-        damaged = np.flatnonzero(refused | lost)
+        damaged = np.flatnonzero(refused | is_lost)
         protocol[damaged] = UNDECIDED
         self._states.advance(stream[damaged], HEAD_LOST)
         self._states.advance(stream[damaged] ^ 1, HEAD_LOST)
@@ -221,27 +217,56 @@ class ProtocolDetector:
         decided = protocol != UNDECIDED
         self._states.decide(row[decided], protocol[decided])
 
+    def _client_heads(self, chains: FrameChains) -> Int64:
+        """The chains that begin with the first bytes of a client, in undecided connections."""
+        stream, row = chains.stream, chains.stream >> 1
+        is_head = self._streams.protocol[row] == UNDECIDED
+        is_head &= self._streams.state[stream] == HEAD
+        client = self._table.client[row]
+        # If both ends opened the connection, each stream may be that of the client.
+        self._states.advance(stream[is_head & (client < 0)], HEAD_LOST)
+        return np.flatnonzero(is_head & (client == stream & 1))
+
     def _weigh_heads(
-        self, chains: FrameChains, index: Int64, at: Int64, verdict: Int64,
-        header_bits: NDArray[np.float64], doubtful: Int64, given_up: Bools, is_usual: Bools,
-    ) -> None:  # fmt: skip
-        """Weigh the doubtful ones of the first requests, at these addresses. With enough evidence,
-        the receiver is a broker. Else the verdict becomes UNCLEAR while more bytes may come, then
-        NO.
+        self, chains: FrameChains, heads: _Heads, doubtful: Int64, is_usual: Bools
+    ) -> None:
+        """Weigh the doubtful ones of the first requests. With enough evidence, the receiver is a
+        broker. Else the verdict becomes UNCLEAR while more bytes may come, then NO.
 
         `is_usual`: whether each request needs no evidence if its receiver is a known broker.
         """
-        servers = self.servers(chains.stream[index[doubtful]] >> 1)
+        servers = self.servers(chains.stream[heads.index[doubtful]] >> 1)
         for each, server in zip(doubtful.tolist(), servers, strict=True):
             if is_usual[each] and server in self._scorer.brokers:
                 continue
             bits = self._requests.bits(
-                chains, int(index[each]), int(at[each]), int(header_bits[each])
+                chains, int(heads.index[each]), int(heads.at[each]), int(heads.bits[each])
             )
             if bits >= DECISION:
                 self._scorer.brokers.add(server)
             else:
-                verdict[each] = NO if bits < 0 or given_up[each] else UNCLEAR
+                heads.verdict[each] = NO if bits < 0 or heads.is_last[each] else UNCLEAR
+
+    def _weigh_unknown(self, chains: FrameChains, heads: _Heads, at_broker: Bools) -> Bools:
+        """Weigh first messages that are no requests of known APIs and versions. At a broker, such a
+        request is likelier than another protocol. Returns where bytes are missing to decide."""
+        unknown = np.flatnonzero(heads.verdict == NO)
+        size, state, bits = self._scorer.requests(
+            chains, heads.at[unknown], heads.index[unknown], any_api=True
+        )
+        heads.bits[unknown] = bits
+        # A later connection may show that the receiver is a broker.
+        may_be = (state == UNCLEAR) | ((state == YES) & (bits >= REQUEST_BITS))
+        may_be &= (size < SEEK_BYTES) & ~heads.is_last[unknown]
+        is_open = np.where(at_broker[unknown], state == UNCLEAR, may_be)
+        heads.verdict[unknown[is_open]] = UNCLEAR
+        is_request = at_broker[unknown] & (state == YES)
+        heads.verdict[unknown[is_request]] = YES
+        nothing = np.zeros(len(heads.index), np.bool_)
+        self._weigh_heads(chains, heads, unknown[is_request], nothing)
+        is_incomplete = np.zeros(len(heads.index), np.bool_)
+        is_incomplete[unknown] = is_open & (state == UNCLEAR)
+        return is_incomplete
 
     def servers(self, rows: Int64) -> list[Endpoint]:
         """The servers of these connections."""
