@@ -241,7 +241,7 @@ class FrameParser:
         # If the client's bytes arrived behind a hole, that hole is filled or given up later. If no
         # bytes arrived, its clock may be behind: then the broker's first bytes are a response.
         peer = self._streams.state[stream ^ 1]
-        is_pending = (peer == HEAD) & (self._table.bytes.reshape(-1)[stream ^ 1] > 0)
+        is_pending = (peer == HEAD) & self._table.has_bytes(stream ^ 1)
         is_pending |= self._peer_waits
         server_only = np.flatnonzero((peer == NEW) & (size > SEEK_BYTES) & ~is_client)
         server = stream[server_only]

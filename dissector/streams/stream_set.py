@@ -36,5 +36,5 @@ class StreamSet:
     def forget(self, rows: Int64) -> None:
         """Drop the state of these connections."""
         self.streams.forget(rows)
-        self.detector.forget(rows)
+        self.detector.candidates.forget(rows)
         self.bodies.log.forget(rows)

@@ -199,7 +199,7 @@ class Streams:
     def guess(self, is_guessing: bool) -> None:
         """Let streams begin with their first bytes, and requests decide that are not refuted, for
         states that will be verified; or not."""
-        self._reassembler.is_guessing = self.detector.is_guessing = is_guessing
+        self._reassembler.is_guessing = self.detector.candidates.is_guessing = is_guessing
 
     @property
     def buffered(self) -> int:
@@ -216,7 +216,7 @@ class Streams:
             self.connections.take(rows),
             self.states.take(rows),
             self._framer.carry.take(rows),
-            self.detector.take(rows),
+            self.detector.candidates.take(rows),
             self._set.bodies.log.take(of_history),
             self._tls_streams.take(rows),
             self._named_ports.take(rows),
@@ -234,7 +234,7 @@ class Streams:
         self.connections.put(rows, states.connections)
         self.states.put(rows, states.streams)
         self._framer.carry.put(rows, states.carried)
-        self.detector.put(rows, states.rejected)
+        self.detector.candidates.put(rows, states.rejected)
         self._set.bodies.log.put(rows, states.requests)
         self._tls_streams.put(rows, states.tls)
         self._named_ports.put(rows, states.first_bytes)
@@ -320,7 +320,7 @@ class Streams:
         """Whether these streams have bytes that cannot be read yet: behind a hole, or because
         earlier bytes may still arrive."""
         waits: Bools = self.states.state[stream_ids] == NEW
-        waits &= self.connections.bytes.reshape(-1)[stream_ids] > 0
+        waits &= self.connections.has_bytes(stream_ids)
         waits[waiting.stream] = True
         return waits
 

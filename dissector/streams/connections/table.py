@@ -219,6 +219,11 @@ class ConnectionTable(Rows):
         is_client: Bools = self.client[streams >> 1] == streams & 1
         return is_client
 
+    def has_bytes(self, streams: Int64) -> Bools:
+        """Whether a packet of each stream has payload."""
+        has_bytes: Bools = self.bytes.reshape(-1)[streams] > 0
+        return has_bytes
+
     @property
     def in_use(self) -> Int64:
         """Rows in use, in order of their numbers."""

@@ -14,20 +14,17 @@ In connections that are known to be Kafka, `resync` finds the messages.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dissector.packets.block import Int64
-from dissector.streams.connections.rows import chosen
 from dissector.streams.connections.state import HEAD_LOST, States
 from dissector.streams.connections.table import (
     HEAD,
     KAFKA,
-    NEVER,
     OTHER,
     TLS,
     UNDECIDED,
@@ -35,17 +32,16 @@ from dissector.streams.connections.table import (
     ConnectionTable,
     Endpoint,
     StreamTable,
-    streams_at,
 )
+from dissector.streams.detection.candidates import Candidates
 from dissector.streams.detection.gssapi import first_requests
+from dissector.streams.detection.inner_requests import INNER_BYTES, InnerRequests, first_of
 from dissector.streams.frame_chain import FrameChains
 from dissector.streams.limits import SEEK_BYTES, USUAL_FRAME, WAITING_BYTES
 from dissector.streams.search.bodies import BodyCheck
 from dissector.streams.search.header_evidence import (
-    BORDER_BITS,
     NO,
     REQUEST_BITS,
-    REQUEST_HEAD,
     SMALLEST_RESPONSE,
     UNCLEAR,
     YES,
@@ -57,29 +53,10 @@ from dissector.streams.search.request_evidence import (
     EPHEMERAL,
     Evidence,
     RequestScorer,
-    opposite_responses,
 )
-
-READINGS = 16
-"""Most candidates for requests that are decoded in a stream to decide its connection. If this many
-are rejected, the sender is not a Kafka client."""
-
-INNER_BYTES = 2 << 20
-"""Bytes of a stream at an unknown port that are searched for requests inside segments: twice the
-largest request of a producer by default (max.request.size). Other protocols may have a place in
-each few bytes that looks like a request."""
-
-FIRST_SLICE, SLICE_GROWTH = 1 << 10, 2
-"""Bytes of each stream that are searched for such requests first, and the growth of later slices.
-Arrays of numbers have `READINGS` candidates in a few bytes."""
 
 STEPS = 3
 """Fewest times that the correlation id increases by one in a stream that is taken for responses."""
-
-HEAD_POSITION = 0
-REFUSED_BITS = -32
-"""The first bytes of the client, behind its SYN, are not a request. In a Kafka connection, they are
-damaged; other protocols are likelier, and may have numbers like those of a request anywhere."""
 
 FIRST_GROUP, GROWTH = 32, 8
 """Connections that are joined midway are decided in groups, each larger than the one before. The
@@ -121,25 +98,8 @@ class ProtocolDetector:
         self._states = states
         self._scorer = scorer
         self._requests = RequestScorer(table, streams, scorer, bodies, evidence)
-        self.is_guessing = False
-        """Whether a request decides that is not refuted, without evidence for it. Set it if all
-        decisions will be verified."""
-        self._rejected: dict[int, set[int]] = {}
-        """Positions of rejected candidates, by stream."""
-
-    def forget(self, rows: Int64) -> None:
-        """Drop the state of these connections; their rows will be reused."""
-        for stream in streams_at(rows).tolist():
-            self._rejected.pop(stream, None)
-
-    def take(self, rows: Int64) -> dict[int, set[int]]:
-        """Rejected candidates of these connections, by stream, numbered like `rows`."""
-        return chosen(self._rejected, streams_at(rows))
-
-    def put(self, rows: Int64, rejected: Mapping[int, set[int]]) -> None:
-        """Add what `take` returned. `rows`: the row of each connection."""
-        streams = streams_at(rows).tolist()
-        self._rejected |= {streams[index]: places for index, places in rejected.items()}
+        self.candidates = Candidates(table, states, scorer, self._requests)
+        self._inner = InnerRequests(table, scorer, self.candidates)
 
     # Connections
 
@@ -173,9 +133,9 @@ class ProtocolDetector:
         at, owner = segment_starts(chains, index, chains.first[index])
         good = verdicts(chains, self._scorer, at, index[owner]) == YES
         at, owner = at[good], owner[good]
-        bits = self._weighed(chains, index[owner], at)
+        bits = self.candidates.weigh(chains, index[owner], at)
         is_sure = bits >= DECISION
-        self._accept(chains.stream[index], _first(len(index), owner[is_sure], bits[is_sure]))
+        self._accept(chains.stream[index], first_of(len(index), owner[is_sure], bits[is_sure]))
         table.client[row] = np.where(table.client[row] < 0, client, table.client[row])
 
     def decide(self, chains: FrameChains, finished: Bools) -> None:
@@ -207,8 +167,7 @@ class ProtocolDetector:
         # A first request that is damaged, or lost in part, does not decide. Later requests do, as
         # in a connection whose SYN was not seen.
         refused = (protocol == OTHER) & at_broker
-        for each in stream[refused].tolist():
-            self._rejected.setdefault(each, set()).add(HEAD_POSITION)
+        self.candidates.reject_heads(stream[refused])
         damaged = np.flatnonzero(refused | is_lost)
         protocol[damaged] = UNDECIDED
         self._states.advance(stream[damaged], HEAD_LOST)
@@ -297,18 +256,18 @@ class ProtocolDetector:
         verdict = verdicts(chains, self._scorer, at, index[owner])
         good, unclear = verdict == YES, verdict == UNCLEAR
         self._streams.was_undecided[row] = True
-        is_one_way = self._is_silent(stream ^ 1)
+        is_one_way = ~self._table.has_bytes(stream ^ 1)
         may_decide = may_be_client | (is_one_way & self._scorer.is_broker(row).any(1))
         unclear |= good & ~may_decide[owner]  # a later request may decide
         good &= may_decide[owner]
         requests = np.flatnonzero(good & may_be_client[owner])
         bits = np.zeros(len(at), np.int64)
-        bits[requests] = self._weighed(chains, index[owner[requests]], at[requests])
+        bits[requests] = self.candidates.weigh(chains, index[owner[requests]], at[requests])
         good[requests], unclear[requests] = bits[requests] >= DECISION, bits[requests] >= 0
-        self._accept(stream, _first(len(index), owner[good], bits[good]))
+        self._accept(stream, first_of(len(index), owner[good], bits[good]))
         tls = row[owner[looks_like_tls(chains.space.number(at, "i4"))]]
         self._states.decide(tls[self._streams.protocol[tls] == UNDECIDED], TLS)
-        pending = _first(len(index), owner[unclear], at[unclear])
+        pending = first_of(len(index), owner[unclear], at[unclear])
         at_broker = self._scorer.is_broker(row)[np.arange(len(row)), 1 - (stream & 1)]
         at_broker &= (table.client[row] == stream & 1) & (self._streams.protocol[row] == UNDECIDED)
         is_searched = at_broker | self._has_responses(chains, index)
@@ -317,7 +276,7 @@ class ProtocolDetector:
         end = chains.end[index[left]]
         near = chains.address_of(index[left], np.full(len(left), INNER_BYTES))
         end = np.where(is_searched[left], end, np.minimum(end, near))
-        bits, inner = self._inside_segments(chains, index[left], begin[left], end, at_broker[left])
+        bits, inner = self._inner.find(chains, index[left], begin[left], end, at_broker[left])
         self._accept(stream[left], bits)
         is_first = (pending[left] < 0) | ((inner >= 0) & (inner < pending[left]))
         pending[left] = np.where(is_first, inner, pending[left])
@@ -329,11 +288,6 @@ class ProtocolDetector:
         waits |= has_opposite & (np.append(pending, -1)[opposite] >= 0)
         pending[waits] = chains.address[chains.first[index[waits]]]
         return pending
-
-    def _is_silent(self, stream: Int64) -> Bools:
-        """Whether no bytes of these streams are known."""
-        is_silent: Bools = self._table.bytes.reshape(-1)[stream] == 0
-        return is_silent
 
     def _has_responses(self, chains: FrameChains, index: Int64) -> Bools:
         """Whether the other end of each undecided stream seems to send responses: correlation ids
@@ -354,127 +308,6 @@ class ProtocolDetector:
         steps += np.bincount(owner[inner], minlength=len(chain))
         is_open[is_open] = steps[chain.searchsorted(opposite[is_open])] >= STEPS
         return is_open
-
-    def _inside_segments(
-        self, chains: FrameChains, index: Int64, begin: Int64, end: Int64, at_broker: Bools
-    ) -> tuple[Int64, Int64]:
-        """Bits of the first request of each stream, anywhere from `begin` to `end`, that the other
-        end has answered, or to which it need not respond (acks=0); and the first address where
-        later bytes may confirm one. -1 if there is none.
-
-        A client that does not wait for responses, or whose window was closed, sends requests in
-        segments that begin inside of them. `at_broker`: the receiver is a broker. Any byte of a
-        stream to another receiver that sent no bytes may begin a request, so it needs more bits.
-        """
-        bits, pending = np.full((2, len(index)), -1)
-        readings = np.zeros(len(index), np.int64)
-        is_any = self._is_silent(chains.stream[index] ^ 1) & ~at_broker
-        is_done = np.zeros(len(index), np.bool_)
-        for at, owner in self._inner_places(chains, index, begin, end, is_done):
-            verdict = verdicts(chains, self._scorer, at, index[owner])
-            is_open = verdict != NO
-            first = _first(len(index), owner[is_open], at[is_open])
-            pending = np.where(pending < 0, first, pending)
-            good = verdict == YES
-            at, owner = at[good], owner[good]
-            rank = readings[owner] + np.arange(len(owner)) - owner.searchsorted(owner)
-            at, owner = at[rank < READINGS], owner[rank < READINGS]
-            readings += np.bincount(owner, minlength=len(readings))
-            header_bits = self._scorer.requests(chains, at, index[owner])[2].astype(np.int64)
-            known_bits = header_bits - BORDER_BITS * is_any[owner]
-            for place, each, known in zip(
-                at.tolist(), owner.tolist(), known_bits.tolist(), strict=True
-            ):
-                if bits[each] < 0:
-                    score = self._bits(chains, int(index[each]), place, known)
-                    bits[each] = score if score >= DECISION else -1
-            is_done |= (bits >= 0) | (readings == READINGS)
-        return bits, pending
-
-    def _inner_places(
-        self, chains: FrameChains, index: Int64, begin: Int64, end: Int64, is_done: Bools
-    ) -> Iterator[tuple[Int64, Int64]]:  # fmt: skip
-        """Places from `begin` to `end` that may begin a request whose correlation id the other end
-        sent, or any request if it sent no bytes and the first bytes of the stream are not known to
-        be those of another protocol; and the position in `index` of each. In parts of at most twice
-        `SEEK_BYTES` places, since each byte of a stream may be one: a slice of each stream, then
-        longer ones of those that are not done. `is_done`: set it between the parts.
-        """
-        expected: dict[int, Int64 | None] = {}
-        silent = self._is_silent(chains.stream[index] ^ 1)
-        for each, chain in enumerate(index.tolist()):
-            _, number, fits = opposite_responses(chains, chain)
-            rejected = self._rejected.get(int(chains.stream[chain]), ())
-            if silent[each] and HEAD_POSITION not in rejected:
-                expected[each] = None
-            elif fits.any():
-                expected[each] = number[fits]
-        slice_bytes = FIRST_SLICE
-        while expected:
-            parts: list[Int64] = []
-            owners: list[int] = []
-            count = 0
-            for each, numbers in [*expected.items()]:
-                until = min(int(begin[each]) + slice_bytes, int(end[each]))
-                if begin[each] >= until or is_done[each]:
-                    del expected[each]
-                    continue
-                behind = min(until + REQUEST_HEAD - 1, int(end[each]))
-                window, address = chains.bytes_between(int(index[each]), int(begin[each]), behind)
-                at = address(self._scorer.candidate_requests(window))
-                if numbers is not None:
-                    at = at[np.isin(chains.number(at + 8, "i4"), numbers)]
-                parts.append(at)
-                owners.append(each)
-                count += len(at)
-                if count >= SEEK_BYTES:
-                    yield _joined(parts, owners)
-                    parts, owners, count = [], [], 0
-            yield _joined(parts, owners)
-            begin = begin + slice_bytes
-            slice_bytes = min(SLICE_GROWTH * slice_bytes, SEEK_BYTES)
-
-    def _weighed(self, chains: FrameChains, index: Int64, at: Int64) -> Int64:
-        """Bits of each of these candidates, up to the first one in each stream that decides;
-        negative where no request can be."""
-        bits, positions = np.zeros(len(at), np.int64), chains.position_of(index, at).tolist()
-        header_bits = self._scorer.requests(chains, at, index)[2].astype(np.int64).tolist()
-        begin = np.flatnonzero(np.diff(index, prepend=-1))
-        for first, last in pairwise(np.append(begin, len(index)).tolist()):
-            chain = int(index[first])
-            stream = int(chains.stream[chain])
-            rejected = self._rejected.setdefault(stream, set())
-            for each in range(first, last):
-                if positions[each] in rejected or len(rejected) == READINGS:
-                    bits[each] = -1
-                    continue
-                bits[each] = self._bits(chains, chain, int(at[each]), header_bits[each])
-                if self.is_guessing and bits[each] >= 0:
-                    bits[each] = max(int(bits[each]), DECISION)
-                if bits[each] >= DECISION:
-                    break
-                if bits[each] < 0:
-                    rejected.add(positions[each])
-            if len(rejected) == READINGS and self._is_hopeless(stream):
-                self._states.decide(np.array([stream >> 1]), OTHER)
-        return bits
-
-    def _bits(self, chains: FrameChains, index: int, at: int, header_bits: int) -> int:
-        """Bits of a request behind the head of a stream; negative if it is not a request."""
-        bits = self._requests.bits(chains, index, at, header_bits)
-        stream = int(chains.stream[index])
-        has_head = self._table.isn[stream >> 1, stream & 1] != NEVER
-        is_refused = has_head and HEAD_POSITION in self._rejected.get(stream, ())
-        return bits + REFUSED_BITS * is_refused
-
-    def _is_hopeless(self, stream: int) -> bool:
-        """Whether a connection has no request, given that this stream of it has none."""
-        table, row, opposite = self._table, stream >> 1, stream ^ 1
-        return bool(
-            table.client[row] >= 0
-            or table.packets[row, opposite & 1] == 0
-            or len(self._rejected.get(opposite, ())) == READINGS
-        )
 
     def _accept(self, stream: Int64, bits: Int64) -> None:
         """Decide connections by their first good candidates; -1: a stream has none. If both ends
@@ -511,17 +344,3 @@ def _groups(row: Int64) -> Iterator[slice]:
         last = min(done + size, len(begin) - 1)
         yield slice(begin[done], begin[last])
         done, size = last, size * GROWTH
-
-
-def _first(count: int, owner: Int64, value: Int64) -> Int64:
-    """The first value of each of `count` owners; -1 if it has none."""
-    first = np.full(count, -1)
-    first[owner[::-1]] = value[::-1]
-    return first
-
-
-def _joined(parts: list[Int64], owners: list[int]) -> tuple[Int64, Int64]:
-    """All parts in one array, and the owner of each element."""
-    counts = np.array([len(each) for each in parts], np.int64)
-    places = np.concatenate([*parts, np.zeros(0, np.int64)])
-    return places, np.repeat(np.array(owners, np.int64), counts)

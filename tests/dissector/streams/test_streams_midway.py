@@ -12,7 +12,8 @@ from dissector.packets.block import Int64, UInt8
 from dissector.protocol import body_end as message_end
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
-from dissector.streams.detection.detector import FIRST_GROUP, INNER_BYTES
+from dissector.streams.detection.detector import FIRST_GROUP
+from dissector.streams.detection.inner_requests import INNER_BYTES
 from dissector.streams.search.header_evidence import HeaderScorer
 from dissector.streams.search.request_evidence import IMPOSSIBLE
 from tests.dissector.records.records_writers import batch, message
