@@ -11,7 +11,7 @@ import numpy as np
 from dissector import _native
 from dissector.packets.block import Int64
 from dissector.streams.connections.table import NEVER, RESUMED, Bools
-from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains
+from dissector.streams.frame_chain import BAD, CUT, ChainFrames, FrameChains, Walk
 from dissector.streams.limits import CERTAINTY, SEEK_BYTES, USUAL_FRAME, WAITING_BYTES
 from dissector.streams.search.bodies import CONSISTENT, UNKNOWN
 from dissector.streams.search.header_evidence import (
@@ -48,15 +48,10 @@ class Doubts:
         """Addresses of messages that need no search, in the chains that are examined."""
         self._is_examined = np.zeros(len(chains.stream), np.bool_)
 
-    def find(
-        self, index: Int64, frames: ChainFrames, until: Int64, begin: Int64, at: Int64,
-        ended: Int64,
-    ) -> dict[int, list[int]]:  # fmt: skip
-        """Doubtful addresses of the chains, by the place of their stream in `index`.
-
-        `until`: number of frames up to the last one of each stream. `begin` and `at`: where its
-        walk began and ended. `ended`: why it ended.
-        """
+    def find(self, index: Int64, begin: Int64, walk: Walk) -> dict[int, list[int]]:
+        """Doubtful addresses of the chains, by the place of their stream in `index`. `begin`: where
+        the walk of each one began."""
+        frames, until, at, ended, _ = walk
         implausible = self._implausible_headers(frames, until, self._chains.stream[index])
         owner = until.searchsorted(implausible, "right")
         cut = np.flatnonzero(ended == CUT)
@@ -71,7 +66,7 @@ class Doubts:
 
     def large_messages(self, index: Int64, at: Int64, ended: Int64) -> Int64:
         """Which chains end at a message that is larger than `USUAL_FRAME`, and whose header and
-        body confirm its size. `at` and `ended`: as in `find`."""
+        body confirm its size. `at` and `ended`: as in `Walk`."""
         chains, bad = self._chains, np.flatnonzero(ended == BAD)
         bad = bad[chains.number(at[bad], "i4") > USUAL_FRAME]
         if not len(bad):
@@ -186,15 +181,9 @@ class Doubts:
         return are_requests
 
     def resolve(
-        self,
-        index: int,
-        starts: Int64,
-        places: list[int],
-        at: int,
-        ended: int,
-        *,
+        self, index: int, starts: Int64, places: list[int], at: int, ended: int, *,
         is_finished: bool,
-    ) -> tuple[int, int, bool]:
+    ) -> tuple[int, int, bool]:  # fmt: skip
         """Search at the doubtful places of a chain.
 
         `starts`: addresses of its messages. `at` and `ended`: where and why it ended. Returns the

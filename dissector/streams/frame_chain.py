@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,6 +48,20 @@ class ChainFrames(ParallelArrays):
     """The next 4 bytes: the correlation id of a request."""
     third: Int64
     """The next 2 bytes: the length of the client id of a request."""
+
+
+class Walk(NamedTuple):
+    """The frames of streams, and for each stream, in arrays of shape (n,), where they end."""
+
+    frames: ChainFrames
+    until: Int64
+    """The number of frames up to its last one."""
+    at: Int64
+    """The address where the walk ended."""
+    ended: Int64
+    """The reason: WHOLE, CUT, LOST or BAD."""
+    behind: Int64
+    """The end of an incomplete frame, or -1 if its size is incomplete too."""
 
 
 @mutable
@@ -166,12 +181,10 @@ class FrameChains:
 
         return window, address
 
-    def walk(self, index: Int64, at: Int64) -> tuple[ChainFrames, Int64, Int64, Int64, Int64]:
+    def walk(self, index: Int64, at: Int64) -> Walk:
         """Walk the chains of these streams, in order, from the addresses `at` on.
 
-        Returns the frames; then for each stream the number of frames up to its last one; the
-        address where its walk ended, the reason (WHOLE, CUT, LOST, BAD), and the end of an
-        incomplete frame, or -1 if its size is incomplete too. An unusual size is BAD.
+        An unusual size is BAD.
         """
         at, space = at.copy(), self.space
         first, end = self.first[index], self.end[index]
@@ -186,4 +199,4 @@ class FrameChains:
             count = int(until[min(walked, len(index) - 1)])
             if walked < len(index):
                 frames = np.hstack([frames, np.empty_like(frames)])
-        return ChainFrames(*frames[:, :count]), until, at, ended, behind
+        return Walk(ChainFrames(*frames[:, :count]), until, at, ended, behind)

@@ -35,7 +35,7 @@ from dissector.streams.connections.table import (
     Bools,
 )
 from dissector.streams.doubts import Doubts
-from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains
+from dissector.streams.frame_chain import BAD, LOST, WHOLE, ChainFrames, FrameChains, Walk
 from dissector.streams.frames import FrameBlock, frame_block
 from dissector.streams.limits import CLOCK_SKEW, RESYNCS, SEEK_BYTES, WAITING_BYTES
 from dissector.streams.search.bodies import CONSISTENT, SURPLUS, UNKNOWN
@@ -114,26 +114,11 @@ class FrameParser:
         index = index[streams.is_framed(stream)]
         stream = self._stream[index]
         begin = chains.address_of(index, streams.boundary[stream])
-        frames, until, at, ended, behind = chains.walk(index, begin)
+        walk = chains.walk(index, begin)
+        at, ended, behind = walk.at, walk.ended, walk.behind
         large = self._doubts.large_messages(index, at, ended)
         ended[large], behind[large] = WHOLE, at[large] + 4 + chains.number(at[large], "i4")
-        kept = np.ones(len(frames.start), np.bool_)
-        resumed = []
-        for each, places in self._doubts.find(index, frames, until, begin, at, ended).items():
-            low, high = np.searchsorted(frames.start, [begin[each], chains.end[index[each]]])
-            drop, at[each], goes_on = self._doubts.resolve(
-                int(index[each]), frames.start[low:high], places, int(at[each]), int(ended[each]),
-                is_finished=bool(self._finished[index[each]]),
-            )  # fmt: skip
-            if drop >= 0:
-                if goes_on:
-                    starts = frames.start[low:high]
-                    long = drop if drop <= at[each] else int(starts[starts < at[each]][-1])
-                    self._report_long(int(index[each]), long, int(at[each]))
-                kept[low + np.searchsorted(frames.start[low:high], drop) : high] = False
-                ended[each], behind[each] = WHOLE, -1
-                resumed += [each] * goes_on
-        self._chain_frames.append(frames[kept])
+        resumed = self._resolve_doubts(index, begin, walk)
         whole = large[(behind[large] >= 0) & (behind[large] <= chains.end[index[large]])]
         if len(whole):
             size = behind[whole] - at[whole] - 4
@@ -144,8 +129,7 @@ class FrameParser:
         streams.check_from[stream] = streams.boundary[stream] + FIRST_CHECK
         is_border = chains.is_border(at)
         self._states.advance(stream[(at != begin) & is_border], ALIGNED)
-        searched = np.array(resumed, np.int64)
-        self._states.advance(stream[searched], FOUND)
+        self._states.advance(stream[resumed], FOUND)
         broken = np.flatnonzero((ended == LOST) | (ended == BAD))
         for each in broken[ended[broken] == BAD].tolist():
             if self._skip_alert(int(index[each])):
@@ -155,8 +139,33 @@ class FrameParser:
                 int(stream[each]), int(streams.boundary[stream[each]]), 4,
             )  # fmt: skip
         self._lose_boundary(stream[broken])
-        unfinished: Int64 = np.unique(np.concatenate([broken, searched, whole]))
+        unfinished: Int64 = np.unique(np.concatenate([broken, resumed, whole]))
         return index[unfinished]
+
+    def _resolve_doubts(self, index: Int64, begin: Int64, walk: Walk) -> Int64:
+        """Search at the doubtful places of a walk, and keep the frames before them. Changes where
+        and why the walk of a stream ended. Returns the streams that continue behind such a place,
+        by their place in `index`."""
+        chains, frames, at = self._chains, walk.frames, walk.at
+        kept = np.ones(len(frames.start), np.bool_)
+        resumed = []
+        for each, places in self._doubts.find(index, begin, walk).items():
+            chain = int(index[each])
+            low, high = np.searchsorted(frames.start, [begin[each], chains.end[chain]])
+            starts = frames.start[low:high]
+            drop, at[each], goes_on = self._doubts.resolve(
+                chain, starts, places, int(at[each]), int(walk.ended[each]),
+                is_finished=bool(self._finished[chain]),
+            )  # fmt: skip
+            if drop >= 0:
+                if goes_on:
+                    long = drop if drop <= at[each] else int(starts[starts < at[each]][-1])
+                    self._report_long(chain, long, int(at[each]))
+                kept[low + np.searchsorted(starts, drop) : high] = False
+                walk.ended[each], walk.behind[each] = WHOLE, -1
+                resumed += [each] * goes_on
+        self._chain_frames.append(frames[kept])
+        return np.array(resumed, np.int64)
 
     def _skip_alert(self, index: int) -> bool:
         """Report a TLS alert at the start of a broker's stream, and move the boundary behind it: a

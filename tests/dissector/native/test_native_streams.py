@@ -94,7 +94,7 @@ def test_a_walk_from_before_a_stream_is_lost() -> None:
         front=nothing,
     )  # fmt: skip
     chain = FrameChains(np.zeros(9 + PAD, np.uint8), pieces, np.arange(9))
-    assert chain.walk(nothing, nothing - 1)[3].tolist() == [LOST]
+    assert chain.walk(nothing, nothing - 1).ended.tolist() == [LOST]
 
 
 def test_more_frames_than_pieces() -> None:
