@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -80,6 +80,31 @@ class Assignment:
 
     def __post_init__(self) -> None:
         self.streams = streams_at(self.rows)
+
+
+class _Event(NamedTuple):
+    """A SYN, or a packet whose numbers jump behind a close or silence of its pair."""
+
+    packet: int
+    """Index in the block."""
+    code: int
+    """Its pair."""
+    end: int
+    """Its sender."""
+    is_syn: bool
+    begins: bool
+    """Whether it begins a connection; see `syns_after_close`."""
+    seq: int
+    acknowledged: int
+    """-1 if it has no ACK."""
+    behind: int
+    """Index in the block of that close, or of the last packet before the silence; -1 if that is
+    before the block."""
+
+    @property
+    def numbers(self) -> Numbers:
+        """Its numbers, in the order of the ends."""
+        return (self.acknowledged, self.seq) if self.end else (self.seq, self.acknowledged)
 
 
 class FlowTracker:
@@ -208,54 +233,38 @@ class FlowTracker:
             self._correct_syns(block, pairs, streams_at(pairs.row), np.arange(2 * len(pairs.row)))
         is_syn = block.flags & SYN != 0
         jump, before_jump = packets_after_reuse(block, pairs, self._table, self._streams)
-        behind = dict(zip(jump.tolist(), before_jump.tolist(), strict=True))
         event = np.union1d(np.flatnonzero(is_syn), jump)
         reused = self._recent.index_of(pairs.key)
         if not len(event) and not len(reused):
             return
-        begins = np.zeros(len(event), np.bool_)
+        begins, behind = np.zeros(len(event), np.bool_), np.full(len(event), NEVER)
+        behind[event.searchsorted(jump)] = before_jump
         begins[is_syn[event]] = syns_after_close(block, pairs, self._table, event[is_syn[event]])
         followed, opened = self._follow_syns(block, pairs, event, is_syn, begins)
-        event, begins = event[~followed], begins[~followed]
+        event, begins, behind = event[~followed], begins[~followed], behind[~followed]
         self._load_incarnations(block, pairs, np.union1d(pairs.code(event), reused))
-        added: list[tuple[int, Incarnation]] = []
         columns = (
             event, pairs.code(event), pairs.end(event), is_syn[event], begins, block.seq[event],
-            or_never(block.flags[event] & ACK != 0, block.ack[event]),
+            or_never(block.flags[event] & ACK != 0, block.ack[event]), behind,
         )  # fmt: skip
+        added: list[tuple[int, Incarnation]] = []
         syns: list[tuple[int, Incarnation]] = []
         closes = closes_of(block, pairs, pairs.code(jump))
-        for index, code, end, syn, is_first, isn, acknowledged in zip(
-            *(each.tolist() for each in columns), strict=True
-        ):
-            incarnations = pairs.incarnations[code]
-            assign_closes(closes.get(code, []), index, incarnations[-1 - _LOOK_BACK :])
-            numbers = (acknowledged, isn) if end else (isn, acknowledged)
-            for owner in incarnations[: -1 - _LOOK_BACK : -1]:
-                if syn:
-                    is_owner = not is_first and owner.owns(end, isn, acknowledged)
-                else:
-                    is_only = len(incarnations) == 1
-                    is_owner = owner.begin > behind[index] or (
-                        owner.distance(numbers) < WINDOW_AHEAD
-                        and self._goes_on(
-                            block, owner, numbers, index, behind[index], is_only=is_only
-                        )
-                    )
-                if is_owner:
-                    break
-            else:
-                owner, time = incarnations[-1], int(block.time[index])
-                is_answer = syn and not is_first and owner.is_answered_by(end, acknowledged, time)
-                if not is_answer:
-                    anchor = [NEVER, NEVER] if syn else list(numbers)
-                    owner = Incarnation(-1, index, time, [NEVER, NEVER], anchor)
-                    incarnations.append(owner)
-                    added.append((code, owner))
-            if syn:
-                owner.isn[end] = isn
-                owner.anchor[1 - end] = acknowledged
-                syns.append((index, owner))
+        for values in zip(*(each.tolist() for each in columns), strict=True):
+            each = _Event(*values)
+            incarnations = pairs.incarnations[each.code]
+            assign_closes(closes.get(each.code, []), each.packet, incarnations[-1 - _LOOK_BACK :])
+            owner = self._owner(block, each, incarnations)
+            if owner is None:
+                anchor = [NEVER, NEVER] if each.is_syn else list(each.numbers)
+                time = int(block.time[each.packet])
+                owner = Incarnation(-1, each.packet, time, [NEVER, NEVER], anchor)
+                incarnations.append(owner)
+                added.append((each.code, owner))
+            if each.is_syn:
+                owner.isn[each.end] = each.seq
+                owner.anchor[1 - each.end] = each.acknowledged
+                syns.append((each.packet, owner))
         if added:
             self._add_incarnations(block, pairs, added)
         packet = np.concatenate([opened, np.array([index for index, _ in syns], np.int64)])
@@ -291,20 +300,40 @@ class FlowTracker:
         followed = is_single[slot]
         return followed, event[followed]
 
+    def _owner(
+        self, block: PacketBlock, event: _Event, incarnations: list[Incarnation]
+    ) -> Incarnation | None:
+        """The connection that a packet belongs to, among those of its pair; None: it begins
+        another."""
+        for owner in incarnations[: -1 - _LOOK_BACK : -1]:
+            if event.is_syn:
+                is_owner = not event.begins and owner.owns(event.end, event.seq, event.acknowledged)
+            else:
+                is_owner = owner.begin > event.behind or (
+                    owner.distance(event.numbers) < WINDOW_AHEAD
+                    and self._goes_on(block, event, owner, is_only=len(incarnations) == 1)
+                )
+            if is_owner:
+                return owner
+        last, time = incarnations[-1], int(block.time[event.packet])
+        is_answer = event.is_syn and not event.begins
+        is_answer = is_answer and last.is_answered_by(event.end, event.acknowledged, time)
+        return last if is_answer else None
+
     def _goes_on(
-        self, block: PacketBlock, owner: Incarnation, numbers: Numbers, index: int, behind: int,
-        *, is_only: bool,
-    ) -> bool:  # fmt: skip
-        """Whether a connection goes on with this packet, whose numbers are near its own, but jump
-        behind a close or silence of the pair at index `behind`: the connection is neither closed
-        nor long silent, or the packet is late. `is_only`: the pair has no other connection."""
+        self, block: PacketBlock, event: _Event, owner: Incarnation, *, is_only: bool
+    ) -> bool:
+        """Whether a connection goes on with a packet whose numbers are near its own, but jump: the
+        connection is neither closed nor long silent, or the packet is late. `is_only`: the pair has
+        no other connection."""
+        time = block.time[event.packet]
         if owner.closes:
-            since = int(block.time[index]) - GRACE
-            return any(is_late(numbers, each) and time > since for each, time in owner.closes)
-        if behind < 0:
-            is_silent = block.time[index] - PATIENCE > self._table.last_time[owner.row]
+            since = int(time) - GRACE
+            return any(is_late(event.numbers, each) and at > since for each, at in owner.closes)
+        if event.behind < 0:
+            is_silent = time - PATIENCE > self._table.last_time[owner.row]
         else:
-            is_silent = block.flags[behind] & (FIN | RST) == 0
+            is_silent = block.flags[event.behind] & (FIN | RST) == 0
         return not (is_silent or is_only)
 
     def _load_incarnations(self, block: PacketBlock, pairs: Pairs, codes: Int64) -> None:

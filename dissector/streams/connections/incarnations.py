@@ -263,22 +263,8 @@ def incarnations_of(
     width = len(block) + 1
     first = owner * width + np.maximum(begin, -1) + 1
     current = np.searchsorted(first, code * width + index + 1, "right") - 1
-    isn = table.isn[row]
-
-    def distance_from_syn(incarnation: Int64) -> tuple[Bools, Int64, Bools]:
-        """Whether the SYN is known, the distance of each packet from it, and whether the distance
-        is that of reordering. Without a SYN of the sender, the SYN that it acknowledges counts."""
-        own, peer = isn[incarnation, end], isn[incarnation, 1 - end]
-        acknowledges = (own == NEVER) & (peer != NEVER) & (flags & (ACK | RST) == ACK)
-        number = np.where(acknowledges, block.ack[index], seq)
-        syn = np.where(acknowledges, peer, own)
-        distance = sequence.ahead(number, (syn + 1).astype(np.uint32))
-        known = syn != NEVER
-        # A keep-alive has the number before the next one (RFC 9293, section 3.8.4).
-        return known, distance, known & (distance >= -1) & (distance <= REORDER_BYTES)
-
     no_syn = flags & SYN == 0
-    known, distance, fits = distance_from_syn(current)
+    known, distance, fits = _distances_from_syn(block, index, end, table.isn[row[current]])
     before = np.maximum(current - 1, 0)
     late = (owner[before] == code) & (before < current) & no_syn & ~fits
     # A file may be in another order than any network makes: then times count.
@@ -293,7 +279,7 @@ def incarnations_of(
     goes_on &= index <= _first_closes(index, flags, current, late | goes_on)[before]
     late |= goes_on
     after = np.minimum(current + 1, len(row) - 1)
-    _, next_distance, early = distance_from_syn(after)
+    _, next_distance, early = _distances_from_syn(block, index, end, table.isn[row[after]])
     early &= (owner[after] == code) & (after > current) & no_syn
     is_near = begin[after] - index <= REORDER_PACKETS
     early &= is_near | (arrival > time[after])
@@ -307,6 +293,26 @@ def incarnations_of(
     late &= ~is_first
     owners: Int64 = row[np.where(early, after, np.where(late, before, current))]
     return owners, goes_on & late & ~early
+
+
+def _distances_from_syn(
+    block: PacketBlock, index: Int64, end: Int64, isn: Int64
+) -> tuple[Bools, Int64, Bools]:
+    """Whether the SYN is known, the distance of each packet from it, and whether the distance is
+    that of reordering. `isn`: the numbers of the connection of each packet, shape (n, 2).
+
+    Without a SYN of the sender, the SYN that it acknowledges counts.
+    """
+    packet = np.arange(len(index))
+    own, peer = isn[packet, end], isn[packet, 1 - end]
+    acknowledges = (own == NEVER) & (peer != NEVER)
+    acknowledges &= block.flags[index] & (ACK | RST) == ACK
+    number = np.where(acknowledges, block.ack[index], block.seq[index])
+    syn = np.where(acknowledges, peer, own)
+    distance = sequence.ahead(number, (syn + 1).astype(np.uint32))
+    known = syn != NEVER
+    # A keep-alive has the number before the next one (RFC 9293, section 3.8.4).
+    return known, distance, known & (distance >= -1) & (distance <= REORDER_BYTES)
 
 
 def _first_closes(index: Int64, flags: UInt8, current: Int64, stays: Bools) -> Int64:
