@@ -21,7 +21,7 @@ throttled response, which `throttling` reports.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
@@ -131,6 +131,17 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             yield incomplete_finding(row)
     for row in short_timeouts(case, limits["requests"]):
         yield short_timeout_finding(case, row)
+    unanswered = _unexplained(case, limits, explained)
+    for end in ((reason, is_timeout) for reason in REASONS for is_timeout in (True, False)):
+        alike = [row for row in unanswered if (row["reason"], _is_timeout(row)) == end]
+        yield from map(_finding, by_end(alike, "requests"))
+
+
+def _unexplained(
+    case: Case, limits: Limits, explained: Collection[tuple[str, str, str, str]]
+) -> list[Row]:
+    """Requests without a response, apart from those with another cause. `explained`: client,
+    broker, API and reason of those that other findings report."""
     waiting = waiting_apis()
     unanswered = [
         row for row in case.answer(COMMAND)
@@ -153,9 +164,7 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
             row for row in unanswered
             if (row["client_id"], row["broker"], row["api"]) not in unknown
         ]  # fmt: skip
-    for end in ((reason, is_timeout) for reason in REASONS for is_timeout in (True, False)):
-        alike = [row for row in unanswered if (row["reason"], _is_timeout(row)) == end]
-        yield from map(_finding, by_end(alike, "requests"))
+    return unanswered
 
 
 def _is_timeout(row: Row) -> bool:
