@@ -205,25 +205,14 @@ class Correlator:
         is_late = (is_late & (responses.time < now - RESPONSE_WAIT)) | last
         table, answered, response = self._match(table, responses, is_late, spaces)
         matched = responses[response]
-        np.maximum.at(self._matcher.last_response_time, matched.connection, matched.end_time)
-        ordinal = int_column(table, "ordinal")
-        self._matcher.answers_all[matched.connection[ordinal[answered] == 0]] = True
         unmatched = np.delete(np.arange(len(responses)), response)
         lost, evicted_responses = self._keep_pending(
             responses, unmatched, spaces, is_late[unmatched]
         )
         left = np.delete(np.arange(len(table)), answered)
         is_silent = np.isin(int_column(table, "key")[left], self._tokens.without_response)
-        # Even if the clock of the capture was set back, a response follows its request.
-        answer_time = np.maximum(matched.time, int_column(table, "sent_time")[answered])
-        answers = np.stack([matched.connection, ordinal[answered], answer_time])
-        # A last token, which has no response, is not in flight.
-        silent = left[is_silent]
-        tokens = np.stack(
-            [int_column(table, name)[silent] for name in ("connection", "ordinal", "sent_time")]
-        )
-        self._answers = np.hstack([self._answers, answers, tokens])
-        no_reply = (ordinal[left] == 0) | is_silent
+        self._add_answers(table, matched, answered, left[is_silent])
+        no_reply = (int_column(table, "ordinal")[left] == 0) | is_silent
         ends = ended[int_column(table, "connection")[left]] | is_silent
         ends |= self._without_reply(table, left, no_reply, now)
         ends |= self._has_expired(table, left, now) | last
@@ -357,6 +346,22 @@ class Correlator:
         counts = np.zeros(len(table), np.int32)
         counts[ended] = matching.in_flight(connection, ordinal, sent_time, self._answers, before)
         return with_column(table, "in_flight", pa.array(counts))
+
+    def _add_answers(
+        self, table: pa.Table, matched: MessageHeaders, answered: Int64, silent: Int64
+    ) -> None:
+        """Record which requests were answered, and when. `matched`: the responses to the requests
+        `answered`. `silent`: last tokens, which have no response, and so are not in flight."""
+        connection, ordinal, sent_time = (
+            int_column(table, name) for name in ("connection", "ordinal", "sent_time")
+        )
+        np.maximum.at(self._matcher.last_response_time, matched.connection, matched.end_time)
+        self._matcher.answers_all[matched.connection[ordinal[answered] == 0]] = True
+        # Even if the clock of the capture was set back, a response follows its request.
+        answer_time = np.maximum(matched.time, sent_time[answered])
+        answers = np.stack([matched.connection, ordinal[answered], answer_time])
+        tokens = np.stack([connection[silent], ordinal[silent], sent_time[silent]])
+        self._answers = np.hstack([self._answers, answers, tokens])
 
     def _keep_answers(self, pending: pa.Table, ended: NDArray[np.bool_]) -> None:
         """Keep the answers that came after a pending request, or after the latest request: the next

@@ -73,19 +73,7 @@ class TableBuilder:
             names, tables=wanted, request_wait=request_wait, keep_frames=keep_frames,
             memory=memory,
         )  # fmt: skip
-        self._pending_tables: dict[str, PartitionRows | MembershipRows | TransactionRows] = {}
-        if "partitions" in wanted:
-            from dissector.tables.partitions import PartitionRows
-
-            self._pending_tables["partitions"] = PartitionRows(names)
-        if "memberships" in wanted:
-            from dissector.tables.memberships import MembershipRows
-
-            self._pending_tables["memberships"] = MembershipRows()
-        if "transactions" in wanted:
-            from dissector.tables.transactions import TransactionRows
-
-            self._pending_tables["transactions"] = TransactionRows()
+        self._pending_tables = _pending_tables(self.wanted, names)
         self._batches: dict[str, BatchRows] = {}
         self._records: RecordRows | None = None
         if self.wanted & RECORD_TABLES:
@@ -230,6 +218,26 @@ class TableBuilder:
         if self._records is not None:
             for rows in self._records.completed(block, columns, problems):
                 yield TableRows("records", rows)
+
+
+def _pending_tables(
+    wanted: Collection[str], names: TopicNames
+) -> dict[str, PartitionRows | MembershipRows | TransactionRows]:
+    """The wanted tables whose rows wait for responses; their modules take long to import."""
+    tables: dict[str, PartitionRows | MembershipRows | TransactionRows] = {}
+    if "partitions" in wanted:
+        from dissector.tables.partitions import PartitionRows
+
+        tables["partitions"] = PartitionRows(names)
+    if "memberships" in wanted:
+        from dissector.tables.memberships import MembershipRows
+
+        tables["memberships"] = MembershipRows()
+    if "transactions" in wanted:
+        from dissector.tables.transactions import TransactionRows
+
+        tables["transactions"] = TransactionRows()
+    return tables
 
 
 def _connection(problem: Problem) -> int:

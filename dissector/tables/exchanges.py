@@ -120,12 +120,16 @@ def exchanges(
         begins = pc.bit_wise_and(begin, _SEQUENCE_MASK), response["sequence"]
         for name, column in zip(SEQUENCES, begins, strict=True):
             rows = rows.append_column(name, column)
-    if "frame" not in block.requests.column_names:
-        return rows
+    if "frame" in block.requests.column_names:
+        rows = rows.append_column("request_frame", as_array(request["frame"]))
+        rows = rows.append_column("response_frame", _response_frames(block, response_row))
+    return rows
+
+
+def _response_frames(block: CorrelatedBlock, index: Int64) -> pa.Array:
+    """The captured bytes of the responses with these indexes; -1: no response."""
     headers = block.response.headers + block.unmatched_responses
-    frames = block.response.frames_of(headers).take(pa.array(response_row, mask=response_row < 0))
-    rows = rows.append_column("request_frame", as_array(request["frame"]))
-    return rows.append_column("response_frame", frames)
+    return block.response.frames_of(headers).take(pa.array(index, mask=index < 0))
 
 
 def _ended(block: CorrelatedBlock) -> tuple[Int64, Int64, Int64, Int64]:
