@@ -63,6 +63,43 @@ class Part:
         return self.segment.length - sum(end - begin for begin, end in self.ranges)
 
 
+class _Packets:
+    """The packets of a block that are of connections with chosen messages; arrays of shape (n,)."""
+
+    def __init__(
+        self, block: PacketBlock, index: Int64, row: Int64, end: Int64, table: ConnectionTable
+    ) -> None:
+        """`index`: indexes in the block. `row` and `end`: their connections and senders."""
+        self.block = block
+        self.index = index
+        self.row = row
+        self.isn = table.isn[row, end]
+        """Initial sequence number of the sender; -1 if unknown."""
+        self.opposite_isn = table.isn[row, 1 - end]
+        self.flags = block.flags[index]
+        self.length = block.length[index].astype(np.int64)
+        self.is_empty = self.length == 0
+        self.seq = block.seq[index]
+        self.begin = self.seq.astype(np.int64) + (self.flags & SYN != 0)
+        """Sequence number of the first byte of the payload."""
+        self.is_first = self.begin == self.isn + 1
+        """Whether it has the first sequence number behind a SYN."""
+        self.acknowledged = block.ack[index].astype(np.int64)
+        self.times = block.time[index]
+        self.place = np.stack([block.capture[index].astype(np.int64), block.number[index]])
+        """Files and numbers, shape (2, n)."""
+        self.is_joined = np.zeros(len(index), np.bool_)
+        """Whether it was reassembled from fragments."""
+        if block.fragments:
+            places = zip(*self.place.tolist(), strict=True)
+            self.is_joined[:] = [each in block.fragments for each in places]
+
+    def place_of(self, number: int) -> Place:
+        """The file and number of one of these packets."""
+        file, packet = self.place[:, number].tolist()
+        return file, packet
+
+
 class PacketChoice:
     """Collects the packets of a cut; `observe` is a `PacketObserver` of `Pipeline`."""
 
@@ -117,111 +154,95 @@ class PacketChoice:
         row = assignment.rows[assignment.slot >> 1]
         packet = np.flatnonzero(np.isin(row, self._ids))
         if len(packet):
-            self._choose(block, packet, row[packet], assignment.slot[packet] & 1, connections)
+            end = assignment.slot[packet] & 1
+            self._choose(_Packets(block, packet, row[packet], end, connections))
 
-    def _choose(
-        self, block: PacketBlock, packet: Int64, row: Int64, end: Int64, table: ConnectionTable
-    ) -> None:
-        index = np.searchsorted(self._ids, row)
-        from_client = self._from_client(block, packet, index)
-        stream = 2 * row + from_client
-        times = block.time[packet]
+    def _choose(self, packets: _Packets) -> None:
+        index = np.searchsorted(self._ids, packets.row)
+        from_client = self._from_client(packets, index)
+        stream = 2 * packets.row + from_client
+        times, is_empty, place = packets.times, packets.is_empty, packets.place
         around = self._messages.around(int(times.min()) - NEAR, int(times.max()) + NEAR)
         ranges = Ranges.of(self._messages, around)
-        flags, length = block.flags[packet], block.length[packet].astype(np.int64)
-        begin = block.seq[packet].astype(np.int64) + (flags & SYN != 0)
-        start = keys(stream, begin)
         joined = ranges.joined()
-        is_empty = length == 0
-        first, count = _overlaps(joined, start, start + length)
+        start = keys(stream, packets.begin)
+        first, count = _overlaps(joined, start, start + packets.length)
         count[is_empty] = 0
         is_encrypted = self._is_encrypted[index]
         is_whole = is_encrypted & (times <= self._last_time[index])
         if self._context is not None:
-            is_whole |= self._is_near(row, times)
-        chosen = is_whole | (~is_encrypted & (count > 0))
-        chosen |= flags & RST != 0
-        chosen |= is_empty & (flags & (SYN | FIN) != 0)
-        ack = block.ack[packet].astype(np.int64)
-        acknowledges = is_empty & (flags & ACK != 0)
-        acknowledged = keys(stream ^ 1, ack)
-        chosen |= acknowledges & (_overlaps(joined, acknowledged, acknowledged)[1] > 0)
-        isn = table.isn[row]
-        is_first = begin == isn[np.arange(len(row)), end] + 1
-        chosen |= acknowledges & is_first & (ack == isn[np.arange(len(row)), 1 - end] + 1)
-        ends_handshake = self._ends_handshake(row, from_client == 1, flags, is_first)
-        place = np.stack([block.capture[packet].astype(np.int64), block.number[packet]])
-        self._comment(ranges, start, length, place, times, is_encrypted, block.seq[packet])
+            is_whole |= self._is_near(packets.row, times)
+        chosen = is_whole | (~is_encrypted & (count > 0)) | _are_signals(packets, stream, joined)
+        ends_handshake = self._ends_handshake(packets, from_client == 1)
+        self._comment(ranges, packets, start, ~is_encrypted)
         self._comment_encrypted(stream, place, is_encrypted & chosen & ~is_empty)
-        is_joined = self._is_joined(block, packet)
-        others = np.flatnonzero(~chosen & ~is_empty & ~is_encrypted & ~np.isin(row, self._closed))
-        awaited = others[self._is_awaited(around, stream[others], times[others], begin[others])]
-        for each in awaited.tolist():
-            where = int(place[0, each]), int(place[1, each])
-            if not is_joined[each]:
-                self.parts[where] = self._part(block, int(packet[each]), [(0, 1)])
-            self.comments[where].append((int(block.seq[packet[each]]), AWAITED))
+        is_closed = np.isin(packets.row, self._closed)
+        others = np.flatnonzero(~(chosen | is_empty | is_encrypted | is_closed))
+        is_awaited = self._is_awaited(around, stream[others], times[others], packets.begin[others])
+        awaited = others[is_awaited]
+        self._add_awaited(packets, awaited)
         is_cut = (count > 0) & ~is_whole & chosen
-        is_cut &= ~_covers(joined, first, count, start, start + length)
-        is_closed = np.isin(row, self._closed) & chosen
+        is_cut &= ~_covers(joined, first, count, start, start + packets.length)
+        is_closed &= chosen
         chosen[awaited] = True
-        is_bare = (ends_handshake | (flags & (SYN | FIN) != 0)) & ~chosen & ~is_joined
+        is_bare = (ends_handshake | (packets.flags & (SYN | FIN) != 0)) & ~chosen
+        is_bare &= ~packets.is_joined
         chosen |= is_bare
-        for each in np.flatnonzero((is_cut | is_closed | is_bare) & ~is_joined).tolist():
-            at, size = int(first[each]), int(length[each])
+        has_part = (is_cut | is_closed | is_bare) & ~packets.is_joined
+        for each in np.flatnonzero(has_part).tolist():
+            at, size, flags = int(first[each]), int(packets.length[each]), packets.flags[each]
             positions = _positions(joined, at, at + int(count[each]), int(start[each]), size)
-            if flags[each] & FIN and size not in [stop for _, stop in positions[-1:]]:
+            if flags & FIN and size not in [stop for _, stop in positions[-1:]]:
                 positions.append((size, size))
-            elif is_bare[each] or (flags[each] & SYN and positions and positions[0][0]):
+            elif is_bare[each] or (flags & SYN and positions and positions[0][0]):
                 positions.insert(0, (0, 0))
-            part = self._part(block, int(packet[each]), positions)
-            if np.isin(row[each], self._closed):
-                own, opposite = isn[each, end[each]], isn[each, 1 - end[each]]
-                self._close(part, int(stream[each]), int(own), int(opposite))
-            self.parts[int(place[0, each]), int(place[1, each])] = part
+            part = _part(packets, each, positions)
+            if np.isin(packets.row[each], self._closed):
+                own, opposite = int(packets.isn[each]), int(packets.opposite_isn[each])
+                self._close(part, int(stream[each]), own, opposite)
+            self.parts[packets.place_of(each)] = part
         self.places.append(place[:, chosen])
-        self._add_fragments(block, row[chosen & is_joined], place[:, chosen & is_joined])
+        self._add_fragments(packets, chosen & packets.is_joined)
         for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
-            self._add_random(block, int(packet[each]))
+            self._add_random(packets.block, int(packets.index[each]))
+
+    def _add_awaited(self, packets: _Packets, awaited: Int64) -> None:
+        """Choose the first byte of segments for which a chosen message had to wait."""
+        for each in awaited.tolist():
+            place = packets.place_of(each)
+            if not packets.is_joined[each]:
+                self.parts[place] = _part(packets, each, [(0, 1)])
+            self.comments[place].append((int(packets.seq[each]), AWAITED))
 
     def _ends_handshake(
-        self, row: Int64, from_client: NDArray[np.bool_], flags: NDArray[np.uint8],
-        is_first: NDArray[np.bool_],
-    ) -> NDArray[np.bool_]:  # fmt: skip
-        """Whether each packet is the first ACK of its client behind the SYN.
-
-        `is_first`: whether it has the first sequence number behind a SYN.
-        """
-        kind = flags & (SYN | ACK | RST)
+        self, packets: _Packets, from_client: NDArray[np.bool_]
+    ) -> NDArray[np.bool_]:
+        """Whether each packet is the first ACK of its client behind the SYN."""
+        kind = packets.flags & (SYN | ACK | RST)
         is_syn = from_client & (kind == SYN)
-        ends: NDArray[np.bool_] = np.zeros(len(row), np.bool_)
-        for each in np.flatnonzero(is_syn | (from_client & is_first & (kind == ACK))).tolist():
-            connection = int(row[each])
+        is_ack = from_client & packets.is_first & (kind == ACK)
+        ends: NDArray[np.bool_] = np.zeros(len(kind), np.bool_)
+        for each in np.flatnonzero(is_syn | is_ack).tolist():
+            connection = int(packets.row[each])
             if is_syn[each]:
                 self._opened.setdefault(connection, False)
             elif self._opened.get(connection) is False:
                 ends[each] = self._opened[connection] = True
         return ends
 
-    def _from_client(self, block: PacketBlock, packet: Int64, index: Int64) -> Int64:
-        """1 for packets of the client."""
+    def _from_client(self, packets: _Packets, index: Int64) -> Int64:
+        """1 for packets of the client. `index`: of their connections."""
+        block, packet = packets.block, packets.index
         same: NDArray[np.bool_] = block.src_port[packet] == self._port[index]
         same &= block.src_high[packet] == self._high[index]
         same &= block.src_low[packet] == self._low[index]
         return same.astype(np.int64)
 
-    def _is_joined(self, block: PacketBlock, packet: Int64) -> NDArray[np.bool_]:
-        """Whether each packet was reassembled from fragments."""
-        if not block.fragments:
-            return np.zeros(len(packet), np.bool_)
-        places = zip(block.capture[packet].tolist(), block.number[packet].tolist(), strict=True)
-        return np.fromiter((each in block.fragments for each in places), np.bool_, len(packet))
-
-    def _add_fragments(self, block: PacketBlock, row: Int64, place: Int64) -> None:
+    def _add_fragments(self, packets: _Packets, chosen: NDArray[np.bool_]) -> None:
         """Choose all fragments of packets."""
-        self.fragmented.update(row.tolist())
-        for file, number in place.T.tolist():
-            self.places.append(np.array(block.fragments[file, number], np.int64).T)
+        self.fragmented.update(packets.row[chosen].tolist())
+        for file, number in packets.place[:, chosen].T.tolist():
+            self.places.append(np.array(packets.block.fragments[file, number], np.int64).T)
 
     def _is_near(self, row: Int64, times: Int64) -> NDArray[np.bool_]:
         """Whether a message of the connection is near each time."""
@@ -254,21 +275,19 @@ class PacketChoice:
         return awaited
 
     def _comment(
-        self, ranges: Ranges, start: Int64, length: Int64, place: Int64, times: Int64,
-        is_encrypted: NDArray[np.bool_], seq: NDArray[np.uint32],
-    ) -> None:  # fmt: skip
-        """Comment on the first packet of each message."""
+        self, ranges: Ranges, packets: _Packets, start: Int64, chosen: NDArray[np.bool_]
+    ) -> None:
+        """Comment on the first packet of each message. `start`: keys of the first bytes."""
         low = np.searchsorted(ranges.begin, start)
-        high = np.searchsorted(ranges.begin, start + length)
-        for each in np.flatnonzero((high > low) & ~is_encrypted).tolist():
-            where = int(place[0, each]), int(place[1, each])
+        high = np.searchsorted(ranges.begin, start + packets.length)
+        for each in np.flatnonzero((high > low) & chosen).tolist():
             for at in range(int(low[each]), int(high[each])):
                 message = int(ranges.index[at])
                 if self._arrival[message] == NEVER:
-                    self._arrival[message] = times[each]
-                    offset = int(ranges.begin[at] - start[each])
+                    self._arrival[message] = packets.times[each]
+                    number = int(packets.seq[each]) + int(ranges.begin[at] - start[each])
                     text = self._messages.comments[message]
-                    self.comments[where].append((int(seq[each]) + offset, text))
+                    self.comments[packets.place_of(each)].append((number, text))
 
     def _comment_encrypted(self, stream: Int64, place: Int64, chosen: NDArray[np.bool_]) -> None:
         """Comment on the packets in which messages of encrypted connections begin."""
@@ -276,16 +295,6 @@ class PacketChoice:
             where = int(place[0, each]), int(place[1, each])
             for message in self._encrypted.pop((int(stream[each]), where[1]), ()):
                 self.comments[where].append((0, self._messages.comments[message]))
-
-    def _part(self, block: PacketBlock, packet: int, ranges: list[tuple[int, int]]) -> Part:
-        segment = Segment(
-            src=(int(block.src_high[packet]), int(block.src_low[packet])),
-            dst=(int(block.dst_high[packet]), int(block.dst_low[packet])),
-            src_port=int(block.src_port[packet]), dst_port=int(block.dst_port[packet]),
-            seq=int(block.seq[packet]), ack=int(block.ack[packet]),
-            length=int(block.length[packet]), is_syn=bool(block.flags[packet] & SYN),
-        )  # fmt: skip
-        return Part(segment, ranges, [None] * len(ranges))
 
     def _close(self, part: Part, stream: int, own: int, opposite: int) -> None:
         """Set the numbers of a segment. `own`, `opposite`: initial sequence numbers."""
@@ -305,6 +314,34 @@ class PacketChoice:
         payload = block.data[at : at + min(int(block.captured[packet]), _RANDOM.stop)].tobytes()
         if len(payload) == _RANDOM.stop and (payload[0], payload[5]) == _HELLO:
             self.randoms.add(payload[_RANDOM].hex())
+
+
+def _are_signals(
+    packets: _Packets, stream: Int64, joined: tuple[Int64, Int64]
+) -> NDArray[np.bool_]:
+    """Whether packets belong to connections as a whole, or acknowledge bytes of messages. `joined`:
+    the ranges of the messages."""
+    acknowledges = packets.is_empty & (packets.flags & ACK != 0)
+    acknowledged = keys(stream ^ 1, packets.acknowledged)
+    overlaps = _overlaps(joined, acknowledged, acknowledged)[1] > 0
+    overlaps |= packets.is_first & (packets.acknowledged == packets.opposite_isn + 1)
+    are_signals: NDArray[np.bool_] = packets.flags & RST != 0
+    are_signals |= packets.is_empty & (packets.flags & (SYN | FIN) != 0)
+    are_signals |= acknowledges & overlaps
+    return are_signals
+
+
+def _part(packets: _Packets, number: int, ranges: list[tuple[int, int]]) -> Part:
+    """A part of one of these packets."""
+    block, packet = packets.block, int(packets.index[number])
+    segment = Segment(
+        src=(int(block.src_high[packet]), int(block.src_low[packet])),
+        dst=(int(block.dst_high[packet]), int(block.dst_low[packet])),
+        src_port=int(block.src_port[packet]), dst_port=int(block.dst_port[packet]),
+        seq=int(block.seq[packet]), ack=int(block.ack[packet]),
+        length=int(block.length[packet]), is_syn=bool(block.flags[packet] & SYN),
+    )  # fmt: skip
+    return Part(segment, ranges, [None] * len(ranges))
 
 
 def _positions(
