@@ -69,6 +69,18 @@ def read_headers(
     `headers.Packets`.
     """
 
+def find_damaged(
+    data: Bytes, order: Int64, keys: Int64, src_high: UInt64, src_low: UInt64, dst_high: UInt64,
+    dst_low: UInt64, src_port: UInt16, dst_port: UInt16,
+    seq: NDArray[np.uint32], ack: NDArray[np.uint32], payload: Int64, length: NDArray[np.int32],
+    is_damaged: Bytes,
+) -> None:  # fmt: skip
+    """Mark packets with a wrong TCP checksum whose payload differs from that of a copy with a right
+    one, which is at least as long.
+
+    `order`: packets that were captured completely, by their first byte, which `keys` identify.
+    """
+
 # segments
 
 def count_packets(
@@ -77,6 +89,14 @@ def count_packets(
 ) -> None:  # fmt: skip
     """Add packets to the counts of their slots: number and bytes. `first` and `last` times are
     those of two slots: of a connection."""
+
+def find_repeats(
+    slot: Int64, seq: NDArray[np.uint32], length: NDArray[np.int32], reach: Int64, repeats: Int64
+) -> int:
+    """The number of payloads that begin before the end of an earlier one, and their packets.
+
+    `reach`: by slot, the sequence number behind the payloads; -1 without one.
+    """
 
 def find_positions(
     slot: Int64, seq: NDArray[np.uint32], flags: Bytes, length: NDArray[np.int32],

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
 # cython: initializedcheck=False, infer_types=True
-"""Packets: the chain of records in a capture file, and their headers up to TCP."""
+"""Packets: the chain of records in a capture file, their headers up to TCP, and damaged copies."""
 
 from __future__ import annotations
 
@@ -366,3 +366,160 @@ def read_headers(data: Bytes, tables: list, rows: Ints, layers: Int, columns: li
     ) = columns  # fmt: skip
     with cython.nogil:
         packets.read_rows(rows, layers)
+
+
+WRONG = cython.declare(cython.int, 1)
+RIGHT = cython.declare(cython.int, 2)
+MODULO = cython.declare(cython.longlong, 0xFFFF)
+"""A sum in one's complement is a sum modulo this (RFC 1071)."""
+
+
+@cython.final
+@cython.cclass
+class _Copies(_Numbers):
+    """Packets whose payloads have the same first byte of a stream."""
+
+    src_high: Words
+    src_low: Words
+    dst_high: Words
+    dst_low: Words
+    src_port: Ports
+    dst_port: Ports
+    seq: Words32
+    ack: Words32
+    payload: Ints
+    length: Ints32
+    order: Ints
+    keys: Ints
+    is_damaged: BytesOut
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=False)
+    def header(self, row: Int) -> Int:
+        """Position of the TCP header: its ports, numbers and size are those of the packet; -1 if
+        it is not before the payload."""
+        at: Int = self.payload[row] - 20
+        size: Int = 20
+        while size <= 60 and at >= 0:
+            if (
+                self.data[at + 12] >> 4 == size >> 2
+                and self.u16(at) == self.src_port[row]
+                and self.u16(at + 2) == self.dst_port[row]
+                and self.u32(at + 4) == self.seq[row]
+                and self.u32(at + 8) == self.ack[row]
+            ):
+                return at
+            at -= 4
+            size += 4
+        return -1
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def pseudo_header(self, row: Int, size: Int) -> Int:
+        """Its sum (RFC 9293, 3.1; RFC 8200, 8.1). That of an IPv4 address and its IPv6 form are
+        equal, since 0xffff is 0."""
+        total: Int = 6 + size
+        word: Word
+        for part in range(4):
+            word = (
+                self.src_high[row] if part == 0
+                else self.src_low[row] if part == 1
+                else self.dst_high[row] if part == 2
+                else self.dst_low[row]
+            )  # fmt: skip
+            for shift in range(0, 64, 16):
+                total += word >> shift & 0xFFFF
+        return total % MODULO
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def checksum(self, row: Int) -> cython.int:
+        """Whether the TCP checksum is WRONG or RIGHT. A card completes that of a packet which is
+        captured before it is sent: there, the checksum is that of the pseudo header alone, or 0.
+        """
+        at: Int = self.header(row)
+        end: Int = self.payload[row] + self.length[row]
+        total: Int
+        stored: Int
+        if at < 0 or end > self.data.shape[0]:
+            return 0
+        stored = self.u16(at + 16)
+        total = self.pseudo_header(row, end - at)
+        if stored == 0 or stored % MODULO == total:
+            return 0
+        if (end - at) & 1:
+            total += self.data[end - 1] << 8
+        for place in range(at, end - 1, 2):
+            total += self.u16(place)
+        return RIGHT if total % MODULO == 0 else WRONG
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def differs(self, first: Int, second: Int) -> cython.int:
+        """Whether two payloads differ in the bytes that both have."""
+        size: Int = min(self.length[first], self.length[second])
+        begin: Int = self.payload[first]
+        other: Int = self.payload[second]
+        for place in range(size):
+            if self.data[begin + place] != self.data[other + place]:
+                return 1
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def compare(self, begin: Int, end: Int) -> cython.int:
+        """Mark the damaged ones of these copies."""
+        longest: Int = 0
+        is_equal: cython.bint = True
+        for index in range(begin + 1, end):
+            if self.differs(self.order[begin], self.order[index]):
+                is_equal = False
+                break
+        if is_equal:
+            return 0
+        for index in range(begin, end):
+            row = self.order[index]
+            if self.length[row] > longest and self.checksum(row) == RIGHT:
+                longest = self.length[row]
+        for index in range(begin, end):
+            row = self.order[index]
+            if self.length[row] <= longest and self.checksum(row) == WRONG:
+                self.is_damaged[row] = 1
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
+    def find(self) -> cython.int:
+        """`find_damaged`."""
+        begin: Int = 0
+        end: Int
+        while begin < self.order.shape[0]:
+            end = begin + 1
+            while end < self.order.shape[0] and self.keys[end] == self.keys[begin]:
+                end += 1
+            if end - begin > 1:
+                self.compare(begin, end)
+            begin = end
+        return 0
+
+
+def find_damaged(
+    data: Bytes, order: Ints, keys: Ints, src_high: Words, src_low: Words, dst_high: Words,
+    dst_low: Words, src_port: Ports, dst_port: Ports, seq: Words32, ack: Words32, payload: Ints,
+    length: Ints32, is_damaged: BytesOut,
+) -> None:  # fmt: skip
+    copies: _Copies = _Copies()
+    copies.data, copies.order, copies.keys, copies.is_damaged = data, order, keys, is_damaged
+    copies.src_high, copies.src_low, copies.dst_high, copies.dst_low = (
+        src_high, src_low, dst_high, dst_low,
+    )  # fmt: skip
+    copies.src_port, copies.dst_port, copies.seq, copies.ack = src_port, dst_port, seq, ack
+    copies.payload, copies.length = payload, length
+    with cython.nogil:
+        copies.find()

@@ -55,6 +55,23 @@ def count_packets(
                 last[row] = time[packet]
 
 
+def find_repeats(slot: Ints, seq: Words32, length: Ints32, reach: IntsOut, repeats: IntsOut) -> int:
+    count: Int = 0
+    end: Int
+    with cython.nogil:
+        for packet in range(slot.shape[0]):
+            if length[packet] <= 0:
+                continue
+            row = slot[packet]
+            end = (seq[packet] + length[packet]) & ALL_32
+            if reach[row] >= 0 and ((seq[packet] - reach[row]) & ALL_32) >> 31:
+                repeats[count] = packet
+                count += 1
+            if reach[row] < 0 or not ((end - reach[row]) & ALL_32) >> 31:
+                reach[row] = end
+    return count
+
+
 def find_positions(
     slot: Ints, seq: Words32, flags: Bytes, length: Ints32, captured: Ints32, time: Ints,
     near: IntsOut, reference: IntsOut, is_ignored: Bytes, least: Ints, limits: Ints, at: IntsOut,

@@ -9,7 +9,8 @@ until the hole is filled or taken for lost:
 - it has been open for `PATIENCE`, or more bytes wait beyond it than reordering explains;
 - the stream stops waiting: it has ended, or memory is needed.
 
-If two copies of a byte differ, the one that arrived first wins.
+If two copies of a byte differ, the one that arrived first wins, unless it is damaged: see
+`damaged_copies`.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ from dissector.streams.limits import (
     WINDOW_AHEAD,
     WINDOW_BEHIND,
 )
+from dissector.streams.reassembly.damaged_copies import damaged_copies, without_payload
 from dissector.streams.reassembly.origins import OriginFinder, Positions
 from dissector.streams.segments import (
     BLOCK,
@@ -126,6 +128,10 @@ class Reassembler:
         """
         stream_ids = assignment.streams
         self._recent = np.append(self._recent, block.time[-REORDER_PACKETS:])[-REORDER_PACKETS:]
+        damaged = damaged_copies(block, assignment)
+        if len(damaged):
+            self._count_retransmitted(stream_ids, assignment.slot[damaged])
+            block = without_payload(block, damaged)
         held = self._origins.place(block, assignment, held)
         before = self._streams.next_position[stream_ids]
         positions = self._origins.positions(block, assignment)

@@ -1,0 +1,45 @@
+"""Segments that the network damaged: the receiver drops them, and the sender sends them again.
+
+RFC 9293, section 3.1: a segment with a wrong checksum is discarded. But a wrong checksum is no
+proof of damage, because network cards complete the checksums of packets after their capture, and
+tools that change addresses may leave them as they are. So a segment is damaged only if its block
+also has a copy with a right checksum and other bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from dissector import _native
+from dissector.packets.block import Int64, PacketBlock
+from dissector.streams.connections.flows import Assignment
+
+
+def damaged_copies(block: PacketBlock, assignment: Assignment) -> Int64:
+    """The packets of a block with such a segment."""
+    slot = assignment.slot
+    reach, repeats = np.full(len(assignment.streams), -1), np.empty(len(block), np.int64)
+    count = _native.find_repeats(slot, block.seq, block.length, reach, repeats)
+    if not count:
+        return repeats[:0]
+    is_whole = (block.length > 0) & (block.captured == block.length)
+    key = slot << 32 | block.seq
+    packet = np.flatnonzero(is_whole)
+    packet = packet[np.isin(key[packet], key[repeats[:count]])]
+    packet = packet[np.argsort(key[packet], kind="stable")]
+    is_damaged = np.zeros(len(block), np.uint8)
+    _native.find_damaged(
+        block.data, packet, key[packet], block.src_high, block.src_low, block.dst_high,
+        block.dst_low, block.src_port, block.dst_port, block.seq, block.ack, block.payload,
+        block.length, is_damaged,
+    )  # fmt: skip
+    return np.flatnonzero(is_damaged)
+
+
+def without_payload(block: PacketBlock, packet: Int64) -> PacketBlock:
+    """The block without the payloads of these packets."""
+    length, captured = block.length.copy(), block.captured.copy()
+    length[packet] = captured[packet] = 0
+    return replace(block, length=length, captured=captured)
