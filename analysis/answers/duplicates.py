@@ -31,7 +31,8 @@ they are in equal batches that also look like a retry. A copy that has no respon
 consumer fetched in the capture, may be in the log without being counted. librdkafka may put the
 records of a failed batch into another batch; such copies are not found. Timestamps that the
 application sets itself, or several threads, look like batches out of order. So do batches that
-the log lost in a truncation (see the rule lost_records of diagnose).
+the log lost in a truncation (see the rule lost_records of diagnose). A capture of both sides of a
+proxy or of address translation shows each batch twice: see `quality`.
 """
 
 from __future__ import annotations

@@ -11,14 +11,17 @@ so that parts without flaws are also listed.
 connections are encrypted, pass `--keylog`. If responses have an earlier time than their request,
 the two directions were captured with different clocks, and latencies are wrong: correct the times
 of one file with `editcap -t SECONDS`. If packets were captured more than once, capture on one
-interface.
+interface. If requests were captured in several connections, select one side of the proxy or of the
+address translation, for example with `--broker`.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
 all other answers; a connection with only one direction has no latencies; encrypted connections, and
 versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
 encrypted connection: it hides no request. A connection was captured more than once if both sides
 sent about twice the bytes of their messages, or more, and many packets repeat captured bytes. Its
-rows and latencies are those of the first copy, but the other copies count as retransmitted.
+rows and latencies are those of the first copy, but the other copies count as retransmitted. A
+Produce request was captured in several connections if the same batches, with the same client id and
+correlation id, wait for the response in two of them. Other answers count each copy.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
 leave no trace. Only pcapng files contain the number of packets that the capture dropped. A
@@ -123,6 +126,24 @@ REPEATED: Final = """(
 """SQL: connections whose packets were captured more than once, the bytes of the other copies, and
 how often each byte was captured. Retransmissions alone do not double the bytes of both sides."""
 
+_COPIES: Final = """(
+  with sent as (
+    select exchanges.nth, client_id, connection_id, correlation_id, exchanges.request_time,
+      exchanges.response_time, exchanges.request_bytes, list(crc order by batches.nth) as crcs,
+      broker_ip || ':' || broker_port as broker
+    from exchanges join batches using (connection_id, correlation_id, client_id)
+    where exchanges.api = 'Produce' and batches.api = 'Produce'
+    group by all)
+  select nth, request_bytes, broker, exists (
+    from sent as earlier where earlier.connection_id != sent.connection_id
+      and earlier.client_id is not distinct from sent.client_id
+      and earlier.correlation_id = sent.correlation_id and earlier.crcs = sent.crcs
+      and (earlier.request_time, earlier.nth) < (sent.request_time, sent.nth)
+      and earlier.response_time >= sent.request_time) as is_copy
+  from sent)"""
+"""SQL: Produce requests with batches, and whether each is a copy: the same request waits for its
+response in another connection. A client that sends batches again gives them another id."""
+
 
 def _flaws() -> tuple[str, ...]:
     requests = f"""(
@@ -152,6 +173,10 @@ def _flaws() -> tuple[str, ...]:
             "connections captured more than once",
             f"({_KAFKA} left join {REPEATED} using (connection_id))", "copies is not null",
             "'each byte ' || round(median(copies), 1) || ' times'", "coalesce(sum(surplus), 0)",
+        ),
+        _flaw(
+            "requests captured in several connections", _COPIES, "is_copy",
+            "'Produce requests, most to ' || mode(broker)", "coalesce(sum(request_bytes), 0)",
         ),
         _flaw(
             "exchanges not decoded", "exchanges", "status = 'undecoded'",

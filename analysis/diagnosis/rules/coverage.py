@@ -102,6 +102,11 @@ FLAWS: Final[Mapping[str, Flaw]] = {
         "Nothing to do for rows and latencies. For the figures of network, capture on one "
         "interface.",
     ),
+    "requests captured in several connections": Flaw(
+        "{count} of {total} {were} also captured in another connection: answers count each copy",
+        "the capture has both sides of a proxy, or of address translation (NAT)",
+        "Select one side, for example with --broker ADDRESS, or capture on one interface.",
+    ),
     "exchanges not decoded": Flaw(
         "{count} of {total} could not be decoded",
         "messages that are damaged, truncated by the snapshot length, or newer than the "

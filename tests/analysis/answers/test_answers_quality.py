@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pandas as pd
 import pytest
 
@@ -9,7 +11,7 @@ import analysis
 from analysis.answers import ANSWERS
 from dissector.problems import NO_KEY_LOG
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import connection, exchange
+from tests.analysis.made_rows import START, connection, exchange
 
 TABLES = ANSWERS["quality"].tables
 
@@ -97,6 +99,32 @@ def test_connections_whose_packets_were_captured_more_than_once(
     twice = {"client_bytes": 60, "broker_bytes": 120, "client_retransmitted": 1}
     tables = made(connections=[connection(**twice | columns)], exchanges=[exchange()])
     flaw = analysis.quality(tables).set_index("flaw").loc["connections captured more than once"]
+    assert tuple(flaw.astype("object").where(flaw.notna(), None)) == expected
+
+
+@pytest.mark.parametrize(
+    ("columns", "crc", "expected"),
+    [
+        ({}, 7, (1, 2, 30, "Produce requests, most to 172.17.0.2:9092")),
+        ({"request_time": START + 3_000_000}, 7, (0, 2, 0, None)),  # sent again, after the response
+        ({"correlation_id": 8}, 7, (0, 2, 0, None)),
+        ({"client_id": "other"}, 7, (0, 2, 0, None)),
+        ({}, 8, (0, 2, 0, None)),
+    ],
+)
+def test_requests_captured_on_both_sides_of_a_proxy(
+    columns: dict[str, Any], crc: int, expected: tuple[int, int, int, str | None]
+) -> None:
+    relayed = {"connection_id": 1, "request_time": START + 1_000_000, "broker_ip": "172.17.0.2"}
+    rows = [exchange(api="Produce"), exchange(api="Produce", **relayed | columns)]
+    names = ("connection_id", "correlation_id", "client_id", "api")
+    batches = [
+        {name: row[name] for name in names} | {"crc": each}
+        for row, each in zip(rows, (7, crc), strict=True)
+    ]
+    tables = made(connections=[connection()], exchanges=rows, batches=batches)
+    counts = analysis.quality(tables).set_index("flaw")
+    flaw = counts.loc["requests captured in several connections"]
     assert tuple(flaw.astype("object").where(flaw.notna(), None)) == expected
 
 

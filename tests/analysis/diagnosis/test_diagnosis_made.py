@@ -145,7 +145,7 @@ def test_no_query_runs_twice(monkeypatch: pytest.MonkeyPatch) -> None:
         return fetch(connection, query)
 
     monkeypatch.setattr(sql_query, "fetch", fetched_rows)
-    for name, most in (("kafka-4-franz-go", 56), ("kafka-4-misused", 80)):
+    for name, most in (("kafka-4-franz-go", 57), ("kafka-4-misused", 81)):
         queries.clear()
         diagnose(capture(name, DIAGNOSIS_TABLES))
         assert len({*queries}) == len(queries) <= most
@@ -170,6 +170,18 @@ def test_different_clocks_of_the_two_directions() -> None:
         "1 of 2 responses has an earlier time than the request: latencies are wrong"
     )
     assert finding.evidence == "50 % of the responses. Up to 1.5 ms earlier."
+
+
+def test_both_sides_of_a_proxy() -> None:
+    rows = [exchange(api="Produce", connection_id=each) for each in (0, 1)]
+    names = ("connection_id", "correlation_id", "client_id", "api")
+    batches = [{name: row[name] for name in names} | {"crc": 7} for row in rows]
+    tables = made(connections=[connection()], exchanges=rows, batches=batches)
+    (finding,) = findings_of("coverage", tables)
+    assert finding.sentence == (
+        "1 of 2 requests was also captured in another connection: answers count each copy"
+    )
+    assert finding.evidence == "50 % of the requests. Produce requests, most to 10.0.0.9:9092."
 
 
 @pytest.mark.parametrize(
