@@ -52,6 +52,10 @@ NO_TIMESTAMP: Final = b"\xff" * 8
 """The base timestamp of a batch without records."""
 BATCHES: Final = 3
 """Batches of a records field that are checked."""
+FILLER_OFFSET: Final = (1 << 64) - 1
+"""Offset of the incomplete batch that fills the rest of a records field, -1 as an unsigned number:
+converted to an older format, batches may need fewer bytes than the broker announced
+(LazyDownConversionRecordsSend)."""
 
 MAX_SURPLUS: Final = 16
 """Most surplus bytes that clients are known to append to a body."""
@@ -234,6 +238,8 @@ def _is_records_field(data: bytes, size: int) -> bool:
         if len(head) < BATCH_HEAD:
             return number > 0
         offset, length, magic = int.from_bytes(head[:8]), int.from_bytes(head[8:12]), head[16]
+        if offset == FILLER_OFFSET:
+            return number > 0
         is_batch = offset >> 63 == 0 and length >= SMALLEST_MESSAGE and magic <= 2
         begin += LOG_OVERHEAD + length
         if not is_batch or (begin > size and not number):

@@ -203,8 +203,9 @@ def test_numbers_alone_are_requests_if_others_follow_or_the_response_fits(
         message(1, random.Random(4).randbytes(2000)),
         message(0, bytes(2000)) + message(0, random.Random(5).randbytes(900), offset=1),
         batch(bytes(2000), 8) + EMPTY_BATCH,
+        message(0, bytes(59), offset=19) + bytes.fromhex("ffffffffffffffff 0000003d") + bytes(15),
     ],
-    ids=["one batch", "two batches", "one message", "two messages", "no records"],
+    ids=["one batch", "two batches", "one message", "two messages", "no records", "filler"],
 )
 def test_a_capture_that_begins_inside_a_response_to_a_fetch(batches: bytes, ids: Sequence[int]):
     """The lengths of the records field and of its last batch lead to the next response."""
