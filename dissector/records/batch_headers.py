@@ -50,6 +50,8 @@ _MIN_SIZE = np.array(MIN_SIZE)
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 """Name of each codec, by the low three bits of the attributes."""
 TIMESTAMP_TYPES = ("create_time", "log_append_time")
+LOG_APPEND = 1
+"""Timestamp type of batches whose records have the time of the batch (KIP-32)."""
 
 _TIMESTAMP_TYPE, _TRANSACTIONAL, _CONTROL, _DELETE_HORIZON = 0x08, 0x10, 0x20, 0x40
 
@@ -80,7 +82,8 @@ class Batches:
     timestamp_type: NDArray[np.int8]
     """0 create time, 1 log append time; -1 for magic 0."""
     base_timestamp: Int64
-    """ms; base of the records' deltas. With `has_delete_horizon`, the delete horizon (KIP-534)."""
+    """ms; base of the records' deltas. With `has_delete_horizon`, the delete horizon (KIP-534). -1
+    for a wrapper, whose timestamp should be the largest one (KIP-32). kafka-node leaves it at 0."""
     max_timestamp: Int64
     """ms."""
     leader_epoch: Int32
@@ -249,7 +252,9 @@ def _read_messages(space: ByteView, batches: Batches, rows: Int64) -> None:
     batches.timestamp_type[rows[timed]] = (attributes[timed] & _TIMESTAMP_TYPE) != 0
     rows = rows[timed]
     stamp = space.number(batches.address[rows] + 18, "i8")
-    batches.base_timestamp[rows] = batches.max_timestamp[rows] = stamp
+    batches.max_timestamp[rows] = stamp
+    is_first = (batches.codec[rows] == 0) | (batches.timestamp_type[rows] == LOG_APPEND)
+    batches.base_timestamp[rows] = np.where(is_first, stamp, -1)
 
 
 def take(batches: Batches, rows: Int64 | slice) -> Batches:

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from dissector.arrays import arrays
 from dissector.byteview import ContiguousBytes
 from dissector.packets.block import Bytes, Int64
-from dissector.records.batch_headers import Batches, follow_sizes
+from dissector.records.batch_headers import LOG_APPEND, Batches, follow_sizes
 from dissector.records.record_columns import (
-    LOG_APPEND,
     BatchBytes,
     Problems,
     RecordColumns,

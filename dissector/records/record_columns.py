@@ -35,8 +35,6 @@ NULL = 0xFFFF_FFFF
 """Length of null."""
 _INLINE = 12
 """Bytes of the longest string inside a view."""
-LOG_APPEND = 1
-"""Timestamp type of batches whose records have the time of the batch (KIP-32)."""
 
 
 @arrays

@@ -22,9 +22,8 @@ from numpy.typing import NDArray
 
 from dissector import _native
 from dissector.packets.block import Int64
-from dissector.records.batch_headers import Batches
+from dissector.records.batch_headers import LOG_APPEND, Batches
 from dissector.records.record_columns import (
-    LOG_APPEND,
     BatchBytes,
     Problems,
     RecordColumns,

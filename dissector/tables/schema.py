@@ -202,7 +202,8 @@ BATCHES = Table(
         TableColumn("timestamp_type", TEXT, "create_time or log_append_time"),
         TableColumn(
             "base_timestamp", TIME,
-            "timestamp of the first record; null if a delete horizon replaces it (KIP-534)",
+            "timestamp of the first record; null for a compressed message of magic 1, and if a "
+            "delete horizon replaces it (KIP-534)",
         ),
         TableColumn("max_timestamp", TIME, "largest timestamp"),
         TableColumn("leader_epoch", pa.int32(), "epoch of the leader that wrote the batch"),

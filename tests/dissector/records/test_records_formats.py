@@ -188,6 +188,7 @@ def test_offsets_within_a_wrapper() -> None:
     decoded = only(message(1, packed, offset=1003, attributes=1, timestamp=3))
     assert [each.offset for each in decoded.records] == [1000, 1001, 1003]  # KIP-31
     assert [each.timestamp for each in decoded.records] == [0, 1, 3]
+    assert (decoded.base_timestamp, decoded.max_timestamp) == (-1, 3)  # KIP-32: the largest
     decoded = only(message(1, packed, offset=0, attributes=1, timestamp=3))
     assert [each.offset for each in decoded.records] == [0, 1, 3]  # not yet set by a broker
 
@@ -196,6 +197,7 @@ def test_log_append_time_of_a_wrapper() -> None:
     packed = gzip.compress(message(1, b"a", timestamp=1) + message(1, b"b", offset=1, timestamp=2))
     decoded = only(message(1, packed, offset=1, attributes=0x09, timestamp=999))
     assert [each.timestamp for each in decoded.records] == [999, 999]
+    assert (decoded.base_timestamp, decoded.max_timestamp) == (999, 999)
 
 
 def test_a_wrapped_set_that_is_cut() -> None:
