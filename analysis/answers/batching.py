@@ -19,6 +19,9 @@ each record defeat both settings.
 record is. The age of this record when the request was sent is linger.ms plus the time in the queue
 of the producer.
 
+Before Kafka 0.11, producers sent message sets. The messages of a request for a partition are one
+batch here, but a row each in the table `batches`.
+
 **Limitations.** The age depends on the clock of the producer, and is measured only if the
 timestamps of records are their creation times. If an application sets timestamps itself, for
 example those of old events, the age is wrong.
@@ -90,8 +93,21 @@ def batching(tables: Tables, *, by: By = ("client_id", "topic")) -> ArrowTable:
 
 _ENDS: Final = ("client_ip", "client_port", "broker_ip", "broker_port")
 
+_MESSAGE_SETS: Final = f"""
+  select * replace (
+    cast(sum(record_count) over messages as bigint) as record_count,
+    cast(sum(bytes) over messages as bigint) as bytes,
+    cast(sum(uncompressed_bytes) over messages as bigint) as uncompressed_bytes,
+    min(base_timestamp) over messages as base_timestamp)
+  from decompressed_batches where api = 'Produce' and magic < 2
+  window messages as (partition by {EXCHANGE}, topic, partition)
+  qualify row_number() over messages = 1"""
+"""SQL: message sets, as batches."""
+
 _PRODUCED: Final = f"""(
-  with produced as (from decompressed_batches where api = 'Produce')
+  with produced as (
+    from decompressed_batches where api = 'Produce' and (magic < 2) is not true
+    union all by name {_MESSAGE_SETS})
   select produced.*, {", ".join(_ENDS)}, acks,
     case when coalesce(timestamp_type, 'create_time') = 'create_time'
       then {not_negative(ms_between("base_timestamp", "produced.time"))} end as age_ms

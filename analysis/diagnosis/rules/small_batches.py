@@ -24,17 +24,22 @@ from analysis.diagnosis.words import (
     topics,
 )
 from analysis.display.terminal import counted
+from analysis.sql.expressions import EXCHANGE
 from analysis.sql.query import Row
 
-FOLLOWING: Final = """
-  with batches as (
-    select client_id, coalesce(topic, '') as topic, time,
-      epoch_ns(time) - lag(epoch_ns(time)) over (
+FOLLOWING: Final = f"""
+  with sent as (
+    select client_id, connection_id, coalesce(topic, '') as topic, partition, time, min(nth) as nth
+    from batches where api = 'Produce' group by client_id, {EXCHANGE}, topic, partition
+    having sum(bytes) <= {{bytes}}),
+  following as (
+    select client_id, topic, time, epoch_ns(time) - lag(epoch_ns(time)) over (
         partition by connection_id, topic, partition order by time, nth) as gap
-    from batches where api = 'Produce' and bytes <= {bytes})
+    from sent)
   select client_id, topic, count(*) as joinable, min(time) as first_time, max(time) as last_time
-  from batches where gap <= {gap} * 1e6 group by all"""
-"""Small batches that follow another one for their partition within a gap."""
+  from following where gap <= {{gap}} * 1e6 group by all"""
+"""Small batches that follow another one for their partition within a gap. Before Kafka 0.11, a
+batch is all messages of a request for a partition."""
 
 IN_FLIGHT: Final = """
   select client_id, max(in_flight) as in_flight from exchanges where api = 'Produce' group by all"""

@@ -63,6 +63,20 @@ def test_batches_add_up() -> None:
     }  # fmt: skip
 
 
+def test_the_messages_of_a_request_for_a_partition_are_one_batch() -> None:
+    """Before Kafka 0.11, the messages of a set have headers of their own."""
+    old: dict[str, Any] = {"magic": 1, "record_count": 1}
+    row = asked(
+        *(batch(**old, base_timestamp=START - number * MS) for number in range(1, 8)),
+        batch(**old, partition=1, bytes=30, uncompressed_bytes=30),
+        batch(magic=2),
+        batch(magic=2),
+    )
+    assert [row[name] for name in ("batches", "requests", "records")] == [4, 1, 16]
+    assert [row[name] for name in ("records_p50", "bytes", "bytes_p50")] == [4, 930, 100]
+    assert [row[name] for name in ("bytes_max", "age_max_ms", "ratio")] == [700, 7, 1]
+
+
 def test_requests_are_counted_if_a_client_repeats_its_ids() -> None:
     """A client may always send 0 as its correlation id."""
     times = [START + n * MS for n in range(4)]

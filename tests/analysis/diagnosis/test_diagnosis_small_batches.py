@@ -69,3 +69,15 @@ def test_the_topics_of_a_client_are_one_finding() -> None:
         "Client `a` sends batches of 1 to 3 records to 2 topics (`u`, `t`) in quick succession"
     )
     assert finding.requests == 120
+
+
+def test_the_messages_of_a_request_are_one_batch() -> None:
+    """Before Kafka 0.11, each record is a message with a header of its own."""
+    batches = [
+        row | {"magic": 0, "time": START + at * 500 * MS, "correlation_id": at}
+        for at in range(30)
+        for row in _batches("a", 10)
+    ]
+    assert _findings(batches) == []
+    (finding,) = _findings([row | {"magic": 0} for row in _batches("a", 100)])
+    assert "100 batches" in finding.evidence
