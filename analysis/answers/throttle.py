@@ -16,6 +16,11 @@ a request on that connection until the time has passed. Until then, the broker d
 requests of a client that did not wait: this time is in `queue_ms` of `latency`. In older versions
 of an API, the broker delayed the response instead, and the client did not have to wait.
 
+The next request of the connection is early if its last byte came before the time had passed: while
+the broker does not read, a full window holds back requests that a client sent before. Requests that
+crossed the response do not count: those within the round trip to the client and, of a client with
+several requests in flight, within 10 ms more.
+
 **Limitations.** The quota counts all connections of a client, so if some of them are not in the
 capture, its rate is not visible. With a filter that hides later requests, a wait may look longer
 than it was.
@@ -31,12 +36,13 @@ from analysis.sql.expressions import (
     By,
     client_waits_for_quota,
     grouped,
-    ms_between,
     with_columns,
 )
 
 TOLERANCE_MS: Final = 1
 """Clients count in whole milliseconds, and may start to wait up to this much before their clock."""
+REACTION_MS: Final = 10
+"""A client with several requests in flight sends others until it has read the response."""
 
 
 @answer(
@@ -92,14 +98,30 @@ def throttled_responses() -> str:
     `early_ms`: the part of the throttle time for which the client did not wait.
     """
     return f"""(
-  with throttled as (from exchanges where throttle_time_ms > 0),
+  with throttled as (
+    select exchanges.*, epoch_ns(response_end_time) as sent,
+      -- Acknowledgements may be late.
+      sent + (coalesce(least(client_rtt_ms, handshake_rtt_ms), 0) * 1e6)::bigint as received
+    from exchanges left join (
+      select connection_id, client_rtt_ms, handshake_rtt_ms from connections)
+      using (connection_id)
+    where throttle_time_ms > 0),
   requests as (
-    select connection_id, request_time as next_time from exchanges
-    where connection_id in (select connection_id from throttled) and request_time is not null)
-  select throttled.*,
-    throttle_time_ms - {ms_between("response_end_time", "next_time")} as early_ms,
+    select connection_id, epoch_ns(request_time) as began,
+      epoch_ns(coalesce(request_end_time, request_time)) as ended, in_flight
+    from exchanges
+    where connection_id in (select connection_id from throttled) and request_time is not null),
+  answered as (
+    select throttled.*, received + {REACTION_MS} * 1000000 as read,
+      case when following.in_flight > 1 then following.began end as crossing,
+      following.ended as next_end
+    from throttled asof left join requests as following
+      on throttled.connection_id = following.connection_id and received < following.began)
+  select answered.* exclude (sent, received, read, crossing, next_end),
+    throttle_time_ms - (case when crossing <= read then later.ended else next_end end - sent) / 1e6
+      as early_ms,
     coalesce(not {client_waits_for_quota()} and latency_ms >= throttle_time_ms, false) as held,
     coalesce(early_ms > {TOLERANCE_MS}, false) and not held as early,
     early_ms is null and not held as last
-  from throttled asof left join requests
-    on throttled.connection_id = requests.connection_id and response_end_time < next_time)"""
+  from answered asof left join requests as later
+    on answered.connection_id = later.connection_id and read < later.began)"""

@@ -9,7 +9,7 @@ import analysis
 from dissector.errors import DissectorError
 from dissector.protocol import registry
 from tests.analysis.answering import broker_log, capture, made
-from tests.analysis.made_rows import START, exchange, exchange_at
+from tests.analysis.made_rows import START, connection, exchange, exchange_at
 
 MS = 1_000_000
 
@@ -76,6 +76,35 @@ def test_the_next_request_of_the_connection_decides(next_at: int | None, verdict
     row = analysis.throttle(made(exchanges=rows)).iloc[0]
     verdicts = {"early": 0, "honoured": 0, "held": 0, "last": 0}
     assert {name: row[name] for name in verdicts} == verdicts | {verdict: 1}
+
+
+@pytest.mark.parametrize(
+    ("next_at", "columns", "verdict"),
+    [
+        (30, {}, "last"),  # on its way when the response left
+        (43, {}, "early"),
+        (50, {}, "early"),
+        (50, {"in_flight": 2}, "last"),
+        (53, {"in_flight": 2}, "early"),
+        (50, {"request_end_time": START + 102 * MS}, "honoured"),  # behind a full window
+    ],
+)
+def test_a_request_that_crossed_the_response_is_not_early(
+    next_at: int, columns: dict[str, object], verdict: str
+) -> None:
+    """The client is 40 ms away from the capture point; the response left at 2 ms."""
+    link = connection(client_rtt_ms=40.0, broker_rtt_ms=0.0, handshake_rtt_ms=40.0)
+    rows = [answered(0, throttle_time_ms=100), answered(next_at, **columns)]
+    row = analysis.throttle(made(exchanges=rows, connections=[link])).iloc[0]
+    verdicts = {"early": 0, "honoured": 0, "held": 0, "last": 0}
+    assert {name: row[name] for name in verdicts} == verdicts | {verdict: 1}
+
+
+def test_the_request_after_those_that_crossed_decides() -> None:
+    rows = [answered(0, throttle_time_ms=100), answered(3, in_flight=2)]
+    for next_at, early in ((102, 0), (50, 1)):
+        requests = [*rows, answered(next_at)]
+        assert analysis.throttle(made(exchanges=requests)).iloc[0]["early"] == early
 
 
 def test_a_response_that_the_broker_held_asks_nothing_of_the_client() -> None:
