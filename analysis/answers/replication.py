@@ -22,11 +22,12 @@ short delays is normal for acks=all. A follower that is out of sync cannot repla
 so set up an alert for this.
 
 **How it is computed.** Fetches with a replica id are those of followers. The first one whose fetch
-offset is after the last record of a Produce request confirms it. The wait for followers begins with
-the last byte of the request and ends with the last confirmation before the response, so it includes
-the leader's own write. A follower that becomes the leader no longer counts as a follower: `brokers`
-and `topics` show which broker gets a Produce request. A replica that a reassignment adds counts
-from the time when it is in sync, and one that it removes until Metadata no longer names it.
+offset is after the last record of a Produce request confirms it. The wait for followers begins when
+the broker reads the request and ends with the last confirmation before the response, so it includes
+the leader's own write: it is about LocalTimeMs and RemoteTimeMs of the broker. The latency begins
+at the same time. A follower that becomes the leader no longer counts as a follower: `brokers` and
+`topics` show which broker gets a Produce request. A replica that a reassignment adds counts from
+the time when it is in sync, and one that it removes until Metadata no longer names it.
 
 **Limitations.** The capture must contain the connections between brokers, for example because it
 was taken at the leader, and they must not be encrypted. Since Fetch 15 a follower names its replica
@@ -55,8 +56,8 @@ from analysis.sql.zones import ENDPOINTS
 PRODUCER_COLUMNS: Final = (
     *columns_of("partitions", "client_id", "topic"),
     Column("requests", "int64", "Produce requests with acks=all that followers confirmed"),
-    Column("latency_p50_ms", "double", "median of their latency", "ms"),
-    Column("latency_p99_ms", "double", "0.99 quantile of their latency", "ms"),
+    Column("latency_p50_ms", "double", "median of their latency outside the queue", "ms"),
+    Column("latency_p99_ms", "double", "0.99 quantile of that latency", "ms"),
     Column("follower_p50_ms", "double", "median of the wait for followers", "ms"),
     Column("follower_p99_ms", "double", "0.99 quantile of the wait for followers", "ms"),
     Column("follower_percent", "double", "share of the wait in the latency", "%"),
@@ -141,10 +142,10 @@ connection. Then the broker reads the request (kafka.network.SocketServer)."""
 _CONFIRMED: Final = f"""(
   with produced as (
     select {EXCHANGE}, partitions.client_id, topic, partition, log, last_offset, response_time,
-      acks, request_end_time, latency_ms, broker_id, earlier_time
+      acks, request_end_time, broker_id, earlier_time
     from {_PARTITIONS} as partitions join (
       select connection_id, correlation_id, request_time as time, request_end_time, acks,
-        latency_ms, broker_id, earlier_time
+        broker_id, earlier_time
       from {_REQUESTS} left join {ENDPOINTS} using (broker_ip, broker_port)
       where api = 'Produce') using (connection_id, correlation_id, time)
     where api = 'Produce' and error_code = 0 and topic is not null and last_offset is not null),
@@ -222,11 +223,12 @@ _FOLLOWERS: Final = f"""
 
 _PRODUCERS: Final = f"""
   with ends as (
-    select {EXCHANGE}, client_id, topic, latency_ms, request_end_time,
-      max(confirmed_time) as end_time
+    select {EXCHANGE}, client_id, topic, response_time,
+      greatest(request_end_time, earlier_time) as read_time, max(confirmed_time) as end_time
     from {_CONFIRMED} where acks = -1 and confirmed_time <= response_time group by all),
   waits as (
-    select *, least({ms_between("request_end_time", "end_time")}, latency_ms) as follower_ms
+    select *, {not_negative(ms_between("read_time", "response_time"))} as latency_ms,
+      {not_negative(ms_between("read_time", "end_time"))} as follower_ms
     from ends)
   select client_id, topic, count(*) as requests, {_quantiles("latency")},
     {_quantiles("follower")},

@@ -28,11 +28,15 @@ def test_producers_wait_for_followers_as_long_as_the_leader_logs() -> None:
     (row,) = rows(show="producers").to_dict("records")
     assert (row["client_id"], row["topic"]) == ("writer", "orders")
     assert abs(row["requests"] - len(waited)) <= 3
-    # The answer includes the write of the leader.
-    parts = waited["remote_ms"] + waited["local_ms"] + waited["queue_ms"]
+    # One request waited for two seconds, until the follower was out of sync.
+    waited = waited[waited["remote_ms"] < 2000]
+    # The answer includes the write of the leader and the queue of its threads, but not its work on
+    # the Fetch that confirms the records.
+    parts = waited["remote_ms"] + waited["local_ms"]
     assert row["follower_p50_ms"] == pytest.approx(parts.median(), abs=2)
     assert row["follower_p99_ms"] == pytest.approx(parts.quantile(0.99), abs=10)
-    # The latency in the capture includes the sockets.
+    # The latency in the capture includes the sockets, but not the wait for earlier requests.
+    assert row["latency_p50_ms"] == pytest.approx(waited["total_ms"].median(), abs=1)
     share = parts.sum() / waited["total_ms"].sum()
     assert row["follower_percent"] == pytest.approx(100 * share, abs=8)
 
@@ -115,6 +119,9 @@ def test_a_request_behind_another_one_does_not_wait_for_the_follower(
     tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
     (follower,) = analysis.replication(tables).to_dict("records")
     assert (follower["confirmed"], follower["delay_max_ms"]) == (1, delay_ms)
+    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
+    latency_ms = 80 - (60 if connection_id else response)
+    assert (wait["latency_p50_ms"], wait["follower_p50_ms"]) == (latency_ms, delay_ms)
 
 
 def test_a_topic_that_was_created_again_has_another_log() -> None:
