@@ -25,10 +25,11 @@ failed connections, `diagnose` has advice.
 include the round trip from there to the broker. This round trip is measured in each connection with
 segments that are acknowledged at once (`streams.connections.roundtrips`); if there are none, with
 the handshake, minus the round trip to the client. A receiver may delay acknowledgements, but never
-those of a handshake, so a round trip that is 10 ms longer than two handshakes does not count as
-measured. The time of the broker is the net latency (`analysis.sql.latency_breakdown`) minus this
-round trip. The wait of the client is longer by the round trip between the client and the capture
-point.
+those of a handshake, so a round trip that is 35 ms longer than the handshake, or 10 ms longer than
+two, does not count as measured. No response is faster than the round trip to the broker, so short
+latencies of the connection limit the latter, too. The time of the broker is the net latency
+(`analysis.sql.latency_breakdown`) minus this round trip. The wait of the client is longer by the
+round trip between the client and the capture point.
 
 **Limitations.** A proxy that terminates TCP connections hides the network behind it. Packets that
 are missing from the capture look like packets that the network lost: see `quality`. Packets that
@@ -61,6 +62,7 @@ from analysis.sql.expressions import (
 from analysis.sql.failures import FAILED_ENDPOINTS
 from analysis.sql.intermediate import intermediate_table
 from analysis.sql.latency_breakdown import exchanges_with_parts
+from analysis.sql.round_trips import with_round_trips
 
 _COLUMNS: Final = (
     Column("connections", "int64", "connections"),
@@ -180,34 +182,12 @@ _OF_REQUESTS: Final = {
 _LINK_COLUMNS: Final = ("client_id", "rtt_ms", "packets", "retransmitted", "out_of_order")
 
 
-def longest_rtt_ms(handshake_rtt_ms: float) -> float:
-    """A round trip that is longer measures delayed acknowledgements (RFC 9293, 3.8.6.3)."""
-    return 2 * handshake_rtt_ms + _DELAY_MS
-
-
-_DELAY_MS: Final = 10
-
-
-def _timely(rtt_ms: str) -> str:
-    """SQL for a round trip; null if it is longer than `longest_rtt_ms`."""
-    longest = f"2 * handshake_rtt_ms + {_DELAY_MS}"
-    return f"case when {rtt_ms} > {longest} then null else {rtt_ms} end as {rtt_ms}"
-
-
 LINKS: Final = intermediate_table("links", f"""
-  with timely as (
-    select * replace ({_timely("broker_rtt_ms")}, {_timely("client_rtt_ms")})
-    from connections where protocol = 'kafka'),
-  measured as (
-    select *,
-      coalesce(broker_rtt_ms, {not_negative("handshake_rtt_ms - client_rtt_ms")}) as to_broker,
-      coalesce(client_rtt_ms, {not_negative("handshake_rtt_ms - to_broker")}) as to_client
-    from timely)
-  select measured.* exclude (to_broker, to_client)
-      replace (to_broker as broker_rtt_ms, to_client as client_rtt_ms),
-    coalesce(to_client + to_broker, handshake_rtt_ms) as rtt_ms, client_id,
+  select measured.* exclude (shortest_ms),
+    coalesce(client_rtt_ms + broker_rtt_ms, handshake_rtt_ms) as rtt_ms, client_id,
     coalesce(client_packets, 0) + coalesce(broker_packets, 0) as packets,
     coalesce(client_retransmitted, 0) + coalesce(broker_retransmitted, 0) as retransmitted,
     coalesce(client_out_of_order, 0) + coalesce(broker_out_of_order, 0) as out_of_order
-  from measured left join {CLIENT_IDS} using (connection_id)""")  # fmt: skip
+  from {with_round_trips("(from connections where protocol = 'kafka')")} as measured
+    left join {CLIENT_IDS} using (connection_id)""")  # fmt: skip
 """SQL: Kafka connections; `_LINK_COLUMNS` are the sums over both directions, and the client id."""

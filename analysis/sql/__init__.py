@@ -7,6 +7,7 @@ conditions         conditions of users on rows of `exchanges`
 row_order          the order of rows in answers
 context            what the rows of a filter depend on
 intermediate       rows that several answers need, computed once
+round_trips        SQL for the round trips on both sides of the capture point
 latency_breakdown  SQL for the parts of a latency: queue, poll, net
 record_flow        SQL for the clients that produce and consume, and their groups
 topic_logs         SQL for the logs of topics that were created again

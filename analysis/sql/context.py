@@ -1,8 +1,9 @@
 """What the rows of a filter depend on: exchanges and batches that the filter does not select.
 
 The time that a request waited for earlier requests of its connection, or a Fetch for records of a
-producer, is that of the capture, whichever exchanges are selected. So is the end of a partition.
-SQL for such values reads the tables `CONTEXT`. Without a filter, they are views of the tables.
+producer on another connection, is that of the capture, whichever exchanges are selected. So is the
+end of a partition. SQL for such values reads the tables `CONTEXT`. Without a filter, they are views
+of the tables.
 """
 
 from __future__ import annotations
@@ -16,19 +17,26 @@ if TYPE_CHECKING:
 
 ALL_EXCHANGES: Final = "all_exchanges"
 ALL_BATCHES: Final = "all_batches"
+ALL_CONNECTIONS: Final = "all_connections"
 ALL_PARTITIONS: Final = "all_partitions"
 CONTEXT: Final = MappingProxyType(
-    {ALL_EXCHANGES: "exchanges", ALL_BATCHES: "batches", ALL_PARTITIONS: "partitions"}
+    {
+        ALL_EXCHANGES: "exchanges",
+        ALL_BATCHES: "batches",
+        ALL_CONNECTIONS: "connections",
+        ALL_PARTITIONS: "partitions",
+    }
 )
 """All rows of tables, by the name of the context."""
+_OF_WAITS: Final = ("exchanges", "batches", "connections")
 IS_SELECTED: Final = "is_selected"
 """Column of `all_exchanges`: whether the filter selects the exchange."""
 
 
 def context_of(names: Collection[str]) -> list[str]:
-    """The context of queries on these tables: waits need exchanges and batches."""
-    has_waits = {"exchanges", "batches"} <= {*names}
-    tables = ("exchanges", "batches", "partitions") if has_waits else ("partitions",)
+    """The context of queries on these tables: waits need exchanges, batches and connections."""
+    has_waits = {*_OF_WAITS} <= {*names}
+    tables = (*_OF_WAITS, "partitions") if has_waits else ("partitions",)
     return [name for name, table in CONTEXT.items() if table in tables and table in names]
 
 

@@ -55,7 +55,7 @@ LOOKUPS: Final = (
     Lookup(
         "kafka_latency_parts",
         resolved(PARTS),
-        ("exchanges", "batches"),
+        ("exchanges", "batches", "connections"),
         f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by {NTH}",
     ),
 )

@@ -23,6 +23,10 @@ Six kinds of waiting are independent of the speed of the broker:
   long poll waits for its response, too. After a response with a throttle time, the broker reads no
   request of the connection until this time has passed (KIP-219).
 
+The broker waits between the arrival of the request and its response, which the capture point sees
+half a round trip earlier and later. So that the round trip is no wait, it is subtracted, up to that
+of the handshake: acknowledgements of data may be late. Without a handshake, it is assumed to be 0.
+
 The net latency is the rest: time on the network and in the broker.
 """
 
@@ -32,9 +36,10 @@ from typing import Final
 
 from analysis.columns import Column
 from analysis.kafka.normal import group_barriers, long_polls
-from analysis.sql.context import ALL_EXCHANGES, IS_SELECTED
+from analysis.sql.context import ALL_CONNECTIONS, ALL_EXCHANGES, IS_SELECTED
 from analysis.sql.expressions import client_waits_for_quota, literal, literals
 from analysis.sql.intermediate import intermediate_table
+from analysis.sql.round_trips import with_round_trips
 from dissector.protocol.structures import METADATA_TOPIC
 
 PARTS: Final = (
@@ -48,9 +53,9 @@ PART_NAMES: Final = tuple(column.name for column in PARTS)
 
 
 def exchanges_with_parts() -> str:
-    """SQL of the exchanges, each with the parts of its latency; needs `batches`, too.
+    """SQL of the exchanges, each with the parts of its latency; needs `batches` and `connections`.
 
-    Waits depend on all exchanges and batches of the capture: see `analysis.sql.context`.
+    Waits depend on all of these rows of the capture: see `analysis.sql.context`.
 
     queue_ms  the broker still processed earlier requests of the connection, or throttled it
     poll_ms   then it waited by design; the rest of the latency if it is unknown how much was work
@@ -67,14 +72,26 @@ _FORMAT: Final = "case when magic >= 2 then (magic, codec, timestamp_type) end"
 """SQL: what a broker may change, and the checksum with it (message.format.version, compression.type
 and message.timestamp.type of the topic). Otherwise, it only sets fields before the checksum."""
 
+_TIMED: Final = f"""
+  with trips as (
+    select connection_id, least(broker_rtt_ms, handshake_rtt_ms, shortest_ms) as trip_ms
+    from {with_round_trips(ALL_CONNECTIONS)} where handshake_rtt_ms is not null)
+  select exchanges.*,
+    (least(coalesce(trip_ms, 0), greatest(latency_ms, 0)) * 5e5)::bigint as half_trip,
+    epoch_ns(request_end_time) + half_trip as arrived,
+    epoch_ns(response_time) - half_trip as replied
+  from {ALL_EXCHANGES} as exchanges left join trips using (connection_id)"""
+"""SQL: exchanges; when the broker received the request and sent the response, and half the round
+trip between the capture point and the broker; ns."""
+
 _READABLE: Final = f"""
   with responses as (
-    select connection_id, correlation_id, request_time as time, response_time,
+    select connection_id, correlation_id, request_time as time, replied,
       row(broker_ip, broker_port) as broker
-    from all_exchanges where api = 'Produce' and response_time is not null),
+    from timed where api = 'Produce' and replied is not null),
   produced as (
     select topic, partition, base_offset, crc, {_FORMAT} as format,
-      min(epoch_ns(response_time)) as written, arg_min(broker, response_time) as leader
+      min(replied) as written, arg_min(broker, replied) as leader
     from all_batches join responses using (connection_id, correlation_id, time)
     where api = 'Produce' and base_offset is not null group by all),
   -- Without Metadata, a Fetch may have the id of a topic that a Produce before version 13 names
@@ -145,29 +162,30 @@ def _queued() -> str:
       -- The time from which the broker reads other requests of the connection. Few columns, because
       -- they are sorted.
       with busy as (
-        select nth, connection_id, request_end_time, epoch_ns(response_time) + case
+        select nth, connection_id, request_end_time, arrived, replied + case
           when throttle_time_ms != 0 and {client_waits_for_quota()}
           then throttle_time_ms::bigint else 0 end * 1000000 as until
-        from all_exchanges)
+        from timed)
       select nth, max(until) over (
         partition by connection_id order by request_end_time, nth
         rows between unbounded preceding and 1 preceding) as busy_until
-      from busy qualify busy_until > epoch_ns(request_end_time)"""
+      from busy qualify busy_until > arrived"""
 
 
 def _parts() -> str:
     """SQL of the number and the parts of each exchange of `all_exchanges`."""
     barriers = literals(group_barriers())
     return f"""
-    with fetched as ({_FETCHED}),
+    with timed as ({_TIMED}),
+    fetched as ({_FETCHED}),
     queued as ({_queued()}),
     queue_times as (
-      select exchanges.nth, max_wait_ms, min_bytes, record_bytes,
-        epoch_ns(request_end_time) as sent, epoch_ns(exchanges.response_time) as replied,
-        case when sent is not null and replied is not null
-          then greatest(least(coalesce(busy_until, sent), replied) - sent, 0) / 1e6 end as queue_ms,
-        latency_ms - queue_ms as own_ms,
-        coalesce((written - sent) / 1e6, 0) - queue_ms as unwritten_ms,
+      select timed.nth, max_wait_ms, min_bytes, record_bytes,
+        case when arrived is not null and replied is not null
+          then greatest(least(coalesce(busy_until, arrived), replied) - arrived, 0) / 1e6
+          end as queue_ms,
+        latency_ms - queue_ms as own_ms, own_ms - half_trip / 5e5 as broker_ms,
+        coalesce((written - arrived) / 1e6, 0) - queue_ms as unwritten_ms,
         coalesce(list_contains(topics, {literal(METADATA_TOPIC)}), false) as is_kraft,
         -- KRaft ignores min_bytes.
         min_bytes <= 0 and not is_kraft as returns_at_once,
@@ -175,17 +193,17 @@ def _parts() -> str:
           or coalesce(api in {barriers}, false)
           or coalesce(api in {literals(long_polls())} and max_wait_ms is null, false)
           or is_kraft and coalesce(api = 'Fetch' and record_bytes > 0, false) as is_unknown
-      from all_exchanges as exchanges left join queued using (nth)
-        left join fetched on exchanges.connection_id = fetched.connection_id
-          and exchanges.correlation_id = fetched.correlation_id
-          and coalesce(exchanges.response_time = fetched.response_time, true)),
+      from timed left join queued using (nth)
+        left join fetched on timed.connection_id = fetched.connection_id
+          and timed.correlation_id = fetched.correlation_id
+          and coalesce(timed.response_time = fetched.response_time, true)),
     polled as (
       select *,
         case when own_ms is null or is_unknown then own_ms
           when max_wait_ms is null or returns_at_once then 0
           when coalesce(record_bytes, 0) < greatest(coalesce(min_bytes, 1), 1)
-          then least(greatest(own_ms, 0), own_ms, max_wait_ms)
-          else least(greatest(unwritten_ms, 0), own_ms, max_wait_ms) end as poll_ms
+          then least(greatest(broker_ms, 0), broker_ms, max_wait_ms)
+          else least(greatest(unwritten_ms, 0), broker_ms, max_wait_ms) end as poll_ms
       from queue_times)
     select nth, queue_ms, poll_ms,
       case when is_unknown then null else own_ms - poll_ms end as net_ms

@@ -81,7 +81,7 @@ def made(**tables: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def latency_parts(tables: Tables) -> pd.DataFrame:
     """The parts of the latency of each of the `exchanges`, in their order."""
     query = f"select {', '.join(PART_NAMES)} from {exchanges_with_parts()} order by nth"
-    with connected(tables, ("exchanges", "batches")) as connection:
+    with connected(tables, ("exchanges", "batches", "connections")) as connection:
         rows = frame(select(connection, query))
         exchanges = arrow_table("exchanges", tables["exchanges"])
         numbers = row_numbers(connection, "exchanges", exchanges)

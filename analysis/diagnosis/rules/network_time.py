@@ -2,8 +2,8 @@
 
 The network's share is the median share of the round trip in the time that a client waits for a
 response, excluding long polls and the queue of its connection. A long round trip is due to
-distance, or to a proxy, a VPN or a full queue on the path. A round trip that is 10 ms longer than
-two handshakes is not evaluated, because one end was too busy to acknowledge at once.
+distance, or to a proxy, a VPN or a full queue on the path. A round trip that is 35 ms longer than a
+handshake, or 10 ms longer than two, is not evaluated, because one end did not acknowledge at once.
 
 If a link is at its limit, requests or responses take long from their first byte to their last,
 which no latency contains. Receivers that read slowly are left to `zero_windows`.
@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from analysis.answers.network import longest_rtt_ms
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
+from analysis.sql.round_trips import longest_rtt_ms
 
 
 @rule(

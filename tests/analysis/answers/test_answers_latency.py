@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.sql.expressions import sum_of_ms
+from tests.analysis import made_rows
 from tests.analysis.answering import broker_log, capture, latency_parts, made
 from tests.analysis.made_rows import START, exchange, exchange_at
 from tests.captures.truth import facts
@@ -292,6 +293,73 @@ def test_requests_of_a_connection_are_served_one_by_one() -> None:
     parts = latency_parts(made(exchanges=rows))
     assert parts["queue_ms"].tolist() == [0, 90, 83, 0, 0]
     assert parts["net_ms"].tolist() == pytest.approx([100, 3, 1, 10, 1])
+
+
+# Beside a client with a round trip of 40 ms, each message is at the broker 20 ms later or earlier.
+FAR = {"handshake_rtt_ms": 40.0, "client_rtt_ms": 0.0, "broker_rtt_ms": 40.0}
+FAR_AWAY = [made_rows.connection(connection_id=number, **FAR) for number in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "queue", "net"),
+    [
+        # The broker works for 1 ms on each, at 20, 30 and 40.
+        ([at(0, 41), at(10, 51), at(20, 61)], [0, 0, 0], [41, 41, 41]),
+        # The broker works for 30 ms on the first, from 20 to 50. The second one arrives at 30.
+        ([at(0, 70), at(10, 71)], [0, 20], [70, 41]),
+        # Throttled until 121; the second one arrives at 30.
+        ([at(0, 41, throttle_time_ms=100), at(10, 142)], [0, 91], [41, 41]),
+    ],
+    ids=["in flight", "slow", "throttled"],
+)
+def test_requests_on_their_way_to_a_distant_broker_do_not_queue(
+    exchanges: list[dict[str, Any]], queue: list[float], net: list[float]
+) -> None:
+    throttled = {"api": "Produce", "api_version": 9}
+    parts = latency_parts(made(exchanges=[e | throttled for e in exchanges], connections=FAR_AWAY))
+    assert parts["queue_ms"].tolist() == pytest.approx(queue)
+    assert parts["net_ms"].tolist() == pytest.approx(net)
+
+
+def test_the_round_trip_of_a_long_poll_is_no_wait() -> None:
+    """A record arrives at the broker at 220 and is written at 221. The Fetch arrived at 20."""
+    place = {"topic": "t", "partition": 0, "base_offset": 7, "correlation_id": 7}
+    produced = place | {"connection_id": 1, "api": "Produce", "time": START + 200 * MS}
+    fetched = place | {"connection_id": 0, "api": "Fetch", "time": START + 242 * MS}
+    produce = at(200, 241, connection_id=1, api="Produce")
+    fetch = at(0, 242, api="Fetch", max_wait_ms=500, record_bytes=9)
+    heartbeat = at(900, 940, api="Heartbeat")
+    tables = made(
+        exchanges=[fetch, produce, heartbeat], batches=[fetched, produced], connections=FAR_AWAY
+    )
+    parts = latency_parts(tables)
+    assert parts["poll_ms"].tolist() == pytest.approx([201, 0, 0])
+    assert parts["net_ms"].tolist() == pytest.approx([41, 41, 40])
+
+
+def test_a_long_poll_without_records_waits_beside_a_round_trip() -> None:
+    fetches = [at(0, 541, max_wait_ms=500), at(600, 1120, max_wait_ms=500)]
+    heartbeat = at(1200, 1240, api="Heartbeat")
+    rows = [fetch | {"api": "Fetch", "record_bytes": 0} for fetch in fetches]
+    parts = latency_parts(made(exchanges=[*rows, heartbeat], connections=FAR_AWAY))
+    assert parts["poll_ms"].tolist() == pytest.approx([500, 480, 0])
+
+
+@pytest.mark.parametrize(
+    ("columns", "queue"),
+    [
+        ({"broker_rtt_ms": 80.0}, 0),  # acknowledgements of data were delayed by 40 ms
+        ({"handshake_rtt_ms": 400.0}, 0),  # the broker was too busy to accept connections
+        ({"handshake_rtt_ms": None}, 31),
+        ({"client_rtt_ms": 40.0, "broker_rtt_ms": 0.0}, 31),  # captured at the broker
+    ],
+)
+def test_the_round_trip_to_the_broker_is_no_longer_than_handshake_and_latencies(
+    columns: dict[str, Any], queue: float
+) -> None:
+    link = made_rows.connection(**FAR | columns)
+    parts = latency_parts(made(exchanges=[at(0, 41), at(10, 51)], connections=[link]))
+    assert parts["queue_ms"].tolist() == pytest.approx([0, queue])
 
 
 LATENCIES = st.lists(

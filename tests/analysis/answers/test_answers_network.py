@@ -73,6 +73,8 @@ def connection(**columns: object) -> dict[str, object]:
         ({"client_rtt_ms": 40.0, "broker_rtt_ms": 2.0, "handshake_rtt_ms": 3.0}, (1, 2, 3)),
         ({"client_rtt_ms": 1.0, "broker_rtt_ms": 40.0, "handshake_rtt_ms": 3.0}, (1, 2, 3)),
         ({"client_rtt_ms": 40.0, "broker_rtt_ms": 2.0}, (40, 2, 42)),
+        ({"client_rtt_ms": 1.0, "broker_rtt_ms": 84.0, "handshake_rtt_ms": 45.0}, (1, 44, 45)),
+        ({"client_rtt_ms": 84.0, "broker_rtt_ms": 1.0, "handshake_rtt_ms": 45.0}, (44, 1, 45)),
     ],
 )
 def test_missing_round_trips_follow_from_the_handshake(
@@ -80,6 +82,28 @@ def test_missing_round_trips_follow_from_the_handshake(
 ) -> None:
     (row,) = analysis.network(made(connections=[connection(**known)])).to_dict("records")
     assert (row["client_rtt_ms"], row["broker_rtt_ms"], row["rtt_ms"]) == expected
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        # The broker delayed its acknowledgements by 40 ms; the handshake is the way to the client.
+        ({"client_rtt_ms": 44.0, "broker_rtt_ms": 40.0, "handshake_rtt_ms": 45.0}, (44, 1, 45)),
+        # The broker was too busy to accept the connection at once.
+        ({"client_rtt_ms": 1.0, "handshake_rtt_ms": 400.0}, (1, 5, 6)),
+        ({"client_rtt_ms": 1.0}, (1, None, None)),
+    ],
+)
+def test_no_response_is_faster_than_the_round_trip(
+    known: dict[str, float], expected: tuple[float | None, ...]
+) -> None:
+    """One in ten seems faster, because the capture lost the first copy of the request."""
+    latencies = [0.5, *[5.0] * 10]
+    requests = [exchange(correlation_id=n, latency_ms=ms) for n, ms in enumerate(latencies)]
+    tables = made(connections=[connection(**known)], exchanges=requests)
+    (row,) = analysis.network(tables).astype(object).to_dict("records")
+    trips = (row["client_rtt_ms"], row["broker_rtt_ms"], row["rtt_ms"])
+    assert tuple(None if ms != ms else ms for ms in trips) == expected
 
 
 def test_other_protocols_and_columns_are_excluded() -> None:

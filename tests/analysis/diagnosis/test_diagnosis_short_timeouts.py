@@ -27,8 +27,9 @@ def rows(
     rows, links = [], []
     for n, wait_ms in enumerate(waits):
         start = START + n * SECOND
-        end = start + (to_broker + broker_ms) * MS
-        rows.append(exchange_at(start, end, connection_id=n, api="Produce", **columns))
+        latency_ms = to_broker + broker_ms
+        times = {"latency_ms": float(latency_ms), "connection_id": n}
+        rows.append(exchange_at(start, start + latency_ms * MS, api="Produce", **times, **columns))
         links.append(
             connection(
                 connection_id=n, first_time=start - RTT_MS * MS, handshake_rtt_ms=RTT_MS,

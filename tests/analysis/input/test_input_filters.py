@@ -70,7 +70,7 @@ def test_temporary_files_may_have_any_path(tmp_path: Path, monkeypatch: pytest.M
 
 def parts(capture: Capture | FilteredCapture) -> pd.DataFrame:
     """Waits and net latencies of exchanges, as a command computes them."""
-    names = with_context(capture, ("exchanges", "batches"))
+    names = with_context(capture, ("exchanges", "batches", "connections"))
     with stored(capture.stream(names), names) as connection:
         rows = frame(select(connection, f"from {exchanges_with_parts()} order by nth"))
     return rows.set_index(["connection_id", "correlation_id", "request_time"])[[*PART_NAMES]]

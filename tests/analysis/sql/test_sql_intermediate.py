@@ -42,7 +42,8 @@ def test_a_table_may_read_another(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_answers_share_the_parts_of_latencies() -> None:
-    with connected(made(exchanges=[exchange(latency_ms=3.0)]), ("exchanges", "batches")) as tables:
+    made_tables = made(exchanges=[exchange(latency_ms=3.0)])
+    with connected(made_tables, ("exchanges", "batches", "connections")) as tables:
         query = f"select net_ms from {exchanges_with_parts()}"
         assert select(tables, query)["net_ms"].to_pylist() == [3.0]
         tables.execute('update "intermediate latency_parts" set net_ms = 4')
