@@ -21,8 +21,9 @@ grows. Idle needs no action.
 **How it is computed.** A fetch session (KIP-227) omits partitions without changes, so most empty
 Fetches name no topic. `topics` therefore contains all topics that the connection fetched from in
 the capture. `wait_p50_ms` is the wait for data, as in `latency`. A response reaches a limit if a
-partition has at least max.partition.fetch.bytes, or all of them fetch.max.bytes. Responses with an
-error and without records count only in `requests`.
+partition has at least max.partition.fetch.bytes, or all of them fetch.max.bytes. Responses without
+records that have an error or a throttle time count only in `requests`: a broker does not send the
+records with which a client would exceed its quota (KIP-219).
 
 **Limitations.** Two consumers with the same client id are one group, with the sum of their rates.
 Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client ids
@@ -145,7 +146,8 @@ _RESPONSES: Final = f"""(
   answered as (
     select parts.* replace (coalesce(session_topics, topics) as topics), request_time as time,
       partition_max_bytes,
-      case when error_count = 0 or record_bytes > 0 then coalesce(record_bytes, 0) end as size
+      case when record_bytes > 0 then record_bytes
+        when error_count = 0 and coalesce(throttle_time_ms, 0) = 0 then 0 end as size
     from {exchanges_with_parts()} as parts left join sessions using (connection_id)
     where api in {_FETCHES} and status = 'answered'),
   filled as (
@@ -166,6 +168,6 @@ _RESPONSES: Final = f"""(
     left join cut using (connection_id, correlation_id, response_time))"""
 """SQL: exchanges of fetches with a response, with `_ADDED`.
 
-`topics` has all topics that the connection fetched from. `size` is null after an error, and if the
-response is incomplete.
+`topics` has all topics that the connection fetched from. `size` is null after an error or because of
+a quota, and if the response is incomplete.
 """

@@ -116,6 +116,15 @@ def test_an_incomplete_response_has_no_overhead() -> None:
     assert (row["requests"], row["bytes"], row["overhead_percent"]) == (2, 750, 25)
 
 
+def test_a_consumer_over_its_quota_gets_no_records_of_a_busy_topic() -> None:
+    """KafkaApis.handleFetchRequest returns FetchContext.getThrottledResponse instead of them."""
+    throttled = [fetch(number, throttle_time_ms=4000) for number in range(12)]
+    filled = [fetch(number, record_bytes=3000, throttle_time_ms=0) for number in range(12, 17)]
+    (row,) = analysis.fetches(made(exchanges=throttled + filled)).to_dict("records")
+    assert (row["requests"], row["empty"], row["bytes"]) == (17, 0, 15_000)
+    assert pd.isna(row["finding"])
+
+
 @pytest.mark.parametrize(
     ("columns", "finding"),
     [
