@@ -168,6 +168,6 @@ _RESPONSES: Final = f"""(
     left join cut using (connection_id, correlation_id, response_time))"""
 """SQL: exchanges of fetches with a response, with `_ADDED`.
 
-`topics` has all topics that the connection fetched from. `size` is null after an error or because of
-a quota, and if the response is incomplete.
+`topics` has all topics that the connection fetched from. `size` is null after an error, without
+records because of a quota, and if the response is incomplete.
 """
