@@ -22,9 +22,10 @@ of the producer.
 Before Kafka 0.11, producers sent message sets. The messages of a request for a partition are one
 batch here, but a row each in the table `batches`.
 
-**Limitations.** The age depends on the clock of the producer, and is measured only if the
-timestamps of records are their creation times. If an application sets timestamps itself, for
-example those of old events, the age is wrong.
+**Limitations.** The age depends on the clock of the producer: it is null if this clock is more than
+a second ahead, and too long if it is behind. It is measured only if the timestamps of records are
+their creation times. If an application sets timestamps itself, for example those of old events, the
+age is wrong.
 """
 
 from __future__ import annotations
@@ -37,9 +38,8 @@ from analysis.sql.expressions import (
     EXCHANGE,
     By,
     by_frequency,
+    first_record_age_ms,
     grouped,
-    ms_between,
-    not_negative,
     of_exchange,
     with_columns,
 )
@@ -109,8 +109,7 @@ _PRODUCED: Final = f"""(
     from decompressed_batches where api = 'Produce' and (magic < 2) is not true
     union all by name {_MESSAGE_SETS})
   select produced.*, {", ".join(_ENDS)}, acks,
-    case when coalesce(timestamp_type, 'create_time') = 'create_time'
-      then {not_negative(ms_between("base_timestamp", "produced.time"))} end as age_ms
+    {first_record_age_ms("produced.time")} as age_ms
   from produced left join connections using (connection_id)
     left join {of_exchange("acks", "request_time", "produced")} using ({EXCHANGE}))"""
 """SQL: produced batches, with the addresses of their connection, the acks of their request, and the

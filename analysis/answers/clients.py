@@ -34,8 +34,9 @@ send a batch uncompressed if it does not shrink. `net_p99_ms` is the latency exc
 
 **Limitations.** Clients on different hosts behind one address, and several with one client id, are
 one row. linger.ms includes the time in the queue of a producer that is too slow, and is right only
-if the clocks of the producer and the capture agree. Requests about groups from administrators,
-which are not members, do not count.
+if the clocks of the producer and the capture agree. It is omitted if the age is longer than two
+minutes (the default of delivery.timeout.ms), or if the clock of the producer is more than a second
+ahead. Requests about groups from administrators, which are not members, do not count.
 """
 
 from __future__ import annotations

@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from analysis.sql.expressions import SOFTWARE, literal, literals, ms_between, natural
+from analysis.sql.expressions import (
+    SOFTWARE,
+    first_record_age_ms,
+    literal,
+    literals,
+    ms_between,
+    natural,
+)
 from analysis.sql.record_flow import MEMBERSHIP
 
 
@@ -49,11 +56,14 @@ _CODECS: Final = f"""(
 """SQL: the codecs of each client. Only the Java client compresses batches that do not shrink: if
 those of librdkafka, franz-go or kafka-python have no codec, compression.type may have any value."""
 
+_LONGEST_LINGER_MS: Final = 120_000
+"""The default of delivery.timeout.ms, which linger.ms must not exceed (KIP-91): an older record has
+another timestamp than its creation time, or the clocks differ."""
+
 _BATCHES: Final = f"""(
   with produced as (
     select batches.client_id, batches.connection_id, client_ip, bytes, record_count,
-      case when coalesce(timestamp_type, 'create_time') = 'create_time'
-        then {ms_between("base_timestamp", "time")} end as age_ms
+      {first_record_age_ms("batches.time")} as age_ms
     from batches join connections using (connection_id) where api = 'Produce'),
   sized as (
     select *, max(case when record_count > 1 then bytes end) over (
@@ -62,7 +72,7 @@ _BATCHES: Final = f"""(
     from produced)
   select client_id, min(connection_id) as connection_id, max(most) as most, count(*) as weight,
     case when 2 * count(*) filter (not is_full) >= count(*)
-      then greatest(quantile_cont(age_ms, 0.25) filter (not is_full), 0) end as age_ms
+      then quantile_cont(age_ms, 0.25) filter (not is_full) end as age_ms
   from sized group by client_id, client_ip)"""
 """SQL: the size of the largest batch of each client, and the age of the first record of others."""
 
@@ -131,7 +141,8 @@ _INFERRED: Final = (
     _listed(
         _BATCHES,
         batch_size="'at least ' || most",
-        linger_ms="'about ' || round(age_ms)::bigint",
+        linger_ms=f"case when age_ms <= {_LONGEST_LINGER_MS} "
+        "then 'about ' || round(age_ms)::bigint end",
     ),
     _listed(
         """(

@@ -34,6 +34,8 @@ By: TypeAlias = str | Sequence[str]
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 """Interpolated linearly, as in NumPy, pandas and quantile_cont of SQL."""
+_LARGEST_LEAD_MS: Final = 1000
+"""Clocks that NTP keeps differ by less."""
 
 
 def literal(value: str | int | None) -> str:
@@ -105,6 +107,18 @@ def sum_of_ms(column: str) -> str:
 def not_negative(value: str) -> str:
     """SQL for `value`, or 0 if it is negative; null if it is null."""
     return f"case when {value} < 0 then 0 else {value} end"
+
+
+def first_record_age_ms(time: str) -> str:
+    """SQL for the age of the first record of a batch at `time`, in ms.
+
+    Null if the timestamp is not that of the record's creation, or if the clock of the producer is
+    ahead by more than `_LARGEST_LEAD_MS`; 0 if it is ahead by less.
+    """
+    return f"""case
+      when coalesce(timestamp_type, 'create_time') = 'create_time'
+        and {ms_between("base_timestamp", time)} >= -{_LARGEST_LEAD_MS}
+      then {not_negative(ms_between("base_timestamp", time))} end"""
 
 
 def by_api(values: Mapping[str, str | int | None]) -> str:

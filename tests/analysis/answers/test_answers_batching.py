@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
 import pytest
 
 import analysis
@@ -96,6 +97,12 @@ def test_requests_are_counted_if_a_client_repeats_its_ids() -> None:
 def test_batches_with_the_time_of_the_log_have_no_age() -> None:
     row = asked(batch(timestamp_type="log_append_time"))
     assert row["age_p50_ms"] != row["age_p50_ms"]
+
+
+def test_batches_of_a_clock_that_is_ahead_have_no_age() -> None:
+    slightly, far = (asked(batch(base_timestamp=START + n * MS)) for n in (3, 7_200_000))
+    assert slightly["age_p50_ms"] == 0
+    assert pd.isna(far["age_p50_ms"])
 
 
 def test_a_better_codec_has_a_higher_ratio() -> None:

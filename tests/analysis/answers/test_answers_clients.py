@@ -145,6 +145,24 @@ def test_a_batch_without_a_codec_is_certain_only_in_java(
     assert [*zip(table["value"], table["evidence"], strict=True)] == expected
 
 
+@pytest.mark.parametrize(
+    ("age_ms", "expected"),
+    [(25, ["about 25"]), (-3, ["about 0"]), (-7_200_000, []), (3_600_025, [])],
+)
+def test_a_difference_of_clocks_is_not_linger(age_ms: int, expected: list[str]) -> None:
+    """A batch that is older than delivery.timeout.ms, 120 s by default, is not sent (KIP-91)."""
+    batch = {
+        "connection_id": 0, "client_id": "app", "api": "Produce", "time": START, "bytes": 90,
+        "record_count": 1, "base_timestamp": START - age_ms * 10**6,
+        "timestamp_type": "create_time",
+    }  # fmt: skip
+    tables = made(
+        exchanges=[exchange(api="Produce", api_key=0)], connections=[connection()], batches=[batch]
+    )
+    table = analysis.clients(tables, show="settings").query("setting == 'linger.ms'")
+    assert table["value"].tolist() == expected
+
+
 def test_only_a_connection_after_the_end_of_another_is_a_reconnect() -> None:
     spans = [(0, 5, "fin"), (3, 9, "fin"), (6, 7, None)]
     links = [
