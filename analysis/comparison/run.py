@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.answers import ArrowTable, Tables
 from analysis.columns import Column, resolved
-from analysis.comparison.bootstrap import draws, interval, logarithms, z_of
+from analysis.comparison.bootstrap import draws, interval, logarithms, tail_of
 from analysis.comparison.measures import MEASURES, NAMES, Measure
 from analysis.comparison.profile import (
     NO_LATENCIES,
@@ -130,7 +130,7 @@ def _measured(
         each for each in _comparable(before, after)
         if not _is_of_one_side(dict(zip(names, each[0], strict=True)), before, after)
     ]  # fmt: skip
-    z = z_of(confidence, len(chosen))
+    tail = tail_of(confidence, len(chosen))
     drawn = draws()
     for key, measure, groups in chosen:
         sides = list(zip(groups, (before.seconds, after.seconds), strict=True))
@@ -138,7 +138,7 @@ def _measured(
         old_log, new_log = (_log_of(group, measure, seconds) for group, seconds in sides)
         samples = [logarithms(group, measure, drawn, seconds) for group, seconds in sides]
         center = new_log - old_log
-        low, high = interval(center, (samples[0], samples[1]), z)
+        low, high = interval(center, (samples[0], samples[1]), tail)
         is_change = (
             (low > 0 or high < 0)
             and abs(new - old) >= measure.least
