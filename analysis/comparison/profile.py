@@ -84,8 +84,8 @@ class Profile:
     """Versions of an API that a client uses, the most frequent first, by client id and API."""
     software: dict[Key, list[str]]
     """Software of a client, by client id; the most frequent first."""
-    members: dict[str, dict[Key, int]]
-    """Requests of each client, group and topic."""
+    members: dict[str, dict[Key, NDArray[np.float64]]]
+    """Requests of each client, group and topic, in each slice."""
     topic_names: dict[str, str]
     """Names of topics by id; the other capture may have only the id of a topic (KIP-516)."""
 
@@ -98,21 +98,20 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
     key = ", ".join(quoted(by))
     # Check the columns, and add derived ones, before the slices need the times.
     rows = with_columns(exchanges_with_parts(), by, "exchanges", *PART_NAMES)
-    sliced = f"""(
-      with rows as (from {rows} where request_time is not null),
-      span as (select min(epoch_ns(request_time)) as first, max(epoch_ns(request_time)) as last
-        from rows)
-      select rows.*, first, last,
-        ({SLICES}::hugeint * (epoch_ns(request_time) - first) // (last - first + 1))::int as slice,
-        case when net_ms is not null then least(greatest(
-          floor((log10(greatest(net_ms, 1e-3)) - {LOWEST}) * {BINS_PER_DECADE}), 0), {BINS - 1})
-          ::int end as bin
-      from rows, span)"""
     (whole,) = _rows(
         tables,
         "select count(*) as requests, min(epoch_ns(request_time)) as first, "
         "max(epoch_ns(request_time)) as last from exchanges where request_time is not null",
     )
+    first, last = whole["first"] or 0, whole["last"] or 0
+    place = f"({SLICES}::hugeint * (epoch_ns(request_time) - {first}) // {last - first + 1})::int"
+    sliced = f"""(
+      select *, {place} as slice,
+        case when net_ms is not null then least(greatest(
+          floor((log10(greatest(net_ms, 1e-3)) - {LOWEST}) * {BINS_PER_DECADE}), 0), {BINS - 1})
+          ::int end as bin
+      from {rows} where request_time is not null)"""
+    sent = f"(select *, {place} as slice from exchanges where request_time is not null)"
     with_software = with_columns("exchanges", [CLIENT_SOFTWARE.name], "exchanges")
     return Profile(
         seconds=((whole["last"] or 0) - (whole["first"] or 0)) / 1e9,
@@ -123,9 +122,9 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
         versions=_texts(tables, "client_id, api", "api_version", "exchanges"),
         software=_texts(tables, "client_id", "client_software", with_software),
         members={
-            "client": _counts(tables, "client_id"),
-            "group": _counts(tables, "group_id"),
-            "topic": _counts(tables, "unnest(topics)"),
+            "client": _counts(tables, "client_id", sent),
+            "group": _counts(tables, "group_id", sent),
+            "topic": _counts(tables, "unnest(topics)", sent),
         },
         topic_names={
             row["topic_id"]: row["topic"]
@@ -189,11 +188,17 @@ def _texts(
     return {tuple(row.values())[:-1]: row["texts"] for row in _rows(tables, query)}
 
 
-def _counts(tables: duckdb.DuckDBPyConnection, name: str) -> dict[Key, int]:
+def _counts(
+    tables: duckdb.DuckDBPyConnection, name: str, sliced: str
+) -> dict[Key, NDArray[np.float64]]:
+    """Requests of each name in each slice."""
     query = f"""
-      select name, count(*) as count from (select {name} as name from exchanges)
+      select name, slice, count(*) as count from (select {name} as name, slice from {sliced})
       where name != '' group by all"""
-    return {(row["name"],): row["count"] for row in _rows(tables, query)}
+    counts: dict[Key, NDArray[np.float64]] = {}
+    for row in _rows(tables, query):
+        counts.setdefault((row["name"],), np.zeros(SLICES))[row["slice"]] = row["count"]
+    return counts
 
 
 def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[Row]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from analysis.answers import ArrowTable, Tables
 from analysis.columns import Column, resolved
@@ -42,7 +43,8 @@ _LARGEST_CONFIDENCE: Final = 0.9999
 LEAST_REQUESTS: Final = 50
 """Requests of a group before or after; fewer have no stable rate or quantile."""
 LEAST_PRESENT: Final = 10
-"""Requests of a client, group or topic that came or went."""
+"""Requests of a client, group or topic that came or went, as many as the other capture would have
+in its time."""
 LEAST_EVENTS: Final = 5
 """Errors, before or after."""
 
@@ -112,7 +114,8 @@ def compared(
     """The comparison of two profiles; the other parameters are those of `compare`."""
     names = column_names(by)
     measured = list(_measured(before, after, names, least_percent, confidence))
-    rows = [*measured, *_texts(before, after, names), *_present(before, after)]
+    present = _present(before, after, confidence)
+    rows = [*measured, *_texts(before, after, names), *present]
     if not unchanged:
         rows = [row for row in rows if row["change"] != "none"]
     rows.sort(key=lambda row: (NAMES.index(row["measure"]), -row["size"]))
@@ -248,25 +251,49 @@ def _changed(
     ]
 
 
-def _present(before: Profile, after: Profile) -> Iterator[dict[str, Any]]:
-    """Clients, groups and topics in one of the captures only."""
+def _present(before: Profile, after: Profile, confidence: float) -> Iterator[dict[str, Any]]:
+    """Clients, groups and topics in one of the captures only, unless by chance."""
     topic_names = before.topic_names | after.topic_names
+    members = []
     for measure in before.members:
         names = topic_names if measure == "topic" else {}
         old, new = (_renamed(side.members[measure], names) for side in (before, after))
-        for key in sorted(old.keys() ^ new.keys()):
-            count = old.get(key, 0) + new.get(key, 0)
-            if count >= LEAST_PRESENT:
-                yield {
-                    "client_id": key[0] if measure == "client" else None,
-                    "measure": measure, "change": "gone" if key in old else "new",
-                    "before": float(old.get(key, 0)), "after": float(new.get(key, 0)),
-                    "unit": "requests", "detail": key[0], "size": float(count),
-                }  # fmt: skip
+        members += [(measure, *key, "gone", old[key]) for key in old.keys() - new.keys()]
+        members += [(measure, *key, "new", new[key]) for key in new.keys() - old.keys()]
+    probability = (1 - confidence) / max(len(members), 1)
+    for measure, name, change, counts in sorted(members, key=lambda each: each[:2]):
+        sides = (before, after) if change == "gone" else (after, before)
+        if not _is_by_chance(counts, *sides, probability):
+            count = float(counts.sum())
+            yield {
+                "client_id": name if measure == "client" else None,
+                "measure": measure, "change": change,
+                "before": count if change == "gone" else 0.0,
+                "after": count if change == "new" else 0.0,
+                "unit": "requests", "detail": name, "size": count,
+            }  # fmt: skip
 
 
-def _renamed(counts: dict[Key, int], names: dict[str, str]) -> Counter[Key]:
-    renamed: Counter[Key] = Counter()
+def _is_by_chance(
+    counts: NDArray[np.float64], own: Profile, other: Profile, probability: float
+) -> bool:
+    """Whether requests in these slices of a capture may be absent from the other one by chance,
+    with at least this probability.
+
+    A job that runs once in a while is in one of two captures although nothing changed. If its
+    requests are in k of n slices, any other slice lacks them with a probability of 1 - k / n, and a
+    capture of m such slices with its power of m.
+    """
+    length = other.seconds / own.seconds if own.seconds else 1.0
+    present = np.count_nonzero(counts) / SLICES
+    is_rare = counts.sum() * min(length, 1) < LEAST_PRESENT
+    return bool(is_rare or (1 - present) ** (SLICES * length) > probability)
+
+
+def _renamed(
+    counts: dict[Key, NDArray[np.float64]], names: dict[str, str]
+) -> dict[Key, NDArray[np.float64]]:
+    renamed: dict[Key, NDArray[np.float64]] = defaultdict(lambda: np.zeros(SLICES))
     for (name,), count in counts.items():
         renamed[names.get(name, name),] += count
     return renamed

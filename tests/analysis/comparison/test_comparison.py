@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
@@ -192,6 +192,35 @@ def test_clients_groups_and_topics_that_come_or_go(recorded: Callable[..., Table
     gone = rows[(rows["measure"] == "client") & (rows["detail"] == "shop")].iloc[0]
     assert gone["before"] == pytest.approx((log["client_id"] == "shop").sum(), abs=2)
     assert gone["unit"] == "requests"
+
+
+def with_job(*seconds: int, until: int = 100) -> Tables:
+    """A client with ten requests a second, and a job with as many in some of the seconds."""
+    rows = [
+        exchange_at(START + n * SECOND // 10, client_id=name, correlation_id=n)
+        for n in range(10 * until)
+        for name in ("shop", *(["job"] if n // 10 in seconds else []))
+    ]
+    return made(exchanges=rows)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "until", "is_gone"),
+    [
+        ([50], 100, False),  # the other capture lacks it with a probability of 0.95^20 = 0.36
+        ([20, 70], 100, False),  # 0.9^20 = 0.12
+        (range(50, 100), 100, True),  # 0.5^20 = 1e-6
+        (range(100), 100, True),
+        (range(50, 100), 10, False),  # the other capture is as long as two slices: 0.5^2 = 0.25
+        (range(100), 10, True),
+    ],
+)
+def test_a_job_that_runs_once_in_a_while_is_in_one_capture_by_chance(
+    seconds: Iterable[int], until: int, is_gone: bool
+) -> None:
+    rows = compare(with_job(*seconds), with_job(until=until))
+    gone = rows[rows["measure"] == "client"]
+    assert gone["detail"].tolist() == ["job"] * is_gone
 
 
 def test_the_results_are_the_same_in_each_run(recorded: Callable[..., Tables]) -> None:
