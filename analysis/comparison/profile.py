@@ -3,6 +3,10 @@
 Requests are grouped by the columns of `by`. Latencies are counted in bins of equal width of their
 logarithm, so that a bootstrap can compute quantiles of any sample of slices. Only bins with
 latencies are kept: a large cluster has tens of thousands of groups with a few requests each.
+
+A `*` replaces each UUID in the names of clients and groups. Kafka Streams (client.id) and Spark
+(group.id) choose another one at each start by default, so the names of the two captures would
+differ.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ LOWEST: Final = -3
 """Decade of the first bin: latencies below 1 µs count as 1 µs."""
 BINS: Final = 10 * BINS_PER_DECADE
 """Up to 10^7 ms."""
+
+_UUID: Final = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+"""As Java prints it."""
 
 SUMS: Final = ("requests", "responses", "errors", "throttle_ms", "bytes")
 
@@ -97,7 +104,8 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
     """
     key = ", ".join(quoted(by))
     # Check the columns, and add derived ones, before the slices need the times.
-    rows = with_columns(exchanges_with_parts(), by, "exchanges", *PART_NAMES)
+    exchanges = _without_uuids("exchanges")
+    rows = with_columns(_without_uuids(exchanges_with_parts()), by, "exchanges", *PART_NAMES)
     (whole,) = _rows(
         tables,
         "select count(*) as requests, min(epoch_ns(request_time)) as first, "
@@ -111,15 +119,15 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
           floor((log10(greatest(net_ms, 1e-3)) - {LOWEST}) * {BINS_PER_DECADE}), 0), {BINS - 1})
           ::int end as bin
       from {rows} where request_time is not null)"""
-    sent = f"(select *, {place} as slice from exchanges where request_time is not null)"
-    with_software = with_columns("exchanges", [CLIENT_SOFTWARE.name], "exchanges")
+    sent = f"(select *, {place} as slice from {exchanges} where request_time is not null)"
+    with_software = with_columns(exchanges, [CLIENT_SOFTWARE.name], "exchanges")
     return Profile(
         seconds=((whole["last"] or 0) - (whole["first"] or 0)) / 1e9,
         requests=whole["requests"],
         first_time=whole["first"],
         last_time=whole["last"],
         groups=_groups(tables, sliced, key, len(by)),
-        versions=_texts(tables, "client_id, api", "api_version", "exchanges"),
+        versions=_texts(tables, "client_id, api", "api_version", exchanges),
         software=_texts(tables, "client_id", "client_software", with_software),
         members={
             "client": _counts(tables, "client_id", sent),
@@ -199,6 +207,15 @@ def _counts(
     for row in _rows(tables, query):
         counts.setdefault((row["name"],), np.zeros(SLICES))[row["slice"]] = row["count"]
     return counts
+
+
+def _without_uuids(rows: str) -> str:
+    """SQL of rows of exchanges, in which a `*` replaces UUIDs of names."""
+    names = ", ".join(
+        f"regexp_replace({name}, '{_UUID}', '*', 'g') as {name}"
+        for name in ("client_id", "group_id")
+    )
+    return f"(select * replace ({names}) from {rows})"
 
 
 def _rows(tables: duckdb.DuckDBPyConnection, query: str) -> list[Row]:

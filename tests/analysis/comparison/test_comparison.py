@@ -161,6 +161,26 @@ def test_the_order_of_versions_and_software_is_no_change() -> None:
     ]
 
 
+def test_names_with_another_uuid_are_those_of_the_other_capture() -> None:
+    """Kafka Streams has another process id after each start on a new disk."""
+
+    def application(process: str, latency_ms: float) -> Tables:
+        client_id = f"counter-{process}-StreamThread-1-producer"
+        rows = [
+            exchange_at(
+                START + n * SECOND, client_id=client_id, group_id=f"spark-{process}-driver",
+                correlation_id=n, latency_ms=latency_ms,
+            )
+            for n in range(100)
+        ]  # fmt: skip
+        return made(exchanges=rows)
+
+    first, second = "3a4ee2d6-0f6c-4c25-9d30-0a8a4e0b6d43", "d1c3b7a8-52ab-4f7e-8a61-9f2f0c7b1e55"
+    rows = compare(application(first, 5.0), application(second, 50.0))
+    assert {*rows["measure"]} == {"net_p50_ms", "net_p95_ms"}
+    assert {*rows["client_id"]} == {"counter-*-StreamThread-1-producer"}
+
+
 def test_a_topic_is_known_by_its_id(recorded: Callable[..., Tables]) -> None:
     """Without Metadata, only Produce requests before version 13 name the topic (KIP-516)."""
     whole = capture("kafka-4-steady", COMPARED_TABLES)
