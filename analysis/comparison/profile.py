@@ -88,7 +88,8 @@ class Profile:
     last_time: int | None
     groups: dict[Key, Group]
     versions: dict[Key, list[str]]
-    """Versions of an API that a client uses, the most frequent first, by client id and API."""
+    """Versions of an API that a client uses, the most frequent first, by client id and API. Those
+    without a client id are many programs, of which each capture has others."""
     software: dict[Key, list[str]]
     """Software of a client, by client id; the most frequent first."""
     members: dict[str, dict[Key, NDArray[np.float64]]]
@@ -192,7 +193,7 @@ def _texts(
     query = f"""
       select {key}, list(value order by count desc, {natural("value")}) as texts from (
         select {key}, {value}::varchar as value, count(*) as count from {rows}
-        where {value} is not null group by all) group by all"""
+        where {value} is not null and client_id != '' group by all) group by all"""
     return {tuple(row.values())[:-1]: row["texts"] for row in _rows(tables, query)}
 
 

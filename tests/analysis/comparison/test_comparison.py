@@ -161,6 +161,26 @@ def test_the_order_of_versions_and_software_is_no_change() -> None:
     ]
 
 
+def test_programs_without_a_client_id_are_not_one_client() -> None:
+    """A program that runs once is in one capture only; it is no update of the others."""
+
+    def programs(*names: str, client_id: str | None) -> Tables:
+        return made(
+            exchanges=[
+                exchange(connection_id=n, client_id=client_id, api_version=n)
+                for n in range(len(names))
+            ],
+            connections=[
+                {"connection_id": n, "software_name": name, "software_version": "1"}
+                for n, name in enumerate(names)
+            ],
+        )
+
+    for client_id, changes in ((None, 0), ("", 0), ("shop", 1)):
+        before, after = (programs(*names, client_id=client_id) for names in (["a"], ["a", "b"]))
+        assert list(compare(before, after)["measure"]) == ["software"] * changes
+
+
 def test_names_with_another_uuid_are_those_of_the_other_capture() -> None:
     """Kafka Streams has another process id after each start on a new disk."""
 
