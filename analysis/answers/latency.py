@@ -15,9 +15,9 @@ large `queue_ms` means that earlier requests of the connection are slow. `--by m
 the slowness began.
 
 **How it is computed.** Quantiles are exact, over all requests with a response. A broker processes
-the requests of a connection one by one. JoinGroup and SyncGroup wait for other members, and a
-Fetch with a rack may wait at a follower (KIP-392): their net latency is unknown.
-`analysis.sql.latency_breakdown` defines the parts.
+the requests of a connection one by one. JoinGroup and SyncGroup wait for other members, a Fetch
+with a rack may wait at a follower (KIP-392), and a Fetch over a quota gets no records: their net
+latency is unknown. `analysis.sql.latency_breakdown` defines the parts.
 
 **Limitations.** Latencies captured at the client include the network; those captured at the broker
 do not. Lost packets remove requests or make them seem long: see `quality`. The wait of a Fetch is

@@ -1,6 +1,6 @@
 """The parts of a latency: waiting in the queue, waiting by design (a poll), and the net latency.
 
-Six kinds of waiting are independent of the speed of the broker:
+Seven kinds of waiting are independent of the speed of the broker:
 
 - Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
   waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
@@ -15,6 +15,8 @@ Six kinds of waiting are independent of the speed of the broker:
 - Controllers. The active controller of a KRaft quorum gathers records for up to
   controller.quorum.append.linger.ms (25 ms), and returns them to brokers when a majority has them
   (KIP-595). How much of the latency of a Fetch with such records was work is unknown.
+- Fetches over a quota. Their response has no records, whether they waited for them or not
+  (KIP-219). How much of such a latency was work is unknown.
 - Long polls with an unknown max_wait_ms, as behind a snap length that cut the request. How much of
   such a latency was work is unknown.
 - Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
@@ -192,6 +194,8 @@ def _parts() -> str:
         coalesce(case when client_rack != '' then leader != row(broker_ip, broker_port) end, false)
           or coalesce(api in {barriers}, false)
           or coalesce(api in {literals(long_polls())} and max_wait_ms is null, false)
+          or coalesce(api = 'Fetch' and throttle_time_ms > 0, false)
+            and coalesce(record_bytes, 0) = 0
           or is_kraft and coalesce(api = 'Fetch' and record_bytes > 0, false) as is_unknown
       from timed left join queued using (nth)
         left join fetched on timed.connection_id = fetched.connection_id

@@ -109,6 +109,8 @@ def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
         ({"max_wait_ms": 500, "min_bytes": 0, "topics": ["__cluster_metadata"]}, 500, 100),
         ({"max_wait_ms": 500, "record_bytes": 9, "topics": ["__cluster_metadata"]}, 600, None),
         ({"max_wait_ms": 500, "error_count": 1}, 500, 100),
+        ({"max_wait_ms": 500, "throttle_time_ms": 9}, 600, None),  # over its quota
+        ({"max_wait_ms": 500, "throttle_time_ms": 9, "record_bytes": 9}, 0, 600),
         ({"api": "JoinGroup"}, 600, None),
     ],
 )
