@@ -31,13 +31,14 @@ latencies of the connection limit the latter, too. The time of the broker is the
 (`analysis.sql.latency_breakdown`) minus this round trip. The wait of the client is longer by the
 round trip between the client and the capture point.
 
-**Limitations.** A proxy that terminates TCP connections hides the network behind it. Packets that
-are missing from the capture look like packets that the network lost: see `quality`. Packets that
-the capture contains twice, as with `tcpdump -i any` on a host with bridges, count as retransmitted:
-see `quality`. Segmentation in the network card hides small retransmissions. If the
-capture does not contain the handshake, delayed acknowledgements look like a long round trip. If
-neither side sends data, a connection is a failure only if the number of packets shows that the
-broker ended it.
+**Limitations.** In a capture beside clients, the time of the broker is a small difference of long
+times: it is wrong by as much as the round trip varies, and may be 0. A proxy that terminates TCP
+connections hides the network behind it. Packets that are missing from the capture look like packets
+that the network lost: see `quality`. Packets that the capture contains twice, as with `tcpdump -i
+any` on a host with bridges, count as retransmitted: see `quality`. Segmentation in the network card
+hides small retransmissions. If the capture contains neither the handshake nor a fast response,
+delayed acknowledgements look like a long round trip. If neither side sends data, a connection is a
+failure only if the number of packets shows that the broker ended it.
 """
 
 from __future__ import annotations
