@@ -149,3 +149,18 @@ def test_times_are_those_of_the_latest_byte_before() -> None:
     _native.read_segments(slot, at, span, np.zeros(3, np.int64), before, time, end, latest)
     assert time.tolist() == [7, 7, 9, 1]
     assert (end.tolist(), latest.tolist()) == ([10, 1, 0], [9, 1, -1])
+
+
+@given(mostly_following(), st.sampled_from([0, (1 << 32) - 20]))
+def test_repeats(rows: list[tuple[int, int, int]], begin: int) -> None:
+    """Payloads that begin before the end of an earlier one, also where the numbers wrap."""
+    slot, at, length = np.array(rows, np.int64).reshape(-1, 3).T.copy()
+    seq = ((begin + at) % (1 << 32)).astype(np.uint32)
+    repeats = np.zeros(len(rows), np.int64)
+    count = _native.find_repeats(slot, seq, length.astype(np.int32), np.full(STREAMS, -1), repeats)
+    expected, ends = [], [-1] * STREAMS
+    for index, (stream, first, size) in enumerate(rows):
+        if first < ends[stream]:
+            expected.append(index)
+        ends[stream] = max(ends[stream], first + size)
+    assert repeats[:count].tolist() == expected
