@@ -148,14 +148,14 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
 
     from analysis.export.files import output_file
     from analysis.export.text import json_lines
-    from dissector.redaction import without_credentials
+    from dissector.arguments import name_text
 
     if output.columns:
         rows = rows.select(output.columns)
     sides = (comparison.before, comparison.after)
     whole: dict[str, Any] = {
         label: {
-            "capture": without_credentials(name), "first_time": side.first_time,
+            "capture": name_text(name), "first_time": side.first_time,
             "seconds": side.seconds, "requests": side.requests,
         }
         for label, name, side in zip(("before", "after"), source.captures, sides, strict=True)

@@ -87,6 +87,7 @@ def command(
 
 def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
     from analysis.display.terminal import utc_text
+    from dissector.arguments import name_text
 
     findings = [dict(finding) for finding in diagnosis.findings]
     for finding in findings:
@@ -98,7 +99,7 @@ def _write_json(diagnosis: Diagnosis, source: Input, form: str) -> None:
             click.echo(json.dumps(finding))
         return
     whole = {
-        "captures": source.captures,
+        "captures": [*map(name_text, source.captures)],
         "first_time": diagnosis.first_time,
         "last_time": diagnosis.last_time,
         "requests": diagnosis.requests,

@@ -101,7 +101,7 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
         else:
             count = otlp.write_lines(requests, sys.stdout.buffer)
     if url is not None or output.file is not None:
-        click.echo(f"{count:,} spans to {url or output.file}", err=True)
+        notify(f"{count:,} spans to {name_text(str(url or output.file))}")
 
 
 def write_table(source: Input, table: str, output: Output) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar, cast
 
 import click
 
+from analysis.commands.common import notify
 from analysis.commands.options import (
     Choice,
     on_overwrite,
@@ -151,7 +152,7 @@ class Output:
                 form(batches, schema, sink)
         except KeyboardInterrupt:
             if (left := partial_file(self.file)).exists():
-                click.echo(f"{left} contains the rows read so far.", err=True)
+                notify(f"{left} contains the rows read so far.")
             raise
 
     def _write_listing(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from analysis.commands.common import Input, on_capture
+from analysis.commands.common import Input, notify, on_capture
 from analysis.commands.options import named_command, on_overwrite, output_option
 from analysis.commands.output import check_file
 from analysis.extras import needed
@@ -52,4 +52,4 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
         pieces = page(shown.name, sql, shown.again, chosen)
         with output_file(file, overwrite=overwrite) as sink:
             sink.writelines(pieces)
-    click.echo(f"{file}: {file.stat().st_size / 1e6:.1f} MB", err=True)
+    notify(f"{file}: {file.stat().st_size / 1e6:.1f} MB")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from analysis.commands.common import notify
 from analysis.commands.options import named_command, on_overwrite, output_option
 from analysis.commands.output import check_file
 
@@ -32,4 +33,4 @@ def command(file: Path, overwrite: bool) -> None:
 
     with output_file(file, overwrite=overwrite) as sink:
         sink.write(plugin(dissector.__version__).encode())
-    click.echo(f"{file}: {file.stat().st_size / 1e3:.0f} kB", err=True)
+    notify(f"{file}: {file.stat().st_size / 1e3:.0f} kB")

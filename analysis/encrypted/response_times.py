@@ -36,6 +36,7 @@ from analysis.sql.query import arrow_table, select, shaped
 from analysis.sql.row_order import register_numbered
 from analysis.sql.stored import connect
 from analysis.temporary import temporary_folder
+from dissector.arguments import name_text
 from dissector.capture import Paths
 from dissector.errors import DissectorError
 from dissector.tables.arrow import rows_where
@@ -109,7 +110,7 @@ def groups(
         with connect(folder) as connection:
             create_function(connection)
             register_numbered(connection, "connections", arrow_table("connections", encrypted))
-            names = pipeline.captures
+            names = [name_text(name) for name in pipeline.captures]
             connection.register("captures", pa.table({"capture": range(len(names)), "file": names}))
             connection.register("clients", turns.clients())
             first = pc.min(tables["connections"]["first_time"]).cast(pa.int64()).as_py()

@@ -445,6 +445,7 @@ def test_colours_of_a_pipe(
     ("arguments", "output"),
     [
         (["summary"], None),
+        (["diagnose", "--format", "json"], None),
         (["latency"], None),
         (["show", "--limit", "1"], None),
         (["export", "--table", "exchanges"], None),
@@ -463,6 +464,29 @@ def test_names_of_files_may_have_any_bytes(
     out = ran(*arguments, str(path), *written).out
     assert output is None or (tmp_path / output).stat().st_size > 99
     assert "udcff" not in out
+
+
+def test_names_in_a_comparison_and_of_encrypted_captures_may_have_any_bytes(
+    tmp_path: Path, ran: Ran
+) -> None:
+    path = str(tmp_path / os.fsdecode(b"a\xff.pcap.zst"))
+    shutil.copy(ROOT / "captures" / "kafka-4-tls.pcap.zst", path)
+    whole = json.loads(ran("compare", path, path, "--format", "json").out)
+    assert whole["before"]["capture"].endswith(r"/a\xff.pcap.zst")
+    (row,) = ran("encrypted", path, "--format", "jsonl").rows
+    assert row["slowest_capture"] == whole["after"]["capture"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["wireshark-plugin"], ["report", PLAIN], ["export", PLAIN, "--format", "otlp"]],
+)
+def test_the_name_of_a_written_file_is_printable(
+    arguments: list[str], tmp_path: Path, short_reports: None, ran: Ran
+) -> None:
+    path = tmp_path / "\u202e\x1b[31m"
+    assert ran(*arguments, "-o", str(path)).err.strip().isprintable()
+    assert path.stat().st_size > 99
 
 
 def test_a_name_that_is_not_utf_8_is_escaped(tmp_path: Path, ran: Ran) -> None:
