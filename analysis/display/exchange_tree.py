@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Final
 from rich.text import Text
 
 from analysis.display.presentation import names
-from analysis.display.terminal import (
-    EXCERPT,
-    counted,
-    excerpt,
-    printable,
-    time_text,
-    zone_name,
-)
+from analysis.display.terminal import EXCERPT, counted, excerpt, printable, time_text, zone_name
 from analysis.names.addresses import endpoint
 from dissector.arrays import value
 from dissector.embedded import ERROR, NOWHERE, TEXT

@@ -25,15 +25,7 @@ from analysis.kafka.normal import (
     group_barriers,
 )
 from analysis.summary.results import ApiUse, Client, End, Totals
-from analysis.summary.tally import (
-    Tally,
-    known,
-    ones,
-    with_columns,
-    with_count,
-    with_span,
-    zeros,
-)
+from analysis.summary.tally import Tally, known, ones, with_columns, with_count, with_span, zeros
 from dissector.problems import FAILED_HANDSHAKE
 from dissector.tables.arrow import rows_where
 

@@ -16,14 +16,7 @@ from typing import TYPE_CHECKING
 
 from dissector.arrays import value
 from dissector.errors import DefinitionError, DissectorError, UnknownVersion, did_you_mean
-from dissector.protocol.notation import (
-    Api,
-    Direction,
-    Layout,
-    Page,
-    Structure,
-    StructureLayout,
-)
+from dissector.protocol.notation import Api, Direction, Layout, Page, Structure, StructureLayout
 from dissector.protocol.parser import parse_api, parse_page, parse_structures
 
 if TYPE_CHECKING:

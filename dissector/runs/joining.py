@@ -26,15 +26,7 @@ from dissector.runs.blocks import compact, together
 from dissector.runs.joined import DROPPED, Joined
 from dissector.runs.plan import AnyRun, TimeRun
 from dissector.runs.sources import Position, RunSource
-from dissector.runs.states import (
-    States,
-    continues,
-    is_normal,
-    join,
-    put,
-    shift_packets,
-    take,
-)
+from dissector.runs.states import States, continues, is_normal, join, put, shift_packets, take
 from dissector.runs.worker import Border, RunResult
 from dissector.streams.connections.table import NEVER, Bools
 from dissector.streams.limits import GRACE, PATIENCE

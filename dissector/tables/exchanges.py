@@ -27,13 +27,7 @@ from dissector.exchanges.ordering import ordered
 from dissector.exchanges.request_table import partitions
 from dissector.exchanges.topic_names import TopicNames
 from dissector.packets.block import Int64
-from dissector.tables.arrow import (
-    SelectedRows,
-    encode,
-    take_words,
-    to_batch,
-    unless_empty,
-)
+from dissector.tables.arrow import SelectedRows, encode, take_words, to_batch, unless_empty
 from dissector.tables.errors import first_codes
 from dissector.tables.schema import EXCHANGES
 from dissector.tables.shared_columns import Endpoints, api_of, error_names

@@ -47,13 +47,7 @@ from dissector.tls.record_layer import (
     Arrival,
     TlsRecord,
 )
-from dissector.tls.schedule import (
-    TLS_1_2,
-    TLS_1_3,
-    Schedule,
-    find_client_hello,
-    find_server_hello,
-)
+from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule, find_client_hello, find_server_hello
 from dissector.tls.side import Side
 from dissector.tls.suites import Suite, name_of, suite
 from dissector.tls.unkeyed import UnkeyedHandshake

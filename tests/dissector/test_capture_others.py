@@ -14,15 +14,7 @@ import dissector
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.captures import recorded
-from tests.dissector.streams.dialogue import (
-    Dialogue,
-    framed,
-    ipv4,
-    pcap,
-    request,
-    response,
-    split,
-)
+from tests.dissector.streams.dialogue import Dialogue, framed, ipv4, pcap, request, response, split
 from tests.rewriting import flows
 from tests.rewriting.network import Options
 from tests.rewriting.network import packets as rewritten

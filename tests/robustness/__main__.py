@@ -22,13 +22,7 @@ from pathlib import Path
 
 from tests.captures.recorded import RECORDINGS
 from tests.robustness.bundled_survey import BundledSurvey, can_bundle
-from tests.robustness.robustness_damage import (
-    KINDS,
-    Recording,
-    places_in,
-    places_of,
-    recording,
-)
+from tests.robustness.robustness_damage import KINDS, Recording, places_in, places_of, recording
 from tests.robustness.robustness_truth import Counts, Truth, truth
 
 

@@ -14,15 +14,7 @@ from typing import Final
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import (
-    Advice,
-    capital,
-    client,
-    matching,
-    of_client,
-    span_of,
-    verb,
-)
+from analysis.diagnosis.words import Advice, capital, client, matching, of_client, span_of, verb
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 

@@ -47,11 +47,7 @@ from dissector.streams.connections.table import (
     StreamTable,
     streams_at,
 )
-from dissector.streams.limits import (
-    GRACE,
-    PATIENCE,
-    WINDOW_AHEAD,
-)
+from dissector.streams.limits import GRACE, PATIENCE, WINDOW_AHEAD
 from dissector.streams.sequence import MODULO
 
 Endpoints: TypeAlias = tuple[UInt64, UInt64, UInt16]

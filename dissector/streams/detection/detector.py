@@ -48,12 +48,7 @@ from dissector.streams.search.header_evidence import (
     HeaderScorer,
 )
 from dissector.streams.search.places import segment_starts, verdicts
-from dissector.streams.search.request_evidence import (
-    DECISION,
-    EPHEMERAL,
-    Evidence,
-    RequestScorer,
-)
+from dissector.streams.search.request_evidence import DECISION, EPHEMERAL, Evidence, RequestScorer
 
 STEPS = 3
 """Fewest times that the correlation id increases by one in a stream that is taken for responses."""

@@ -7,13 +7,7 @@ import pytest
 from analysis.diagnosis.causes.error_advice import FINAL, advice
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import (
-    SECOND,
-    START,
-    error,
-    exchange,
-    exchange_at,
-)
+from tests.analysis.made_rows import SECOND, START, error, exchange, exchange_at
 
 
 @pytest.mark.parametrize(("elections", "fires"), [(2, False), (6, True)])

@@ -11,15 +11,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import (
-    MS,
-    SECOND,
-    START,
-    connection,
-    error,
-    exchange,
-    exchange_at,
-)
+from tests.analysis.made_rows import MS, SECOND, START, connection, error, exchange, exchange_at
 
 
 def test_an_idle_connection_does_not_hide_reconnects() -> None:

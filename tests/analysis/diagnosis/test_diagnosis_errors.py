@@ -10,15 +10,7 @@ from analysis.diagnosis.causes.error_advice import ADVICE, AFTER_END, NOT_RESET
 from dissector.protocol import registry
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import (
-    MS,
-    SECOND,
-    START,
-    connection,
-    error,
-    exchange,
-    exchange_at,
-)
+from tests.analysis.made_rows import MS, SECOND, START, connection, error, exchange, exchange_at
 
 
 @pytest.mark.parametrize(

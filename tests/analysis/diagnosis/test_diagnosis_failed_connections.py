@@ -9,14 +9,7 @@ import pytest
 from analysis.diagnosis.run import diagnose
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import (
-    SECOND,
-    START,
-    advertised,
-    connection,
-    exchange,
-    exchange_at,
-)
+from tests.analysis.made_rows import SECOND, START, advertised, connection, exchange, exchange_at
 
 ATTEMPT = connection(
     protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,

@@ -8,14 +8,7 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.made_rows import (
-    SECOND,
-    START,
-    advertised,
-    connection,
-    exchange,
-    exchange_at,
-)
+from tests.analysis.made_rows import SECOND, START, advertised, connection, exchange, exchange_at
 
 
 def test_a_follower_that_is_gone() -> None:

@@ -10,15 +10,7 @@ from analysis.diagnosis.run import DIAGNOSIS_TABLES
 from analysis.input.filters import Filter
 from tests.analysis.answering import capture, made
 from tests.analysis.diagnosis.diagnosing import findings_of, times_of_clients
-from tests.analysis.made_rows import (
-    MS,
-    SECOND,
-    START,
-    connection,
-    error,
-    exchange,
-    exchange_at,
-)
+from tests.analysis.made_rows import MS, SECOND, START, connection, error, exchange, exchange_at
 
 
 def test_a_request_that_a_quota_leaves_unread_takes_no_time_of_the_broker() -> None:

@@ -22,12 +22,7 @@ from analysis.export.otlp import _context, url_of
 from dissector.errors import DissectorError
 from tests.analysis.commands import Ran
 from tests.captures.truth import CAPTURES
-from tests.dissector.packets.packet_bytes import (
-    ng_enhanced,
-    ng_interface,
-    ng_option,
-    ng_section,
-)
+from tests.dissector.packets.packet_bytes import ng_enhanced, ng_interface, ng_option, ng_section
 from tests.dissector.streams.dialogue import pcap, request, response, spoken
 
 TRACED = CAPTURES / "librdkafka-mock-traced.pcap.zst"

@@ -25,11 +25,7 @@ from analysis.spark.options import Request
 from analysis.spark.session import session
 from dissector.errors import DissectorError
 from dissector.runs import planning
-from tests.analysis.spark.sharding import (
-    assert_same_rows,
-    write_with_one_process,
-    write_with_spark,
-)
+from tests.analysis.spark.sharding import assert_same_rows, write_with_one_process, write_with_spark
 
 TABLES = ("exchanges", "connections", "topics", "problems")
 

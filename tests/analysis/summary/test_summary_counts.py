@@ -25,12 +25,7 @@ from analysis.summary.counts import Summary
 from dissector.protocol import registry
 from tests.analysis.answering import capture, made, path_of
 from tests.analysis.made_rows import SECOND, START, connection, error, exchange
-from tests.analysis.summary.summing import (
-    SILENT,
-    Rows,
-    recorded,
-    summed,
-)
+from tests.analysis.summary.summing import SILENT, Rows, recorded, summed
 
 EXCHANGES = st.lists(
     st.builds(

@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dissector.exchanges.matching import Matcher, in_flight, keys
-from dissector.exchanges.repeated_ids import (
-    RESPONSE_WAIT,
-    Bools,
-    Decodes,
-    Requests,
-    Responses,
-)
+from dissector.exchanges.repeated_ids import RESPONSE_WAIT, Bools, Decodes, Requests, Responses
 from dissector.packets.block import Int64
 
 

@@ -22,14 +22,7 @@ from dissector.records.batch_reader import read_batches
 from dissector.records.codecs import Limits, decompress
 from dissector.records.decode import Batch, decode_records
 from dissector.records.record_reader import read_records
-from tests.dissector.records.records_writers import (
-    WRITERS,
-    Entry,
-    batch,
-    message,
-    record,
-    written,
-)
+from tests.dissector.records.records_writers import WRITERS, Entry, batch, message, record, written
 from tests.kafka_bytes import varint
 
 SOME = [

@@ -28,12 +28,7 @@ from dissector.tables.arrow import with_dictionaries
 from dissector.tables.builder import TableBuilder
 from tests.captures import recorded
 from tests.captures.recorded import Packet
-from tests.dissector.packets.packet_bytes import (
-    ng_block,
-    ng_enhanced,
-    ng_interface,
-    ng_section,
-)
+from tests.dissector.packets.packet_bytes import ng_block, ng_enhanced, ng_interface, ng_section
 from tests.dissector.runs.cutting import (
     MEMORY,
     cut,

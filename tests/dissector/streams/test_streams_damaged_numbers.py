@@ -9,12 +9,7 @@ import pytest
 
 from dissector.packets.block import ACK, FIN
 from tests.dissector.streams.dialogue import NO_ERROR, Dialogue, dissect, ipv4, request, response
-from tests.dissector.streams.test_streams_damage import (
-    MESSAGES,
-    REQUESTS,
-    RESPONSES,
-    dialogue_of,
-)
+from tests.dissector.streams.test_streams_damage import MESSAGES, REQUESTS, RESPONSES, dialogue_of
 
 
 @pytest.mark.parametrize("wrong", [1 << 24, 1 << 16, 1 << 8, 1])

@@ -11,14 +11,7 @@ import pytest
 import dissector
 from dissector.streams.connections.table import KAFKA, TLS
 from dissector.streams.proxies.handshakes import INCOMPLETE, REFUTED, client_length, proxy_length
-from tests.dissector.streams.dialogue import (
-    Connection,
-    Dialogue,
-    dissect,
-    request,
-    response,
-    split,
-)
+from tests.dissector.streams.dialogue import Connection, Dialogue, dissect, request, response, split
 
 Handshake = tuple[tuple[int, bytes], ...]
 """Segments: the end that sends each, 0 is the client; and its bytes."""
