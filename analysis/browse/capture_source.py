@@ -2,7 +2,7 @@
 
 The first pass writes the exchanges with the bytes of their messages to a file that is mapped into
 memory, so that each row is at hand. It needs as much room in the folder for temporary files as the
-messages have bytes. Answers, findings and conversations are passes of their own, when they are
+messages have bytes. Answers, findings and timelines are passes of their own, when they are
 requested.
 
 The methods block, so the screen calls them in threads.
@@ -32,7 +32,7 @@ from analysis.input.open import open_input, with_context
 from analysis.input.passes import check_files, first_time
 from analysis.mapped import mapped
 from analysis.sql.stored import stored
-from analysis.timeline.connection import conversation
+from analysis.timeline.connection import connection_timeline
 from analysis.timeline.exchange import Event
 from dissector.capture import Capture
 from dissector.errors import DissectorError
@@ -41,7 +41,7 @@ from dissector.tables.finalizer import NamedBatch
 
 BROKERS: Final = "brokers"
 NEAR: Final = 250
-"""Most exchanges before and after the chosen one in its conversation."""
+"""Most exchanges before and after the chosen one in the timeline of its connection."""
 NEAR_BYTES: Final = 1 << 29
 """Most bytes of these exchanges before it, and after it."""
 
@@ -164,7 +164,7 @@ class CaptureSource:
             result: T = self._results[name]
             return result
 
-    def conversation(self, rows: Rows, number: int) -> tuple[list[Exchange], list[Event]]:
+    def connection_timeline(self, rows: Rows, number: int) -> tuple[list[Exchange], list[Event]]:
         """The exchanges around a row on its connection, and their packets. Raises as `rows`."""
         near = [self.exchange(rows.row(each)) for each in _near(rows, number).tolist()]
         exchanges = [each for each in near if each is not None]
@@ -172,7 +172,7 @@ class CaptureSource:
             raise DissectorError("exported tables do not contain packets: open the capture")
         options = {name: self._options.get(name) for name in ("ports", "keylog", "progress")}
         memory = self._options["memory"]
-        return exchanges, conversation(self._paths, exchanges, memory=memory, **options)
+        return exchanges, connection_timeline(self._paths, exchanges, memory=memory, **options)
 
 
 def _near(rows: Rows, number: int) -> Numbers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, cast
 
 import numpy as np
@@ -59,7 +60,8 @@ class ConnectionPane(Vertical):
             )
 
         app = cast(Frame, self.app)
-        app.start("connection", "reading packets", lambda: source.conversation(rows, number), show)
+        read = partial(source.connection_timeline, rows, number)
+        app.start("connection", "reading packets", read, show)
 
 
 def _head(exchanges: Sequence[Exchange], events: Sequence[Event], chosen: Exchange) -> Text:

@@ -32,7 +32,8 @@ _CLOCK: Final = slice(11, 19)
 
 
 class Snapshot(CaptureSource):
-    """The packets that a session keeps at a time. `exchange` and `conversation` take its rows."""
+    """The packets that a session keeps at a time, whose rows `exchange` and `connection_timeline`
+    take."""
 
     def __init__(self, packets: KeptPackets, chosen: Filter, options: dict[str, Any]) -> None:
         """`chosen`: the filter of the session. `options`: of `open_capture`. Raises
@@ -57,14 +58,14 @@ class Snapshot(CaptureSource):
     def exchange(self, row: pa.RecordBatch) -> Exchange | None:
         return next(as_exchanges(row))
 
-    def conversation(self, rows: Rows, number: int) -> tuple[list[Exchange], list[Event]]:
+    def connection_timeline(self, rows: Rows, number: int) -> tuple[list[Exchange], list[Event]]:
         """As of a capture, for a row of the session."""
         row = rows.row(number)
         same = Filter([condition(name, row.column(name)[0].as_py()) for name in IDENTITY])
         numbers = self._own_rows.matching(same)
         if not len(numbers):
             raise DissectorError("the packets of this exchange are no longer kept")
-        return super().conversation(self._own_rows, int(numbers[0]))
+        return super().connection_timeline(self._own_rows, int(numbers[0]))
 
     def _result_filter(self, chosen: Filter) -> Filter:
         """Exchanges must also meet the filter of the session."""

@@ -1,4 +1,4 @@
-"""Conversations: the packets of a connection in order of time, and what each of them means.
+"""The timeline of a connection: its packets in order of time, and what each of them means.
 
 As `analysis.timeline.exchange` for many exchanges of one connection: a segment is described by the
 messages whose bytes it has.
@@ -28,7 +28,7 @@ from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
 
 MOST_PACKETS: Final = 50_000
-"""Most packets of a conversation; the first ones."""
+"""Most packets of a timeline; the first ones."""
 NAMED: Final = 3
 """Most messages that the text of a segment names."""
 
@@ -49,7 +49,7 @@ class Message:
 
 @dataclass(slots=True)
 class _End(Side):
-    """One end of a conversation; positions count from its first message."""
+    """One end of a connection; positions count from its first message."""
 
     messages: list[Message] = field(default_factory=list)
 
@@ -87,7 +87,7 @@ class _End(Side):
         return [message for message in self.messages[first:last] if message.end > low]
 
 
-def conversation(paths: Paths, exchanges: Sequence[Exchange], **options: Any) -> list[Event]:
+def connection_timeline(paths: Paths, exchanges: Sequence[Exchange], **options: Any) -> list[Event]:
     """The packets around exchanges of one connection. `options`: of `open_pass`.
 
     The exchanges must have less than 1 GB together. Raises CaptureError.

@@ -1,10 +1,10 @@
-"""Conversations; `test_timeline_exchange` compares them with tshark."""
+"""Timelines of connections; `test_timeline_exchange` compares them with tshark."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from analysis.timeline.connection import conversation
+from analysis.timeline.connection import connection_timeline
 from dissector.capture import open_capture
 from tests.analysis.cutting.test_cutting_packets import answered, asked, written
 from tests.analysis.timeline.test_timeline_exchange import BACK, SIZE, texts
@@ -21,7 +21,7 @@ def test_segments_name_the_messages_that_they_have(tmp_path: Path) -> None:
     connection.packet(0)
     connection.broker(answered(2)[-1:])
     path = written(dialogue, tmp_path / "a.pcap")
-    events = conversation(path, list(open_capture(path).exchanges()))
+    events = connection_timeline(path, list(open_capture(path).exchanges()))
     assert [text.replace("ApiVersions ", "") for _, _, text in texts(events)][3:] == [
         f"request 1, all {SIZE} bytes, request 2, bytes 1 to 10",
         f"response 1, all {BACK} bytes",

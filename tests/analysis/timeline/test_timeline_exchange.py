@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from analysis.timeline.connection import conversation
+from analysis.timeline.connection import connection_timeline
 from analysis.timeline.exchange import Event, timelines
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
@@ -107,7 +107,7 @@ def test_late_segments_are_those_of_tshark(name: str) -> None:
     assert flagged == marked & timed
     for connection in {each.connection_id for each in exchanges}:
         own = [each for each in exchanges if each.connection_id == connection]
-        events = conversation(CAPTURES / name, own)
+        events = connection_timeline(CAPTURES / name, own)
         assert late_packets(events) == marked & {event.packet.number for event in events}
 
 
