@@ -4,6 +4,8 @@ waited long for it.
 The leader waits for a follower until it leaves the in-sync replicas (replica.lag.time.max.ms).
 Then, until the follower returns, new records have one copy fewer. If it refused connections
 meanwhile, or is missing in Metadata, it had left the cluster, as a broker does that is restarted.
+If several brokers leave and return one after the other, the finding is a note: a rolling restart is
+planned, and other rules report the clients that fail because of it.
 
 If a follower is out of sync with one partition, and in sync with others of the same leader, the
 leader withholds its records: a replication throttle (KIP-73). Only replicas that are out of sync
@@ -224,11 +226,14 @@ def _several(late: dict[int, list[Row]], findings: list[Finding], *, have_left: 
         cause = "the brokers were restarted, paused or overloaded one after the other"
     if have_left:
         doing, cause = "brokers left the cluster", findings[0].cause
-    if is_rolling and have_left:
+    is_restart = is_rolling and have_left
+    if is_restart:
         doing += " one after the other, as in a rolling restart"
         cause = "a rolling restart, or brokers that stop or pause one after the other"
+    most = max(findings, key=lambda finding: finding.requests)
     return replace(
-        max(findings, key=lambda finding: finding.requests),
+        most,
+        severity="note" if is_restart else most.severity,
         subject=", ".join(finding.subject for finding in in_time),
         sentence=f"{len(findings):,} {doing}",
         evidence=" ".join(

@@ -134,6 +134,8 @@ def test_followers_that_are_out_of_sync_one_after_the_other(
     (finding,) = findings_of("late_followers", tables)
     assert finding.subject == "broker 0, broker 1"
     assert finding.sentence == sentence
+    # A rolling restart is planned.
+    assert finding.severity == ("note" if "rolling restart" in sentence else "warning")
     assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
 
 
