@@ -81,11 +81,11 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
             yield _limited_finding(row, limited[row["client_id"]])
         elif share(row["small"], filled) >= limits["small_percent"]:
             yield _finding(
-                row, "note", "fetches records almost one by one",
+                row, "note", "gets mostly small responses to its fetches",
                 f"{counted(filled, 'response')} with records, the median "
                 f"{row['bytes_p50']:,.0f} bytes. fetch.min.bytes of the requests: "
                 f"{row['min_bytes']}.",
-                "fetch.min.bytes is 1, the default: the broker responds to each new record",
+                "fetch.min.bytes is 1, the default: the broker responds as soon as a batch arrives",
                 "fetch.min.bytes=50000",
                 "Raise fetch.min.bytes if the consumer can wait up to fetch.max.wait.ms.",
             )  # fmt: skip

@@ -350,6 +350,21 @@ def test_only_the_fetches_of_brokers_are_left_out(client_id: str, fires: bool) -
     assert rules("fetches", exchanges=rows) == ["fetches"] * fires
 
 
+def test_small_responses_may_have_several_records() -> None:
+    """Their size makes them small: the finding has no statement about their records."""
+    rows = [
+        exchange_at(
+            START + n * SECOND // 60, api="Fetch", api_key=1, correlation_id=n, topics=["t"],
+            max_wait_ms=500, min_bytes=1, record_bytes=500, record_count=9,
+        )
+        for n in range(600)
+    ]  # fmt: skip
+    (finding,) = findings_of("fetches", made(exchanges=rows))
+    assert "gets mostly small responses to its fetches" in finding.sentence
+    assert "600 responses with records, the median 500 bytes" in finding.evidence
+    assert "record" not in finding.cause
+
+
 @pytest.mark.parametrize(
     ("size", "limits_of", "waiting", "setting"),
     [
