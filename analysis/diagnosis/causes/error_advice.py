@@ -292,6 +292,14 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "Look at the log of the broker at these times: it has the exception and its stack trace.",
         "Kafka documentation: Protocol Guide, Error Codes",
     ),
+    "TOPIC_ALREADY_EXISTS": Advice(
+        "the client creates the topic to be sure that it exists, as workers and tasks of Kafka "
+        "Connect do at each start, or two applications use the same name",
+        "client", None,
+        "Look at the log of the client. If it continues, the error is harmless, but the topic "
+        "keeps its partitions and configuration.",
+        "Kafka documentation: Protocol Guide, Error Codes",
+    ),
     "INVALID_TOPIC_EXCEPTION": Advice(
         "the name of the topic is not valid, or the client writes to an internal topic",
         "client", None,

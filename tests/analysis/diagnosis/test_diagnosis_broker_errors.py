@@ -220,3 +220,16 @@ def test_clients_send_requests_to_the_last_leader(
 def test_a_defect_of_the_broker_is_not_an_invalid_request() -> None:
     assert advice("Fetch", "UNKNOWN_SERVER_ERROR", False, None).side == "broker"
     assert advice("Fetch", "INVALID_REQUEST", False, None) == FINAL
+
+
+def test_a_topic_that_exists_may_be_what_the_client_wants() -> None:
+    """A task of MirrorMaker 2 requests the creation of its offsets topic, and goes on."""
+    rows = [exchange(api="CreateTopics", correlation_id=n) for n in range(3)]
+    errors = [
+        error(api="CreateTopics", error="TOPIC_ALREADY_EXISTS", error_code=36, correlation_id=n,
+              topic="mm2-offsets.a.internal", retriable=False)
+        for n in range(3)
+    ]  # fmt: skip
+    (finding,) = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
+    assert "to be sure that it exists" in finding.cause
+    assert "harmless" in finding.change
