@@ -109,9 +109,10 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     ),
     "exchanges not decoded": Flaw(
         "{count} of {total} could not be decoded",
-        "messages that are damaged, truncated by the snapshot length, or newer than the "
-        "definitions",
-        "Capture whole packets (tcpdump -s 0).",
+        "messages that are damaged, truncated by the snapshot length, newer than the "
+        "definitions, or of software that does not follow them",
+        "Capture whole packets (tcpdump -s 0). If they are whole, the table problems names the "
+        "first field of each message that differs.",
     ),
     "responses without their request": Flaw(
         "The request of {count} of {total} is not in the capture",

@@ -163,6 +163,15 @@ def test_a_clock_that_jumps_by_centuries() -> None:
     assert len(diagnose(tables))
 
 
+def test_messages_that_do_not_follow_the_definitions() -> None:
+    """kfake sends null for the records of a ShareFetch response, which Kafka's reader refuses."""
+    exchanges = [exchange(status="undecoded"), exchange()]
+    (finding,) = findings_of("coverage", made(connections=[connection()], exchanges=exchanges))
+    assert finding.sentence == "1 of 2 exchanges could not be decoded"
+    assert "software that does not follow them" in finding.cause
+    assert "the table problems names" in finding.change
+
+
 def test_different_clocks_of_the_two_directions() -> None:
     exchanges = [exchange(latency_ms=-1.5), exchange(latency_ms=3.0)]
     (finding,) = findings_of("coverage", made(connections=[connection()], exchanges=exchanges))
