@@ -16,7 +16,9 @@ MS = 1_000_000
 TABLES = ANSWERS["batching"].tables
 
 
-@pytest.mark.parametrize("name", ["kafka-3-java-2-4", "kafka-3-java-0-9", "kafka-4-java"])
+@pytest.mark.parametrize(
+    "name", ["kafka-3-java-2-4", "kafka-3-java-0-9", "kafka-3-node", "kafka-4-java"]
+)
 def test_acks_and_bytes_are_those_of_the_brokers_log(name: str) -> None:
     log = broker_log(name)
     log = log[log["api_key"] == 0].groupby("client_id")

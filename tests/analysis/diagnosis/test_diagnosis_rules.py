@@ -219,6 +219,11 @@ def test_the_controllers_of_a_cluster_are_not_compared_with_its_brokers() -> Non
     assert rules == {"failed_connections", "leader_skew"}
 
 
+def test_clients_that_send_message_sets_are_only_old() -> None:
+    """Each message has a header of its own; a compressed one of kafka-node has the timestamp 0."""
+    assert {row["rule"] for row in findings("kafka-3-node")} == {"removed_versions"}
+
+
 @pytest.mark.parametrize(
     ("rule", "client", "api", "column"),
     [

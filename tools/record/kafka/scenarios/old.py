@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from tools.record.kafka import artifacts
+from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_3
 from tools.record.kafka.cluster import Cluster, Node, ZooKeeper
 from tools.record.kafka.recording import Recording
@@ -110,3 +110,15 @@ def kafka_3_kafka_python() -> None:
 def kafka_3_pykafka() -> None:
     about = "pykafka 2.8.0: three codecs, a simple and a balanced consumer"
     old_python("kafka-3-pykafka", "pykafka==2.8.0", "pykafka_old", about)
+
+
+@scenario
+def kafka_3_node() -> None:
+    packages = artifacts.npm("kafka-node@5.0.0", "no-kafka@3.4.4")
+    command, env = clients.in_node(packages, "old")
+    about = (
+        "kafka-node 5.0.0 and no-kafka 3.4.4: message sets without a codec and with gzip, groups "
+        "of one; kafka-node leaves the timestamps of compressed messages at 0"
+    )
+    with recorded("kafka-3-node", about, "old:2:1", version=KAFKA_3) as cluster:
+        cluster.recording.run("old", [*command, cluster.bootstrap, "old"], env)
