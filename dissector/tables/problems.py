@@ -17,7 +17,7 @@ from dissector.arguments import name_text
 from dissector.errors import DecodeError, TooManyElements, UnknownVersion
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_messages import DecodedMessages
-from dissector.exchanges.message_headers import VERSION_BYTES
+from dissector.exchanges.message_headers import HEADER_BYTES, VERSION_BYTES
 from dissector.problems import Problem
 from dissector.protocol import registry
 from dissector.protocol.message import explain_request, explain_response
@@ -78,7 +78,12 @@ def _decode_error(decoded_messages: DecodedMessages, index: int) -> tuple[str, D
     if isinstance(error, UnknownVersion):
         return "unknown_version", error
     detail = f"{_name(decoded_messages, index)}: {error.detail}"
-    kind = "too_many_elements" if isinstance(error, TooManyElements) else "malformed"
+    headers = decoded_messages.headers
+    kind = "malformed"
+    if isinstance(error, TooManyElements):
+        kind = "too_many_elements"
+    elif headers.end[index] - headers.start[index] < HEADER_BYTES and not headers.whole[index]:
+        kind = "cut_header"
     return kind, DecodeError(detail, offset=error.offset, path=error.path)
 
 

@@ -425,7 +425,9 @@ def test_the_fields_of_a_header_that_are_not_captured_are_null(
     assert [(row["status"], *(row[each] for each in names)) for row in rows] == [
         ("unanswered", *columns), ("request_missing", None, None, None, 0),
     ]  # fmt: skip
-    assert [each.detail.partition(":")[0] for each in correlator.problems] == [name][: captured < 8]
+    assert [(each.kind, each.detail.partition(":")[0]) for each in correlator.problems] == [
+        ("cut_header", name)
+    ][: captured < 8]
 
 
 def test_a_response_without_captured_correlation_id() -> None:
