@@ -12,6 +12,7 @@ and Satterthwaite).
 
 from __future__ import annotations
 
+from functools import cache
 from statistics import NormalDist
 from typing import Final
 
@@ -19,13 +20,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from analysis.comparison.measures import Measure
-from analysis.comparison.profile import BINS_PER_DECADE, LOWEST, SLICES, Group
+from analysis.comparison.profile import BINS_PER_DECADE, LOWEST, Group
 
 SAMPLES: Final = 4000
 """The variance of sums with a few large terms, such as bytes, needs more than 1,000."""
-BLOCK: Final = 4
-"""Slices of a block: a fifth of the capture. Longer blocks would leave too few of them."""
-FREEDOM: Final = 1.5 * SLICES / BLOCK - 1
+BLOCKS: Final = 5
+"""Blocks that are drawn: a fifth of the slices each. Longer blocks would leave too few of them."""
+FREEDOM: Final = 1.5 * BLOCKS - 1
 """Degrees of freedom of the variance of one capture. Overlapping blocks have one and a half times
 those of separate ones (Meketon and Schmeiser, 1984)."""
 SEED: Final = 20_260_101
@@ -34,27 +35,32 @@ SEED: Final = 20_260_101
 Array = NDArray[np.float64]
 
 
-def draws() -> Array:
-    """How often each slice is drawn in each sample. The same samples are drawn of both captures, so
-    that a comparison is the mirror image of the one with before and after swapped."""
+@cache
+def draws(slices: int) -> Array:
+    """How often each of so many slices is drawn in each sample; samples x slices. The same samples
+    are drawn of both captures, so that a comparison is the mirror image of the one with before and
+    after swapped."""
     generator = np.random.default_rng(SEED)
-    blocks = generator.multinomial(SLICES // BLOCK, np.full(SLICES, 1 / SLICES), SAMPLES)
+    length = max(slices // BLOCKS, 1)
+    blocks = generator.multinomial(BLOCKS, np.full(slices, 1 / slices), SAMPLES)
     # After the last slice, a block continues with the first one.
-    drawn: Array = np.sum([np.roll(blocks, n, axis=1) for n in range(BLOCK)], axis=0).astype(float)
-    return drawn
+    drawn = np.sum([np.roll(blocks, n, axis=1) for n in range(length)], axis=0)
+    scaled: Array = drawn * (slices / (length * BLOCKS))
+    return scaled
 
 
-def logarithms(group: Group, measure: Measure, drawn: Array, seconds: float) -> Array:
-    """The logarithm of a measure in each sample; ``drawn`` has a row for each sample.
+def logarithms(group: Group, measure: Measure) -> Array:
+    """The logarithm of a measure in each sample of the group's active slices.
 
     Half a unit is added to a sum, so that a measure that is 0 has a logarithm.
     """
+    drawn = draws(group.active.stop - group.active.start)
     if measure.quantile is not None:
         return _quantiles(drawn, group.bins(), measure.quantile)
-    top = drawn @ group.sums[measure.numerator] + 0.5
+    top = drawn @ group.sums[measure.numerator][group.active] + 0.5
     if measure.is_rate:
-        return np.log(top / seconds)
-    return np.log(top / (drawn @ group.sums[measure.denominator] + 1))
+        return np.log(top / group.seconds)
+    return np.log(top / (drawn @ group.sums[measure.denominator][group.active] + 1))
 
 
 def _quantiles(drawn: Array, bins: Array, quantile: float) -> Array:
@@ -81,8 +87,8 @@ def interval(center: float, samples: tuple[Array, Array], tail: float) -> tuple[
     drawn alike.
     """
     variances = np.array([np.nanvar(each) for each in samples])
-    # A sample of n slices in blocks of b varies by a factor of (n - b) / n too little.
-    error = float(np.sqrt(variances.sum() * SLICES / (SLICES - BLOCK)))
+    # A sample of n blocks varies by a factor of (n - 1) / n too little.
+    error = float(np.sqrt(variances.sum() * BLOCKS / (BLOCKS - 1)))
     if not error:
         return center, center
     freedom = FREEDOM * float(variances.sum() ** 2 / (variances**2).sum())

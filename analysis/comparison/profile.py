@@ -60,16 +60,25 @@ class Group:
     """Slices, bins and their counts of latencies: 3 x n."""
     quantiles: dict[str, float | None]
     """Exact quantiles of the net latency, by measure; None without latencies."""
+    seconds: float
+    """Time from the first request to the last, for rates: the idle time before and after them is
+    that of the capture, not of the client."""
+
+    @property
+    def active(self) -> slice:
+        """The slices from the first request to the last; all without requests."""
+        used = np.flatnonzero(self.sums["requests"])
+        return slice(used[0], used[-1] + 1) if len(used) else slice(0, SLICES)
 
     def total(self, name: str) -> float:
         return float(self.sums[name].sum())
 
     def bins(self) -> NDArray[np.float64]:
-        """The counts of latencies: slices x bins."""
+        """The counts of latencies: active slices x bins."""
         slices, bins, counts = self.latencies
         dense = np.zeros((SLICES, BINS))
         dense[slices, bins] = counts
-        return dense
+        return dense[self.active]
 
 
 NO_LATENCIES: Final = np.zeros((3, 0), np.int64)
@@ -162,12 +171,14 @@ def _groups(
         for each in MEASURES
         if each.quantile is not None
     )
-    for row in _rows(tables, f"select {key}, {quantiles} from {sliced} group by all"):
+    seconds = "(max(epoch_ns(request_time)) - min(epoch_ns(request_time))) / 1e9 as seconds"
+    for row in _rows(tables, f"select {key}, {seconds}, {quantiles} from {sliced} group by all"):
         values = tuple(row.values())[:width]
         groups[values] = Group(
             {name: np.zeros(SLICES) for name in SUMS},
             latencies.get(values, NO_LATENCIES),
-            {name: row[name] for name in row if name.startswith("net_")},
+            {each.name: row[each.name] for each in MEASURES if each.quantile is not None},
+            row["seconds"],
         )
     for row in _rows(
         tables,

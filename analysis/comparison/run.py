@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.answers import ArrowTable, Tables
 from analysis.columns import Column, resolved
-from analysis.comparison.bootstrap import draws, interval, logarithms, tail_of
+from analysis.comparison.bootstrap import interval, logarithms, tail_of
 from analysis.comparison.measures import MEASURES, NAMES, Measure
 from analysis.comparison.profile import (
     NO_LATENCIES,
@@ -45,6 +45,8 @@ LEAST_REQUESTS: Final = 50
 LEAST_PRESENT: Final = 10
 """Requests of a client, group or topic that came or went, as many as the other capture would have
 in its time."""
+LEAST_SLICES: Final = 8
+"""Slices from the first request of a group to the last; a shorter burst has no rate."""
 LEAST_EVENTS: Final = 5
 """Errors, before or after."""
 
@@ -134,12 +136,10 @@ def _measured(
         if not _is_of_one_side(dict(zip(names, each[0], strict=True)), before, after)
     ]  # fmt: skip
     tail = tail_of(confidence, len(chosen))
-    drawn = draws()
     for key, measure, groups in chosen:
-        sides = list(zip(groups, (before.seconds, after.seconds), strict=True))
-        old, new = (_value(group, measure, seconds) for group, seconds in sides)
-        old_log, new_log = (_log_of(group, measure, seconds) for group, seconds in sides)
-        samples = [logarithms(group, measure, drawn, seconds) for group, seconds in sides]
+        old, new = (_value(group, measure) for group in groups)
+        old_log, new_log = (_log_of(group, measure) for group in groups)
+        samples = [logarithms(group, measure) for group in groups]
         center = new_log - old_log
         low, high = interval(center, (samples[0], samples[1]), tail)
         is_change = (
@@ -169,23 +169,31 @@ def _comparable(
     before: Profile, after: Profile
 ) -> Iterator[tuple[Key, Measure, tuple[Group, Group]]]:
     """Groups and measures with a sample that is large enough."""
-    empty = Group({name: np.zeros(SLICES) for name in SUMS}, NO_LATENCIES, {})
-    has_time = before.seconds > 0 and after.seconds > 0
+    empty = [
+        Group({name: np.zeros(SLICES) for name in SUMS}, NO_LATENCIES, {}, side.seconds)
+        for side in (before, after)
+    ]
     for key in dict.fromkeys([*before.groups, *after.groups]):
-        groups = before.groups.get(key, empty), after.groups.get(key, empty)
+        groups = before.groups.get(key, empty[0]), after.groups.get(key, empty[1])
         for measure in MEASURES:
-            if (has_time or not measure.is_rate) and _is_enough(measure, *groups):
+            if _is_enough(measure, *groups):
                 yield key, measure, groups
 
 
 def _is_enough(measure: Measure, before: Group, after: Group) -> bool:
     groups = (before, after)
+    if measure.is_rate and not all(_has_rate(group) for group in groups):
+        return False
     if measure.quantile is not None:
         return all(group.latencies[2].sum() >= LEAST_REQUESTS for group in groups)
     counts = [group.total("requests") for group in groups]
     is_enough = min if measure.denominator == "responses" else max
     events = max(group.total(measure.numerator) for group in groups)
     return is_enough(counts) >= LEAST_REQUESTS and events >= LEAST_EVENTS
+
+
+def _has_rate(group: Group) -> bool:
+    return group.seconds > 0 and group.active.stop - group.active.start >= LEAST_SLICES
 
 
 def _is_of_one_side(key: dict[str, Any], before: Profile, after: Profile) -> bool:
@@ -198,20 +206,20 @@ def _is_of_one_side(key: dict[str, Any], before: Profile, after: Profile) -> boo
     return False
 
 
-def _value(group: Group, measure: Measure, seconds: float) -> float:
+def _value(group: Group, measure: Measure) -> float:
     if measure.quantile is not None:
         return group.quantiles[measure.name] or 0.0
-    bottom = seconds if measure.is_rate else group.total(measure.denominator)
+    bottom = group.seconds if measure.is_rate else group.total(measure.denominator)
     return measure.factor * group.total(measure.numerator) / bottom if bottom else 0.0
 
 
-def _log_of(group: Group, measure: Measure, seconds: float) -> float:
+def _log_of(group: Group, measure: Measure) -> float:
     """The logarithm of the measure in the whole capture; see `bootstrap.logarithms`."""
     if measure.quantile is not None:
         return math.log(max(group.quantiles[measure.name] or 0.0, 1e-3))
     top = group.total(measure.numerator) + 0.5
     if measure.is_rate:
-        return math.log(top / seconds)
+        return math.log(top / group.seconds)
     return math.log(top / (group.total(measure.denominator) + 1))
 
 
