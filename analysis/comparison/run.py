@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from analysis.answers import ArrowTable, Tables
 from analysis.columns import Column, resolved
-from analysis.comparison.bootstrap import interval, logarithms, tail_of
+from analysis.comparison.bootstrap import BLOCKS, interval, logarithms, tail_of
 from analysis.comparison.measures import MEASURES, NAMES, Measure
 from analysis.comparison.profile import (
     NO_LATENCIES,
@@ -46,7 +46,8 @@ LEAST_PRESENT: Final = 10
 """Requests of a client, group or topic that came or went, as many as the other capture would have
 in its time."""
 LEAST_SLICES: Final = 8
-"""Slices from the first request of a group to the last; a shorter burst has no rate."""
+"""Slices from the first request of a group to the last; a shorter burst has no rate. With fewer
+than `BLOCKS`, the variance of a quantile is unknown, too."""
 LEAST_EVENTS: Final = 5
 """Errors, before or after."""
 
@@ -182,18 +183,21 @@ def _comparable(
 
 def _is_enough(measure: Measure, before: Group, after: Group) -> bool:
     groups = (before, after)
-    if measure.is_rate and not all(_has_rate(group) for group in groups):
+    if measure.is_rate and not all(_is_active(group, LEAST_SLICES) for group in groups):
         return False
     if measure.quantile is not None:
-        return all(group.latencies[2].sum() >= LEAST_REQUESTS for group in groups)
+        return all(
+            group.latencies[2].sum() >= LEAST_REQUESTS and _is_active(group, BLOCKS)
+            for group in groups
+        )
     counts = [group.total("requests") for group in groups]
     is_enough = min if measure.denominator == "responses" else max
     events = max(group.total(measure.numerator) for group in groups)
     return is_enough(counts) >= LEAST_REQUESTS and events >= LEAST_EVENTS
 
 
-def _has_rate(group: Group) -> bool:
-    return group.seconds > 0 and group.active.stop - group.active.start >= LEAST_SLICES
+def _is_active(group: Group, slices: int) -> bool:
+    return group.seconds > 0 and group.active.stop - group.active.start >= slices
 
 
 def _is_of_one_side(key: dict[str, Any], before: Profile, after: Profile) -> bool:
