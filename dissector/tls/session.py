@@ -304,12 +304,14 @@ class TlsSession:
     def _finds_client(self, side: Side, record: TlsRecord) -> bool:
         """Whether this end can be read: the client's, whose ClientHello is next, and the server's
         if the ClientHello is lost. Otherwise the server's first records wait for it."""
+        if self._lacks_hello:
+            return True
         opposite = self._sides[1 - side.end]
         other = opposite.reader.peek()
         near, far = _next_message(side), _next_message(opposite)
         if near == _CLIENT_HELLO:
             self._set_client(side)
-        if side.is_client or self._lacks_hello:
+        if side.is_client:
             return True
         if self.client is not None or far == _CLIENT_HELLO:
             return False

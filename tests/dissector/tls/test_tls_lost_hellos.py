@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from dissector.tls import KeyLog, keylog
+from dissector.tls.record_layer import HEADER
 from dissector.tls.session import TlsSession
 from tests.dissector.tls.decrypting import (
     MESSAGES,
@@ -33,6 +34,17 @@ def test_a_capture_of_one_end_is_read(made):
         else:
             assert texts[end] == [made.plain[end]]
             assert session.problems == []
+
+
+@pytest.mark.parametrize("cipher", ["ECDHE-RSA-AES128-SHA256", "ECDHE-RSA-AES128-GCM-SHA256"])
+def test_encrypted_bytes_of_the_server_are_not_a_client_hello(folder, cipher):
+    """Its Finished begins with random bytes, here with the type of a ClientHello."""
+    made = talk(folder, contexts(folder, "TLSv1_2", cipher), MESSAGES[:2])
+    wire = bytearray(b"".join(data for _, _, data in of_end(made, SERVER)))
+    change = wire.index(b"\x14\x03\x03\x00\x01\x01")  # ChangeCipherSpec, before Finished
+    wire[change + 6 + HEADER] = 1
+    session, _ = decrypted([(SERVER, 0, bytes(wire))], KeyLog(made.keys))
+    assert session.client == CLIENT
 
 
 def test_the_problem_names_the_client_hello_of_a_session_that_is_not_in_the_key_log(made):
