@@ -15,7 +15,8 @@ schedule       selects the next secret, by handshake and key log; finds what a l
 protection     keys and ciphers; the only module that needs `cryptography`
 side           one end of a connection: records, epoch, handshake messages
 unkeyed        follows an encrypted handshake without keys
-session        one connection: handshake, keys, plaintext
+handshake      what both ends agree on: hellos, cipher suite, key schedule, early data
+session        one connection: its records, plaintext and problems
 """
 
 from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem

@@ -11,8 +11,8 @@ under a separate secret, up to its EndOfEarlyData. It is buffered until the serv
 EncryptedExtensions, which state whether the server accepts it. If not, it is discarded, and the
 client sends the data again.
 
-A hello may be lost, except for the ServerHello of TLS 1.2: `schedule` finds what it contained. If a
-part of its record is lost, the messages in the first bytes are read.
+`handshake` has what the ends agree on. If a part of the record of a hello is lost, the messages in
+the first bytes are read.
 
 After lost records, the numbers of the next epochs are tried, too (`side`). The length of the lost
 plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a row
@@ -21,22 +21,13 @@ do not open.
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dissector.errors import DecodeError
 from dissector.problems import FAILED_HANDSHAKE
 from dissector.tls.alerts import alert_name
-from dissector.tls.certificates import subject
-from dissector.tls.events import HOLE, Plaintext, TlsFacts, TlsProblem
-from dissector.tls.hellos import (
-    ClientHello,
-    ServerHello,
-    client_hello,
-    encrypted_extensions,
-    server_hello,
-    truncated_client_hello,
-)
+from dissector.tls.events import HOLE, Plaintext, TlsProblem
+from dissector.tls.handshake import CLIENT_HELLO, SERVER_HELLO, Handshake
 from dissector.tls.keylog import KeyLog
 from dissector.tls.record_layer import (
     ALERT,
@@ -47,13 +38,8 @@ from dissector.tls.record_layer import (
     Arrival,
     TlsRecord,
 )
-from dissector.tls.schedule import TLS_1_2, TLS_1_3, Schedule, find_client_hello, find_server_hello
 from dissector.tls.side import Side
-from dissector.tls.suites import Suite, name_of, suite
 from dissector.tls.unkeyed import UnkeyedHandshake
-
-if TYPE_CHECKING:
-    from dissector.tls.protection import Opener
 
 REJECTS = 64
 """Consecutive positions without a valid record before an end is abandoned."""
@@ -63,9 +49,6 @@ together, or of key updates."""
 WAITING_LIMIT = 1 << 18
 """Bytes that may be buffered, of both ends, for the peer's handshake or for the key log."""
 
-VERSIONS = {0x0300: "SSL 3.0", 0x0301: "1.0", 0x0302: "1.1", TLS_1_2: "1.2", TLS_1_3: "1.3"}
-
-_CLIENT_HELLO, _SERVER_HELLO, _ENCRYPTED_EXTENSIONS, _CERTIFICATE = 1, 2, 8, 11
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
 _FATAL = 2
 _HANDSHAKE_EPOCH = 1
@@ -85,7 +68,8 @@ class TlsSession:
     """Decrypts one connection. `keys` may grow during the session."""
 
     def __init__(self, keys: KeyLog) -> None:
-        self.facts = TlsFacts()
+        self._handshake = Handshake()
+        self.facts = self._handshake.facts
         self.client: int | None = None
         """The end that sent the ClientHello: 0, 1, or None if unknown."""
         self.is_over = False
@@ -95,18 +79,9 @@ class TlsSession:
         self.keys = keys
         """To be set in another process that takes the session over."""
         self._sides = (Side(0), Side(1))
-        self._hello: ClientHello | None = None
-        self._chosen: ServerHello | None = None
-        self._suite: Suite | None = None
-        self._schedule: Schedule | None = None
-        self._lacks_hello = False  # whether the ClientHello is lost
         self._waits = True  # whether a hello may still come
-        self._tried = [0, 0]
-        """By end: secrets, or sessions, that the key log had when its record was tried for a hello.
-        If the first encrypted record of one end is lost, that of the other end decides."""
         self._has_failed = False
         self._unkeyed = UnkeyedHandshake()
-        self._reads_early: bool | None = None  # whether the server does; None if unknown
         self._time = 0  # of a problem that is reported now
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,14 +156,17 @@ class TlsSession:
             self._time = side.reader.since or 0
         if self._has_failed and not any(each.position for each in self._sides):
             self.is_over = True  # the handshake failed, so that no data follows
-        elif waiting and (self._hello is None or self._chosen is None):
+        elif waiting and (self._handshake.hello is None or self._handshake.chosen is None):
             self._stop_without_hello(side, size)
         elif (
             waiting
-            and self._hello
-            and any(each.epoch == 0 and self._following(each) is None for each in self._sides)
+            and self._handshake.hello
+            and any(
+                each.epoch == 0 and self._handshake.following(self.keys, each) is None
+                for each in self._sides
+            )
         ):
-            random = self._hello.random.hex()
+            random = self._handshake.hello.random.hex()
             reason = f"the key log has no secret for client random {random}"
             self._stop("tls_no_keys", reason, side, size)
         elif any(each.is_ending and each.reader.size for each in self._sides):
@@ -200,16 +178,16 @@ class TlsSession:
 
     def _take(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> bool:
         """Read one record; False if it must stay buffered."""
-        self._time = record.arrival[0]
-        if self._hello is None and not self._finds_client(side, record):
+        handshake, self._time = self._handshake, record.arrival[0]
+        if handshake.hello is None and not self._finds_client(side, record):
             return self.is_over
         if side.epoch == 0 and side.opener is None:
             self._read_fragment(side)
             if self.is_over:
                 return True
             if self._lacks_server_hello(side, record):
-                return self._finds_server_hello(side, record)
-            if side.protected_since is None and not self._is_protected(side, record):
+                return self._find_server_hello(side, record)
+            if side.protected_since is None and not handshake.is_protected(side, record):
                 self._read_clear(side, record)
                 return True
             if not self.keys.is_given:
@@ -218,18 +196,18 @@ class TlsSession:
                 side.has_changed_cipher = True
                 side.reader.accept(record)
                 return True
-            if self._hello is None and not self._finds_client_hello(side, record):
+            if handshake.hello is None and not handshake.find_client_hello(self.keys, side, record):
                 return False
             if not side.has_changed_cipher and record.content == HANDSHAKE:
-                following = self._following(side)
+                following = handshake.following(self.keys, side)
                 if following is None:
                     return False
                 if following[0].open(record, 0) is None:
                     self._read_clear(side, record)  # ChangeCipherSpec was not lost
                     return True
-            if not self._begin(side):
+            if not handshake.begin(self.keys, side, self._sides[1 - side.end]):
                 return False
-        if side.is_ending and not self._advance(side):
+        if side.is_ending and not handshake.advance(self.keys, side):
             return False
         self._open(side, record, plaintext)
         return True
@@ -241,43 +219,27 @@ class TlsSession:
         fragment, side.reader.fragment = side.reader.fragment, b""
         if fragment and not side.has_changed_cipher:
             self._read_messages(side, fragment)
-        if self._hello is None and side.is_client:
-            self._hello = truncated_client_hello(side.messages)
-            self._lacks_hello = self._hello is None
+        self._handshake.read_truncated(side)
 
     def _lacks_server_hello(self, side: Side, record: TlsRecord) -> bool:
         """Whether this record can only be read with the ServerHello, which was not read: without
         its ChangeCipherSpec, a client's encrypted Finished looks like an unencrypted message."""
-        if self._chosen is not None:
+        if self._handshake.chosen is not None:
             return False
         if side.is_client and (self._waits or not self.keys.is_given):
-            return record.content != HANDSHAKE or self._hello is not None
+            return record.content != HANDSHAKE or self._handshake.hello is not None
         return self.keys.is_given and record.content == APPLICATION_DATA
 
-    def _finds_server_hello(self, side: Side, record: TlsRecord) -> bool:
+    def _find_server_hello(self, side: Side, record: TlsRecord) -> bool:
         """Find the server's choice in TLS 1.3; False if the record must stay buffered."""
-        if self._hello is None or (side.is_client and self._waits):
+        if side.is_client and self._waits:
             return False
-        before, self._tried[side.end] = self._tried[side.end], self.keys.size
-        if before == self._tried[side.end]:
-            return False
-        hello = find_server_hello(self.keys, self._hello.random, side, record)
-        if hello is not None:
-            self._choose(side, hello)
-        return hello is not None
-
-    def _finds_client_hello(self, side: Side, record: TlsRecord) -> bool:
-        """Find the client's random; False if the record must stay buffered."""
-        if self._chosen is None or self._suite is None:
-            return False
-        since, self._tried[side.end] = self._tried[side.end], len(self.keys.sessions)
-        self._hello = find_client_hello(self.keys, self._chosen, self._suite, side, record, since)
-        return self._hello is not None
+        return self._handshake.find_server_hello(self.keys, side, record)
 
     def _follow(self, side: Side, record: TlsRecord) -> bool:
         """Follow an encrypted handshake without keys; False if the record must stay buffered."""
         unkeyed, opposite = self._unkeyed, self._sides[1 - side.end]
-        if not unkeyed.read(side, opposite, record, is_1_3=self._is_1_3):
+        if not unkeyed.read(side, opposite, record, is_1_3=self._handshake.is_1_3):
             return False
         if unkeyed.has_failed:
             self._add_problem("tls_alert", "TLS failed: an encrypted alert", side, record.at)
@@ -287,10 +249,10 @@ class TlsSession:
 
     def _report_incomplete_handshake(self) -> None:
         """Report that a closed connection lacks a message of the handshake."""
-        if self._hello is None or self.client is None or self._has_failed:
+        if self._handshake.hello is None or self.client is None or self._has_failed:
             return
         client, server = self._sides[self.client], self._sides[1 - self.client]
-        if self._chosen is None:
+        if self._handshake.chosen is None:
             missing, side, is_missing = "ServerHello", server, not server.reader.latest
         else:
             missing, side = "client's Finished", client
@@ -304,22 +266,22 @@ class TlsSession:
     def _finds_client(self, side: Side, record: TlsRecord) -> bool:
         """Whether this end can be read: the client's, whose ClientHello is next, and the server's
         if the ClientHello is lost. Otherwise the server's first records wait for it."""
-        if self._lacks_hello:
+        if self._handshake.lacks_hello:
             return True
         opposite = self._sides[1 - side.end]
         other = opposite.reader.peek()
         near, far = _next_message(side), _next_message(opposite)
-        if near == _CLIENT_HELLO:
+        if near == CLIENT_HELLO:
             self._set_client(side)
         if side.is_client:
             return True
-        if self.client is not None or far == _CLIENT_HELLO:
+        if self.client is not None or far == CLIENT_HELLO:
             return False
-        if near == _SERVER_HELLO and other is None and self._waits:
+        if near == SERVER_HELLO and other is None and self._waits:
             return False
-        if _SERVER_HELLO in (near, far):
-            self._set_client(opposite if near == _SERVER_HELLO else side)
-            self._lacks_hello = True
+        if SERVER_HELLO in (near, far):
+            self._set_client(opposite if near == SERVER_HELLO else side)
+            self._handshake.lacks_hello = True
             return True
         if other is not None and other.arrival < record.arrival:
             self._time, side = other.arrival[0], opposite
@@ -330,19 +292,6 @@ class TlsSession:
         self.client = client.end
         for side in self._sides:
             side.is_client = side is client
-
-    def _is_protected(self, side: Side, record: TlsRecord) -> bool:
-        """Whether this record of an unencrypted end begins its first epoch."""
-        if self._chosen is None:
-            return False
-        if record.content == APPLICATION_DATA:
-            return True
-        if self._chosen.version == TLS_1_3:
-            return False  # ChangeCipherSpec has no meaning there (RFC 8446, appendix D.4)
-        # If ChangeCipherSpec was lost, only an attempt to decrypt decides.
-        was_lost = side.reader.lost_at is not None and self._hello is not None
-        has_changed = side.has_changed_cipher or record.content == CHANGE_CIPHER_SPEC
-        return has_changed or (was_lost and record.content == HANDSHAKE)
 
     def _read_clear(self, side: Side, record: TlsRecord) -> None:
         was_lost = record.at != side.clear_until
@@ -356,45 +305,9 @@ class TlsSession:
         elif record.content == ALERT:
             self._read_alert(side, record.body)
 
-    def _begin(self, side: Side) -> bool:
-        """Enter early data or the first epoch; False if the record must stay buffered."""
-        if not (side.is_client and self._offers_early):
-            return self._advance(side)
-        if self._reads_early is None and self._sides[1 - side.end].epoch < 2:
-            return False
-        if self._reads_early and self._schedule is not None:
-            side.opener = self._schedule.early(self.keys)
-        side.passes_early = side.opener is None
-        return side.opener is not None or self._advance(side)
-
-    @property
-    def _offers_early(self) -> bool:
-        """Whether the client may have sent early data."""
-        return self._is_1_3 and self._hello is not None and self._hello.early_data
-
-    @property
-    def _is_1_3(self) -> bool:
-        return self._chosen is not None and self._chosen.version == TLS_1_3
-
-    def _advance(self, side: Side) -> bool:
-        """Enter the next epoch; False if its key is unknown."""
-        following = self._following(side)
-        if following is not None and self._hello is not None:
-            self.keys.latest = self._hello.random
-            side.enter(*following, side.epoch + 1)
-        return following is not None
-
-    def _following(self, side: Side) -> tuple[Opener, bytes] | None:
-        """Opener and secret of the next epoch."""
-        if self._schedule is None:
-            if self._hello is None or self._chosen is None or self._suite is None:
-                return None
-            self._schedule = Schedule(self._hello.random, self._chosen, self._suite)
-        return self._schedule.following(self.keys, side, side.epoch, side.secret)
-
     def _open(self, side: Side, record: TlsRecord, plaintext: list[Plaintext]) -> None:
         """Decrypt and read a record."""
-        if self._is_1_3 and _is_clear(record):
+        if self._handshake.is_1_3 and _is_clear(record):
             side.reader.accept(record)  # unencrypted, and without a number
             if record.content == ALERT:
                 self._read_alert(side, record.body)
@@ -420,8 +333,9 @@ class TlsSession:
 
     def _try(self, side: Side, record: TlsRecord) -> tuple[int, bytes] | None:
         """Content type and plaintext, by the first key and number that open the record."""
+        schedule = self._handshake.schedule
         assert side.opener is not None
-        assert self._schedule is not None
+        assert schedule is not None
         opened = side.opener.open(record, side.sequence)
         if opened is not None:
             side.sequence += 1
@@ -437,7 +351,7 @@ class TlsSession:
                     side.enter(opener, secret, epoch)
                 side.sequence = sequence + 1
                 break
-            following = self._schedule.following(self.keys, side, epoch, secret)
+            following = schedule.following(self.keys, side, epoch, secret)
             if following is None:
                 break
             (opener, secret), epoch, first = following, epoch + 1, 0
@@ -447,7 +361,7 @@ class TlsSession:
         """Note that the records before this one of an epoch are lost: the remainder of a message,
         and their plaintext, are unknown."""
         side.messages.clear()
-        if self._is_1_3:
+        if self._handshake.is_1_3:
             lost_epochs = range(side.epoch, epoch + (sequence > 0))
             side.missed |= any(each != _HANDSHAKE_EPOCH for each in lost_epochs)
         else:
@@ -457,8 +371,8 @@ class TlsSession:
         if side.may_be_early:
             if not side.passed_early:
                 side.passed_early = True
-                side.missed = self._reads_early is not False
-                detail = f"early data (0-RTT) was skipped: {_UNREAD[self._reads_early]}"
+                side.missed = self._handshake.accepts_early is not False
+                detail = f"early data (0-RTT) was skipped: {_UNREAD[self._handshake.accepts_early]}"
                 self._add_problem("tls_early_data", detail, side, record.at)
             side.reader.accept(record)
             return
@@ -504,7 +418,7 @@ class TlsSession:
                     break
         except DecodeError as error:
             side.messages.clear()
-            if side.epoch or self._chosen is not None:
+            if side.epoch or self._handshake.chosen is not None:
                 return  # later messages are not needed
             if side.is_late or not self._waits:  # what follows a lost hello may be encrypted
                 self._stop_without_hello(side)
@@ -512,21 +426,15 @@ class TlsSession:
                 self._stop("tls_malformed", error.detail, side)
 
     def _read_message(self, side: Side, kind: int, body: bytes) -> None:
-        if kind == _CLIENT_HELLO and side.is_client:
-            if side.epoch:
-                self._stop("tls_renegotiation", "its keys were renegotiated", side)
-                return
-            self._hello = client_hello(body)
-            self.facts.sni = self._hello.sni
-        elif kind == _SERVER_HELLO and not side.is_client and side.epoch == 0:
-            self._choose(side, server_hello(body))
-        elif kind == _CERTIFICATE and not side.is_client and side.epoch == 0:
-            with suppress(DecodeError):  # the certificate is damaged, and not needed
-                self.facts.subject = subject(body)
-        elif self._is_1_3 and kind == _ENCRYPTED_EXTENSIONS and not side.is_client:
-            self.facts.alpn, self._reads_early = encrypted_extensions(body)
-        elif self._is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS:
-            side.is_ending = not self._advance(side)
+        handshake = self._handshake
+        if handshake.is_1_3 and (kind, min(side.epoch, 2)) in _EPOCH_ENDS:
+            side.is_ending = not handshake.advance(self.keys, side)
+        elif kind == CLIENT_HELLO and side.is_client and side.epoch:
+            self._stop("tls_renegotiation", "its keys were renegotiated", side)
+        else:
+            handshake.read(side, kind, body)
+            if kind == SERVER_HELLO and self.keys.is_given and handshake.unsupported:
+                self._stop("tls_unsupported", handshake.unsupported, side)
 
     def _read_alert(self, side: Side, body: bytes) -> None:
         """A fatal alert ends the connection (RFC 8446, section 6); often, the handshake failed."""
@@ -535,28 +443,9 @@ class TlsSession:
             self._add_problem("tls_alert", detail, side, side.reader.at)
             self._has_failed = True
 
-    def _choose(self, side: Side, hello: ServerHello) -> None:
-        """Store the server's choice, and check that it can be decrypted."""
-        if hello.is_retry:
-            return
-        self._chosen = hello
-        self.facts.version = VERSIONS.get(hello.version, f"0x{hello.version:04X}")
-        self.facts.cipher = name_of(hello.cipher)
-        self.facts.alpn = hello.alpn
-        if not self.keys.is_given:
-            return
-        self._suite = suite(hello.cipher)
-        if hello.version not in (TLS_1_2, TLS_1_3):
-            version = self.facts.version
-            self._stop("tls_unsupported", f"TLS {version} is older than 1.2", side)
-        elif self._suite is None:
-            self._stop("tls_unsupported", f"unsupported cipher {self.facts.cipher}", side)
-        elif hello.compression:
-            self._stop("tls_unsupported", "it is compressed", side)
-
     def _stop_without_hello(self, side: Side, waiting: int | None = None) -> None:
         """Abandon both ends, as one is not in the capture, or its begin is missing."""
-        missing = "ServerHello" if self._hello else "ClientHello"
+        missing = "ServerHello" if self._handshake.hello else "ClientHello"
         self._stop("tls_no_handshake", f"its {missing} is not in the capture", side, waiting)
 
     def _stop(self, kind: str, reason: str, side: Side, waiting: int | None = None) -> None:
