@@ -1,4 +1,4 @@
-"""The key schedule: selects the next secret of a connection from the key log.
+"""The key schedule: selects the next secret of a connection from the key log, and opens records.
 
 In TLS 1.2 the keys of both ends derive from one secret (RFC 5246, section 6.3). In TLS 1.3 each end
 has a handshake secret and a traffic secret, from which the next traffic secrets derive. A client
@@ -30,6 +30,11 @@ SUITES_1_3 = 0x13
 """First byte of the numbers of cipher suites of TLS 1.3 (RFC 8446, appendix B.4)."""
 MASTER_BYTES = 48
 """Size of the secret of TLS 1.2 (RFC 5246, section 8.1)."""
+LATER_EPOCHS = 2
+"""Epochs that may begin in lost bytes: those of EndOfEarlyData and Finished, which a client sends
+together, or of key updates."""
+_HANDSHAKE_EPOCH = 1
+"""The epoch of TLS 1.3 that has no data."""
 _EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
 
 
@@ -71,6 +76,43 @@ class Schedule:
         if following is None:
             return None
         return protection.opener_1_3(following, self._suite), following
+
+    def open(self, keys: KeyLog, side: Side, record: TlsRecord) -> tuple[int, bytes] | None:
+        """Content type and plaintext, by the first key and number that open the record.
+
+        The end enters the epoch of this key. None: the record does not open.
+        """
+        assert side.opener is not None
+        opened = side.opener.open(record, side.sequence)
+        if opened is not None:
+            side.sequence += 1
+            return opened
+        if side.may_be_early:
+            return None
+        opener, secret, epoch, first = side.opener, side.secret, side.epoch, side.sequence + 1
+        for _ in range(1 + LATER_EPOCHS):
+            sequence, opened = side.attempt(record, opener, first)
+            if opened is not None:
+                self._note_lost(side, epoch, sequence)
+                if epoch != side.epoch:
+                    side.enter(opener, secret, epoch)
+                side.sequence = sequence + 1
+                break
+            following = self.following(keys, side, epoch, secret)
+            if following is None:
+                break
+            (opener, secret), epoch, first = following, epoch + 1, 0
+        return opened
+
+    def _note_lost(self, side: Side, epoch: int, sequence: int) -> None:
+        """Note that the records before this one of an epoch are lost: the remainder of a message,
+        and their plaintext, are unknown."""
+        side.messages.clear()
+        if self._chosen.version == TLS_1_3:
+            lost_epochs = range(side.epoch, epoch + (sequence > 0))
+            side.missed |= any(each != _HANDSHAKE_EPOCH for each in lost_epochs)
+        else:
+            side.missed |= sequence > 1  # the first record is Finished
 
     def _find(self, keys: KeyLog, label: str) -> bytes | None:
         """A secret of TLS 1.3: it has the size of the hash."""

@@ -14,9 +14,9 @@ client sends the data again.
 `handshake` has what the ends agree on. If a part of the record of a hello is lost, the messages in
 the first bytes are read.
 
-After lost records, the numbers of the next epochs are tried, too (`side`). The length of the lost
-plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a row
-do not open.
+After lost records, the numbers of the next epochs are tried, too (`schedule`). The length of the
+lost plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a
+row do not open.
 """
 
 from __future__ import annotations
@@ -43,16 +43,11 @@ from dissector.tls.unkeyed import UnkeyedHandshake
 
 REJECTS = 64
 """Consecutive positions without a valid record before an end is abandoned."""
-LATER_EPOCHS = 2
-"""Epochs that may begin in lost bytes: those of EndOfEarlyData and Finished, which a client sends
-together, or of key updates."""
 WAITING_LIMIT = 1 << 18
 """Bytes that may be buffered, of both ends, for the peer's handshake or for the key log."""
 
 _END_OF_EARLY_DATA, _FINISHED, _KEY_UPDATE = 5, 20, 24
 _FATAL = 2
-_HANDSHAKE_EPOCH = 1
-"""The epoch of TLS 1.3 that has no data."""
 _EPOCH_ENDS = {(_END_OF_EARLY_DATA, 0), (_FINISHED, 1), (_KEY_UPDATE, 2)}
 """Messages of TLS 1.3 that end an epoch; epoch 2 stands for all later ones."""
 
@@ -312,7 +307,9 @@ class TlsSession:
             if record.content == ALERT:
                 self._read_alert(side, record.body)
             return
-        opened = self._try(side, record)
+        schedule = self._handshake.schedule
+        assert schedule is not None
+        opened = schedule.open(self.keys, side, record)
         if opened is None:
             self._not_opened(side, record)
             return
@@ -330,42 +327,6 @@ class TlsSession:
             self._read_messages(side, data)
         elif content == ALERT:
             self._read_alert(side, data)
-
-    def _try(self, side: Side, record: TlsRecord) -> tuple[int, bytes] | None:
-        """Content type and plaintext, by the first key and number that open the record."""
-        schedule = self._handshake.schedule
-        assert side.opener is not None
-        assert schedule is not None
-        opened = side.opener.open(record, side.sequence)
-        if opened is not None:
-            side.sequence += 1
-            return opened
-        if side.may_be_early:
-            return None
-        opener, secret, epoch, first = side.opener, side.secret, side.epoch, side.sequence + 1
-        for _ in range(1 + LATER_EPOCHS):
-            sequence, opened = side.attempt(record, opener, first)
-            if opened is not None:
-                self._note_lost(side, epoch, sequence)
-                if epoch != side.epoch:
-                    side.enter(opener, secret, epoch)
-                side.sequence = sequence + 1
-                break
-            following = schedule.following(self.keys, side, epoch, secret)
-            if following is None:
-                break
-            (opener, secret), epoch, first = following, epoch + 1, 0
-        return opened
-
-    def _note_lost(self, side: Side, epoch: int, sequence: int) -> None:
-        """Note that the records before this one of an epoch are lost: the remainder of a message,
-        and their plaintext, are unknown."""
-        side.messages.clear()
-        if self._handshake.is_1_3:
-            lost_epochs = range(side.epoch, epoch + (sequence > 0))
-            side.missed |= any(each != _HANDSHAKE_EPOCH for each in lost_epochs)
-        else:
-            side.missed |= sequence > 1  # the first record is Finished
 
     def _not_opened(self, side: Side, record: TlsRecord) -> None:
         if side.may_be_early:
