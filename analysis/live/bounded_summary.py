@@ -60,27 +60,11 @@ class BoundedSummary(Summary):
             closed = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
             add_clients(self._folded, seen.filter(closed).to_pylist(), self._software())
             self._clients.total = seen.filter(pc.invert(closed))
-        self._fold_unanswered(rows["connection_id"].combine_chunks())
+        self._unanswered.forget(rows["connection_id"].combine_chunks(), self.totals().last_time)
         self._named.clear()
         self._evicted_failed_tls += len(self._tls & self._failed_tls)
         self._tls.clear()
         self._failed_tls.difference_update(rows["connection_id"].to_pylist())
-
-    def _fold_unanswered(self, connections: pa.Array) -> None:
-        """Replace the unanswered requests of closed connections by counts."""
-        if (seen := self._unanswered.total) is None:
-            return
-        never_answered, in_flight = self._split_unanswered()
-        closed = pc.is_in(seen["connection_id"], connections)
-        ids = set(connections.to_pylist())
-        rows = [row for row in never_answered if row["connection_id"] in ids]
-        self._evicted_never_answered.add(pa.Table.from_pylist(rows, seen.schema))
-        self._evicted_in_flight += sum(
-            row["count"] for row in in_flight if row["connection_id"] in ids
-        )
-        self._unanswered.total = seen.filter(pc.invert(closed))
-        for connection in ids:
-            self._ends.pop(connection, None)
 
     def _add_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._histogram.add(kind, latency)

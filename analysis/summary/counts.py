@@ -17,15 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.kafka.normal import (
-    GROUP_TIMEOUT_MS,
-    REQUEST_TIMEOUT_MS,
-    SYN_TIMEOUT_MS,
-    are_normal,
-    group_barriers,
-)
-from analysis.summary.results import ApiUse, Client, End, Totals
+from analysis.kafka.normal import SYN_TIMEOUT_MS, are_normal
+from analysis.summary.results import ApiUse, Client, Totals
 from analysis.summary.tally import Tally, known, ones, with_columns, with_count, with_span, zeros
+from analysis.summary.unanswered import Unanswered
 from dissector.problems import FAILED_HANDSHAKE
 from dissector.tables.arrow import rows_where
 
@@ -71,10 +66,7 @@ class Summary:
             ("error_code", "error", "api", "topic"), normal="max", count="sum", first="min",
             last="max",
         )  # fmt: skip
-        self._unanswered = Tally(
-            ("connection_id", "api", "client_id", "max_wait_ms"),
-            count="sum", first="min", last="max", incomplete="sum",
-        )  # fmt: skip
+        self._unanswered = Unanswered()
         self._generations = Tally(
             ("group_id", "group_type", "generation"), count="sum", first="min", last="max"
         )
@@ -95,10 +87,6 @@ class Summary:
             ("broker_ip", "broker_port", "role"), count="sum", first="min", last="max"
         )
         """Connections by `_ROLES`."""
-        self._ends: dict[int, End] = {}
-        self._evicted_never_answered = _unanswered_by_client()
-        """Counts of evicted connections; likewise the next one."""
-        self._evicted_in_flight = 0
         self._named: list[pa.Table] = []
         """Connections with a known client software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
@@ -170,46 +158,12 @@ class Summary:
         `incomplete`: how many of them are of connections of which the capture lacks bytes or a
         direction, and so perhaps the response.
         """
-        by_client = _unanswered_by_client()
-        rows, _ = self._split_unanswered()
-        if rows and self._unanswered.total is not None:
-            by_client.add(pa.Table.from_pylist(rows, self._unanswered.total.schema))
-        if (evicted := self._evicted_never_answered.total) is not None:
-            by_client.add(evicted)
-        return sorted(by_client.rows(), key=lambda row: -row["count"])
+        return self._unanswered.never_answered(self.totals().last_time)
 
     @property
     def in_flight(self) -> int:
         """Requests that were in flight when the capture or their connection ended."""
-        _, in_flight = self._split_unanswered()
-        count: int = sum(row["count"] for row in in_flight)
-        return self._evicted_in_flight + count
-
-    def _split_unanswered(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Rows of requests that were never answered, and of those in flight at the end."""
-        last = self.totals().last_time
-        never_answered: list[dict[str, Any]] = []
-        in_flight: list[dict[str, Any]] = []
-        for row in self._unanswered.rows():
-            end = self._ends.get(row["connection_id"])
-            if end is not None and end.is_open:
-                end = replace(end, time=last)
-            row["incomplete"] = 0 if end is None or end.is_whole else row["count"]
-            (in_flight if _is_in_flight(row, end) else never_answered).append(row)
-        return never_answered, in_flight
-
-    def _note_ends(self, rows: pa.Table) -> None:
-        """Note the ends of connections that have requests without a response; some of these
-        requests are read later."""
-        wanted = pc.greater(known(rows["requests"]), known(rows["responses"]))
-        if (seen := self._unanswered.total) is not None:
-            ids = seen["connection_id"].combine_chunks()
-            wanted = pc.or_(wanted, pc.is_in(rows["connection_id"], ids))
-        rows = rows.filter(wanted)
-        names = ("connection_id", "closed", "last", "broker_packets", "lost")
-        for row in rows.select(names).to_pylist():
-            is_whole = bool(row["broker_packets"]) and not row["lost"]
-            self._ends[row["connection_id"]] = End(row["closed"] is None, row["last"], is_whole)
+        return self._unanswered.in_flight(self.totals().last_time)
 
     def rebalances(self) -> list[dict[str, Any]]:
         """group_id, group_type, count, first and last (ns) of groups that rebalanced again.
@@ -288,9 +242,7 @@ class Summary:
         throttle = known(rows["throttle_time_ms"])
         rows = with_columns(rows, throttled=pc.greater(throttle, 0), errors=zeros(len(rows)))
         self._statuses.add(_with_extent(rows))
-        silent = with_span(rows.filter(pc.equal(rows["status"], "unanswered")), "request_time")
-        unknown = zeros(len(silent))  # until the end
-        self._unanswered.add(with_columns(silent, incomplete=unknown))
+        self._unanswered.add(rows)
         rows = rows.filter(pc.not_equal(rows["status"], "request_missing"))
         self._kinds.add(rows)
         self._clients.add(rows)
@@ -341,7 +293,7 @@ class Summary:
             with_payload=pc.greater(size, 0), one_sided=pc.equal(fewer_packets, 0),
         )  # fmt: skip
         self._protocols.add(rows)
-        self._note_ends(rows)
+        self._unanswered.add_ends(rows)
         for role, condition in _ROLES.items():
             chosen = with_span(rows_where(rows, condition), "first_time")
             self._endpoints.add(with_columns(chosen, role=pa.repeat(role, len(chosen))))
@@ -384,10 +336,6 @@ class Summary:
         return names
 
 
-def _unanswered_by_client() -> Tally:
-    return Tally(("api", "client_id"), count="sum", first="min", last="max", incomplete="sum")
-
-
 def add_clients(
     clients: dict[tuple[str | None, str | None], Client], rows: Iterable[Mapping[str, Any]],
     software: Mapping[int, str],
@@ -401,21 +349,6 @@ def add_clients(
         client.connections += 1
         client.requests += row["count"]
         client.errors += row["errors"]
-
-
-def _is_in_flight(row: Mapping[str, Any], end: End | None) -> bool:
-    """Whether unanswered requests were sent too late to be answered before the end.
-
-    On an open connection these are all that have not timed out yet; on one that was closed, long
-    polls, which clients leave behind when they stop.
-    """
-    if end is None or not end.is_whole or end.time is None or row["first"] is None:
-        return False
-    patience = row["max_wait_ms"] or 0
-    if end.is_open:
-        usual = GROUP_TIMEOUT_MS if row["api"] in group_barriers() else REQUEST_TIMEOUT_MS
-        patience = max(patience, usual)
-    return bool(end.time - row["first"] <= patience * 10**6) and patience > 0
 
 
 def _kind_code(api_key: Any, version: Any) -> NDArray[np.uint32]:

@@ -42,18 +42,6 @@ class Client:
 
 
 @value
-class End:
-    """How a connection ended."""
-
-    is_open: bool
-    """Whether the connection was open when the capture ended."""
-    time: int | None
-    """Time of the last packet; ns."""
-    is_whole: bool
-    """Whether the capture has both directions without losses."""
-
-
-@value
 class Totals:
     """Totals of all connections; times in ns, None without packets."""
 
