@@ -56,15 +56,14 @@ class BoundedSummary(Summary):
 
     def _read_connections(self, rows: pa.Table) -> None:
         super()._read_connections(rows)
+        connections = rows["connection_id"].combine_chunks()
         if (seen := self._clients.total) is not None:
-            closed = pc.is_in(seen["connection_id"], rows["connection_id"].combine_chunks())
+            closed = pc.is_in(seen["connection_id"], connections)
             add_clients(self._folded, seen.filter(closed).to_pylist(), self._software())
             self._clients.total = seen.filter(pc.invert(closed))
-        self._unanswered.forget(rows["connection_id"].combine_chunks(), self.totals().last_time)
+        self._unanswered.forget(connections, self.totals().last_time)
+        self._failed_handshakes.forget(connections)
         self._named.clear()
-        self._evicted_failed_tls += len(self._tls & self._failed_tls)
-        self._tls.clear()
-        self._failed_tls.difference_update(rows["connection_id"].to_pylist())
 
     def _add_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._histogram.add(kind, latency)

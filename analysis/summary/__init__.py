@@ -2,6 +2,7 @@
 
 tally       sums of groups over any number of batches
 results     dataclasses of results
+failures    failed attempts to connect, and failed TLS handshakes
 unanswered  requests without a response
 counts      `Summary`: reads batches, returns results
 """

@@ -17,35 +17,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from analysis.kafka.normal import SYN_TIMEOUT_MS, are_normal
+from analysis.kafka.normal import are_normal
+from analysis.summary.failures import FailedConnections, FailedHandshakes
 from analysis.summary.results import ApiUse, Client, Totals
 from analysis.summary.tally import Tally, known, ones, with_columns, with_count, with_span, zeros
 from analysis.summary.unanswered import Unanswered
-from dissector.problems import FAILED_HANDSHAKE
-from dissector.tables.arrow import rows_where
 
 _KIND: Final = ("api_key", "api", "api_version")
 _CLIENT: Final = ("connection_id", "client_id", "client_ip")
 _RESPONSE: Final = (*_CLIENT, "correlation_id", "time", "api", "api_version")
 """Columns of `errors` with one value in each response."""
-
-
-_ATTEMPT: Final = (
-    pc.field("opened") & pc.field("handshake_rtt_ms").is_null() & (pc.field("bytes") == 0)
-)
-_LASTED: Final = pc.field("last") - pc.field("first") >= SYN_TIMEOUT_MS * 10**6
-_KNOWN: Final = pc.field("protocol").isin(["kafka", "tls"])
-_ROLES: Final = {
-    "known": _KNOWN,
-    "one_sided": _KNOWN & pc.field("opened") & (pc.field("one_sided") == 1),
-    "refused": _ATTEMPT & (pc.field("broker_packets") > 0) & (pc.field("closed") == "rst")
-    & ((pc.field("client_packets") <= pc.field("broker_packets")) | _LASTED),
-    "without_reply": _ATTEMPT & (pc.field("broker_packets") == 0) & pc.field("closed").is_null()
-    & (pc.field("client_packets") > 1),
-}  # fmt: skip
-"""What a connection shows about the endpoint of its broker."""
-_FAILURES: Final = ("refused", "without_reply")
-"""Roles of failed attempts: refused, or without a reply, as in `analysis.sql.failures`."""
 
 
 class Summary:
@@ -73,20 +54,13 @@ class Summary:
         self._problems = Tally(
             ("stage", "kind"), count="sum", bytes="sum", capture="first", detail="first"
         )
-        self._failed_handshakes = Tally(("reason",), count="sum")
-        self._tls: set[int] = set()
-        """Connections of this protocol, and those whose handshake failed."""
-        self._failed_tls: set[int] = set()
-        self._evicted_failed_tls = 0
+        self._failed_connections = FailedConnections()
+        self._failed_handshakes = FailedHandshakes()
         self._protocols = Tally(
             ("protocol",), count="sum", first="min", last="max", packets="sum", bytes="sum",
             lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
-        self._endpoints = Tally(
-            ("broker_ip", "broker_port", "role"), count="sum", first="min", last="max"
-        )
-        """Connections by `_ROLES`."""
         self._named: list[pa.Table] = []
         """Connections with a known client software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
@@ -182,29 +156,12 @@ class Summary:
         return sorted(self._problems.rows(), key=lambda row: -row["count"])
 
     def failed_connections(self) -> list[dict[str, Any]]:
-        """broker_ip, broker_port, refused, without_reply, first and last (ns); the most first.
-
-        With the endpoints of `analysis.sql.failures`, without those that only a response names.
-        """
-        rows = self._endpoints.rows()
-        ports = {row["broker_port"] for row in rows if row["role"] == "known"}
-        lacks_replies = any(row["role"] == "one_sided" for row in rows)
-        failures = _FAILURES[:1] if lacks_replies else _FAILURES
-        failed = [
-            {**row, **dict.fromkeys(_FAILURES, 0), row["role"]: row["count"]}
-            for row in rows
-            if row["role"] in failures and (row["broker_port"] in ports or not ports)
-        ]
-        by_endpoint = Tally(
-            ("broker_ip", "broker_port"), refused="sum", without_reply="sum", first="min",
-            last="max",
-        )  # fmt: skip
-        by_endpoint.add(pa.Table.from_pylist(failed))
-        return sorted(by_endpoint.rows(), key=lambda r: -(r["refused"] + r["without_reply"]))
+        """broker_ip, broker_port, refused, without_reply, first and last (ns); the most first."""
+        return self._failed_connections.rows()
 
     def failed_handshakes(self) -> list[dict[str, Any]]:
         """reason and count of failed TLS handshakes; the most frequent first."""
-        return sorted(self._failed_handshakes.rows(), key=lambda row: -row["count"])
+        return self._failed_handshakes.rows()
 
     def totals(self) -> Totals:
         """Totals of all connections."""
@@ -222,7 +179,7 @@ class Summary:
             _ports(self._unknown_ports.total),
             _of_protocol(table, "unknown", "with_payload"),
             _of_protocol(table, "kafka", "one_sided"),
-            self._evicted_failed_tls + len(self._tls & self._failed_tls),
+            self._failed_handshakes.connections,
         )
 
     def selected_totals(self) -> Totals:
@@ -294,11 +251,8 @@ class Summary:
         )  # fmt: skip
         self._protocols.add(rows)
         self._unanswered.add_ends(rows)
-        for role, condition in _ROLES.items():
-            chosen = with_span(rows_where(rows, condition), "first_time")
-            self._endpoints.add(with_columns(chosen, role=pa.repeat(role, len(chosen))))
-        is_tls = pc.equal(rows["protocol"], "tls")
-        self._tls.update(rows.filter(is_tls)["connection_id"].to_pylist())
+        self._failed_connections.add(rows)
+        self._failed_handshakes.add_connections(rows)
         self._unknown_ports.add(rows.filter(pc.equal(rows["protocol"], "unknown")))
         named = rows.filter(rows["software_name"].is_valid())
         if len(named):
@@ -307,10 +261,7 @@ class Summary:
 
     def _read_problems(self, rows: pa.Table) -> None:
         self._problems.add(rows)
-        failed = rows.filter(pc.is_in(rows["kind"], pa.array(FAILED_HANDSHAKE)))
-        self._failed_tls.update(failed["connection_id"].drop_null().to_pylist())
-        reason = pc.replace_substring_regex(failed["detail"], r"^TLS failed: | \(sent by .*", "")
-        self._failed_handshakes.add(with_columns(failed, reason=reason))
+        self._failed_handshakes.add_problems(rows)
 
     def _add_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
         self._latencies.append((kind, latency))
