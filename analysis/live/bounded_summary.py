@@ -1,8 +1,9 @@
 """A summary in bounded memory, for sessions of days.
 
 Latencies are counted in a logarithmic histogram; its quantiles are accurate to 1 %. A connection is
-added to its client's totals when its row arrives, which is after its exchanges. The first `NAMES`
-client ids, topics and groups are counted by name; further ones are counted as ``other``.
+added to its client's totals when its row arrives, which is after its exchanges and problems. The
+first `NAMES` client ids, topics and groups are counted by name; further ones are counted as
+``other``.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class SummaryWatcher(Watcher):
         by_name: dict[str, list[pa.RecordBatch]] = {}
         for name, rows in self._pending:
             by_name.setdefault(name, []).append(rows)
-        for name in self.summary.TABLES:  # exchanges before their connections
+        for name in self.summary.TABLES:  # exchanges and problems before their connections
             self.summary.read((name, batch) for batch in _joined(by_name.get(name, [])))
         self._pending, self._rows, self._count_time = [], 0, time.monotonic()
 

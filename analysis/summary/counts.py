@@ -32,7 +32,7 @@ _RESPONSE: Final = (*_CLIENT, "correlation_id", "time", "api", "api_version")
 class Summary:
     """Counts batches of `TABLES`; then the methods return the results."""
 
-    TABLES: ClassVar = ("exchanges", "errors", "connections", "problems", "memberships")
+    TABLES: ClassVar = ("exchanges", "errors", "problems", "connections", "memberships")
 
     def __init__(self) -> None:
         self._kinds = Tally(_KIND, count="sum", throttled="sum")

@@ -8,20 +8,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from analysis.live.bounded_summary import OTHER, BoundedSummary, LatencyHistogram, LimitedNames
+from analysis.live.bounded_summary import OTHER, LatencyHistogram, LimitedNames
+from analysis.live.watchers import SummaryWatcher
 from analysis.summary.counts import Summary
 from dissector.capture import open_capture
 from tests.captures.recorded import CAPTURES
 
 
-@pytest.mark.parametrize("name", ["kafka-4-quotas.pcap.zst", "kafka-3-kafka-python.pcap.zst"])
+@pytest.mark.parametrize(
+    "name",
+    ["kafka-4-quotas.pcap.zst", "kafka-3-kafka-python.pcap.zst", "kafka-4-handshakes.pcap.zst"],
+)
 def test_bounded_and_exact_summaries_agree(name: str) -> None:
-    exact, bounded = Summary(), BoundedSummary()
-    for summary in (exact, bounded):
-        summary.read(open_capture([CAPTURES / name], hold=False).stream(Summary.TABLES))
+    exact, watcher = Summary(), SummaryWatcher()
+    for table, rows in open_capture([CAPTURES / name], hold=False).stream(Summary.TABLES):
+        exact.read([(table, rows)])
+        watcher.read(table, rows)
+    watcher.close()
+    bounded = watcher.summary
 
     def results(summary: Summary) -> list[Any]:
         methods = ("clients", "errors", "throttled", "never_answered", "rebalances", "problems")
+        methods += ("failed_connections", "failed_handshakes")
         numbers = [summary.totals(), summary.statuses(), summary.in_flight]
         return [*numbers, *(getattr(summary, method)() for method in methods)]
 
