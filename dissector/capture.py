@@ -22,8 +22,9 @@ from dissector.packets import prefetch
 from dissector.packets.files import BLOCK_BYTES, FileSource
 from dissector.packets.formats.byte_input import is_stream
 from dissector.packets.paths import find, input_name, no_capture
-from dissector.pipeline import MEMORY_SHARE, Counts, Pipeline, Progress, collected, known_tables
+from dissector.pipeline import Counts, Pipeline, Progress, collected, known_tables
 from dissector.protocol.registry import find_api
+from dissector.stages import MEMORY_SHARE
 from dissector.streams.streaming import DEFAULT_MEMORY, STREAM_SHARE
 from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch

@@ -26,6 +26,7 @@ from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker, FrameReader
 from dissector.packets.block import PacketSource
 from dissector.problems import Problem
+from dissector.stages import Stages
 from dissector.streams.connections.roundtrips import RoundTrips
 from dissector.streams.streaming import DEFAULT_MEMORY, PacketObserver
 from dissector.tables.builder import TableBuilder, TableRows
@@ -40,11 +41,6 @@ if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
     from dissector.runs.worker import Make
 
-DEFAULT_PORTS = (9092,)
-MEMORY_SHARE = 8
-"""A block of packets gets an eighth of the memory, and so do pending requests and pending
-responses. Streams get a quarter (see `streams.streaming`). The remaining memory is for rows.
-"""
 CONNECTION_ROWS = 1 << 15
 """Rows of `connections` in a batch, so that a million connections are not in memory twice."""
 Progress: TypeAlias = Callable[[int, int | None], None]
@@ -103,21 +99,18 @@ class Pipeline:
         `first_connection`: the first `connection_id`.
         """
         self._plan = plan
-        self._ports, self._keylog = ports, keylog
+        self.stages = Stages(ports=ports, keylog=keylog, memory=memory, request_wait=request_wait)
         self._segments = segments
         self._total = _total(source, segments)
-        self._memory = memory
-        self._reader = self._new_reader(source)
+        self._reader = self.stages.reader(source)
         self._reader.learn_brokers(brokers)
         streams = self._reader.streams
         streams.connections.known = first_connection
         self._connections = Connections(streams.connections, streams.tls)
         self.names = TopicNames()
         """Topic names by id, learned so far."""
-        self._comments: Sequence[str] = ()
         self.learn_from_comments(getattr(source, "comments", ()))
         self._finalizer = Finalizer(self.names, hold=hold, show_secrets=show_secrets)
-        self._request_wait = request_wait
         self._forget_after = forget_after
         self._trips = RoundTrips()
         self._builder: TableBuilder | None = None
@@ -127,7 +120,7 @@ class Pipeline:
 
     def learn_from_comments(self, comments: Sequence[str]) -> None:
         """Learn topic names and connections with Kafka from comments on capture files."""
-        self._comments = comments
+        self.stages.comments = comments
         self.names.learn_from_comments(comments)
         self._reader.streams.declared.learn(comments)
 
@@ -273,12 +266,12 @@ class Pipeline:
         if self._has_ended:
             raise DissectorError("this input was already read and can be read only once")
         self._has_ended = not goes_on
-        builder = self._builder = self._builder or self._new_builder(
+        builder = self._builder = self._builder or self.stages.builder(
             wanted, self.names, self._connections, self._reader.captures, keep_frames=keep_frames,
             with_sequences=with_sequences, dictionaries=dictionaries,
         )  # fmt: skip
         if self._plan is not None and not (keep_frames or with_sequences):
-            make = partial(self.new_stages, wanted, self._reader.captures, dictionaries)
+            make = partial(self.stages.of_run, wanted, self._reader.captures, dictionaries)
             yield from self._plan.rows(make, self._reader, builder, self._count)
             return
         for frames in self._reader.batches(goes_on=goes_on):
@@ -289,39 +282,6 @@ class Pipeline:
                 self._reader.streams.park()
             else:
                 yield from self._forgotten(builder, wanted, frames.now, self._forget_after)
-
-    def _new_reader(self, source: PacketSource | None) -> FrameReader:
-        ports = self._ports
-        return FrameReader(
-            source, ports=DEFAULT_PORTS if ports is None else ports, named=ports or (),
-            keylog=self._keylog, memory=self._memory,
-        )  # fmt: skip
-
-    def _new_builder(
-        self, wanted: Collection[str], names: TopicNames, connections: Connections,
-        captures: Sequence[str], **options: bool,
-    ) -> TableBuilder:  # fmt: skip
-        return TableBuilder(
-            wanted, names, connections, captures, request_wait=self._request_wait,
-            memory=self._memory // MEMORY_SHARE, **options,
-        )  # fmt: skip
-
-    def new_stages(
-        self, wanted: Collection[str], captures: Sequence[str], dictionaries: bool = False
-    ) -> tuple[FrameReader, TableBuilder]:
-        """New stages with the options of this pipeline, for a part of the packets.
-
-        `dictionaries`: see `stream`.
-        """
-        reader = self._new_reader(None)
-        streams = reader.streams
-        streams.declared.learn(self._comments)
-        if "connections" in wanted:
-            streams.round_trips = RoundTrips()
-        connections = Connections(streams.connections, streams.tls)
-        return reader, self._new_builder(
-            wanted, TopicNames(), connections, captures, dictionaries=dictionaries
-        )
 
     def _forgotten(
         self, builder: TableBuilder, wanted: Collection[str], now: int, wait: int

@@ -14,7 +14,8 @@ from dissector.packets import open_packets
 from dissector.packets.files import BLOCK_BYTES
 from dissector.packets.formats.byte_input import is_stream
 from dissector.packets.paths import input_name
-from dissector.pipeline import MEMORY_SHARE, Pipeline, Progress
+from dissector.pipeline import Pipeline, Progress
+from dissector.stages import MEMORY_SHARE
 from dissector.streams.streaming import DEFAULT_MEMORY
 
 _FIRST_BYTES: Final = 1 << 16

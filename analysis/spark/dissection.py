@@ -111,7 +111,7 @@ def dissect(task: Task, number: int) -> None:
     name, job = task.parts[number].name, task.job
     pipeline = Pipeline(None, ports=task.request.ports, memory=task.request.memory)
     pipeline.learn_from_comments(task.comments)
-    make = partial(pipeline.new_stages, task.request.tables, task.paths)
+    make = partial(pipeline.stages.of_run, task.request.tables, task.paths)
     file_name = f"{name}.{uuid4().hex}.rows"  # another attempt may be running
     with job.create(file_name) as file:
         result = task.plan.dissect(number, make, task.paths, RowFile(file, task.compression))

@@ -28,10 +28,10 @@ from dissector.packets.files import BLOCK_BYTES, FileSource
 from dissector.packets.formats import remote
 from dissector.packets.formats.remote import is_url
 from dissector.packets.paths import STANDARD_INPUT
-from dissector.pipeline import MEMORY_SHARE
 from dissector.problems import Problem
 from dissector.runs import planning
 from dissector.runs.plan import AnyRun, TimeRun
+from dissector.stages import MEMORY_SHARE
 from dissector.streams.streaming import STREAM_SHARE
 from dissector.tls.keylog_source import KeyLogSource
 

@@ -128,7 +128,7 @@ def test_states_are_learned_with_the_brokers_of_the_run(
     monkeypatch.setattr(worker.Learner, "move", observed)
     capture = plain(CHATTER, tmp_path)
     plan = Plan(cut([capture], 3, random.Random(7)), 20_000, 2, 1 << 20, (MEMORY, MEMORY))
-    make = partial(Pipeline(open_packets([capture]), []).new_stages, ["exchanges"], [""])
+    make = partial(Pipeline(open_packets([capture]), []).stages.of_run, ["exchanges"], [""])
     with (tmp_path / "rows").open("wb") as file:
         plan.dissect(1, make, [str(capture)], RowFile(file))
     assert any(run for _, run in known)

@@ -15,7 +15,7 @@ def test_a_request_waits_for_all_frames_of_a_batch() -> None:
     dialogue.wait(3_600_000)
     dialogue.connect()
     packets = dialogue.packets
-    reader, builder = Pipeline(None).new_stages(["exchanges"], ["a"])
+    reader, builder = Pipeline(None).stages.of_run(["exchanges"], ["a"])
     handshake, asks, answers = (
         reader.feed(block(each, reader.streams.reserve))
         for each in (packets[:3], packets[3:asked], packets[asked:])
