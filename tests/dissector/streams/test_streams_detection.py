@@ -16,7 +16,6 @@ from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.connections.table import KAFKA
 from dissector.streams.detection.declared import comment
-from dissector.streams.limits import SHORT_GRACE
 from dissector.streams.streaming import DEFAULT_MEMORY
 from tests.captures import recorded
 from tests.dissector.records.records_writers import batch
@@ -34,7 +33,6 @@ from tests.dissector.streams.dialogue import (
 )
 
 ONE, TWO = request(3, 1, 1), request(3, 1, 2)
-TLS = 2
 
 
 @pytest.mark.parametrize("cuts", [[], range(1, 140), range(8, 140, 8)])
@@ -166,22 +164,6 @@ def test_blocks_of_one_packet_begin_with_unknown_messages():
         assert responses == [response(number, bytes(6))[4:] for number in range(1, 5)]
 
 
-@pytest.mark.parametrize("size", [5, 40])
-def test_a_segment_begins_behind_the_size_of_an_unknown_request(size):
-    """Its API, read as a size, and its correlation id look like a request of 65 MB. In blocks of
-    one packet, its end is not known yet."""
-    known, unknown = request(3, 1, 7, bytes(300)), request(999, 0, 8, bytes(300))
-    assert len(known) % size == size - 4
-    dialogue, connection = Dialogue.connected()
-    sent = known + unknown
-    connection.client_segments(sent, size)
-    connection.fin()
-    for cuts in ((), range(len(dialogue.packets))):
-        out = dissect(dialogue.packets, cuts=cuts)
-        assert out.messages()[0] == [known[4:], unknown[4:]]
-        assert out.kinds() == []
-
-
 KERBEROS = bytes.fromhex("06092a864886f712010202")
 
 
@@ -218,181 +200,6 @@ def test_gssapi_tokens_of_another_protocol():
         out = dissect(dialogue.packets, cuts=cuts)
         assert out.messages() == ([], [])
         assert out.kinds() == []
-
-
-LIKE_PRODUCE = (
-    b"\xff" * 5 + bytes.fromhex("00080000" "0000" "0006" "00000000" "0006") + b"client"
-    + bytes.fromhex("2400") + b"\x18\x03" * 21
-)  # fmt: skip
-"""Like a Produce 6 with correlation id 0, but for the records."""
-
-
-@pytest.mark.parametrize("zeros", [0, 8])
-def test_zeros_are_not_the_response_to_a_request_with_the_id_0(zeros):
-    dialogue, connection = Dialogue.connected(handshake=False, broker=(1, 7777))
-    for at in range(len(LIKE_PRODUCE)):
-        connection.client(LIKE_PRODUCE[at : at + 1])
-    connection.broker(framed(bytes(zeros) + b"\1" * 16))
-    streams = Streams(ports=(), newest=NEWEST, evidence=evidence, body_end=body_end)
-    assert dissect(dialogue.packets, streams=streams).frames == []
-
-
-PROTOCOLS = {
-    "http": (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"),
-    "http2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", b"\0\0\0\4\0\0\0\0\0"),
-    "redis": (b"*1\r\n$4\r\nPING\r\n", b"+PONG\r\n"),
-    "postgresql": (
-        struct.pack(">ii", 41, 196608) + b"user\0postgres\0database\0postgres\0\0",
-        b"R\0\0\0\x08\0\0\0\0",
-    ),
-    "zookeeper": (
-        struct.pack(">iiqiqi", 45, 0, 0, 30000, 0, 16) + bytes(17),
-        struct.pack(">iiiqi", 37, 0, 30000, 1, 16) + bytes(17),
-    ),
-    "mqtt": (b"\x10\x0c\0\4MQTT\4\2\0<\0\0", b"\x20\2\0\0"),
-    "zeros": (bytes(4000), bytes(4000)),
-    "letters": (b"hello world, this is text\n" * 10, b"so it is\n" * 10),
-}
-
-
-@pytest.mark.parametrize("handshake", [True, False])
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_other_protocols_give_no_frames_and_are_not_buffered(name, handshake):
-    dialogue, connection = Dialogue.connected(handshake=handshake, broker=(1, 7777))
-    for _ in range(100):
-        connection.exchange(PROTOCOLS[name][0] * 20, PROTOCOLS[name][1] * 20)
-    out = dissect(dialogue.packets, packets_per_block=5)
-    assert out.frames == []
-    assert out.problems == []
-    longest = max(len(each.payload) for each in dialogue.packets)
-    packets = SHORT_GRACE // MS + 5
-    assert out.reserved <= packets * longest, "only while an earlier packet may still arrive"
-
-
-def test_random_bytes_are_not_kafka():
-    dialogue = Dialogue()
-    chance = random.Random(7)
-    for number in range(30):
-        connection = dialogue.connect(handshake=number % 2 == 0)
-        for _ in range(60):
-            connection.exchange(chance.randbytes(1400), chance.randbytes(1400))
-    out = dissect(dialogue.packets, packets_per_block=300)
-    assert out.frames == []
-
-
-@pytest.mark.parametrize("handshake", [True, False])
-def test_tls_is_recognised_by_its_record_header(handshake):
-    dialogue, connection = Dialogue.connected(handshake=handshake)
-    record = 22 if handshake else 23
-    for _ in range(100):
-        connection.client(bytes([record, 3, 1, 2, 0]) + bytes(512))
-        connection.broker(bytes([record, 3, 3, 2, 0]) + bytes(512))
-    out = dissect(dialogue.packets, cuts=range(10, 200, 10))
-    assert out.frames == []
-    assert out.streams.connections.protocol[0] == TLS
-    assert out.reserved <= (SHORT_GRACE // MS + 10) * 517
-
-
-def test_the_buffer_of_a_server_that_sends_first_is_bounded():
-    dialogue, connection = Dialogue.connected()
-    for _ in range(300):
-        connection.broker(bytes(30_000))
-    out = dissect(dialogue.packets, cuts=range(5, 303, 5))
-    assert out.frames == []
-    assert out.reserved < 1 << 20
-
-
-def test_requests_of_unknown_versions_are_frames():
-    dialogue, connection = Dialogue.connected()
-    connection.client(request(0, 20, 1))
-    connection.client(request(95, 0, 2))
-    assert len(dissect(dialogue.packets).frames) == 2
-
-
-@pytest.mark.parametrize("sent", range(1, 25, 2))
-def test_the_first_request_has_an_unknown_api_and_is_complete_in_a_later_block(sent):
-    """A header is recognised by its first 14 bytes. A block ends after `sent` bytes."""
-    dialogue, first = Dialogue(), request(999, 0, 1, bytes(8))
-    connection = dialogue.connect()
-    connection.client(first[:sent])
-    connection.client(first[sent:])
-    connection.fin()
-    cuts = range(len(dialogue.packets))
-    assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [first[4:]]
-
-
-@pytest.mark.parametrize("kind", [(1, 99), (999, 0), (3, 4)])
-@pytest.mark.parametrize("segment", [1, 3, 11, 12, 14, 20, 1 << 20])
-def test_the_decision_does_not_depend_on_the_segments_of_the_first_request(kind, segment):
-    """With the evidence of the protocol: little for an unknown version, much for a known one."""
-    dialogue, first = Dialogue(), request(*kind, 3, bytes(12), "stranger")
-    connection = dialogue.connect()
-    connection.client_segments(first, segment)
-    connection.fin()
-    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
-    assert dissect(dialogue.packets, streams=streams).messages()[0] == [first[4:]]
-
-
-@pytest.mark.parametrize("kind", [(1, 99), (999, 0)])
-@pytest.mark.parametrize("segment", [5, 9, 1 << 20])
-@pytest.mark.parametrize("packets_per_block", [1, 7, 1 << 20])
-def test_a_later_connection_shows_that_the_first_request_went_to_a_broker(
-    kind, segment, packets_per_block
-):
-    """The first request has an unknown API or version, at an unknown port."""
-    broker, dialogue, first = (ipv4("10.0.0.9"), 8000), Dialogue(), request(*kind, 3, bytes(12))
-    early, later = dialogue.connect(broker=broker), dialogue.connect(broker=broker)
-    early.client_segments(first, segment)
-    early.broker(response(3, bytes(20)))
-    later.exchange(request(18, 0, 7), response(7, NO_ERROR))
-    early.exchange(request(18, 0, 4), response(4, NO_ERROR))
-    packets = dialogue.packets
-    streams = Streams(ports=(9092,), newest=NEWEST, evidence=evidence, body_end=body_end)
-    out = dissect(packets, packets_per_block=packets_per_block, streams=streams)
-    assert [len(each) for each in out.messages(0)] == [2, 2]
-    assert [len(each) for each in out.messages(1)] == [1, 1]
-
-
-UNKNOWN = (999, 0), (10005, 3), (3, 40)
-"""APIs and versions far from the known ones; brokers of vendors have APIs of their own."""
-
-
-@pytest.mark.parametrize("cut", [False, True])
-@pytest.mark.parametrize("segment", [1 << 20, 40, 5])
-def test_requests_of_unknown_apis_between_known_ones_are_frames(segment, cut):
-    """All in one segment, or divided: correlation ids that follow each other show the borders."""
-    kinds = [(3, 1), *UNKNOWN, (3, 1), *UNKNOWN]
-    requests = [request(*kind, number, bytes(9)) for number, kind in enumerate(kinds, 7)]
-    dialogue, data = Dialogue(), b"".join(requests)
-    connection = dialogue.connect()
-    connection.client_segments(data, segment)
-    connection.fin()
-    cuts = range(len(dialogue.packets)) if cut else ()
-    assert dissect(dialogue.packets, cuts=cuts).messages()[0] == [each[4:] for each in requests]
-
-
-@pytest.mark.parametrize("kind", UNKNOWN)
-def test_a_request_of_an_unknown_api_in_a_segment_of_its_own_is_a_frame(kind):
-    """A client may number requests in another order than it sends them."""
-    requests = [request(3, 1, 7), request(*kind, 6), request(3, 1, 8)]
-    dialogue, connection = Dialogue.connected()
-    for each in requests:
-        connection.client(each)
-    connection.fin()
-    assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
-
-
-@pytest.mark.parametrize("segment", [1 << 20, 40, 5])
-def test_requests_of_unknown_apis_before_a_known_one_are_frames(segment):
-    """A client may use any correlation ids: the known request behind shows where they end."""
-    ids = 0x5DE3_0291, 0x1B77_4C05, 0x0345_9A12, 0x7A00_61FE
-    kinds = (3, 1), (10005, 3), (999, 0), (3, 1)
-    requests = [request(*each, number, bytes(9)) for each, number in zip(kinds, ids, strict=True)]
-    dialogue, data = Dialogue(), b"".join(requests)
-    connection = dialogue.connect()
-    connection.client_segments(data, segment)
-    connection.fin()
-    assert dissect(dialogue.packets).messages()[0] == [each[4:] for each in requests]
 
 
 @pytest.mark.slow
