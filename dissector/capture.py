@@ -198,6 +198,8 @@ class Capture:
         An address may have several names."""
         self.file_problems: Sequence[Problem] = ()
         """Problems of files that could not be read, or not wholly, in the latest pass so far."""
+        self.without_tcp: Mapping[str, int] = {}
+        """If no packet contains TCP: the number of packets by the layer at which reading ended."""
         self._mechanisms: Mapping[int, str] = {}
         self._topic_names: Mapping[str, str] = {}
         self._is_closed = False
@@ -311,6 +313,7 @@ class Capture:
         pipeline = self._pipeline()
         self._counts = pipeline.counts
         self.file_problems = pipeline.file_problems
+        self.without_tcp = pipeline.without_tcp
         self._mechanisms, self._topic_names = pipeline.mechanisms, pipeline.names.names
         self._seen |= dict.fromkeys(tables)
         rows = rows_of(pipeline)

@@ -8,7 +8,7 @@ state of connections at that time, and the problems of the block.
 from __future__ import annotations
 
 import os
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import field
 from itertools import islice
@@ -92,6 +92,8 @@ class FrameReader:
         """ns since 1970: the time at the end of the last block."""
         self.file_problems: list[Problem] = []
         """The first problems of files that were read so far; see `problems.FILE_KINDS`."""
+        self.without_tcp: Counter[str] = Counter()
+        """The sum of `PacketBlock.without_tcp`."""
 
     @property
     def captures(self) -> list[str]:
@@ -133,6 +135,7 @@ class FrameReader:
         self.now = block.latest or self.now
         room = max(MOST_FILE_PROBLEMS - len(self.file_problems), 0)
         self.file_problems += islice(file_problems(block.problems), room)
+        self.without_tcp.update(block.without_tcp)
         for text in self._keylog_source.read_new():
             self._keys.add(text)
         frames = self.streams.feed(block)

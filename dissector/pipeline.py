@@ -10,6 +10,7 @@ takes as long as reading a hundred thousand messages.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -193,6 +194,11 @@ class Pipeline:
     def file_problems(self) -> list[Problem]:
         """Problems of files that were read so far; see `problems.FILE_KINDS`."""
         return self._reader.file_problems
+
+    @property
+    def without_tcp(self) -> Counter[str]:
+        """See `FrameReader`."""
+        return self._reader.without_tcp
 
     @property
     def host_names(self) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -243,7 +243,7 @@ def _watch(
     if view != "jsonl":
         _show_summary(
             counted.summary, origin.name, capture.packets, _again(origin, **kept),
-            has_keylog=keylog is not None,
+            has_keylog=keylog is not None, without_tcp=capture.without_tcp,
         )  # fmt: skip
     return [writer.failure for writer in writers if writer.failure is not None]
 
@@ -276,13 +276,15 @@ def _show_start(notices: Notices, origin: Origin, chosen: Filter) -> None:
 
 
 def _show_summary(
-    summary: Summary, name: str, packets: int, again: Command, *, has_keylog: bool
-) -> None:
+    summary: Summary, name: str, packets: int, again: Command, *, has_keylog: bool,
+    without_tcp: Mapping[str, int],
+) -> None:  # fmt: skip
     from analysis.display.summary_screen import screen
     from analysis.display.terminal import write
 
     click.echo()
-    write(screen(summary, name, packets, again, has_keylog=has_keylog))
+    parts = screen(summary, name, packets, again, has_keylog=has_keylog, without_tcp=without_tcp)
+    write(parts)
     if again("summary") is None:
         click.echo("\nTo analyse the packets later, capture with --write FILE.")
 

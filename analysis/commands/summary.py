@@ -24,6 +24,6 @@ def command(source: Input, no_pager: bool) -> None:
     source.warn_of_clusters(endpoints.table)
     parts = screen(
         summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,
-        note=filter_report(capture, source.filter),
+        note=filter_report(capture, source.filter), without_tcp=capture.without_tcp,
     )  # fmt: skip
     write(parts, pager=not no_pager)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import starmap
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 from rich.console import RenderableType
@@ -55,18 +56,21 @@ ALL_CLIENTS: Final = "clients"
 """Lists all clients, also those that the summary omits."""
 ALL_REQUESTS: Final = "latency --by api,api_version"
 """The same for requests."""
+NO_COUNTS: Final[Mapping[str, int]] = MappingProxyType({})
+_ENCRYPTED: Final = ("ESP", "WireGuard", "MACsec")
+"""Names of layers that are usually encrypted."""
 _FAILURES: Final = "network --show failures"
 """Lists connections that fail, also in the TLS handshake."""
 
 
 def screen(
     summary: Summary, name: str, packets: int | None, command: Command, *, has_keylog: bool = False,
-    note: str = "",
+    note: str = "", without_tcp: Mapping[str, int] = NO_COUNTS,
 ) -> Iterator[RenderableType]:  # fmt: skip
     """The parts of the screen, from the top.
 
     `packets`: number of packets of any kind, if known. `has_keylog`: a key log was given. `note`:
-    the filter of the exchanges, if there is one.
+    the filter of the exchanges, if there is one. `without_tcp`: see `Capture`.
     """
     totals = summary.selected_totals() if note else summary.totals()
     files = list(_files(summary))
@@ -93,7 +97,7 @@ def screen(
         yield from _section("Requests", _led(_requests(summary), command(ALL_REQUESTS)))
     elif not note:
         causes = _led([*attempts, *handshakes], command("diagnose"))
-        yield from _nothing(totals, [*unread, *causes])
+        yield from _nothing(totals, [*unread, *causes], without_tcp)
     yield from _section("What could not be read", _unread(summary, command))
 
 
@@ -120,11 +124,29 @@ def _span(summary: Summary, totals: Totals, packets: int | None) -> Iterator[Ren
     yield Text(", ".join([*counts, counted(summary.exchanges, "exchange")]))
 
 
-def _nothing(totals: Totals, unread: Sequence[RenderableType]) -> Iterator[RenderableType]:
+def _nothing(
+    totals: Totals, unread: Sequence[RenderableType], without_tcp: Mapping[str, int]
+) -> Iterator[RenderableType]:
     yield Text("\nNo Kafka request or response was found.", "bold")
     if not totals.protocols:
         yield Text("No packet contains TCP, directly or in a supported encapsulation.")
+        yield from _others(without_tcp)
     yield from unread
+
+
+def _others(without_tcp: Mapping[str, int]) -> Iterator[RenderableType]:
+    """What the packets of a capture without TCP contain."""
+    layers = sorted(without_tcp, key=lambda layer: (-without_tcp[layer], layer))
+    further = sum(without_tcp[layer] for layer in layers[MOST:])
+    for layer in layers[:MOST]:
+        yield _indented(Text(f"{counted(without_tcp[layer], 'packet')}: {layer}"))
+    if further:
+        yield _indented(Text(f"{counted(further, 'packet')}: others"))
+    if any(name in layer for layer in layers for name in _ENCRYPTED):
+        yield Text(
+            "Encrypted packets cannot be read. Capture on the interface of the tunnel, such as "
+            "wg0, or in front of it."
+        )
 
 
 def _files(summary: Summary) -> Iterator[RenderableType]:

@@ -76,6 +76,8 @@ class ExportedTables:
         """None: tables contain no names of addresses."""
         self.file_problems: Sequence[Problem] = ()
         """Empty: problems of the capture are rows of `problems`, if that table was exported."""
+        self.without_tcp: Mapping[str, int] = {}
+        """Empty: tables do not contain other packets."""
         self._is_divided = False
         """Whether a table is a folder, as the Spark job writes it."""
         self._files: dict[str, list[Path]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from analysis.input.exported import ExportedTables
@@ -63,6 +63,11 @@ class FilteredCapture:
     def file_problems(self) -> Sequence[Problem]:
         """As `Capture.file_problems`."""
         return self._capture.file_problems
+
+    @property
+    def without_tcp(self) -> Mapping[str, int]:
+        """As `Capture.without_tcp`."""
+        return self._capture.without_tcp
 
     def has_table(self, name: str) -> bool:
         """As `ExportedTables.has_table`."""

@@ -87,6 +87,9 @@ class PacketBlock:
     bytes_read: int
     """Bytes of input read for this block, for progress."""
     problems: list[Problem] = field(default_factory=list)
+    without_tcp: dict[str, int] = field(default_factory=dict)
+    """In a block without TCP: number of packets by the layer at which reading ended, apart from
+    those that became problems."""
     fragments: dict[Place, list[Place]] = field(default_factory=dict)
     """All fragments of each packet that was reassembled; its place is that of the last one."""
     until: int | None = None

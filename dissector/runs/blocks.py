@@ -33,7 +33,7 @@ def compact(block: PacketBlock, is_kept: Bools, begin: int, end: int) -> PacketB
     copy_ranges(packets.data, packets.payload, captured, data)
     return replace(
         packets, data=data, reserve=0, payload=payload, packets_seen=0, bytes_read=0, problems=[],
-        until=_latest_before(block, end),
+        without_tcp={}, until=_latest_before(block, end),
     )  # fmt: skip
 
 

@@ -144,6 +144,7 @@ class Joiner:
         own = self._dissect_again(run, result, verdict)
         self._take_over(result, verdict)
         self._reader.file_problems += result.file_problems
+        self._reader.without_tcp.update(result.without_tcp)
         for block in result.blocks:
             self._progress(block.packets, block.bytes_read)
         self._position = _behind(result.position, before)

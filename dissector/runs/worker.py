@@ -11,6 +11,7 @@ Rows are written to a file (`rows`), batch by batch. The parent gets a descripti
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import field, replace
 from typing import Any, Final, TypeAlias
@@ -110,7 +111,8 @@ class RunResult:
     most_waiting: int
     """Most bytes of streams, and of messages, that waited at a time."""
     file_problems: list[Problem]
-    """See `FrameReader.file_problems`."""
+    without_tcp: Counter[str]
+    """See `FrameReader`."""
     blocks: list[BlockResult] = field(default_factory=list)
 
 
@@ -372,5 +374,6 @@ class _Dissection:
             self._builder.names, borders[0], end, self._builder.take_rows(), all_rows, keys,
             streams.flows.index.find(keys) == all_rows, doubtful, reserved, self._pairs.unknown,
             brokers, source.position, self._is_exact and not source.secrets, self._most_buffered,
-            self._most_waiting, self._reader.file_problems, self._blocks,
+            self._most_waiting, self._reader.file_problems, self._reader.without_tcp,
+            self._blocks,
         )  # fmt: skip

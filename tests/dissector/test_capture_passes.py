@@ -142,7 +142,7 @@ def test_only_names_for_users_are_public() -> None:
     public = {name for name in dir(open_capture(CAPTURE)) if not name.startswith("_")}
     assert public == {
         "as_exchanges", "close", "exchanges", "file_problems", "has_table", "host_names", "packets",
-        "paths", "stream", "tables",
+        "paths", "stream", "tables", "without_tcp",
     }  # fmt: skip
 
 

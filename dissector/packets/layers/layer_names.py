@@ -32,16 +32,23 @@ _NAMES: Final[dict[str, dict[int, str]]] = {
         **{number: f"for private use: USER{number - 147}" for number in range(147, 163)},
     },
     "EtherType": {
-        0x8137: "IPX", 0x8892: "PROFINET", 0x88A4: "EtherCAT", 0x88B5: "experimental",
-        0x88B6: "experimental", 0x88CC: "LLDP", 0x8906: "FCoE", 0xED3E: "IFE",
+        0x0806: "ARP", 0x8137: "IPX", 0x8809: "LACP", 0x888E: "802.1X", 0x8892: "PROFINET",
+        0x88A4: "EtherCAT", 0x88B5: "experimental", 0x88B6: "experimental", 0x88CC: "LLDP",
+        0x88F7: "PTP", 0x8906: "FCoE", 0xED3E: "IFE",
     },
     "IP protocol": {
-        50: "ESP", 55: "minimal encapsulation", 108: "IPComp", 115: "L2TPv3", 132: "SCTP",
+        1: "ICMP", 2: "IGMP", 50: "ESP", 55: "minimal encapsulation", 58: "ICMPv6", 88: "EIGRP",
+        89: "OSPF", 103: "PIM", 108: "IPComp", 112: "VRRP", 115: "L2TPv3", 132: "SCTP",
     },
+    "LLC service": {0x42: "spanning tree"},
     "UDP port": {
+        53: "DNS", 67: "DHCP", 68: "DHCP", 123: "NTP", 137: "NetBIOS", 161: "SNMP", 500: "IKE",
+        514: "syslog", 1900: "SSDP", 5353: "mDNS", 5355: "LLMNR", 8125: "StatsD",
         434: "Mobile IP", 443: "QUIC", 2055: "NetFlow", 4500: "ESP", 4739: "IPFIX",
         5246: "CAPWAP control", 5247: "CAPWAP", 5555: "FOU", 6080: "GUE", 6343: "sFlow",
         9060: "HEP", 51820: "WireGuard",
     },
 }  # fmt: skip
 """Meaning of numbers, by layer."""
+SERVICES: Final = tuple(_NAMES["UDP port"])
+"""UDP ports with a name."""

@@ -112,6 +112,7 @@ def parse_packets(
         packets_seen=len(packets.kind),
         bytes_read=records.bytes_read,
         problems=records.problems + fragments.discarded() + problems,
+        without_tcp={} if is_tcp.any() else unread_layers.counts(packets, records, LAYERS),
         fragments=fragments.joined(),
         **{name: column[rows] for name, column in packets.columns.items()},
     )

@@ -27,7 +27,7 @@ from dissector.packets.layers.headers import (
     Names,
     Packets,
 )
-from dissector.packets.layers.layer_names import Label
+from dissector.packets.layers.layer_names import SERVICES, Label
 from dissector.problems import Problem, packets_are
 
 SEARCHED: Final = 192
@@ -150,36 +150,76 @@ def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
 
 
 def labels(records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
-    """The layer at which each of these packets ends; packets that end at ICMP are excluded.
+    """The layer at which each of these packets ends; packets that end at ICMP are excluded."""
+    ends = _by_layer(records, rows, layers).items()
+    return {row: label for label, at in ends if label not in _QUOTING for row in at.tolist()}
+
+
+def counts(
+    packets: Packets, records: PacketRecords, layers: Mapping[Kind, Layer]
+) -> dict[str, int]:
+    """The number of packets without TCP by the layer at which they end, apart from those that are
+    reported as problems."""
+    rows = np.flatnonzero(packets.kind == Kind.OTHER)
+    return {str(label): len(at) for label, at in _by_layer(records, rows, layers).items()}
+
+
+def _by_layer(
+    records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]
+) -> dict[Label, Int64]:
+    """The layers at which these packets end, and the packets of each.
 
     `layers`: the readers of headers. They read the headers again to determine the last one.
     """
-    suspects = replace(records, columns=records.columns[rows], number=records.number[rows])
-    packets = Packets(suspects)
-    last_layers = {
-        index: Label("link type", int(suspects.columns.link[index]))
-        for index in np.flatnonzero(packets.kind < FIRST_HEADER).tolist()
-    }
+    columns = records.columns[rows]
+    packets = Packets(replace(records, columns=columns, number=records.number[rows]))
+    ends: dict[Label, list[Int64]] = defaultdict(list)
+    has_ended = packets.kind < FIRST_HEADER
+    _group(ends, "link type", np.flatnonzero(has_ended), columns.link[has_ended])
     for _ in range(MAX_LAYERS):
         kind, at = packets.kind.copy(), packets.at.copy()
         groups = packets.groups(layers)
         for each, indices in groups:
             layers[each](packets, indices)
         has_ended = (packets.kind != kind) & (packets.kind < FIRST_HEADER)
-        for index in np.flatnonzero(has_ended).tolist():
-            last_layers[index] = _label(Kind(kind[index]), packets.data.data, int(at[index]))
+        for each in map(Kind, np.unique(kind[has_ended]).tolist()):
+            index = np.flatnonzero(has_ended & (kind == each))
+            if each in _NUMBERS:
+                _group(ends, _NUMBERS[each][0], index, _numbers(each, packets.data, at[index]))
+            else:
+                ends[Label(f"an unknown form of {_FORMS.get(each, each.name)}")].append(index)
         if not groups:
             break
-    labelled = {row: last_layers.get(index, _FRAGMENTS) for index, row in enumerate(rows.tolist())}
-    return {row: label for row, label in labelled.items() if label not in _QUOTING}
+    fragments = np.flatnonzero(packets.kind >= FIRST_HEADER)
+    if len(fragments):
+        ends[_FRAGMENTS].append(fragments)
+    return {label: rows[np.concatenate(parts)] for label, parts in ends.items()}
 
 
-def _label(kind: Kind, data: memoryview, at: int) -> Label:
-    """The layer after a header of `kind` at `at`, by its number in this header."""
-    if kind in _NUMBERS:
-        layer, offset, size = _NUMBERS[kind]
-        return Label(layer, int.from_bytes(data[at + offset : at + offset + size], "big"))
-    return Label(f"an unknown form of {_FORMS.get(kind, kind.name)}")
+def _group(
+    ends: dict[Label, list[Int64]], layer: str, index: Int64, number: NDArray[np.integer]
+) -> None:
+    """Add packets by the number of their layer."""
+    for each in np.unique(number).tolist():
+        ends[Label(layer, each)].append(index[number == each])
+
+
+def _numbers(kind: Kind, data: Bytes, at: Int64) -> Int64:
+    """The numbers of the layers after headers of `kind`."""
+    _, offset, size = _NUMBERS[kind]
+    number = _number(data, at + offset, size)
+    if kind != Kind.UDP:
+        return number
+    # In packets of the server, the port of the service is the source.
+    source = _number(data, at, size)
+    return np.where(np.isin(source, SERVICES) & ~np.isin(number, SERVICES), source, number)
+
+
+def _number(data: Bytes, at: Int64, size: int) -> Int64:
+    number = np.zeros(len(at), np.int64)
+    for offset in range(size):
+        number = number << 8 | data[at + offset]
+    return number
 
 
 def problems(

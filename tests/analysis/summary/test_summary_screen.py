@@ -37,6 +37,16 @@ def test_a_capture_without_anything() -> None:
     assert "What is wrong" not in text
 
 
+def test_a_capture_without_tcp_lists_what_its_packets_contain() -> None:
+    layers = {f"EtherType 0x{number:04x}": 1 for number in range(0x9A00, 0x9A0B)}
+    parts = screen(summed(), "x", 16, str, without_tcp=layers | {"IP protocol 50 (ESP)": 5})
+    text = printed(parts)
+    assert "contains TCP, directly or in a supported encapsulation.\n  5 packets: IP pro" in text
+    assert "\n  1 packet: EtherType 0x9a08\n  2 packets: others\n" in text
+    assert "interface of the tunnel" in text
+    assert "tunnel" not in printed(screen(summed(), "x", 11, str, without_tcp=layers))
+
+
 def test_a_capture_without_kafka_names_the_ports_to_try() -> None:
     text = shown(summed(connections=[connection(protocol="unknown", broker_port=29092)]))
     assert "port 29092" in text
