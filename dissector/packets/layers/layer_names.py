@@ -22,12 +22,13 @@ class Label(NamedTuple):
 _IN_HEX: Final = {"EtherType", "GRE protocol", "GENEVE protocol", "PPP protocol", "SNAP protocol"}
 _NAMES: Final[dict[str, dict[int, str]]] = {
     "link type": {
-        6: "token ring", 7: "ARCNET", 8: "SLIP", 10: "FDDI", 107: "frame relay",
-        119: "Prism and 802.11", 122: "IP over Fibre Channel", 123: "SunATM",
-        129: "ARCNET", 143: "DOCSIS", 163: "AVS and 802.11", 187: "Bluetooth",
-        189: "USB", 195: "802.15.4", 197: "ERF", 201: "Bluetooth", 206: "frame relay",
-        220: "USB", 227: "CAN", 249: "USB", 251: "Bluetooth LE", 252: "Wireshark's upper PDU",
-        253: "netlink", 270: "LoRaTap", 280: "VPP", 281: "Broadcom tag", 283: "DSA tag",
+        0: "BSD loopback", 1: "Ethernet", 6: "token ring", 7: "ARCNET", 8: "SLIP", 10: "FDDI",
+        12: "raw IP", 14: "raw IP", 101: "raw IP", 107: "frame relay", 113: "Linux cooked",
+        119: "Prism and 802.11", 122: "IP over Fibre Channel", 123: "SunATM", 129: "ARCNET",
+        143: "DOCSIS", 163: "AVS and 802.11", 187: "Bluetooth", 189: "USB",
+        195: "802.15.4", 197: "ERF", 201: "Bluetooth", 206: "frame relay", 220: "USB", 227: "CAN",
+        249: "USB", 251: "Bluetooth LE", 252: "Wireshark's upper PDU", 253: "netlink",
+        270: "LoRaTap", 276: "Linux cooked v2", 280: "VPP", 281: "Broadcom tag", 283: "DSA tag",
         -1: "not described in the file", -2: "of too many interfaces",
         **{number: f"for private use: USER{number - 147}" for number in range(147, 163)},
     },

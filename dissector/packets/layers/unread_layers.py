@@ -83,6 +83,11 @@ _PROBLEMS: Final = {
     Kind.MALFORMED: ("malformed_headers", "not read: a header contradicts itself"),
     Kind.TUNNEL: ("tunnel", "inside a tunnel of a form that is not supported"),
 }
+_FOREIGN: Final = (
+    "not read: they do not begin with a header of {}, that of the file; `editcap -T` corrects a "
+    "wrong link type"
+)
+"""Text for packets whose first header is malformed."""
 
 
 def with_tcp_inside(packets: Packets) -> Int64:
@@ -230,14 +235,18 @@ def problems(
     labels: Mapping[int, Label],
 ) -> list[Problem]:
     """A row for each kind of unreadable packet and each file."""
+    is_foreign = (packets.kind == Kind.MALFORMED) & (packets.at == records.columns.start)
     groups = [
-        (title, text, np.flatnonzero(packets.kind == kind))
+        (title, text, np.flatnonzero((packets.kind == kind) & ~is_foreign))
         for kind, (title, text) in _PROBLEMS.items()
     ]
-    unknown = np.flatnonzero(packets.kind == Kind.UNKNOWN_LINK)
-    for link in np.unique(records.columns.link[unknown]).tolist():
-        text = f"of {Label('link type', link)}, which is not supported"
-        groups.append(("unknown_link", text, unknown[records.columns.link[unknown] == link]))
+    for title, text, is_chosen in (
+        ("malformed_headers", _FOREIGN, is_foreign),
+        ("unknown_link", "of {}, which is not supported", packets.kind == Kind.UNKNOWN_LINK),
+    ):
+        for link in np.unique(records.columns.link[is_chosen]).tolist():
+            rows = np.flatnonzero(is_chosen & (records.columns.link == link))
+            groups.append((title, text.format(Label("link type", link)), rows))
     groups += _unread(packets, labels)
     return [
         _problem(title, text, rows[capture[rows] == each], records, names[each])

@@ -143,6 +143,14 @@ def test_snaplen_cuts_tcp_options(tmp_path):
     assert (row.payload, row.length) == (b"", 5)
 
 
+def test_a_wrong_link_type_is_named(tmp_path):
+    (problem,) = read_bytes(tmp_path, pcap([frame(b"hello"), bytes(60), V4], link=101)).problems
+    assert (problem.kind, problem.count) == ("malformed_headers", 2)
+    assert "do not begin with a header of link type 101 (raw IP)" in problem.detail
+    (problem,) = read_bytes(tmp_path, pcap([ethernet(bytes(40)), frame()])).problems
+    assert problem.detail == "1 packet is not read: a header contradicts itself"
+
+
 def test_cut_headers_are_one_problem(tmp_path):
     packet = frame(b"hello")
     cut = [packet[:size] for size in (0, 5, 13, 20, 33, 40, 53)]
