@@ -24,10 +24,11 @@ reconnects all the time, it creates a new client object for each request, or it 
 compression and idempotence; JoinGroup and ConsumerGroupHeartbeat contain the timeouts of a member,
 with max.poll.interval.ms as its rebalance timeout; partition.assignment.strategy is the strategy
 that the group has chosen. Inferred: batch.size is at least the size of the largest batch with
-several records; linger.ms is about the lower quartile of the age of the first record of a batch
-when it is sent, if most batches are smaller than the largest; heartbeat.interval.ms is about the
-median time between the Heartbeats of a member; max.in.flight.requests.per.connection is at least
-the largest number of Produce requests in flight; compression.type is none if no batch has a codec,
+several records; linger.ms is about the lower quartile of the age of the first record in the oldest
+batch of a request when it is sent, if most of these batches are smaller than the largest;
+heartbeat.interval.ms is about the median time between the Heartbeats of a member;
+max.in.flight.requests.per.connection is at least the largest number of Produce requests in flight;
+compression.type is none if no batch has a codec,
 and the client is not the Java client. Other clients, such as librdkafka, franz-go and kafka-python,
 send a batch uncompressed if it does not shrink. `net_p99_ms` is the latency excluding waits, as in
 `latency`. `errors` are responses with an error that is not part of normal operation.

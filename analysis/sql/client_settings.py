@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from analysis.sql.expressions import (
+    EXCHANGE,
     SOFTWARE,
     first_record_age_ms,
     literal,
@@ -63,18 +64,23 @@ another timestamp than its creation time, or the clocks differ."""
 _BATCHES: Final = f"""(
   with produced as (
     select batches.client_id, batches.connection_id, client_ip, bytes, record_count,
+      correlation_id, batches.time, batches.nth,
       {first_record_age_ms("batches.time")} as age_ms
     from batches join connections using (connection_id) where api = 'Produce'),
   sized as (
     select *, max(case when record_count > 1 then bytes end) over (
       partition by client_id, client_ip) as most,
-      record_count > 1 and bytes > 0.9 * most as is_full
+      record_count > 1 and bytes > 0.9 * most as is_full,
+      row_number() over (partition by {EXCHANGE} order by age_ms desc nulls last, nth) = 1
+        as is_oldest
     from produced)
   select client_id, min(connection_id) as connection_id, max(most) as most, count(*) as weight,
-    case when 2 * count(*) filter (not is_full) >= count(*)
-      then quantile_cont(age_ms, 0.25) filter (not is_full) end as age_ms
+    case when 2 * count(*) filter (is_oldest and not is_full) >= count(*) filter (is_oldest)
+      then quantile_cont(age_ms, 0.25) filter (is_oldest and not is_full) end as age_ms
   from sized group by client_id, client_ip)"""
-"""SQL: the size of the largest batch of each client, and the age of the first record of others."""
+"""SQL: the size of the largest batch of each client, and the age of the first record of the oldest
+batch of requests. If linger.ms has expired for one batch, Java clients and kafka-python send those
+of other partitions of the same broker with it (RecordAccumulator.drain)."""
 
 _HEARTBEATS: Final = f"""(
   with beats as (

@@ -63,7 +63,7 @@ def about(client_id: str, setting: str) -> int:
 
 
 def test_inferred_settings_are_near_those_of_the_client() -> None:
-    assert about("orders-writer", "linger.ms") == pytest.approx(200, rel=0.15)
+    assert about("orders-writer", "linger.ms") == pytest.approx(200, rel=0.05)
     assert about("metrics-writer", "linger.ms") <= 5
     assert about("busy-reader", "heartbeat.interval.ms") == pytest.approx(500, rel=0.1)
     for client_id in ("bulk-writer", "orders-writer"):
@@ -161,6 +161,25 @@ def test_a_difference_of_clocks_is_not_linger(age_ms: int, expected: list[str]) 
     )
     table = analysis.clients(tables, show="settings").query("setting == 'linger.ms'")
     assert table["value"].tolist() == expected
+
+
+def test_batches_that_are_sent_with_the_oldest_do_not_lower_linger() -> None:
+    """When linger.ms has expired for a batch, the batches of the other partitions are sent, too."""
+    batches = [
+        {
+            "connection_id": 0, "client_id": "app", "api": "Produce", "correlation_id": request,
+            "time": START + request * SECOND, "partition": partition, "bytes": 90,
+            "record_count": 1, "timestamp_type": "create_time",
+            "base_timestamp": START + request * SECOND - age_ms * 10**6,
+        }
+        for request in range(4)
+        for partition, age_ms in enumerate((40, 11, 3))
+    ]  # fmt: skip
+    tables = made(
+        exchanges=[exchange(api="Produce", api_key=0)], connections=[connection()], batches=batches
+    )
+    table = analysis.clients(tables, show="settings").query("setting == 'linger.ms'")
+    assert [*table["value"]] == ["about 40"]
 
 
 def test_only_a_connection_after_the_end_of_another_is_a_reconnect() -> None:
