@@ -17,6 +17,10 @@ _LEAVES: Final = (-1, -2)
 _LONGEST_RESPONSE: Final = 10**9
 """In ns: a response that takes longer waited for other members."""
 
+_LONGEST_SESSION: Final = 60 * 10**9
+"""In ns: the default of group.consumer.max.session.timeout.ms. Until its session ends, a member
+without requests is still a member."""
+
 Span: TypeAlias = dict[str, Any]
 """A row of the answer, without the columns of the group."""
 
@@ -190,6 +194,11 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
         first, last = came[0], came[-1]
         left = _between(leaves, left_at, since, first.end)
         silent = [step for step in present.values() if last_seen[step.member_id or ""] < first.time]
+        expired = [
+            step
+            for step in silent
+            if first.time - last_seen[step.member_id or ""] > _LONGEST_SESSION
+        ]
         newcomers = [step for step in (*came, *early[epoch]) if step.request_generation == 0]
         if newcomers:
             has_others = any(step.request_generation for step in came)
@@ -198,7 +207,9 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
             )
             present = present if before else {}
         cause = _cause_of_epoch(came, left, early[epoch], present, silent)
-        for step in (*left, *silent):
+        if cause["trigger"] == "timed out":
+            expired = silent
+        for step in (*left, *expired):
             present.pop(step.member_id, None)
         present |= mine
         yield {
@@ -207,7 +218,7 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
             "generation": epoch,
             "member_count": len(present),
             "last_client_id": last.client_id,
-            "completed": present.keys() <= mine.keys(),
+            "completed": present.keys() - {step.member_id for step in silent} <= mine.keys(),
         }
         since = first.end
 

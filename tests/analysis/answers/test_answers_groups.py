@@ -257,6 +257,19 @@ def test_a_member_that_stays_has_to_rebalance(kind: str) -> None:
     assert last["start_time"].value == 1000
 
 
+def test_a_dead_member_is_a_member_until_its_session_ends() -> None:
+    """Member c is killed, b leaves before the session of c ends, and its end causes an epoch."""
+    steps = [joined("consumer", member, epoch) for epoch, member in enumerate("abc", 1)]
+    steps += [joined("consumer", member, 3, since=epoch) for epoch, member in enumerate("ab", 1)]
+    steps += [left("consumer", "b"), joined("consumer", "a", 4, since=3)]
+    last = last_rebalance("consumer", *steps)
+    assert (last["trigger"], last["trigger_client_id"]) == ("left", "b")
+    assert (last["member_count"], last["completed"]) == (2, True)
+    last = last_rebalance("consumer", *steps, joined("consumer", "a", 5, since=4))
+    assert (last["trigger"], last["trigger_client_id"]) == ("timed out", "c")
+    assert (last["member_count"], last["completed"]) == (1, True)
+
+
 def test_a_join_that_the_capture_does_not_see_answered() -> None:
     row = {"time": 5, "api": "JoinGroup", "group_id": "g", "group_type": "classic"}
     (span,) = analysis.groups(made(memberships=[row])).to_dict("records")
