@@ -31,7 +31,9 @@ first Fetch of the new owner, which first asks for the committed offset.
 **Limitations.** Events inside the coordinator, for example the timeout of a member, are not on the
 wire. In this case, the rebalance starts when the first member is notified. Groups without members
 do not rebalance. Members whose connections are not in the capture do not count; the trigger of a
-rebalance that they cause is unknown, or, in groups with epochs, changed.
+rebalance that they cause is unknown, or, in groups with epochs, changed. In groups with epochs, a
+member may reach an epoch before others have given up its partitions. It gets them later, at the
+latest with its next heartbeats; this time is not part of the duration.
 """
 
 from __future__ import annotations
