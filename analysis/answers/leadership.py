@@ -23,8 +23,9 @@ one with the higher epoch is right. A refused request is counted with the move o
 is nearest in time, if it is within 10 s. Refused requests without such a move have a row without a
 leader.
 
-`--show brokers` omits topics that were deleted: by a DeleteTopics request, or if
-Metadata has the error UNKNOWN_TOPIC_OR_PARTITION for them 10 s after their last use.
+`--show brokers` is the state in the last metadata, without the leaders that brokers name when they
+refuse a request. It omits topics that were deleted: by a DeleteTopics request, or if Metadata has
+the error UNKNOWN_TOPIC_OR_PARTITION for them 10 s after their last use.
 
 **Limitations.** A move becomes visible when a message contains it, not when it happens; refused
 requests may show it earlier. Metadata responses before version 7 have no epoch. In a
@@ -57,7 +58,7 @@ CLIENT_COLUMNS: Final = (
 
 BROKER_COLUMNS: Final = (
     Column("broker_id", "int32", "id of the broker"),
-    Column("leads", "int64", "partitions that the broker leads, by the last message about each"),
+    Column("leads", "int64", "partitions that the broker leads, by the last metadata of each"),
     Column("ratio", "double", "leads, divided by the mean of all brokers with replicas"),
     Column("share_percent", "double", "share of the partitions with a leader", "%"),
     Column("preferred", "int64", "partitions whose preferred leader it is: their first replica"),
