@@ -21,9 +21,11 @@ reconnects every few minutes, its idle connections are closed (connections.max.i
 reconnects all the time, it creates a new client object for each request, or it fails.
 
 **How it is computed.** Seen: acks and the limits of Fetch are fields of requests; batches show
-compression and idempotence; JoinGroup and ConsumerGroupHeartbeat contain the timeouts of a member,
-with max.poll.interval.ms as its rebalance timeout; partition.assignment.strategy is the strategy
-that the group has chosen. Inferred: batch.size is at least the size of the largest batch with
+compression and idempotence; JoinGroup and the heartbeats of newer groups contain the timeouts of a
+member. Its rebalance timeout is max.poll.interval.ms of Java clients, librdkafka and kafka-python,
+and otherwise shown as rebalance.timeout.ms, a setting of Kafka Connect: aiokafka, franz-go, KafkaJS
+and Sarama have one of their own for it. partition.assignment.strategy, or connect.protocol, is the
+one that the group has chosen. Inferred: batch.size is at least the size of the largest batch with
 several records; linger.ms is about the lower quartile of the age of the first record in the oldest
 batch of a request when it is sent, if most of these batches are smaller than the largest;
 heartbeat.interval.ms is about the median time between the Heartbeats of a member;

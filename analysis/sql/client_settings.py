@@ -92,11 +92,37 @@ _HEARTBEATS: Final = f"""(
   from beats where gap_ms is not null group by all)"""
 """SQL: the time between the Heartbeats of members."""
 
+_DESCRIPTIONS: Final = (
+    "ListGroups", "DescribeGroups", "ConsumerGroupDescribe", "ShareGroupDescribe",
+    "StreamsGroupDescribe",
+)  # fmt: skip
+_MEMBER_REQUESTS: Final = (*MEMBERSHIP, "ShareGroupHeartbeat", "ShareFetch")
+_ADMINISTRATORS: Final = f"""(
+  select client_ip, coalesce(client_id, '') from exchanges
+  where api in {literals(_DESCRIPTIONS)})"""
+"""SQL: clients that describe groups. They also read and reset offsets of groups."""
+_IS_IN_GROUP: Final = f"""api in {literals(_MEMBER_REQUESTS)} and not (
+  api in ('OffsetCommit', 'OffsetFetch')
+  and (client_ip, coalesce(client_id, '')) in {_ADMINISTRATORS})"""
+
+_MEMBERS: Final = f"""(
+  select memberships.*,
+    coalesce(bool_or(protocol in ('default', 'compatible', 'sessioned')) over (
+      partition by group_id), false) as is_worker,
+    coalesce(starts_with(client_software, 'apache-kafka-java')
+      or starts_with(client_software, 'kafka-python') or contains(client_software, 'rdkafka'),
+      false) and not is_worker as polls
+  from memberships left join {SOFTWARE} using (connection_id))"""
+"""SQL: requests of members. `is_worker`: of Kafka Connect, by its protocols (KIP-415, KIP-507).
+`polls`: its rebalance timeout is max.poll.interval.ms (KIP-62). aiokafka, franz-go, KafkaJS and
+Sarama have a setting of its own for it, as Connect has: rebalance.timeout.ms."""
+
 _SEEN: Final = (
     _listed(
-        """(
+        f"""(
         select client_id, connection_id, api, acks, max_wait_ms, min_bytes, max_bytes,
-          isolation_level, client_rack, group_id, transactional_id, count(*) as weight
+          isolation_level, client_rack, case when {_IS_IN_GROUP} then group_id end as group_id,
+          transactional_id, count(*) as weight
         from exchanges group by all)""",
         acks="case acks when -1 then 'all' else acks::varchar end",
         fetch_max_wait_ms=_unless_follower("max_wait_ms"),
@@ -104,7 +130,7 @@ _SEEN: Final = (
         fetch_max_bytes=_unless_follower("max_bytes"),
         isolation_level=_unless_follower("isolation_level"),
         client_rack="client_rack",
-        group_id=f"case when api in {literals(MEMBERSHIP)} then nullif(group_id, '') end",
+        group_id="nullif(group_id, '')",
         transactional_id="case when api in ('InitProducerId', 'Produce', 'EndTxn') "
         "then nullif(transactional_id, '') end",
     ),
@@ -123,16 +149,20 @@ _SEEN: Final = (
         max_partition_fetch_bytes="max_bytes",
     ),
     _listed(
-        """(
-        select client_id, connection_id, group_type, protocol, group_instance_id,
+        f"""(
+        select client_id, connection_id, group_type, protocol, group_instance_id, is_worker, polls,
           session_timeout_ms, rebalance_timeout_ms, count(*) as weight
-        from memberships group by all)""",
-        group_protocol="case when group_type in ('classic', 'consumer') then group_type end",
-        partition_assignment_strategy="case when group_type = 'classic' then protocol end",
+        from {_MEMBERS} group by all)""",
+        group_protocol="case when group_type in ('classic', 'consumer') and not is_worker "
+        "then group_type end",
+        partition_assignment_strategy="case when group_type = 'classic' and not is_worker "
+        "then protocol end",
+        connect_protocol="case when is_worker then replace(protocol, 'default', 'eager') end",
         group_remote_assignor="case when group_type = 'consumer' then protocol end",
         group_instance_id="group_instance_id",
         session_timeout_ms="session_timeout_ms",
-        max_poll_interval_ms="rebalance_timeout_ms",
+        max_poll_interval_ms="case when polls then rebalance_timeout_ms end",
+        rebalance_timeout_ms="case when not polls then rebalance_timeout_ms end",
     ),
     _listed(
         """(

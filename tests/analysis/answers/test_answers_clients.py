@@ -163,6 +163,56 @@ def test_a_difference_of_clocks_is_not_linger(age_ms: int, expected: list[str]) 
     assert table["value"].tolist() == expected
 
 
+@pytest.mark.parametrize(
+    ("software", "protocol", "expected"),
+    [
+        ("apache-kafka-java", "range", {"max.poll.interval.ms", "partition.assignment.strategy"}),
+        ("librdkafka", "range", {"max.poll.interval.ms", "partition.assignment.strategy"}),
+        ("kgo", "range", {"rebalance.timeout.ms", "partition.assignment.strategy"}),
+        (None, "range", {"rebalance.timeout.ms", "partition.assignment.strategy"}),
+        ("apache-kafka-java", "sessioned", {"rebalance.timeout.ms", "connect.protocol"}),
+    ],
+)
+def test_the_rebalance_timeout_is_not_always_that_of_poll(
+    software: str | None, protocol: str, expected: set[str]
+) -> None:
+    """A worker of Kafka Connect does not poll; aiokafka and franz-go have a setting of their own.
+    The first JoinGroup, which gets a member id (KIP-394), has no protocol."""
+    row = {
+        "connection_id": 0, "client_id": "app", "api": "JoinGroup", "group_type": "classic",
+        "group_id": "g", "rebalance_timeout_ms": 60_000,
+    }  # fmt: skip
+    tables = made(
+        exchanges=[exchange(api="JoinGroup", api_key=11)],
+        connections=[connection(software_name=software)],
+        memberships=[row, row | {"protocol": protocol}],
+    )
+    table = analysis.clients(tables, show="settings").set_index("setting")
+    names = {"max.poll.interval.ms", "rebalance.timeout.ms", "connect.protocol"}
+    names |= {"partition.assignment.strategy"}
+    assert names & {*table.index} == expected
+    assert {"60000", protocol} <= {*table["value"]}
+
+
+@pytest.mark.parametrize(
+    ("apis", "is_in_group"),
+    [
+        (["OffsetFetch", "OffsetCommit"], True),  # a consumer that assigns its partitions
+        (["ConsumerGroupDescribe", "OffsetFetch"], False),  # kafka-consumer-groups.sh
+        (["DescribeGroups", "OffsetCommit"], False),
+        (["ShareGroupHeartbeat"], True),
+        (["DescribeGroups", "JoinGroup"], True),
+    ],
+)
+def test_groups_that_an_administrator_reads_are_no_setting(
+    apis: list[str], is_in_group: bool
+) -> None:
+    exchanges = [exchange(api=api, group_id="g") for api in apis]
+    tables = made(exchanges=exchanges, connections=[connection()])
+    table = analysis.clients(tables, show="settings")
+    assert ("group.id" in {*table["setting"]}) == is_in_group
+
+
 def test_batches_that_are_sent_with_the_oldest_do_not_lower_linger() -> None:
     """When linger.ms has expired for a batch, the batches of the other partitions are sent, too."""
     batches = [
