@@ -29,10 +29,10 @@ address. Replicas are those of the last Metadata before the Fetch. The bytes are
 messages. A connection with TLS that is not decrypted counts with all its bytes. With `--by topic`,
 an exchange counts for each of its topics, and `percent` is a share of their sum.
 
-**Limitations.** The capture must contain Metadata, which clients request when they start. Behind a
-proxy or address translation, addresses are those of the proxy. In a capture of several
-clusters, select one with `--cluster`. A custom replica selector may choose other replicas on
-purpose.
+**Limitations.** The capture must contain Metadata, which clients request when they start: without
+it, `avoidable_bytes` is null. Behind a proxy or address translation, addresses are those of the
+proxy. In a capture of several clusters, select one with `--cluster`. A custom replica selector may
+choose other replicas on purpose.
 """
 
 from __future__ import annotations
@@ -61,11 +61,12 @@ CONSUMER_COLUMNS: Final = (
     Column("bytes", "int64", "size of the fetched records", "bytes"),
     Column("far_bytes", "int64", "size of those from another zone; null if unknown", "bytes"),
     Column(
-        "avoidable_bytes", "int64", "size of those that a replica in the zone also had", "bytes"
+        "avoidable_bytes", "int64",
+        "size of those that a replica in the zone also had; null if unknown", "bytes",
     ),
     Column("redirected", "int64", "responses that name a closer replica"),
     *first_and_last("Fetch"),
-)
+)  # fmt: skip
 
 
 Zones: TypeAlias = "str | PathLike[str] | Mapping[str, str] | Names"
@@ -198,8 +199,11 @@ def _consumers(zones: Mapping[str, str]) -> str:
       judged as (
         select fetches.*, case when broker_zone != client_zone then coalesce(bytes, 0)
           when broker_zone = client_zone then 0 end as far_bytes,
-          case when broker_zone != client_zone and list_contains(replica_zones, client_zone)
-            then bytes else 0 end as avoidable_bytes
+          -- Without the replicas, only the bytes of the same zone are known: none is avoidable.
+          case when far_bytes = 0 then 0
+            when list_contains(replica_zones, client_zone) then far_bytes
+            when replica_zones is not null and far_bytes is not null then 0
+          end as avoidable_bytes
         from fetches asof left join zones_of_states as states
           on fetches.topic = states.topic and fetches.partition = states.partition
             and fetches.at >= states.since),
@@ -222,6 +226,7 @@ def _consumers(zones: Mapping[str, str]) -> str:
               then 'no client.rack'
             when not list_contains(racks, client_rack) then 'unknown rack'
             when avoidable_bytes > 0 then 'not selected'
-            when far_bytes > 0 then 'no replica' end as finding
+            when far_bytes > 0 and avoidable_bytes is not null then 'no replica' end as finding
         from clients, racks)
-      from judgements order by avoidable_bytes desc, finding is null, far_bytes desc, nth"""
+      from judgements
+      order by coalesce(avoidable_bytes, 0) desc, finding is null, far_bytes desc, nth"""

@@ -92,6 +92,31 @@ def test_a_consumer_without_records_has_fetched_no_bytes_from_afar() -> None:
         assert (row["finding"] if pd.notna(row["finding"]) else None) == finding
 
 
+@pytest.mark.parametrize(
+    ("isr", "avoidable", "finding"),
+    [(None, None, None), ([7], 0, "no replica"), ([7, 8], 90, "no client.rack")],
+)
+def test_without_metadata_it_is_unknown_whether_a_replica_is_near(
+    isr: list[int] | None, avoidable: int | None, finding: str | None
+) -> None:
+    fetch = {"connection_id": 0, "api": "Fetch", "topic": "t", "partition": 0, "error_code": 0}
+    hosts = {7: connection()["broker_ip"], 8: connection()["client_ip"]}
+    tables = made(
+        connections=[connection()],
+        exchanges=[exchange(api="Fetch")],
+        partitions=[fetch | {"bytes": 90, "client_id": "app", "time": 2}],
+        topics=[{"topic": "t", "partition": 0, "leader": 7, "isr": isr, "time": 1}] if isr else [],
+        brokers=[
+            {"broker_id": id, "host": host, "port": 9092, "time": 1} for id, host in hosts.items()
+        ],
+    )
+    zones = {hosts[8]: "near", hosts[7]: "far"}
+    (row,) = analysis.zones(tables, show="consumers", zones=zones).to_dict("records")
+    assert row["far_bytes"] == 90
+    assert (None if pd.isna(row["avoidable_bytes"]) else row["avoidable_bytes"]) == avoidable
+    assert (None if pd.isna(row["finding"]) else row["finding"]) == finding
+
+
 def test_tokens_without_headers_are_requests() -> None:
     """Before SaslAuthenticate, SASL tokens had no Kafka header."""
     requests = capture("kafka-3-logins", ("exchanges",))["exchanges"]["request_packet"].count()
