@@ -19,9 +19,11 @@ one_sided are flaws of the capture. The other reasons are usually harmless.
 **How it is computed.** A request without a response counts when its connection has ended, or at the
 end of the capture. A Produce with acks=0 gets no response and is omitted.
 
-**Limitations.** If a client waited for seconds before it closed the connection, the request counts
-as a timeout, even if the client closed it for another reason. The wait ends with the last packet of
-the connection, so a reset long after the FIN lengthens it.
+**Limitations.** If a client waited for seconds before the connection was closed, the request counts
+as a timeout, even if the client closed it for another reason, or the broker closed it, for example
+because it stopped. Later requests on the connection count as closed if they waited for less than a
+second. The wait ends with the last packet of the connection, so a reset long after the FIN
+lengthens it.
 """
 
 from __future__ import annotations
