@@ -316,7 +316,7 @@ CONNECTIONS = Table(
         TableColumn("software_version", TEXT, "version of the client software"),
         TableColumn("sasl_mechanism", TEXT, "SASL mechanism, from SaslHandshake"),
         TableColumn(
-            "tls_version", TEXT, "TLS version: 1.2 or 1.3; null, as all tls columns, without TLS"
+            "tls_version", TEXT, "TLS version, such as 1.3; null, as all tls columns, without TLS"
         ),
         TableColumn("tls_cipher", TEXT, "cipher suite chosen by the broker"),
         TableColumn("tls_sni", TEXT, "host name requested by the client"),
