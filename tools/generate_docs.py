@@ -313,7 +313,10 @@ def _index() -> str:
             "and output](reference/output.md), [rules of diagnose](rules.md), "
             "[limits](reference/limits.md), [dependencies](reference/dependencies.md), and the "
             "pages below.", "",
-            "## Answers", "", *_markdown(("answer", "question"), answers), "",
+            "## Answers", "",
+            "Null means unknown or absent, or that there is nothing to measure, such as a median "
+            "without values.", "",
+            *_markdown(("answer", "question"), answers), "",
             "## Tables", "",
             "Times are in UTC, in nanoseconds since 1970. Packet numbers start at 1, as in "
             "Wireshark. The size of a message includes its 4-byte length. Null means unknown or "
