@@ -112,7 +112,7 @@ def fetches(tables: Tables, *, by: By = ("client_id", "topics")) -> ArrowTable:
         bytes_p50="median(size) filter (size > 0)",
         bytes="sum(size)",
         cut_bytes="coalesce(sum(cut_bytes), 0)",
-        records="sum(record_count)",
+        records="case when sum(size) = 0 then 0 else sum(record_count) end",
         overhead_percent="""100 - 100 * sum(size) / nullif(
           sum(request_bytes + response_bytes) filter (size is not null), 0)""",
         wait_p50_ms="median(poll_ms)",

@@ -63,7 +63,8 @@ def topology(tables: Tables) -> ArrowTable:
         connections="count(distinct connection_id)",
         partitions="count(distinct partition)",
         requests="count(distinct (connection_id, correlation_id, time))",
-        records="sum(record_count)",
+        records="""case when coalesce(sum(bytes), 0) = 0 and count(error_code) > 0 then 0
+          else sum(record_count) end""",
         bytes="coalesce(sum(bytes), 0)",
         first_time="min(time)",
         last_time="max(time)",

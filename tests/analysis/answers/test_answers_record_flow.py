@@ -56,6 +56,38 @@ def test_consumers_have_the_group_that_the_broker_knows_them_in(
     assert pairs <= of_log
 
 
+@pytest.mark.parametrize(
+    ("columns", "records"),
+    [
+        ({"error_code": 0}, 0),  # an empty response
+        ({}, None),  # no response in the capture
+        ({"error_code": 0, "bytes": 90}, None),  # a compressed message of Kafka 0.x has no count
+        ({"error_code": 0, "bytes": 90, "record_count": 3}, 3),
+    ],
+)
+def test_records_are_null_only_if_their_number_is_unknown(
+    columns: dict[str, int], records: int | None
+) -> None:
+    row = {
+        "connection_id": 0, "correlation_id": 1, "api": "Fetch", "topic": "t", "partition": 0,
+        "client_id": "app",
+    }  # fmt: skip
+    exchanges = [
+        exchange(
+            api="Fetch", record_bytes=columns.get("bytes", 0), error_count=0, request_time=START
+        )
+        | {"status": "answered" if columns else "unanswered", "correlation_id": 1}
+    ]
+    tables = made(
+        connections=[connection()],
+        exchanges=exchanges,
+        partitions=[row | columns | {"time": START}],
+    )
+    for answer in (analysis.topology, analysis.fetches)[: 2 if columns else 1]:
+        (actual,) = answer(tables)["records"]
+        assert (None if pd.isna(actual) else actual) == records
+
+
 def test_software_is_that_of_the_brokers_log() -> None:
     log = broker_log("kafka-4-group-eager").dropna(subset=["software"])
     expected = set(zip(log["client_id"], log["software"], strict=True))
