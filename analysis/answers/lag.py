@@ -119,7 +119,7 @@ def _lag(end: str = "end_offset") -> str:
     """SQL for the lag. At least 0 in a share group: done records may be known before the end is."""
     return (
         f"case when done_count is null then try({end} - committed_offset) "
-        f"else greatest(try({end} - committed_offset - done_count), 0) end"
+        f"else {not_negative(f'try({end} - committed_offset - done_count)')} end"
     )
 
 
@@ -246,7 +246,7 @@ _SHARED: Final = f"""(
   select * from state
   union all by name
   select described.* replace (
-      greatest(try(end_offset - "offset" - told_lag), 0) as done_count)
+      {not_negative('try(end_offset - "offset" - told_lag)')} as done_count)
   from described asof left join {ENDS} as ends
     on described.topic = ends.topic and described.partition = ends.partition
       and response_time >= ends.time)"""

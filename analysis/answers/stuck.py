@@ -27,7 +27,8 @@ produced or fetched batch at the offset. `start_time` is the time of its Produce
 capture does not contain it, of the first response with this offset. `end_time` is the time of the
 response to EndTxn or WriteTxnMarkers, or of the first response with a later offset.
 
-**Limitations.** Nothing is known about a partition without a Fetch in the capture. If the capture
+**Limitations.** Nothing is known about a partition without a Fetch in the capture, or with those of
+clients older than Kafka 0.11 only, whose responses have no last stable offset. If the capture
 does not contain the end of the transaction, only the next Fetch shows it, and the duration is too
 long by at most the time between two Fetches.
 """
@@ -40,7 +41,7 @@ from analysis.answers import ArrowTable, Option, Tables, Variant, answer, select
 from analysis.answers.lag import LAST
 from analysis.answers.producers import NAMES
 from analysis.columns import Column, columns_of
-from analysis.sql.expressions import ms_between
+from analysis.sql.expressions import ms_between, not_negative
 from analysis.sql.intermediate import intermediate_table
 from analysis.sql.topic_logs import with_log
 
@@ -50,13 +51,18 @@ LAG_COLUMNS: Final = (
     Column("group_id", "string", "id of the group; null for a reader without a group"),
     *columns_of("partitions", "client_id"),
     *_PARTITION,
-    Column("isolation_level", "string", "isolation level of the client's Fetches of the topic"),
+    Column(
+        "isolation_level", "string",
+        "isolation level of the client's Fetches of the topic; null in old versions",
+    ),
     Column("offset", "int64", "committed offset; without one, the offset that it fetches next"),
-    Column("last_stable_offset", "int64", "last stable offset of the partition"),
+    Column("last_stable_offset", "int64", "last stable offset of the partition; null if unknown"),
     Column("end_offset", "int64", "end of the partition"),
-    Column("stable_lag", "int64", "records from the offset to the last stable offset"),
+    Column(
+        "stable_lag", "int64", "records from the offset to the last stable offset; null if unknown"
+    ),
     Column("lag", "int64", "records from the offset to the end"),
-)
+)  # fmt: skip
 
 
 @answer(
@@ -207,8 +213,8 @@ _LAG: Final = f"""
     from seen group by all)
   select last.* exclude (lag), levels.isolation_level, last_stable_offset,
     coalesce(committed_offset, position) as "offset",
-    greatest(try(last_stable_offset - "offset"), 0) as stable_lag,
-    greatest(try(end_offset - "offset"), 0) as lag
+    {not_negative('try(last_stable_offset - "offset")')} as stable_lag,
+    {not_negative('try(end_offset - "offset")')} as lag
   from ({LAST}) as last left join stable_offsets using (topic, partition)
     left join levels using (client_id, topic)
   where "offset" is not null

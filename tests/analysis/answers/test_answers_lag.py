@@ -110,6 +110,16 @@ def test_a_share_group_of_which_only_the_start_is_known() -> None:
     assert pd.isna(row["done_count"])
 
 
+def test_a_share_group_whose_end_is_unknown_has_an_unknown_lag() -> None:
+    state = {"api": "WriteShareGroupState", "group_id": "g", "offset": 4, "done_count": 3}
+    where = {"topic": "t", "partition": 0, "error_code": 0}
+    rows = [state | where | {"time": 3, "response_time": 4}]
+    (row,) = analysis.lag(made(partitions=rows)).to_dict("records")
+    assert row["committed_offset"] == 4
+    assert pd.isna(row["end_offset"])
+    assert pd.isna(row["lag"])
+
+
 def test_a_fetch_that_does_not_repeat_where_it_reads() -> None:
     """In a fetch session the request names what has changed; the response has what came since."""
     fetch = {"api": "Fetch", "client_id": "c", "topic": "t", "partition": 0, "error_code": 0}

@@ -116,6 +116,16 @@ def test_a_topic_that_was_created_again_has_another_log() -> None:
     assert (row["last_stable_offset"], row["stable_lag"], row["lag"]) == (5, 2, 6)
 
 
+def test_a_lag_to_an_unknown_offset_is_unknown() -> None:
+    """Before Fetch 4, responses have no last stable offset, and a coordinator has no end."""
+    old = fetched(10, 5, 9, offset=3, client_id="old") | {"last_stable_offset": None}
+    commit = {"api": "OffsetCommit", "topic": "u", "group_id": "g", "high_watermark": None}
+    partitions = [old, old | commit]
+    rows = analysis.stuck(made(partitions=partitions), show="lag").set_index("topic")
+    assert rows["stable_lag"].isna().all()
+    assert (rows["lag"]["t"], pd.isna(rows["lag"]["u"])) == (6, True)
+
+
 def test_readers_with_the_same_lag_are_in_order_of_their_names() -> None:
     clients = [f"r{number}" for number in range(50)]
     rows = [fetched(10, 5, 9, offset=5, client_id=name) for name in clients[::-1]]
