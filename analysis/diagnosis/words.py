@@ -68,9 +68,14 @@ def topics(names: Sequence[str | None]) -> str:
 
 def ends(rows: Sequence[Row]) -> tuple[str, str]:
     """The clients and the brokers of rows, in a sentence."""
-    brokers = list(dict.fromkeys(row["broker"] for row in rows))
-    text = brokers[0] if len(brokers) == 1 else f"{len(brokers):,} brokers ({listed(brokers)})"
-    return clients(list(dict.fromkeys(row["client_id"] for row in rows))), text
+    brokers = addresses((row["broker"] for row in rows), "brokers")
+    return clients(list(dict.fromkeys(row["client_id"] for row in rows))), brokers
+
+
+def addresses(given: Iterable[str], plural: str) -> str:
+    """Brokers or hosts in a sentence: ``10.0.0.1``, ``2 hosts (10.0.0.1, 10.0.0.2)``."""
+    names = list(dict.fromkeys(given))
+    return names[0] if len(names) == 1 else f"{len(names):,} {plural} ({listed(names)})"
 
 
 def by_end(rows: Iterable[Row], column: str) -> Iterable[list[Row]]:

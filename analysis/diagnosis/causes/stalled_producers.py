@@ -14,7 +14,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.pauses import all_pauses
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.words import cells, client, clients, known, listed, ms, sql
+from analysis.diagnosis.words import addresses, cells, client, clients, known, ms, sql
 from analysis.display.terminal import counted, moment_text
 from analysis.kafka.normal import group_barriers
 from analysis.sql.expressions import endpoint, literals
@@ -94,7 +94,7 @@ def stalled_finding(rows: list[Row]) -> Finding:
     """A finding for the rows of `_stalled`."""
     longest, brokers = rows[0], list(dict.fromkeys(row["broker"] for row in rows))
     names = list(dict.fromkeys(row["client_id"] for row in rows))
-    at = brokers[0] if len(brokers) == 1 else f"{len(brokers):,} brokers ({listed(brokers)})"
+    at = addresses(brokers, "brokers")
     return Finding(
         severity="warning",
         subject=", ".join(f"broker {broker}" for broker in brokers),

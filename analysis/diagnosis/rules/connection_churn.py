@@ -26,13 +26,15 @@ from analysis.diagnosis.causes.short_timeouts import short_timeouts
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.words import (
+    addresses,
     capital,
     cells,
     client,
+    clients,
     listed,
     matching,
-    of_client,
-    span_of,
+    of_ends,
+    rows_by,
     sql,
 )
 from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL, literals
@@ -126,6 +128,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             row["clients"] / minutes >= limits["per_minute"]
         ):
             yield _short_lived(row)
+    churning = []
     for row in case.answer("leadership --show clients"):
         name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
         if row["reconnects"] < max(limits["reconnects"], 1) or host is None:
@@ -145,24 +148,41 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
         )  # fmt: skip
         if 2 * explained >= row["reconnects"]:
             continue
-        yield Finding(
-            severity="warning",
-            **of_client(row, "client_id client_ip connections reconnects resets"),
-            sentence=f"{capital(client(name))} on {row['client_ip']} opened "
-            f"{row['connections']:,} connections in {span_ms / 1000:,.0f} s",
-            evidence=f"Reconnects: {row['reconnects']:,}. Connections that ended with a reset: "
-            f"{row['resets']:,}. Requests: {requests:,}, {requests / row['connections']:,.1f} for "
-            "each connection.",
-            cause="the application creates a client object for each operation or restarts all the "
-            "time, or a proxy or firewall closes its connections",
-            side="client",
-            change="Create one producer or consumer, and reuse it. If connections end with a "
-            "reset, look at timeouts of proxies and firewalls, and at the logs of the client.",
-            reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
-            command="leadership --show clients",
-            requests=requests,
-            **span_of(matching(case.rows(OPENED), row, "client_id client_ip")),
-        )
+        (opened,) = matching(case.rows(OPENED), row, "client_id client_ip")
+        churning.append(row | opened | {"requests": requests, "span_ms": span_ms})
+    if churning:
+        yield _finding(sorted(churning, key=lambda row: -row["reconnects"]))
+
+
+def _finding(rows: list[Row]) -> Finding:
+    """The finding for clients that reconnect, that with the most reconnects first.
+
+    `rows`: of the answer, with the columns of `OPENED`, and the requests and span of the client.
+    """
+    row, names = rows[0], [*rows_by(rows, "client_id")]
+    connections, reconnects, resets, requests = (
+        sum(row[name] for row in rows)
+        for name in ("connections", "reconnects", "resets", "requests")
+    )
+    hosts = addresses((row["client_ip"] for row in rows), "hosts")
+    most = f" Most: {client(row['client_id'])} on {row['client_ip']}, with {row['reconnects']:,}."
+    return Finding(
+        severity="warning",
+        **of_ends(rows, "client_id client_ip connections reconnects resets"),
+        sentence=f"{capital(clients(names))} on {hosts} opened {connections:,} connections in "
+        f"{max(row['span_ms'] for row in rows) / 1000:,.0f} s",
+        evidence=f"Reconnects: {reconnects:,}.{most if len(rows) > 1 else ''} Connections that "
+        f"ended with a reset: {resets:,}. Requests: {requests:,}, {requests / connections:,.1f} "
+        "for each connection.",
+        cause="the application creates a client object for each operation or restarts all the "
+        "time, or a proxy or firewall closes its connections",
+        side="client",
+        change="Create one producer or consumer, and reuse it. If connections end with a "
+        "reset, look at timeouts of proxies and firewalls, and at the logs of the client.",
+        reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
+        command="leadership --show clients",
+        requests=requests,
+    )
 
 
 def _short_lived(row: Row) -> Finding:

@@ -13,8 +13,17 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import Finding, Limits, Severity, Threshold, rule
-from analysis.diagnosis.words import capital, client, of_client, percent, share
+from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.words import (
+    Advice,
+    capital,
+    client,
+    clients,
+    of_ends,
+    percent,
+    rows_by,
+    share,
+)
 from analysis.display.terminal import counted
 from analysis.kafka.client_ids import is_broker
 from analysis.sql.expressions import PER_SECOND
@@ -36,6 +45,37 @@ LIMITED: Final = """
   from exchanges join filled using (connection_id, correlation_id, response_time)
   where is_full or (has_more and record_bytes >= max_bytes) group by client_id"""
 """SQL: responses of each client that reach a limit of the request, although more records wait."""
+
+
+_REFERENCE: Final = "Kafka documentation: Consumer Configs"
+_EMPTY: Final = Advice(
+    "fetch.max.wait.ms is shorter than the time between records",
+    "client", "fetch.max.wait.ms=500",
+    "Set fetch.max.wait.ms to 500, the default, or higher.",
+    _REFERENCE,
+)  # fmt: skip
+_SMALL: Final = Advice(
+    "fetch.min.bytes is 1, the default: the broker responds as soon as a batch arrives",
+    "client", "fetch.min.bytes=50000",
+    "Raise fetch.min.bytes if the consumer can wait up to fetch.max.wait.ms.",
+    _REFERENCE,
+)  # fmt: skip
+_PARTITION_LIMIT: Final = Advice(
+    "the limits of the requests are too small: a response has only one batch, or a few",
+    "client", "max.partition.fetch.bytes=1048576",
+    "Raise max.partition.fetch.bytes and fetch.max.bytes; the defaults are 1,048,576 and "
+    "52,428,800.",
+    _REFERENCE,
+)  # fmt: skip
+_RESPONSE_LIMIT: Final = _PARTITION_LIMIT._replace(setting="fetch.max.bytes=52428800")
+
+_RESULTS: Final = {
+    _EMPTY: "mostly empty responses to {} fetches",
+    _SMALL: "mostly small responses to {} fetches",
+    _PARTITION_LIMIT: "few records at a time, although more are waiting",
+    _RESPONSE_LIMIT: "few records at a time, although more are waiting",
+}
+"""What consumers get."""
 
 
 @rule(
@@ -65,30 +105,14 @@ def fetches(case: Case, limits: Limits) -> Iterator[Finding]:
         if _is_load(row, limits) and not is_broker(row["client_id"])
     }  # fmt: skip
     limited = {row["client_id"]: row for row in (case.rows(LIMITED) if busy else ())}
+    alike: dict[Advice, list[Row]] = {}
     for row in case.answer("fetches --by client_id") if busy else ():
-        if row["client_id"] not in busy or not _is_load(row, limits):
-            continue
-        empty, filled = share(row["empty"], row["requests"]), row["requests"] - row["empty"]
-        if empty >= limits["empty_percent"]:
-            yield _finding(
-                row, "warning", "gets mostly empty responses to its fetches",
-                f"{percent(empty)} of the responses have no records. fetch.max.wait.ms of the "
-                f"requests: {row['max_wait_ms']}.",
-                "fetch.max.wait.ms is shorter than the time between records",
-                "fetch.max.wait.ms=500", "Set fetch.max.wait.ms to 500, the default, or higher.",
-            )  # fmt: skip
-        elif _is_limited(row, limited.get(row["client_id"]), limits):
-            yield _limited_finding(row, limited[row["client_id"]])
-        elif share(row["small"], filled) >= limits["small_percent"]:
-            yield _finding(
-                row, "note", "gets mostly small responses to its fetches",
-                f"{counted(filled, 'response')} with records, the median "
-                f"{row['bytes_p50']:,.0f} bytes. fetch.min.bytes of the requests: "
-                f"{row['min_bytes']}.",
-                "fetch.min.bytes is 1, the default: the broker responds as soon as a batch arrives",
-                "fetch.min.bytes=50000",
-                "Raise fetch.min.bytes if the consumer can wait up to fetch.max.wait.ms.",
-            )  # fmt: skip
+        if row["client_id"] in busy and _is_load(row, limits):
+            own = row | {"waiting": limited.get(row["client_id"])}
+            if advice := _advice(own, limits):
+                alike.setdefault(advice, []).append(own)
+    for advice, rows in alike.items():
+        yield _finding(rows, advice)
 
 
 def _is_load(row: Row, limits: Limits) -> bool:
@@ -96,43 +120,54 @@ def _is_load(row: Row, limits: Limits) -> bool:
     return bool(is_frequent and row["requests"] >= limits["requests"])
 
 
-def _is_limited(row: Row, limited: Row | None, limits: Limits) -> bool:
-    filled = row["requests"] - row["empty"]
-    return (
+def _advice(row: Row, limits: Limits) -> Advice | None:
+    filled, limited = row["requests"] - row["empty"], row["waiting"]
+    if share(row["empty"], row["requests"]) >= limits["empty_percent"]:
+        return _EMPTY
+    if (
         limited is not None
         and share(limited["responses"], filled) >= limits["limited_percent"]
         and row["bytes_p50"] < limits["limited_bytes"]
+    ):
+        is_of_partition = 2 * limited["of_partition"] >= limited["responses"]
+        return _PARTITION_LIMIT if is_of_partition else _RESPONSE_LIMIT
+    return _SMALL if share(row["small"], filled) >= limits["small_percent"] else None
+
+
+def _finding(rows: list[Row], advice: Advice) -> Finding:
+    """A finding for consumers with the same cause, that with the most requests first."""
+    row, names = rows[0], [*rows_by(rows, "client_id")]
+    is_one, requests = len(rows) == 1, sum(row["requests"] for row in rows)
+    does = f"gets {_RESULTS[advice]}" if is_one else f"get {_RESULTS[advice]}"
+    rate = f"{max(row['per_second'] for row in rows):,.0f} requests a second"
+    most = f" Most: {client(row['client_id'])}, with {row['requests']:,}."
+    return Finding(
+        severity="note" if advice is _SMALL else "warning",
+        **of_ends(rows, "client_id requests per_second empty small limited bytes_p50"),
+        sentence=f"{capital(clients(names))} {does.format('its' if is_one else 'their')}: "
+        + (rate if is_one else f"up to {rate} each"),
+        evidence=f"{counted(requests, 'Fetch')}.{'' if is_one else most} {_detail(row, advice)}",
+        command="fetches --by client_id",
+        requests=requests,
+        **advice._asdict(),
     )
 
 
-def _limited_finding(row: Row, limited: Row) -> Finding:
-    is_of_partition = 2 * limited["of_partition"] >= limited["responses"]
-    return _finding(
-        row, "warning", "fetches few records at a time, although more are waiting",
-        f"{counted(limited['responses'], 'response')} reached a limit of the request while more "
-        f"records waited, the median {row['bytes_p50']:,.0f} bytes. max.partition.fetch.bytes of "
-        f"the requests: {row['partition_max_bytes']}; fetch.max.bytes: {row['max_bytes']}.",
-        "the limits of the requests are too small: a response has only one batch, or a few",
-        "max.partition.fetch.bytes=1048576" if is_of_partition else "fetch.max.bytes=52428800",
-        "Raise max.partition.fetch.bytes and fetch.max.bytes; the defaults are 1,048,576 and "
-        "52,428,800.",
-    )  # fmt: skip
-
-
-def _finding(
-    row: Row, severity: Severity, does: str, detail: str, cause: str, setting: str, change: str
-) -> Finding:
-    name = row["client_id"]
-    return Finding(
-        severity=severity,
-        **of_client(row, "client_id requests per_second empty small limited bytes_p50"),
-        sentence=f"{capital(client(name))} {does}: {row['per_second']:,.0f} requests a second",
-        evidence=f"{counted(row['requests'], 'Fetch')}. {detail}",
-        cause=cause,
-        side="client",
-        setting=setting,
-        change=change,
-        reference="Kafka documentation: Consumer Configs",
-        command="fetches --by client_id",
-        requests=row["requests"],
+def _detail(row: Row, advice: Advice) -> str:
+    """What the responses to a consumer show, and the settings of its requests."""
+    if advice is _EMPTY:
+        return (
+            f"{percent(share(row['empty'], row['requests']))} of the responses have no records. "
+            f"fetch.max.wait.ms of the requests: {row['max_wait_ms']}."
+        )
+    if advice is _SMALL:
+        return (
+            f"{counted(row['requests'] - row['empty'], 'response')} with records, the median "
+            f"{row['bytes_p50']:,.0f} bytes. fetch.min.bytes of the requests: {row['min_bytes']}."
+        )
+    return (
+        f"{counted(row['waiting']['responses'], 'response')} reached a limit of the request while "
+        f"more records waited, the median {row['bytes_p50']:,.0f} bytes. "
+        f"max.partition.fetch.bytes of the requests: {row['partition_max_bytes']}; "
+        f"fetch.max.bytes: {row['max_bytes']}."
     )

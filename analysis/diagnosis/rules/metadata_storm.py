@@ -14,7 +14,17 @@ from typing import Final
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, capital, client, matching, of_client, span_of, verb
+from analysis.diagnosis.words import (
+    Advice,
+    addresses,
+    capital,
+    clients,
+    matching,
+    of_ends,
+    rows_by,
+    topics,
+    verb,
+)
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -31,7 +41,8 @@ STORMS: Final = f"""
 """SQL: the time in which each client sends so many Metadata requests within ten seconds."""
 
 MISSING: Final = """
-  select coalesce(client_id, '') as client_id, client_ip, count(distinct topic) as topics,
+  select coalesce(client_id, '') as client_id, client_ip,
+    list(distinct topic order by topic) as topics,
     count(distinct (connection_id, correlation_id, time)) as responses
   from errors where api = 'Metadata' and topic is not null group by all"""
 """SQL: Metadata responses of each client in which a topic has an error."""
@@ -76,45 +87,57 @@ _MISSING: Final = Advice(
 def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with many Metadata requests, by the answer `leadership`."""
     query = STORMS.format(requests=limits["in_ten_seconds"])
+    storms: dict[Advice, list[Row]] = {}
     for row in case.answer("leadership --show clients"):
         if (
             row["metadata_busiest"] < max(limits["in_ten_seconds"], 1)
             or row["reconnects"] > row["metadata_requests"] / 2
         ):
             continue
-        missing, storm = (
+        missing, (storm,) = (
             matching(case.rows(each), row, "client_id client_ip") for each in (MISSING, query)
         )
-        yield _finding(
-            row,
-            [each for each in missing if 2 * each["responses"] >= row["metadata_requests"]],
-            storm,
-        )
+        missing = [each for each in missing if 2 * each["responses"] >= row["metadata_requests"]]
+        refused = row["leader_errors"] + row["coordinator_errors"]
+        advice = _MISSING if missing else _MOVED if refused else _LOOP
+        errors = missing[0] if missing else {"responses": 0, "topics": []}
+        storms.setdefault(advice, []).append(row | storm | errors | {"refused": refused})
+    for advice, rows in storms.items():
+        yield _finding(sorted(rows, key=lambda row: -row["metadata_busiest"]), advice)
 
 
-def _finding(row: Row, missing: list[Row], storm: list[Row]) -> Finding:
-    """`missing`: the row of `MISSING`, if most Metadata responses have an error."""
-    refused = row["leader_errors"] + row["coordinator_errors"]
-    evidence = f"{counted(row['metadata_requests'], 'Metadata request')} from {row['client_ip']}."
-    advice = _MISSING if missing else _MOVED if refused else _LOOP
-    for each in missing:
-        responses, topics = each["responses"], counted(each["topics"], "topic")
+def _finding(rows: list[Row], advice: Advice) -> Finding:
+    """A finding for clients with the same cause, the busiest first.
+
+    `rows`: of the answer, with the columns of `STORMS` and `MISSING`.
+    """
+    row, names = rows[0], [*rows_by(rows, "client_id")]
+    requests, responses, refused = (
+        sum(row[name] for row in rows) for name in ("metadata_requests", "responses", "refused")
+    )
+    hosts = addresses((row["client_ip"] for row in rows), "hosts")
+    evidence = f"{counted(requests, 'Metadata request')} from {hosts}."
+    if advice is _MISSING:
+        missing = sorted({topic for row in rows for topic in row["topics"]})
         evidence += (
-            f" {counted(responses, 'response')} {verb(responses, 'have')} an error about {topics}."
+            f" {counted(responses, 'response')} {verb(responses, 'have')} an error about "
+            f"{topics(missing)}."
         )
     if advice is _MOVED:
         evidence += (
-            f" {refused:,} of its requests {verb(refused, 'were')} refused because a leader, "
+            f" {counted(refused, 'request')} {verb(refused, 'were')} refused because a leader, "
             "coordinator or controller had moved."
         )
+    busiest = f"{row['metadata_busiest']:,} times"
     return Finding(
         severity="warning",
-        **of_client(row, "client_id client_ip metadata_requests metadata_busiest leader_errors"),
-        sentence=f"{capital(client(row['client_id'] or None))} requests metadata "
-        f"{row['metadata_busiest']:,} times within ten seconds",
+        **of_ends(rows, "client_id client_ip metadata_requests metadata_busiest leader_errors"),
+        sentence=f"{capital(clients(names))} "
+        + (f"requests metadata {busiest}" if len(rows) == 1
+           else f"request metadata up to {busiest} each")
+        + " within ten seconds",
         evidence=evidence,
         command="leadership --show clients",
-        requests=row["metadata_requests"],
-        **span_of(storm),
+        requests=requests,
         **advice._asdict(),
-    )
+    )  # fmt: skip

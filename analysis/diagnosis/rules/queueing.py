@@ -18,15 +18,16 @@ from analysis.diagnosis.causes.pauses import all_pauses
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     capital,
+    cells,
     client,
+    clients,
     listed,
     matching,
     ms,
-    of_client,
+    of_ends,
     percent,
     rows_by,
     share,
-    span_of,
 )
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literal, sum_of_ms
@@ -83,6 +84,7 @@ def waits(pauses: Iterable[Row] = ()) -> str:
 )  # fmt: skip
 def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients whose requests queue."""
+    queued = []
     for rows in rows_by(case.rows(waits(all_pauses(case))), "client_id").values():
         requests, waiting, queue_ms, latency_ms = (
             sum(row[column] for row in rows)
@@ -96,24 +98,32 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             and share(queue_ms, latency_ms) >= limits["percent"]
             and share(waiting, requests) >= limits["waiting_percent"]
         ):
-            (most,) = matching(case.answer(COMMAND), rows[0], "client_id api")
-            yield _finding(rows, most, requests, queue_ms, latency_ms)
+            queued.append(rows)
+    if queued:
+        queued.sort(key=lambda rows: -sum(row["queue_ms"] for row in rows))
+        (most,) = matching(case.answer(COMMAND), queued[0][0], "client_id api")
+        yield _finding([row for rows in queued for row in rows], most)
 
 
-def _finding(
-    rows: list[Row], most: Row, requests: int, queue_ms: float, latency_ms: float
-) -> Finding:
-    """`rows`: the APIs of a client, that with the longest wait first; `most`: its latency."""
-    waiting = [row for row in rows if row["queue_ms"] > 0]
+def _finding(rows: list[Row], most: Row) -> Finding:
+    """`rows`: the APIs of each client, those with the longest wait first; `most`: the latency of
+    the first one."""
+    requests, queue_ms, latency_ms = (
+        sum(row[column] for row in rows) for column in ("requests", "queue_ms", "latency_ms")
+    )
+    apis, names = sorted({row["api"] for row in rows}), [*rows_by(rows, "client_id")]
+    own, of_most = ("its", "") if len(names) == 1 else ("their", f" of {client(names[0])}")
     return Finding(
         severity="warning",
-        **of_client(most, "client_id api count p99_ms net_p99_ms"),
-        sentence=f"{capital(client(most['client_id']))} delays its own requests: "
-        f"{percent(share(queue_ms, latency_ms))} of their latency is waiting for earlier ones",
-        evidence=f"{counted(requests, 'request')} ({listed(sorted(row['api'] for row in rows))}) "
+        **of_ends([row for row in rows if row["queue_ms"] > 0], "client_id api")
+        | {"numbers": cells(most, "client_id api count p99_ms net_p99_ms")},
+        sentence=f"{capital(clients(names))} {'delays' if len(names) == 1 else 'delay'} {own} own "
+        f"requests: {percent(share(queue_ms, latency_ms))} of their latency is waiting for earlier "
+        "ones",
+        evidence=f"{counted(requests, 'request')} ({listed(apis)}) "
         f"waited {ms(queue_ms)} of {ms(latency_ms)} behind other requests of their connections. "
-        f"Most: {counted(most['count'], most['api'] + ' request')}, with a 0.99 quantile of "
-        f"{ms(most['p99_ms'])}, and of {ms(most['net_p99_ms'])} excluding waits.",
+        f"Most: {counted(most['count'], most['api'] + ' request')}{of_most}, with a 0.99 quantile "
+        f"of {ms(most['p99_ms'])}, and of {ms(most['net_p99_ms'])} excluding waits.",
         cause="the client sends requests on a connection that is occupied by a long poll or a slow "
         "request",
         side="client",
@@ -122,5 +132,4 @@ def _finding(
         reference="Kafka documentation: Protocol Guide, Network",
         command=COMMAND,
         requests=requests,
-        **span_of(waiting),
     )

@@ -392,4 +392,6 @@ def test_a_storm_of_requests_for_topics_that_do_not_exist(failed: int, cause: st
         "metadata_storm", made(exchanges=rows, errors=errors, connections=links)
     )
     assert finding.cause.startswith(cause)
-    assert ("25 responses have an error about 2 topics." in finding.evidence) == (failed == 25)
+    assert ("25 responses have an error about 2 topics (`a`, `b`)." in finding.evidence) == (
+        failed == 25
+    )
