@@ -26,10 +26,10 @@ begins at the same offset after each start or rebalance.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from analysis.answers.lag import ENDS, KNOWN_END, RESPONDED, SHARE_STATE, STATES, SUCCESSFUL
 from analysis.diagnosis.case import Case
@@ -50,6 +50,7 @@ from analysis.diagnosis.words import (
     percent,
     rows_by,
     share,
+    topics,
     trace,
     verb,
 )
@@ -205,7 +206,6 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         and (row["lag"] or 0) >= limits["lag"] and _reader(row) not in copied
         and not _is_between_commits(row | quarters)
     ]  # fmt: skip
-    fetching = {row["client_id"]: row["fetch_ms"] for row in case.rows(FETCHING)} if rows else {}
     last_times = {
         row["group_id"]: row["last_time"] for row in (case.rows(LAST_REQUESTS) if rows else ())
     }
@@ -218,19 +218,43 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in (case.rows(REPEATED) if rows else ())
         if row["fetches"] >= limits["repeated"]
     }
-    for partitions in rows_by(rows, "group_id", "topic").values():
-        row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
-        last_time: int = last_times.get(row["group_id"]) or row["last_quarter"]
-        is_abandoned = last_time < row["last_quarter"]
-        fetch_ms = None if is_abandoned else fetching.get(row["client_id"])
-        finding = _finding(case, row, len(partitions), fetch_ms)
-        if is_abandoned:
-            finding = _abandoned(finding, last_time)
+    for topics_of_group in _alike(case, rows, repeated, last_times):
+        finding, row = _finding(case, topics_of_group), topics_of_group[0]
+        if row["is_abandoned"]:
+            finding = _abandoned(finding, row["last_request"])
         for blocked in matching(case.rows(NOT_AVAILABLE), row, "client_id"):
             finding = _blocked(finding, blocked)
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
+
+
+def _alike(
+    case: Case, rows: list[Row], repeated: Collection[Any], last_times: Mapping[str, int]
+) -> Iterable[list[Row]]:
+    """The worst partition of each topic of a group, together with those that have the same cause,
+    that with the largest lag first.
+
+    `rows`: partitions whose lag grows. `repeated`: see `_committed`.
+    """
+    fetching = {row["client_id"]: row["fetch_ms"] for row in (case.rows(FETCHING) if rows else ())}
+    blocked = {row["client_id"] for row in (case.rows(NOT_AVAILABLE) if rows else ())}
+    alike: dict[Any, list[Row]] = {}
+    for partitions in rows_by(rows, "group_id", "topic").values():
+        row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
+        client_id, last_time = row["client_id"], last_times.get(row["group_id"])
+        last_time = last_time or row["last_quarter"]
+        row = row | {
+            "growing": len(partitions),
+            "pending": share(fetching.get(client_id), case.span_ms(client_id)),
+            "last_request": last_time,
+            "is_abandoned": last_time < row["last_quarter"],
+        }
+        stuck = row["topic"] if _committed(row) in repeated else None
+        reader = client_id if client_id in blocked else None
+        cause = (row["group_id"], row["is_abandoned"], stuck, reader, _advice(row))
+        alike.setdefault(cause, []).append(row)
+    return (sorted(each, key=lambda row: -row["lag"]) for each in alike.values())
 
 
 def _are_behind(case: Case, least: float) -> bool:
@@ -324,35 +348,40 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
     )
 
 
-def _finding(case: Case, row: Row, growing: int, fetch_ms: float | None) -> Finding:
-    part = share(fetch_ms, case.span_ms(row["client_id"]))
-    busy = ""
-    if fetch_ms:
-        pending = percent(min(part, 100))
+def _finding(case: Case, rows: list[Row]) -> Finding:
+    """A finding for topics of a group with the same cause: a list of `_alike`."""
+    row, busy = rows[0], ""
+    if row["pending"] and not row["is_abandoned"]:
+        pending = percent(min(row["pending"], 100))
         busy = f" The reader has a Fetch pending at the broker for {pending} of the time."
     not_fetched, lags = row["position_lag"] or 0, ", ".join(f"{lag:,}" for lag in row["lags"])
+    readers = list(dict.fromkeys(each["client_id"] for each in rows))
+    of_topic, in_topics = "", ""
+    if len(rows) > 1:
+        of_topic, in_topics = f" of topic `{row['topic']}`", f" of these {len(rows):,} topics"
     return Finding(
         severity="warning",
         subject=f"group `{row['group_id']}`",
-        clients=known([row["client_id"]]),
-        sentence=f"Group `{row['group_id']}` falls behind in topic `{row['topic']}`",
-        evidence=f"Lag of partition {row['partition']} at the end of each quarter of its time: "
-        f"{lags}; at the end {counted(row['lag'], 'record')}, "
+        clients=known(readers),
+        sentence=f"Group `{row['group_id']}` falls behind in "
+        f"{topics([each['topic'] for each in rows])}",
+        evidence=f"Lag of partition {row['partition']}{of_topic} at the end of each quarter of its "
+        f"time: {lags}; at the end {counted(row['lag'], 'record')}, "
         f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
-        f"{counted(growing, 'partition')}.{busy}",
+        f"{counted(sum(each['growing'] for each in rows), 'partition')}{in_topics}.{busy}",
         numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
         command="lag",
-        requests=case.requests_of(row["client_id"]),
-        first_time=row["first_time"],
-        last_time=row["time"],
-        **_advice(row, part)._asdict(),
+        requests=sum(map(case.requests_of, readers)),
+        first_time=min(each["first_time"] for each in rows),
+        last_time=max(each["time"] for each in rows),
+        **_advice(row)._asdict(),
     )
 
 
-def _advice(row: Row, fetch_percent: float) -> Advice:
+def _advice(row: Row) -> Advice:
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return _SLOW
-    return _BUSY if 0 < fetch_percent < 50 else _WAITING
+    return _BUSY if 0 < row["pending"] < 50 else _WAITING
 
 
 _SLOW: Final = Advice(

@@ -7,6 +7,7 @@ from typing import Any
 from analysis.diagnosis.rule import Finding
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
+from tests.analysis.diagnosis.test_diagnosis_groups import slow_group
 from tests.analysis.made_rows import (
     MS,
     SECOND,
@@ -130,3 +131,22 @@ def test_consumers_that_fetch_too_often_for_the_same_reason_are_one_finding() ->
     assert findings["warning"].requests == 500
     assert findings["note"].clients == ("small",)
     assert "Most" not in findings["note"].evidence
+
+
+def test_the_topics_of_a_group_that_falls_behind_are_one_finding() -> None:
+    """The second topic gets ten times as many records."""
+    tables = slow_group()
+    (alone,) = findings_of("growing_lag", made(**tables))
+    tables["partitions"] += [
+        row | {"topic": "u"} | {
+            name: 10 * row[name] for name in ("offset", "last_offset")
+            if row["api"] != "OffsetCommit" and row[name]
+        }
+        for row in tables["partitions"]
+    ]  # fmt: skip
+    (both,) = findings_of("growing_lag", made(**tables))
+    assert both.sentence == "Group `g` falls behind in 2 topics (`u`, `t`)"
+    assert "Lag of partition 0 of topic `u` at the end" in both.evidence
+    assert "It grows in 2 partitions of these 2 topics." in both.evidence
+    assert both.numbers["topic"] == "u"
+    assert (both.requests, both.cause) == (alone.requests, alone.cause)
