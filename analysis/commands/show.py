@@ -78,7 +78,11 @@ def command(
     when the limit is reached.
     """
 
-    nearest = None if packet is None else _Nearest(packet)
+    from dissector.packets.paths import find
+
+    # Packet numbers start at 1 in each file.
+    names_file = len(find(source.captures)) > 1
+    nearest = None if packet is None else _Nearest(packet, names_file=names_file)
 
     def is_chosen(exchange: Exchange) -> bool:
         return (
@@ -96,7 +100,10 @@ def command(
         if form == "json":
             _print_json(chosen, timelines, show_secrets, decode)
         else:
-            _print_trees(chosen, timelines, show_secrets, decode, pager=not no_pager)
+            _print_trees(
+                chosen, timelines, show_secrets, decode, names_file=names_file,
+                pager=not no_pager,
+            )  # fmt: skip
     if not chosen:
         hint = "" if nearest is None else f" {nearest.hint()}"
         click.echo(f"No exchange in this capture matches the options.{hint}", err=True)
@@ -110,8 +117,9 @@ def command(
 class _Nearest:
     """The messages that start before and after a packet, next to it."""
 
-    def __init__(self, packet: int) -> None:
-        self._packet = packet
+    def __init__(self, packet: int, *, names_file: bool) -> None:
+        """`names_file`: the capture has several files."""
+        self._packet, self._names_file = packet, names_file
         self._before: tuple[int, str] | None = None
         self._after: tuple[int, str] | None = None
 
@@ -121,6 +129,7 @@ class _Nearest:
         for message, number in numbers.items():
             if number is not None:
                 name = f"{exchange.api or 'unknown'} {message}, connection {exchange.connection_id}"
+                name += f", {_file(exchange)}" if self._names_file else ""
                 self._compare((number, f"{number} ({name})"))
         return self._packet in numbers.values()
 
@@ -138,6 +147,18 @@ class _Nearest:
         return f"--packet is the packet in which a message starts{nearest}."
 
 
+def _file(exchange: Exchange) -> str:
+    """The file of an exchange among several ones, and whether its response is in another one."""
+    from analysis.display.terminal import printable
+    from dissector.packets.paths import input_name
+    from dissector.redaction import without_credentials
+
+    request, response = exchange.request_packet, exchange.response_packet
+    goes_on = request is not None and response is not None and response < request
+    name = printable(without_credentials(input_name(exchange.capture)))
+    return f"file {name}{', the response in a later one' if goes_on else ''}"
+
+
 def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]]:
     from analysis.timeline.exchange import timelines
 
@@ -147,8 +168,10 @@ def _timelines(source: Input, exchanges: Sequence[Exchange]) -> list[list[Event]
 
 def _print_trees(
     exchanges: Sequence[Exchange], timelines: Sequence[Sequence[Event]] | None,
-    show_secrets: bool, decode: Decode | None, *, pager: bool,
+    show_secrets: bool, decode: Decode | None, *, names_file: bool, pager: bool,
 ) -> None:  # fmt: skip
+    from rich.text import Text
+
     from analysis.display.exchange_tree import SCREEN_FIELDS, timeline, tree
     from analysis.display.terminal import write
 
@@ -158,6 +181,8 @@ def _print_trees(
         for index, exchange in enumerate(exchanges):
             if index:
                 yield ""
+            if names_file:
+                yield Text(_file(exchange))
             yield from tree(exchange, secrets=show_secrets, decode=decode, most=most)
             if timelines is not None:
                 yield from timeline(exchange, timelines[index])

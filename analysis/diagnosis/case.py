@@ -11,9 +11,12 @@ from analysis.answers import ANSWERS, select
 from analysis.answers.network import LINKS
 from analysis.columns import resolved
 from analysis.diagnosis.time import COLUMNS, time_of_clients
+from analysis.sql.context import ALL_EXCHANGES
 from analysis.sql.expressions import endpoint, extents, literal, ms_between
 from analysis.sql.query import Row, row_dicts, shaped
+from dissector.packets.paths import input_name
 from dissector.protocol.structures import METADATA_TOPIC
+from dissector.redaction import without_credentials
 
 if TYPE_CHECKING:
     import duckdb
@@ -31,6 +34,9 @@ LAST_MESSAGE: Final = """
   select max(epoch_ns(greatest(response_end_time, response_time, request_time))) as last_time
   from exchanges"""
 
+
+FILES: Final = f"select distinct capture from {ALL_EXCHANGES} limit 2"
+"""SQL: two of the files, also of exchanges that a filter does not select."""
 
 CONTROLLERS: Final = f"""
   select distinct {endpoint("broker")} as broker from exchanges
@@ -91,6 +97,20 @@ class Case:
             "first_time": min((link["first_time"] for link in links), default=None),
             "last_time": max((link["last_time"] for link in links), default=None),
         }
+
+    def file_of_response(self, packet: int | None, time: int) -> str | None:
+        """The file with the first packet of a response: its number there, and its time.
+
+        None if all exchanges of the capture are in one file, and if the file is unknown: the tables
+        have that of the request, and numbers start at 1 in each file.
+        """
+        if packet is None or len(self.rows(FILES)) < 2:
+            return None
+        files = self.rows(f"""
+          select distinct capture from exchanges
+          where response_packet = {packet} and epoch_ns(response_time) = {time}
+            and coalesce(request_packet < response_packet, true)""")
+        return without_credentials(input_name(files[0]["capture"])) if len(files) == 1 else None
 
     def time_of_clients(self) -> list[Row]:
         """Where the time of each client went: `analysis.diagnosis.time`."""

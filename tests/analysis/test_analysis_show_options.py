@@ -70,3 +70,27 @@ def test_show_reports_the_messages_next_to_a_packet(
     hint = f"--packet is the packet in which a message starts{nearest}."
     expected = f"No exchange in this capture matches the options. {hint}\n"
     assert ran("show", "x.pcap", *options).err == expected
+
+
+def test_show_names_the_file_of_each_exchange_if_there_are_several(made: Make, ran: Ran) -> None:
+    """Packet numbers start at 1 in each file."""
+    rows = [
+        exchange(capture="a.pcap"),
+        exchange(capture="b.pcap", connection_id=1),
+        exchange(capture="b.pcap", connection_id=2, request_packet=9, response_packet=4),
+    ]
+
+    def files(*captures: str) -> list[str]:
+        made(exchanges=rows)
+        lines = ran("show", *captures, "--packet", "4").out.splitlines()
+        return [line for line in lines if line.startswith("file ")]
+
+    assert files("a.pcap", "b.pcap") == [
+        "file a.pcap", "file b.pcap", "file b.pcap, the response in a later one",
+    ]  # fmt: skip
+    assert files("a.pcap") == []
+    made(exchanges=rows)
+    assert ran("show", "a.pcap", "b.pcap", "--packet", "8").err.endswith(
+        "packets 5 (Metadata response, connection 1, file b.pcap) and 9 (Metadata request, "
+        "connection 2, file b.pcap, the response in a later one).\n"
+    )

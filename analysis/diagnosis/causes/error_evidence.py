@@ -9,7 +9,7 @@ from typing import Final
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.error_advice import NO_LEADER, OFFLINE
 from analysis.diagnosis.words import clients, listed
-from analysis.display.terminal import counted
+from analysis.display.terminal import counted, shell_words
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
 
@@ -93,10 +93,13 @@ def _refused_mechanisms(case: Case, errors: list[Row]) -> str:
     requested = dict.fromkeys(
         row["sasl_mechanism"] for row in case.rows(REFUSED_MECHANISMS) if row["client_id"] in names
     )
-    packet = min(row["first_packet"] for row in errors)
+    first = min(errors, key=lambda row: row["first_time"])
+    packet = first["first_packet"]
+    file = case.file_of_response(packet, first["first_time"])
+    capture = shell_words([file]) if file else "CAPTURE"
     return (
         f" Requested: {listed(requested)}. The response contains the mechanisms of the listener: "
-        f"`kafka-dissector show CAPTURE --packet {packet}`."
+        f"`kafka-dissector show {capture} --packet {packet}`."
         if requested else ""
     )  # fmt: skip
 

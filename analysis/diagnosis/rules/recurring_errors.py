@@ -191,7 +191,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         if key in reported:
             sent = {(row["client_id"], row["api"]) for row in rows}
             part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
-            finding = _finding(rows, part, limits, ends, resets(case, rows))
+            finding = _finding(case, rows, part, limits, ends, resets(case, rows))
             given = dict.fromkeys(EVIDENCE.get(row["error"]) for row in rows)
             added = "".join(evidence(case, rows) for evidence in given if evidence)
             yield replace(finding, evidence=finding.evidence + added)
@@ -277,7 +277,7 @@ def _responses(rows: list[Row]) -> int:
 
 
 def _finding(
-    rows: list[Row], part: float, limits: Limits, ends: Ends, continued: list[Row]
+    case: Case, rows: list[Row], part: float, limits: Limits, ends: Ends, continued: list[Row]
 ) -> Finding:
     """A finding for errors with one cause; `continued`: their `resets`."""
     rows = sorted(rows, key=lambda row: (_ORIGINS.get(row["error"], 3), -row["responses"]))
@@ -290,6 +290,7 @@ def _finding(
     texts = dict.fromkeys(row["message"] for row in rows if row["message"])
     messages = [f'"{text}"' for text in texts]
     first = min(rows, key=lambda row: row["first_time"])
+    file = case.file_of_response(first["first_packet"], first["first_time"]) or ""
     span = {"first_time": first["first_time"], "last_time": max(row["last_time"] for row in rows)}
     given = advice(row["api"], row["error"], bool(row["retriable"]), row["topic"])
     lasts_ms = (span["last_time"] - span["first_time"]) / 1e6
@@ -309,7 +310,7 @@ def _finding(
         + f" with {errors}" + (f" for {topics(failed)}" if failed else ""),
         evidence=f"{counted(responses, 'response')}, {percent(min(part, 100))} of the {sent} of "
         f"{the_clients}{lasts and ','}{lasts}; "
-        f"the first is packet {first['first_packet']}."
+        f"the first is packet {first['first_packet']}{file and f' of {file}'}."
         + (f" {kinds}." if ", " in (kinds := _kinds(rows)) else "")
         + reset_evidence(continued)
         + ("" if stopped != {*names} else " The client stopped after it."

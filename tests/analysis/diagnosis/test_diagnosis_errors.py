@@ -395,3 +395,35 @@ def test_a_storm_of_requests_for_topics_that_do_not_exist(failed: int, cause: st
     assert ("25 responses have an error about 2 topics (`a`, `b`)." in finding.evidence) == (
         failed == 25
     )
+
+
+@pytest.mark.parametrize(
+    ("request_packet", "others", "file"),
+    [
+        (30, "b.pcap", " of a.pcap"),
+        (None, "b.pcap", " of a.pcap"),
+        (99, "b.pcap", ""),  # the response is in a later file
+        (30, "a.pcap", ""),
+    ],
+)
+def test_a_packet_of_several_files_has_the_name_of_its_file(
+    request_packet: int | None, others: str, file: str
+) -> None:
+    """Packet numbers start at 1 in each file: that of the first error is not the smallest."""
+    rows, errors = [], []
+    for n, (name, packet) in enumerate([("a.pcap", 31), *[(others, 7)] * 9]):
+        own = {"correlation_id": n, "api": "SaslHandshake"}
+        rows.append(
+            exchange_at(START + n * SECOND, capture=name, response_packet=packet,
+                        request_packet=packet - 1 if n else request_packet, **own)
+        )  # fmt: skip
+        errors.append(
+            error(time=START + n * SECOND, error="UNSUPPORTED_SASL_MECHANISM", error_code=33,
+                  topic=None, retriable=False, **own)
+        )  # fmt: skip
+    links = [connection(sasl_mechanism="PLAIN")]
+    tables = made(exchanges=rows, errors=errors, connections=links)
+    (finding,) = findings_of("recurring_errors", tables)
+    assert f"; the first is packet 31{file}. " in finding.evidence
+    shown = file.removeprefix(" of ") or "CAPTURE"
+    assert finding.evidence.endswith(f" `kafka-dissector show {shown} --packet 31`.")
