@@ -268,7 +268,9 @@ class Filter:
         try:
             return [find_api(text) for text in self.api]
         except DissectorError as error:
-            raise DissectorError(f"--api: {error}") from error
+            keys = " or ".join(f"api_key = {text}" for text in self.api if text.isdecimal())
+            hint = f'; for exchanges of an unknown API, use --where "{keys}"' if keys else ""
+            raise DissectorError(f"--api: {error}{hint}") from error
 
     @property
     def _times(self) -> list[str]:

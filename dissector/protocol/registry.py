@@ -74,12 +74,10 @@ def find_api(text: str) -> str:
 
     Raises DissectorError for an API that does not exist.
     """
-    if text.isdecimal() and (name := api_name(int(text))):
-        return name
-    names = {name.lower(): name for name in apis().values()}
+    names = {word: name for key, name in apis().items() for word in (str(key), name.lower())}
     if text.lower() in names:
         return names[text.lower()]
-    raise DissectorError(f"no API is called {text}{did_you_mean(text, names.values())}")
+    raise DissectorError(f"no API is called {text}{did_you_mean(text, apis().values())}")
 
 
 @cache

@@ -203,7 +203,11 @@ def test_the_time_distinguishes_exchanges_with_the_same_ids() -> None:
         ({"where": ["max(latency_ms) > 1"]}, "aggregates"),
         ({"where": [""]}, "--where ''"),
         ({"api": ["fetc"]}, "--api: no API is called fetc. Did you mean Fetch?"),
-        ({"api": ["9999"]}, "--api: no API is called 9999"),
+        (
+            {"api": ["1", "9999"]},
+            "--api: no API is called 9999; for exchanges of an unknown API, use "
+            '--where "api_key = 1 or api_key = 9999"',
+        ),
         ({"since": "yesterday"}, "--since 'yesterday' is not a time; use ISO 8601"),
         ({"until": "2026-13-01"}, "--until '2026-13-01' is not a time in ISO 8601"),
         ({"until": "24:00"}, "'24:00' is not a time of day"),
