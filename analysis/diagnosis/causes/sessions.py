@@ -17,7 +17,7 @@ from typing import Final
 from analysis.answers.unanswered import TIMEOUT_MS, unanswered_requests
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.words import client, listed, ms, of_client, verb
+from analysis.diagnosis.words import client, clients, listed, ms, of_client, of_ends, verb
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
@@ -60,16 +60,17 @@ def unauthenticated_clients(case: Case) -> list[Row]:
       group by client_id, broker order by requests desc, client_id, broker""")
 
 
-def unauthenticated_finding(row: Row) -> Finding:
-    """The finding for a row of `unauthenticated_clients`."""
-    logins = row["logins"]
+def unauthenticated_finding(rows: list[Row]) -> Finding:
+    """The finding for rows of `unauthenticated_clients` with one broker."""
+    row, names = rows[0], [row["client_id"] for row in rows]
+    logins, connections = row["logins"], sum(row["connections"] for row in rows)
+    apis = sorted({api for row in rows for api in row["apis"]})
     return Finding(
         severity="critical",
-        **of_client(row, "client_id broker api reason"),
-        sentence=f"{row['broker']} closes all connections of {client(row['client_id'])} after "
-        "ApiVersions",
-        evidence=f"{counted(row['connections'], 'connection')} without SASL ended at the first "
-        f"other request ({listed(row['apis'])}). "
+        **of_ends(rows, "client_id broker api reason"),
+        sentence=f"{row['broker']} closes all connections of {clients(names)} after ApiVersions",
+        evidence=f"{counted(connections, 'connection')} without SASL ended at the first "
+        f"other request ({listed(apis)}). "
         + (f"{counted(logins, 'connection')} to this port {verb(logins, 'have')} SASL."
            if logins else "The broker does not respond to such requests of any client."),
         cause="the listener requires SASL, and the client does not authenticate",
@@ -80,7 +81,7 @@ def unauthenticated_finding(row: Row) -> Finding:
         "broker has the reason: Unexpected Kafka request during SASL handshake.",
         reference="Kafka documentation: Security, Authentication using SASL",
         command=COMMAND,
-        requests=row["requests"],
+        requests=sum(row["requests"] for row in rows),
     )  # fmt: skip
 
 

@@ -20,7 +20,17 @@ from typing import Final
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.words import Advice, capital, cells, client, matching, ms, of_client
+from analysis.diagnosis.words import (
+    Advice,
+    capital,
+    cells,
+    client,
+    clients,
+    listed,
+    matching,
+    ms,
+    of_ends,
+)
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, ms_between
 from analysis.sql.query import Row
@@ -92,22 +102,43 @@ def short_timeouts(case: Case, least: float) -> list[Row]:
     return [row for row in case.rows(SHORT_TIMEOUTS) if row["early"] >= least]
 
 
-def short_timeout_finding(case: Case, row: Row) -> Finding:
-    """The finding for a row of `SHORT_TIMEOUTS`."""
-    (link,) = matching(case.answer(COMMAND), row, "client_id broker")
-    name, early = client(row["client_id"]), row["early"]
-    at_once = row["connections"] - early
+def short_timeout_finding(case: Case, rows: list[Row]) -> Finding:
+    """The finding for rows of `SHORT_TIMEOUTS` with one broker, with the most connections first."""
+    links = {
+        row["client_id"]: matching(case.answer(COMMAND), row, "client_id broker")[0] for row in rows
+    }
+    row, link = rows[0], links[rows[0]["client_id"]]
+    count = sum(each["connections"] for each in links.values())
+    connections, early = (sum(row[name] for row in rows) for name in ("connections", "early"))
+    is_critical = any(
+        2 * each["connections"] >= links[each["client_id"]]["connections"] for each in rows
+    )
+    closed = f"Of {counted(count, 'connection')}, {'it' if len(links) == 1 else 'they'} closed"
+    at_once = f", and {connections - early:,} at about that time" * (connections > early)
+    needed = f"responses of {row['broker']} arrive"
+    sentence = (
+        f"{capital(client(row['client_id']))} gives up after {row['waited_ms']:,.0f} ms: {needed} "
+        f"after {row['needed_ms']:,.0f} ms"
+    )
+    times = f"The times are medians; {ms(row['median_rtt_ms'])} of the second is a round trip."
+    if len(links) > 1:
+        sentence = f"{capital(clients([*links]))} give up before {needed}"
+        medians = (
+            f"{client(row['client_id'])} {row['waited_ms']:,.0f} and {row['needed_ms']:,.0f} ms"
+            for row in rows
+        )
+        times = (
+            "Medians of the time until they give up, and until responses arrive: "
+            f"{listed(medians)}. A round trip takes {ms(row['median_rtt_ms'])}."
+        )
     return Finding(
-        severity="critical" if 2 * row["connections"] >= link["connections"] else "warning",
-        **of_client(row, "client_id broker")
+        severity="critical" if is_critical else "warning",
+        **of_ends(rows, "client_id broker")
         | {"numbers": cells(link, "client_id broker connections rtt_ms broker_p50_ms")},
-        sentence=f"{capital(name)} gives up after {row['waited_ms']:,.0f} ms: responses of "
-        f"{row['broker']} arrive after {row['needed_ms']:,.0f} ms",
-        evidence=f"Of {counted(link['connections'], 'connection')}, it closed {early:,} before the "
-        f"response arrived{f', and {at_once:,} at about that time' * bool(at_once)}. The times are "
-        f"medians; {ms(row['median_rtt_ms'])} of the second is a round trip. Most of these "
+        sentence=sentence,
+        evidence=f"{closed} {early:,} before the response arrived{at_once}. {times} Most of these "
         f"requests: {row['api']}.",
         command=COMMAND,
-        requests=row["connections"],
+        requests=connections,
         **_TOO_SHORT._asdict(),
     )

@@ -108,10 +108,13 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     oversized = [row for row in rows if row["connections"] >= limits["requests"]]
     yield from map(_oversized_finding, oversized)
     explained = {(row["client_id"], row["broker"], row["api"], "reset") for row in oversized}
-    for row in unauthenticated_clients(case):
-        if row["connections"] >= limits["requests"]:
-            yield unauthenticated_finding(row)
-            explained |= {(row["client_id"], row["broker"], api, "reset") for api in row["apis"]}
+    strange = [
+        row for row in unauthenticated_clients(case) if row["connections"] >= limits["requests"]
+    ]
+    yield from map(unauthenticated_finding, rows_by(strange, "broker").values())
+    explained |= {
+        (row["client_id"], row["broker"], api, "reset") for row in strange for api in row["apis"]
+    }
     strangers = {row["client_id"] for row in unauthenticated_clients(case)}
     for row in unsupported_clients(case, int(limits["requests"])):
         if row["client_id"] not in strangers:
@@ -129,8 +132,8 @@ def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in incomplete_responses(case):
         if row["responses"] >= limits["requests"]:
             yield incomplete_finding(row)
-    for row in short_timeouts(case, limits["requests"]):
-        yield short_timeout_finding(case, row)
+    for hasty in rows_by(short_timeouts(case, limits["requests"]), "broker").values():
+        yield short_timeout_finding(case, hasty)
     unanswered = _unexplained(case, limits, explained)
     for end in ((reason, is_timeout) for reason in REASONS for is_timeout in (True, False)):
         alike = [row for row in unanswered if (row["reason"], _is_timeout(row)) == end]

@@ -150,3 +150,29 @@ def test_the_topics_of_a_group_that_falls_behind_are_one_finding() -> None:
     assert "It grows in 2 partitions of these 2 topics." in both.evidence
     assert both.numbers["topic"] == "u"
     assert (both.requests, both.cause) == (alone.requests, alone.cause)
+
+
+def test_clients_without_sasl_are_one_finding_for_each_broker() -> None:
+    """The broker closes each connection at the first request after ApiVersions."""
+    links, rows = [], []
+    for n, (name, port) in enumerate([("a", 9092)] * 3 + [("b", 9092)] * 4 + [("c", 9093)] * 3):
+        own = {"connection_id": n, "broker_port": port}
+        times = {"first_time": START + n * SECOND, "last_time": START + n * SECOND + 9 * MS}
+        links.append(connection(closed="fin", **times, **own))
+        sent = {"client_id": name, **own}
+        rows.append(exchange_at(START + n * SECOND, api="ApiVersions", api_key=18, **sent))
+        rows.append(
+            exchange_at(
+                START + n * SECOND + MS, api=("Metadata", "Produce")[name == "b"],
+                status="unanswered", correlation_id=8, **sent,
+            )
+        )  # fmt: skip
+    both, alone = findings_of("no_response", made(exchanges=rows, connections=links))
+    assert both.sentence == (
+        "10.0.0.9:9092 closes all connections of 2 clients (`b`, `a`) after ApiVersions"
+    )
+    assert both.evidence.startswith(
+        "7 connections without SASL ended at the first other request (Metadata, Produce)."
+    )
+    assert (both.clients, both.requests) == (("b", "a"), 7)
+    assert alone.sentence.startswith("10.0.0.9:9093 closes all connections of client `c` after")

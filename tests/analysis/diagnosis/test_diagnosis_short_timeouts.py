@@ -77,3 +77,21 @@ def test_clients_that_wait_for_their_responses(waits: tuple[float, ...], columns
 @pytest.mark.parametrize(("wait_ms", "rule"), [(150, "no_response"), (500, "connection_churn")])
 def test_reconnects_after_timeouts_are_one_finding(wait_ms: int, rule: str) -> None:
     assert rules("no_response", "connection_churn", **rows((wait_ms,) * 25)) == [rule]
+
+
+def test_clients_of_a_broker_whose_timeouts_are_too_short_are_one_finding() -> None:
+    hasty, other = rows((150,) * 4), rows((180,) * 3, client_id="other")
+    for row in (*other["exchanges"], *other["connections"]):
+        row["connection_id"] += 100
+    tables = made(**{name: [*hasty[name], *other[name]] for name in hasty})
+    (finding,) = findings_of("no_response", tables)
+    assert finding.sentence == (
+        "2 clients (`app`, `other`) give up before responses of 10.0.0.9:9092 arrive"
+    )
+    assert finding.evidence.startswith(
+        "Of 7 connections, they closed 7 before the response arrived. Medians of the time until "
+        "they give up, and until responses arrive: client `app` 150 and 204 ms, client `other` 180 "
+        "and 204 ms. A round trip takes 200 ms."
+    )
+    assert (finding.severity, finding.requests) == ("critical", 7)
+    assert finding.numbers["connections"] == 4
