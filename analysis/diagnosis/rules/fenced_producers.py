@@ -13,11 +13,23 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, capital, cells, client, listed, of_clients, rows_by
+from analysis.diagnosis.words import (
+    Advice,
+    capital,
+    cells,
+    client,
+    listed,
+    matching,
+    ms,
+    of_clients,
+    rows_by,
+)
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
 ERRORS: Final = "errors --by client_id,api,error,topic"
+ABORTED: Final = "aborted by the broker"
+"""The outcome of a transaction in the answer `producers`."""
 FENCED: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
 
 INSTANCES: Final = """
@@ -57,28 +69,59 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Producers with an outdated epoch, by the answer `producers`."""
     rows = [row for row in case.answer("producers") if row["fenced"] >= limits["fenced"]]
     if rows:
-        instances = rows_by(case.rows(INSTANCES), "transactional_id")
         fenced = [each for each in case.answer(ERRORS) if each["error"] in FENCED]
         errors = rows_by(fenced, "client_id")
         for row in rows:
-            id = row["transactional_id"]
-            yield _finding(row, id, instances.get(id, []) if id else [], errors)
+            yield _finding(row, _instances(case, row), errors, _evidence(case, row))
+
+
+def overdue_producers(case: Case) -> set[int]:
+    """Ids of fenced producers whose transactions took too long."""
+    fenced = [row for row in case.answer("producers") if row["fenced"]]
+    return {row["producer_id"] for row in fenced if _is_overdue(row, _instances(case, row))}
+
+
+def _instances(case: Case, row: Row) -> list[Row]:
+    """The processes that started a producer with the transactional id of a row."""
+    id = row["transactional_id"]
+    return matching(case.rows(INSTANCES), row, "transactional_id") if id else []
+
+
+def _is_overdue(row: Row, instances: list[Row]) -> bool:
+    """Whether brokers ended transactions of a producer without a successor."""
+    has_successor = row["first_epoch"] != row["last_epoch"] or len(instances) > 1
+    return bool(row["ended_by_broker"]) and not has_successor
+
+
+def _evidence(case: Case, row: Row) -> str:
+    """A sentence about the transactions that brokers aborted; empty without any."""
+    ended = [
+        each for each in matching(case.answer("producers --show transactions"), row, "producer_id")
+        if each["outcome"] == ABORTED
+    ]  # fmt: skip
+    if not ended:
+        return ""
+    records = counted(sum(each["records"] for each in ended), "record")
+    longest = "the longest " * (len(ended) > 1) + ms(
+        max(each["duration_ms"] or 0 for each in ended)
+    )
+    return (
+        f" Brokers aborted {counted(len(ended), 'transaction')} with {records}, "
+        f"{longest} after its start."
+    )
 
 
 def _finding(
-    row: Row, id: str | None, instances: list[Row], by_client: dict[str | None, list[Row]]
+    row: Row, instances: list[Row], by_client: dict[str | None, list[Row]], aborted: str
 ) -> Finding:
-    """The finding for a row of `producers`; `by_client`: errors of fenced clients."""
+    """The finding for a row of `producers`; `by_client`: errors of fenced clients; `aborted`: the
+    `_evidence`."""
+    id = row["transactional_id"]
     names = dict.fromkeys(each["client_id"] for each in instances or [row])
     errors = [error for name in names for error in by_client.get(name, [])] or [row]
     are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
     first, last = row["first_epoch"], row["last_epoch"]
-    has_successor = first != last or len(instances) > 1
-    if are_rivals:
-        advice = _RIVALS
-    else:
-        advice = _REPLACED if has_successor or not row["ended_by_broker"] else _OVERDUE
-    lost = counted(row["ended_by_broker"], "transaction")
+    advice = _RIVALS if are_rivals else _OVERDUE if _is_overdue(row, instances) else _REPLACED
     labels = (
         f"{client(each['client_id'])} on {each['client_ip']} ({each['starts']:,})"
         for each in instances
@@ -95,7 +138,7 @@ def _finding(
         evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
         + ("" if first == last else f"; the epoch rose from {first:,} to {last:,}")
         + "."
-        + f" Brokers aborted {lost}." * bool(row["ended_by_broker"])
+        + aborted
         + f" Successful InitProducerId requests: {listed(labels)}." * (len(instances) > 1),
         command="producers",
         requests=row["fenced"],

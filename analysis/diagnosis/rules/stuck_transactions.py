@@ -19,6 +19,7 @@ from typing import Any, Final
 from analysis.answers.producers import COORDINATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.fenced_producers import ABORTED, overdue_producers
 from analysis.diagnosis.words import cells, client, matching, ms, of_client, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS
@@ -33,7 +34,6 @@ COMPLETE: Final = f"""
   from transactions join connections using (connection_id)
   where api != 'WriteTxnMarkers' and client_lost_bytes + broker_lost_bytes > 0"""
 """SQL: producers with a coordinator of which the capture has all bytes."""
-ABORTED: Final = "aborted by the broker"
 STOPPED: Final = f"""
   select client_id, epoch_ns(max(last_time)) as last_time
   from connections join {CLIENT_IDS} using (connection_id)
@@ -86,8 +86,11 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
 
 
 def _is_fenced(case: Case, row: Row) -> bool:
-    """Whether the transaction ended because another producer with the same id started, although
-    this one still ran: the rule `fenced_producers` reports it."""
+    """Whether the producer was fenced because the transaction took too long, or the transaction
+    ended because another producer with the same id started, although this one still ran: the rule
+    `fenced_producers` reports it."""
+    if row["producer_id"] in overdue_producers(case):
+        return True
     return any(
         each["transactional_id"] == row["transactional_id"]
         and row["start_time"] < each["time"] <= row["end_time"]

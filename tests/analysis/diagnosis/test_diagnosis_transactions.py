@@ -181,7 +181,35 @@ def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> Non
     assert finding.first_time == finding.last_time == fenced["time"]
     assert finding.clients == ("app-1", "app-2")
     assert ("fence each other" in finding.sentence) == (len(starts) == 4)
-    assert "Brokers aborted 1 transaction." in finding.evidence
+    assert (
+        "Brokers aborted 1 transaction with 0 records, 1.1 s after its start." in finding.evidence
+    )
     each = len(starts) // 2
     assert f"`app-1` on 10.0.0.1 ({each}), client `app-2` on 10.0.0.2 ({each})" in finding.evidence
+    assert findings_of("stuck_transactions", tables) == []
+
+
+def test_a_producer_that_is_fenced_after_a_long_transaction_has_one_finding() -> None:
+    """The broker aborts the transaction after 25 s, and refuses its end."""
+    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
+    batch |= {"record_count": 3, "base_sequence": 0}
+    refused = {"error_code": 47, "error": "INVALID_PRODUCER_EPOCH", "committed": True}
+    transactions = [
+        started(0, "app-1", 0),
+        of_producer(1, "AddPartitionsToTxn", 0, topic="t", partition=0),
+        of_producer(26, "WriteTxnMarkers", 1, committed=False, client_id="broker"),
+        of_producer(30, "EndTxn", 0, **refused),
+    ]
+    fenced = error(time=START + 30 * SECOND, error="INVALID_PRODUCER_EPOCH", client_id="app-1")
+    tables = made(
+        exchanges=[exchange(), exchange_at(START + 30 * SECOND)], transactions=transactions,
+        connections=[connection(connection_id=1)], errors=[fenced],
+        batches=[of_producer(1.5, "Produce", 0) | batch],
+    )  # fmt: skip
+    (finding,) = findings_of("fenced_producers", tables)
+    assert finding.setting == "transaction.timeout.ms"
+    assert finding.evidence == (
+        "1 response reported an outdated epoch. Brokers aborted 1 transaction with 3 records, "
+        "25.0 s after its start."
+    )
     assert findings_of("stuck_transactions", tables) == []
