@@ -7,12 +7,13 @@ so that parts without flaws are also listed.
 
 **What to do.** If bytes were lost, or the capture dropped packets, capture with a larger buffer
 (`tcpdump -B 65536`) or a filter. If packets are truncated, set the snapshot length to 0 (`tcpdump
--s 0`). If a direction is missing, capture at the host itself, or mirror both directions. If
-connections are encrypted, pass `--keylog`. If responses have an earlier time than their request,
-the two directions were captured with different clocks, and latencies are wrong: correct the times
-of one file with `editcap -t SECONDS`. If packets were captured more than once, capture on one
-interface. If requests were captured in several connections, select one side of the proxy or of the
-address translation, for example with `--broker`.
+-s 0`). If a direction is missing, capture at the host itself, or mirror both directions. If it is
+under another address, capture on the interface of the container or of the network, not on the
+bridge. If connections are encrypted, pass `--keylog`. If responses have an earlier time than their
+request, the two directions were captured with different clocks, and latencies are wrong: correct
+the times of one file with `editcap -t SECONDS`. If packets were captured more than once, capture on
+one interface. If requests were captured in several connections, select one side of the proxy or of
+the address translation, for example with `--broker`.
 
 **How it is computed.** Lost bytes and packets truncated by a snapshot length remove messages from
 all other answers; a connection with only one direction has no latencies; encrypted connections, and
@@ -144,6 +145,15 @@ _COPIES: Final = """(
 """SQL: Produce requests with batches, and whether each is a copy: the same request waits for its
 response in another connection. A client that sends batches again gives them another id."""
 
+_TRANSLATED: Final = """(
+  select if(count(*) = 0, '', '; other side under another address (NAT): ' || count(*))
+  from flawed as sent join flawed as received using (broker_ip, broker_port, client_port)
+  where sent.broker_packets = 0 and received.client_packets = 0
+    and sent.client_ip != received.client_ip
+    and sent.first_time <= received.last_time and received.first_time <= sent.last_time)"""
+"""SQL: how many connections have their responses in a connection of another client. Address
+translation keeps the port of the client if no other connection uses it."""
+
 
 def _flaws() -> tuple[str, ...]:
     requests = f"""(
@@ -162,7 +172,7 @@ def _flaws() -> tuple[str, ...]:
         _flaw("connections begun before the capture", _KAFKA, "not opened"),
         _flaw(
             "connections with one side only", _KAFKA, "client_packets = 0 or broker_packets = 0",
-            "'their latencies are unknown'",
+            f"'their latencies are unknown' || {_TRANSLATED}",
         ),
         _flaw(
             "connections with holes", _KAFKA, "lost > 0",

@@ -57,6 +57,20 @@ def test_responses_without_requests_are_counted() -> None:
     assert flaw["count"] == flaw["total"] == 437
 
 
+def test_sides_with_different_client_addresses_are_those_of_nat() -> None:
+    requests, responses = {"broker_packets": 0}, {"client_packets": 0, "client_ip": "172.17.0.1"}
+    later = {"first_time": START + 10**11, "last_time": START + 2 * 10**11}
+    rows = [
+        *(requests, responses),  # masquerade on a bridge
+        *(requests | {"client_port": 50001}, responses | {"client_port": 50002}),
+        *(requests | {"client_port": 50003}, responses | {"client_port": 50003} | later),
+    ]
+    connections = [connection(connection_id=number, **row) for number, row in enumerate(rows)]
+    flaw = analysis.quality(made(connections=connections)).set_index("flaw").iloc[3]
+    assert (flaw.name, flaw["count"]) == ("connections with one side only", 6)
+    assert "other side under another address (NAT): 1" in flaw["detail"]
+
+
 def test_made_flaws_are_counted() -> None:
     tables = made(
         connections=[
