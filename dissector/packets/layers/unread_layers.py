@@ -53,6 +53,7 @@ _TRAILER: Final = 64
 """Bytes that an encapsulation may append to a packet."""
 _HINT: Final = "; scapy may read it: pip install 'kafka-dissector[live]'"
 _FRAGMENTS: Final = Label("fragments of IP packets")
+_OTHER_PORTS: Final = Label("other UDP ports")
 _QUOTING: Final = {Label("IP protocol", 1), Label("IP protocol", 58)}
 """ICMP."""
 _NUMBERS: Final = {
@@ -156,7 +157,7 @@ def _is_tcp(data: Bytes, at: Int64) -> NDArray[np.bool_]:
 
 def labels(records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]) -> dict[int, Label]:
     """The layer at which each of these packets ends; packets that end at ICMP are excluded."""
-    ends = _by_layer(records, rows, layers).items()
+    ends = _by_layer(records, rows, layers, with_ports=True).items()
     return {row: label for label, at in ends if label not in _QUOTING for row in at.tolist()}
 
 
@@ -166,15 +167,17 @@ def counts(
     """The number of packets without TCP by the layer at which they end, apart from those that are
     reported as problems."""
     rows = np.flatnonzero(packets.kind == Kind.OTHER)
-    return {str(label): len(at) for label, at in _by_layer(records, rows, layers).items()}
+    ends = _by_layer(records, rows, layers, with_ports=False).items()
+    return {str(label): len(at) for label, at in ends if len(at)}
 
 
 def _by_layer(
-    records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer]
+    records: PacketRecords, rows: Int64, layers: Mapping[Kind, Layer], *, with_ports: bool
 ) -> dict[Label, Int64]:
     """The layers at which these packets end, and the packets of each.
 
     `layers`: the readers of headers. They read the headers again to determine the last one.
+    `with_ports`: whether UDP ports without a name are layers of their own; there may be thousands.
     """
     columns = records.columns[rows]
     packets = Packets(replace(records, columns=columns, number=records.number[rows]))
@@ -190,7 +193,12 @@ def _by_layer(
         for each in map(Kind, np.unique(kind[has_ended]).tolist()):
             index = np.flatnonzero(has_ended & (kind == each))
             if each in _NUMBERS:
-                _group(ends, _NUMBERS[each][0], index, _numbers(each, packets.data, at[index]))
+                number = _numbers(each, packets.data, at[index])
+                if each == Kind.UDP and not with_ports:
+                    is_service = np.isin(number, SERVICES)
+                    ends[_OTHER_PORTS].append(index[~is_service])
+                    index, number = index[is_service], number[is_service]
+                _group(ends, _NUMBERS[each][0], index, number)
             else:
                 ends[Label(f"an unknown form of {_FORMS.get(each, each.name)}")].append(index)
         if not groups:
@@ -205,8 +213,10 @@ def _group(
     ends: dict[Label, list[Int64]], layer: str, index: Int64, number: NDArray[np.integer]
 ) -> None:
     """Add packets by the number of their layer."""
-    for each in np.unique(number).tolist():
-        ends[Label(layer, each)].append(index[number == each])
+    order = np.argsort(number, kind="stable")
+    numbers, first = np.unique(number[order], return_index=True)
+    for each, part in zip(numbers.tolist(), np.split(index[order], first[1:]), strict=False):
+        ends[Label(layer, each)].append(part)
 
 
 def _numbers(kind: Kind, data: Bytes, at: Int64) -> Int64:

@@ -32,7 +32,7 @@ LAYERS = {
     "UDP port 51820 (WireGuard)": 4,
     "EtherType 0x0806 (ARP)": 3,
     "IP protocol 58 (ICMPv6)": 1,
-    "UDP port 99": 1,
+    "other UDP ports": 1,
     "an unknown form of MACsec": 1,
     "fragments of IP packets": 1,
 }
