@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from operator import itemgetter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import dissector
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
 from tests.captures import recorded
+from tests.dissector.streams.dialogue import Dialogue, request, response
 
 RECORDINGS = (
     "aiokafka-tansu.pcap",
@@ -90,3 +92,23 @@ def test_a_transaction_needs_no_more_than_its_name(tmp_path: Path):
     assert sum(row["producer_id"] is None and row["api"] == "EndTxn" for row in rows) == 3
     key = itemgetter("connection_id", "correlation_id", "time")
     assert sorted(blocks["transactions"].to_pylist(), key=key) == sorted(rows, key=key)
+
+
+def test_a_request_behind_the_cut_of_a_segment_is_lost_alone(tmp_path: Path):
+    """A card divides large segments after the capture (TSO)."""
+    dialogue, connection = Dialogue.connected()
+    topics = struct.pack(">ih", 1, 2000) + b"t" * 2000
+    first, second, third, fourth = (request(3, 1, number, topics) for number in (1, 2, 3, 4))
+    answers = [response(number, bytes(12)) for number in (1, 2, 3, 4)]
+    connection.client(first, cut=60)
+    connection.broker(answers[0])
+    connection.client(second + third[:500], cut=60)
+    connection.client(third[500:], cut=60)
+    connection.client(fourth, cut=60)
+    for answer in answers[1:]:
+        connection.broker(answer)
+    capture = dissector.open_capture(dialogue.written(tmp_path / "cut.pcap"))
+    tables = capture.tables(["exchanges", "problems"])
+    status = {row["correlation_id"]: row["status"] for row in tables["exchanges"].to_pylist()}
+    assert status == dict.fromkeys((1, 2, 4), "answered") | {3: "request_missing"}
+    assert tables["problems"]["kind"].to_pylist() == ["resync", "cut_packets"]
