@@ -36,10 +36,12 @@ send a batch uncompressed if it does not shrink. `net_p99_ms` is the latency exc
 `latency`. `errors` are responses with an error that is not part of normal operation.
 
 **Limitations.** Clients on different hosts behind one address, and several with one client id, are
-one row. linger.ms includes the time in the queue of a producer that is too slow, and is right only
-if the clocks of the producer and the capture agree. It is omitted if the age is longer than two
-minutes (the default of delivery.timeout.ms), or if the clock of the producer is more than a second
-ahead. Requests about groups from administrators, which are not members, do not count.
+one row. linger.ms includes the time in the queue of a producer that is too slow, or that has sent
+only a few requests: the first ones wait for metadata. It is right only if the clocks of the
+producer and the capture agree. It is omitted if the age is longer than two minutes (the default of
+delivery.timeout.ms), or if the clock of the producer is more than a second ahead. Requests about
+groups from administrators, which are not members, do not count. An administrator is a client that
+lists or describes groups.
 """
 
 from __future__ import annotations
