@@ -161,6 +161,10 @@ class Case:
         """Number of requests of a client."""
         return sum(row["requests"] for row in self._hosts_of(client_id))
 
+    def addresses_of(self, client_id: str | None) -> set[str]:
+        """The addresses of a client."""
+        return {row["client_ip"] for row in self._hosts_of(client_id)}
+
     def span_ms(self, client_id: str | None) -> float:
         """Time from the first request of a client to its last message, in ms; the sum of its
         hosts."""

@@ -15,7 +15,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits
-from analysis.diagnosis.words import client, matching, ms, of_client, percent, share, sql
+from analysis.diagnosis.words import client, listed, matching, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted, size_text
 from analysis.sql.expressions import endpoint, ms_between, sum_of_ms
 from analysis.sql.query import Row
@@ -73,8 +73,9 @@ COMMAND: Final = sql(f"""
   from exchanges order by greatest(request_transfer_ms, response_transfer_ms) desc limit 20""")
 
 
-def transfer_finding(case: Case, row: Row) -> Finding:
-    """The finding for a row of `slow_transfers`."""
+def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
+    """The finding for a row of `slow_transfers`; `waiting`: the rows of `network` of clients whose
+    packets wait behind it."""
     is_request, name = row["message"] == "request", client(row["client_id"])
     rate = size_text(round(1000 * row["bytes"] / row["transfer_ms"]))
     part = percent(share(row["transfer_ms"], row["span_ms"]))
@@ -82,6 +83,11 @@ def transfer_finding(case: Case, row: Row) -> Finding:
     average = (
         f", {ms(row['transfer_ms'] / row['messages'])} on average" if row["messages"] > 1 else ""
     )
+    others = [
+        f"{client(each['client_id'])} take {ms(each['rtt_ms'])} (handshakes: "
+        f"{ms(each['handshake_rtt_ms'])})"
+        for each in waiting
+    ]
     ends = f"{name} to {row['broker']}" if is_request else f"{row['broker']} to {name}"
     return Finding(
         severity="warning",
@@ -92,7 +98,9 @@ def transfer_finding(case: Case, row: Row) -> Finding:
         f"{ms(row['transfer_ms'])} from the first byte to the last{average}. The "
         f"{RECEIVERS[row['message']]} read them as fast as they came: it never closed its window. "
         f"{percent(link['retransmitted_percent'] or 0)} of the packets were retransmitted; the "
-        f"round trip is {ms(link['rtt_ms'])}.",
+        f"round trip is {ms(link['rtt_ms'])}."
+        + (f" Other packets between these hosts wait, too: round trips of {listed(others)}."
+           if others else ""),
         cause="a link between client and broker is at its limit, or the path loses packets, or its "
         "round trip is too long for the buffers of the sockets"
         + ", or the broker reads these records slowly from its disk"
@@ -105,4 +113,4 @@ def transfer_finding(case: Case, row: Row) -> Finding:
         reference="Kafka documentation: Producer Configs; RFC 7323",
         command=COMMAND,
         requests=row["messages"],
-    )
+    )  # fmt: skip

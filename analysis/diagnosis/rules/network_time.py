@@ -6,7 +6,8 @@ distance, or to a proxy, a VPN or a full queue on the path. A round trip that is
 handshake, or 10 ms longer than two, is not evaluated, because one end did not acknowledge at once.
 
 If a link is at its limit, requests or responses take long from their first byte to their last,
-which no latency contains. Receivers that read slowly are left to `zero_windows`.
+which no latency contains. Receivers that read slowly are left to `zero_windows`. Packets of other
+clients between the same hosts wait behind these transfers, which is part of the same finding.
 """
 
 from __future__ import annotations
@@ -51,10 +52,29 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
         and row["rtt_ms"] is not None and row["rtt_ms"] >= limits["rtt_ms"]
         and not _is_delayed(row)
     ]  # fmt: skip
-    for group in by_end(rows, "rtt_ms"):
+    transfers = slow_transfers(case, limits)
+    behind = [
+        [row for row in rows if _is_behind(case, row, transfer, limits["rtt_ms"])]
+        for transfer in transfers
+    ]
+    distant = [row for row in rows if not any(row in each for each in behind)]
+    for group in by_end(distant, "rtt_ms"):
         yield _finding(group, case.span_of_connections(group, f"rtt_ms >= {limits['rtt_ms']}"))
-    for row in slow_transfers(case, limits):
-        yield transfer_finding(case, row)
+    for transfer, waiting in zip(transfers, behind, strict=True):
+        yield transfer_finding(case, transfer, waiting)
+
+
+def _is_behind(case: Case, row: Row, transfer: Row, rtt_ms: float) -> bool:
+    """Whether the round trip of a client is long only because its packets wait behind a transfer of
+    another client: between the same hosts, that of its handshakes is short."""
+    handshake = row["handshake_rtt_ms"]
+    return (
+        handshake is not None and handshake < rtt_ms
+        and row["client_id"] != transfer["client_id"] and row["broker"] == transfer["broker"]
+        and not case.addresses_of(row["client_id"]).isdisjoint(
+            case.addresses_of(transfer["client_id"])
+        )
+    )  # fmt: skip
 
 
 def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:

@@ -347,3 +347,35 @@ def test_a_link_at_its_limit(
         f"The network transfers {message}s from {ends[message]} for 50 % of the time, at 10.0 MB a "
         "second"
     ] * fires
+
+
+@pytest.mark.parametrize(
+    ("host", "handshake_ms", "rules_of"),
+    [
+        ("10.0.0.1", 6.0, ["network transfers"]),
+        ("10.0.0.1", 11.0, ["network takes", "network transfers"]),
+        ("10.0.0.2", 6.0, ["network takes", "network transfers"]),
+    ],
+    ids=["behind the transfer", "far away", "another host"],
+)
+def test_round_trips_behind_the_transfers_of_another_client(
+    host: str, handshake_ms: float, rules_of: list[str]
+) -> None:
+    """A request of 50 MB takes 5 of 10 s, and meanwhile, round trips of `small` take 12 ms."""
+    end = START + 10 * SECOND
+    large = exchange(
+        request_time=START, request_end_time=START + 5 * SECOND, response_time=end,
+        response_end_time=end, request_bytes=50_000_000,
+    )  # fmt: skip
+    own = {"client_ip": host, "connection_id": 1}
+    small = [
+        exchange(latency_ms=0.5, correlation_id=n, client_id="small", **own) for n in range(20)
+    ]
+    links = [
+        connection(),
+        connection(handshake_rtt_ms=handshake_ms, client_rtt_ms=6.0, broker_rtt_ms=6.0, **own),
+    ]
+    findings = findings_of("network_time", made(exchanges=[large, *small], connections=links))
+    assert [" ".join(each.sentence.split()[1:3]) for each in findings] == rules_of
+    waits = "wait, too: round trips of client `small` take 12 ms (handshakes: 6 ms)."
+    assert (waits in findings[-1].evidence) == (len(rules_of) == 1)
