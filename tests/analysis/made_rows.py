@@ -78,6 +78,7 @@ class MadeCapture:
         self.packets = packets
         self.host_names: list[tuple[str, str]] = []
         self.file_problems: list[Problem] = []
+        self.without_tcp: dict[str, int] = {}
 
     def has_table(self, name: str) -> bool:
         return name in TABLES

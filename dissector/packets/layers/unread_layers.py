@@ -167,6 +167,8 @@ def counts(
     """The number of packets without TCP by the layer at which they end, apart from those that are
     reported as problems."""
     rows = np.flatnonzero(packets.kind == Kind.OTHER)
+    if not len(rows):
+        return {}
     ends = _by_layer(records, rows, layers, with_ports=False).items()
     return {str(label): len(at) for label, at in ends if len(at)}
 
