@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from dissector.byteview import ByteView
 from dissector.exchanges import decoded_fields, matching
 from dissector.exchanges.client_ids import client_ids
-from dissector.exchanges.columns import as_array, bool_column, int_column, with_column
+from dissector.exchanges.columns import bool_column, int_column, with_column
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.decoded_fields import Messages
 from dissector.exchanges.decoded_messages import DecodedMessages
@@ -39,6 +39,7 @@ from dissector.exchanges.message_headers import (
     response_bodies,
     spaces_of,
 )
+from dissector.exchanges.pending_requests import PendingRequests, take_rows
 from dissector.exchanges.repeated_ids import RESPONSE_WAIT, Requests, Responses
 from dissector.exchanges.request_table import request_table
 from dissector.exchanges.sasl import SaslTokens
@@ -48,7 +49,7 @@ from dissector.exchanges.wanted_roles import wanted_roles
 from dissector.packets.block import Int64
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction
-from dissector.streams.connections.table import LAST_TIME
+from dissector.streams.connections.table import FIRST_TIME, LAST_TIME
 from dissector.streams.frames import FrameBlock
 
 REQUEST_WAIT = 900 * 10**9
@@ -100,15 +101,12 @@ class Correlator:
         self._tokens = SaslTokens()
         no_requests, empty = DecodedMessages.empty(Direction.REQUEST), np.zeros(0, np.int64)
         no_texts = decoded_fields.texts([], empty, empty, empty)
-        self._pending = self._table(no_requests, empty, no_texts)
-        """The pending requests; see `request_table`."""
+        self._pending = PendingRequests(self._table(no_requests, empty, no_texts).schema)
 
     @property
     def pending_connections(self) -> Int64:
         """Connections with a request or response that is not matched yet."""
-        return np.union1d(
-            self._pending_responses.connection, int_column(self._pending, "connection")
-        )
+        return np.union1d(self._pending_responses.connection, self._pending.connections)
 
     def forget(self, connections: Int64) -> None:
         """Drop the state of connections outside of `pending_connections`."""
@@ -126,7 +124,7 @@ class Correlator:
         self._matcher.grow(int(connections.max(initial=-1)) + 1)
         columns = {name: column for name, column, _ in self._matcher.columns}
         return ExchangeStates(
-            columns, self._tokens.by_connection, self._pending, self._pending_responses,
+            columns, self._tokens.by_connection, self._pending.table, self._pending_responses,
             self._pending_frames, self._answers,
         ).select(connections)  # fmt: skip
 
@@ -151,7 +149,7 @@ class Correlator:
         moved = matching.moved_keys(key, connection)
         for name, values in (("connection", connection), ("key", moved), ("id", ids)):
             requests = with_column(requests, name, pa.array(values))
-        self._pending = pa.concat_tables([self._pending, requests]).combine_chunks()
+        self._pending.add(requests, np.full(len(requests), FIRST_TIME))  # the next block decides
         return RequestIds(old, ids)
 
     def discard(self, connections: Int64) -> Int64:
@@ -163,10 +161,10 @@ class Correlator:
         waits = np.flatnonzero(~np.isin(self._pending_responses.connection, connections))
         self._pending_responses = self._pending_responses[waits]
         self._pending_frames = [self._pending_frames[each] for each in waits.tolist()]
-        is_dropped = np.isin(int_column(self._pending, "connection"), connections)
-        dropped = int_column(self._pending, "id")[is_dropped]
-        self._pending = self._pending.filter(pa.array(~is_dropped))
-        return dropped
+        self._matcher.grow(int(connections.max(initial=-1)) + 1)
+        is_dropped = np.zeros(self._matcher.count, np.bool_)
+        is_dropped[connections] = True
+        return int_column(self._pending.take(is_dropped, FIRST_TIME), "id")
 
     def drop_responses(self) -> None:
         """Drop all pending responses."""
@@ -175,7 +173,7 @@ class Correlator:
     @property
     def waiting_bytes(self) -> int:
         """Bytes of pending requests and responses."""
-        return int(self._pending.nbytes) + sum(map(len, self._pending_frames))
+        return self._pending.nbytes + sum(map(len, self._pending_frames))
 
     @property
     def in_flight(self) -> int:
@@ -197,9 +195,10 @@ class Correlator:
             return CorrelatedBlock.empty(self._pending.schema)
         spaces = spaces_of(frames)
         requests, table = self._requests(frames, spaces)
-        first_new = len(table) - len(requests.headers)
         responses = headers_of(frames, Direction.RESPONSE)
         responses = self._with_pending(responses, spaces)
+        table = self._with_concerned(table, responses.connection, ended | last, now)
+        first_new = len(table) - len(requests.headers)
         end_time = int_column(table, "end_time")
         is_late = responses.time < client_held_since[responses.connection]
         is_late = (is_late & (responses.time < now - RESPONSE_WAIT)) | last
@@ -214,13 +213,13 @@ class Correlator:
         self._add_answers(table, matched, answered, left[is_silent])
         no_reply = (int_column(table, "ordinal")[left] == 0) | is_silent
         ends = ended[int_column(table, "connection")[left]] | is_silent
-        ends |= self._without_reply(table, left, no_reply, now)
-        ends |= self._has_expired(table, left, now) | last
+        due = self._due(table, left, no_reply)
+        ends |= self._is_over(table, left, due, now) | last
         evicted = self._evicted(table, np.flatnonzero(~ends), end_time[left])
         ends[evicted] = True
         table = self._with_in_flight(table, np.concatenate([answered, left[ends]]))
-        self._pending = _take_rows(table, left[~ends])
-        self._keep_answers(self._pending, ended)
+        self._pending.add(take_rows(table, left[~ends]), due[~ends])
+        self._keep_answers(ended)
         return CorrelatedBlock(
             table,
             first_new,
@@ -262,7 +261,7 @@ class Correlator:
     def _requests(
         self, frames: FrameBlock, spaces: Sequence[ByteView]
     ) -> tuple[DecodedMessages, pa.Table]:
-        """Decode the requests of the block. Returns them, and the pending ones with them."""
+        """Decode the requests of the block. Returns them, and their table."""
         headers = headers_of(frames, Direction.REQUEST)
         parts = read_request_headers(headers, spaces)
         tokens, token_keys = self._tokens.requests(
@@ -281,10 +280,21 @@ class Correlator:
         unnumbered = headers.end - headers.start < HEADER_BYTES
         key[unnumbered] = matching.no_keys(headers.connection[unnumbered])
         key[tokens] = token_keys
-        table = self._table(requests, key, client_ids(headers, parts, spaces))
-        if not len(self._pending):
-            return requests, table
-        return requests, pa.concat_tables([self._pending, table]).combine_chunks()
+        return requests, self._table(requests, key, client_ids(headers, parts, spaces))
+
+    def _with_concerned(
+        self, table: pa.Table, responding: Int64, ended: NDArray[np.bool_], now: int
+    ) -> pa.Table:
+        """The pending requests that this block concerns, then those of `table`.
+
+        `responding`: connections with responses. `ended`, `now`: see `feed`.
+        """
+        is_concerned = np.zeros(self._matcher.count, np.bool_)
+        is_concerned[: len(ended)] = ended
+        is_concerned[responding] = True
+        is_concerned |= self._pending.nbytes + table.nbytes > self._memory  # to evict the oldest
+        pending = self._pending.take(is_concerned, now)
+        return pa.concat_tables([pending, table]).combine_chunks() if len(pending) else table
 
     def _table(self, requests: DecodedMessages, key: Int64, client: pa.Array) -> pa.Table:
         """The table of these requests, with their running numbers. `client`: their client ids."""
@@ -363,11 +373,11 @@ class Correlator:
         tokens = np.stack([connection[silent], ordinal[silent], sent_time[silent]])
         self._answers = np.hstack([self._answers, answers, tokens])
 
-    def _keep_answers(self, pending: pa.Table, ended: NDArray[np.bool_]) -> None:
+    def _keep_answers(self, ended: NDArray[np.bool_]) -> None:
         """Keep the answers that came after a pending request, or after the latest request: the next
         one counts as sent no earlier. `ended`: see `feed`."""
         since = np.where(ended, LAST_TIME, self._matcher.last_request_time[: len(ended)])
-        np.minimum.at(since, int_column(pending, "connection"), int_column(pending, "sent_time"))
+        self._pending.lower_to_sent(since)
         connection, ordinal, time = self._answers
         is_over = time < since[connection]
         np.maximum.at(self._matcher.last_answered, connection[is_over], ordinal[is_over])
@@ -391,38 +401,38 @@ class Correlator:
         fields = decoded_fields.decode_fields(messages, self._response_roles, headers.whole)
         return DecodedMessages(headers, fields, known, is_token)
 
-    def _without_reply(
-        self, table: pa.Table, left: Int64, no_reply: NDArray[np.bool_], now: int
-    ) -> NDArray[np.bool_]:
-        """Which of these requests, in order, expect no response and will not get one."""
-        connection = int_column(table, "connection")[left]
-        waits = np.flatnonzero(~no_reply)
-        earliest = np.full(self._matcher.count, len(left))
-        earliest[connection[waits[::-1]]] = waits[::-1]  # the last assignment stays
-        is_next = np.arange(len(left)) < earliest[connection]
-        response_time = self._matcher.last_response_time[connection]
-        since = np.maximum(int_column(table, "end_time")[left], response_time)
-        is_over: NDArray[np.bool_] = no_reply & is_next & (since < now - NO_REPLY_WAIT)
-        is_over &= ~self._matcher.answers_all[connection]
-        return is_over
-
-    def _has_expired(self, table: pa.Table, left: Int64, now: int) -> NDArray[np.bool_]:
-        """Which of these requests have waited long enough."""
+    def _due(self, table: pa.Table, left: Int64, no_reply: NDArray[np.bool_]) -> Int64:
+        """The time until which each of these requests, in order, waits at least; ns."""
         wait: int | Int64 = REQUEST_WAIT
         if self._request_wait is not None:
             is_barrier = np.isin(int_column(table, "api_key")[left], _group_barriers())
             wait = np.where(is_barrier, REQUEST_WAIT, self._request_wait)
-        has_expired: NDArray[np.bool_] = int_column(table, "end_time")[left] < now - wait
-        if self._request_wait is None and has_expired.any():
-            ordinal, connection = (
-                int_column(table, name)[left] for name in ("ordinal", "connection")
-            )
+        end_time = int_column(table, "end_time")[left]
+        connection = int_column(table, "connection")[left]
+        waits = np.flatnonzero(~no_reply)
+        earliest = np.full(self._matcher.count, len(left))
+        earliest[connection[waits[::-1]]] = waits[::-1]  # the last assignment stays
+        is_next = no_reply & (np.arange(len(left)) < earliest[connection])
+        is_next &= ~self._matcher.answers_all[connection]
+        since = np.maximum(end_time, self._matcher.last_response_time[connection])
+        due = end_time + wait
+        return np.where(is_next, np.minimum(due, since + NO_REPLY_WAIT), due)
+
+    def _is_over(self, table: pa.Table, left: Int64, due: Int64, now: int) -> NDArray[np.bool_]:
+        """Which of these requests have waited long enough."""
+        is_over: NDArray[np.bool_] = due < now
+        if not is_over.any():
+            return is_over
+        ordinal, connection = (int_column(table, name)[left] for name in ("ordinal", "connection"))
+        # Earlier requests of their connection are not at hand: the next block decides.
+        is_over &= ~np.isin(connection, self._pending.connections)
+        if self._request_wait is None:
             overtaken = self._matcher.last_answered.copy()
             np.maximum.at(overtaken, self._answers[0], self._answers[1])
             may_come = ordinal > overtaken[connection]
             may_come &= ordinal > self._matcher.sent[connection] - AWAITED
-            has_expired &= ~may_come
-        return has_expired
+            is_over &= ~may_come
+        return is_over
 
     def _evicted(self, table: pa.Table, pending: Int64, time: Int64) -> Int64:
         """The oldest of these requests, which exceed the memory limit."""
@@ -461,22 +471,3 @@ class Correlator:
 def _group_barriers() -> list[int]:
     """Keys of JoinGroup and SyncGroup, whose responses wait for the other members of the group."""
     return [api.key for api in registry.all_apis() if api.is_group_barrier]
-
-
-def _take_rows(table: pa.Table, row: Int64) -> pa.Table:
-    """These rows, with dictionaries that contain only the words of these rows."""
-    if not len(row):
-        return table.schema.empty_table()
-    table = table.take(pa.array(row))
-    columns = [_compact(as_array(column)) for column in table.columns]
-    return pa.table(columns, schema=table.schema)
-
-
-def _compact(column: pa.Array) -> pa.Array:
-    """The column with a dictionary that contains only its words."""
-    if pa.types.is_list(column.type):
-        values, is_null = _compact(column.values), column.is_null()
-        return pa.ListArray.from_arrays(column.offsets, values, mask=is_null)
-    if pa.types.is_dictionary(column.type):
-        return column.cast(pa.string()).dictionary_encode()
-    return column

@@ -46,6 +46,7 @@ class CorrelatorTest:
         self.correlator = Correlator(self.names)
         self.problems: list[Any] = []
         self.streams: dict[tuple[int, bool], Stream] = {}
+        self.connections = 1
 
     def feed(
         self, *sent: SentFrame, now: int = 0, ended: bool = False, held_since: int = LAST_TIME,
@@ -53,7 +54,8 @@ class CorrelatorTest:
     ) -> list[Any]:  # fmt: skip
         """The exchanges that ended in this block. `held_since`: see `FrameBatch`."""
         now = max([now * MS, *(each.ms * MS for each in sent)])
-        count = max([1, *(each.connection + 1 for each in sent)])
+        count = max([self.connections, *(each.connection + 1 for each in sent)])
+        self.connections = count
         result = self.correlator.feed(
             block(*sent, streams=self.streams), now, np.full(count, ended),
             np.full(count, held_since), last=last,
