@@ -22,6 +22,11 @@ READINGS = 16
 """Most candidates for requests that are decoded in a stream to decide its connection. If this many
 are rejected, the sender is not a Kafka client."""
 
+REJECTED_BITS, MOST_REJECTED = -8, 6
+"""Each rejected candidate before a request, up to this number of them, is evidence against it. A
+segment of a Kafka client seldom begins with a valid header that has no valid body. Other protocols
+with the same header have such a segment each time, and a body that fits by chance now and then."""
+
 HEAD_POSITION = 0
 REFUSED_BITS = -32
 """The first bytes of the client, behind its SYN, are not a request. In a Kafka connection, they are
@@ -99,7 +104,10 @@ class Candidates:
         stream = int(chains.stream[index])
         has_head = self._table.isn[stream >> 1, stream & 1] != NEVER
         is_refused = has_head and self.is_head_rejected(stream)
-        return bits + REFUSED_BITS * is_refused
+        bits += REFUSED_BITS * is_refused
+        rejected = len(self._rejected.get(stream, set()) - {HEAD_POSITION})
+        # It only delays the decision: the request itself is not rejected.
+        return min(bits, max(bits + REJECTED_BITS * min(rejected, MOST_REJECTED), 0))
 
     def _is_hopeless(self, stream: int) -> bool:
         """Whether a connection has no request, given that this stream of it has none."""
