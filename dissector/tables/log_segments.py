@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from dissector.byteview import ContiguousBytes
 from dissector.errors import CaptureError
-from dissector.problems import UNREADABLE, Problem
+from dissector.problems import UNREADABLE, Problem, file_problems
 from dissector.records import log_segment
 from dissector.records.batch_headers import FRONT, OVERHEAD
 from dissector.records.batch_reader import read_batches
@@ -84,8 +84,8 @@ def segment_rows(
 ) -> Generator[tuple[str, pa.RecordBatch], None, list[Problem]]:
     """Rows of the tables of batches, of `records` and of `problems`, block by block.
 
-    `progress` is called with the number of bytes read. Returns the problem of a file that cannot be
-    read.
+    `progress` is called with the number of bytes read. Returns the first problem of the
+    file: see `problems.FILE_KINDS`.
     """
     from dissector.records.record_reader import read_records
     from dissector.tables.batches import header_columns, size_column
@@ -94,6 +94,7 @@ def segment_rows(
     topic, partition = topic_partition(path)
     in_records = {column.name for column in RECORDS.columns}
     bytes_read = 0
+    damage: list[Problem] = []
     try:
         for block in read_segment(path):
             shared = _shared_columns(topic, partition, len(block.batches))
@@ -104,22 +105,22 @@ def segment_rows(
             if "decompressed_batches" in wanted:
                 columns |= size_column(block.space, block.batches)
                 yield "decompressed_batches", to_batch(BATCHES, columns)
-            problems = [_with_offset(path, block, None, each) for _, each in block.batches.problems]
+            problems = [replace(each, capture=path) for each in block.problems]
+            damage = damage or list(file_problems(problems))[:1]
             if "records" in wanted:
                 for part in read_records(block.space, block.batches):
-                    problems += [_with_offset(path, block, *each) for each in part.problems]
+                    problems += [_of_record(path, block, *each) for each in part.problems]
                     yield "records", record_rows(part, block.batches, of_records)[0]
             if "problems" in wanted:
                 yield "problems", problem_rows(problems)
-            read = block.position + block.space.size
-            progress(read - bytes_read)
-            bytes_read = read
+            progress(block.end - bytes_read)
+            bytes_read = block.end
     except CaptureError as error:
         problem = Problem("records", UNREADABLE, str(error), capture=path)
         if "problems" in wanted:
             yield "problems", problem_rows([problem])
-        return [problem]
-    return []
+        damage = damage or [problem]
+    return damage
 
 
 def _shared_columns(topic: str | None, partition: int | None, count: int) -> dict[str, pa.Array]:
@@ -131,7 +132,7 @@ def _shared_columns(topic: str | None, partition: int | None, count: int) -> dic
     }
 
 
-def _with_offset(path: str, block: SegmentBlock, index: int | None, problem: Problem) -> Problem:
-    """A problem of a block, or of one of its batches, with file and offset."""
-    start = block.position + (0 if index is None else int(block.batches.address[index]))
+def _of_record(path: str, block: SegmentBlock, index: int, problem: Problem) -> Problem:
+    """A problem of a batch's records, with file and offset."""
+    start = block.position + int(block.batches.address[index])
     return replace(problem, capture=path, offset=start + (problem.offset or 0))

@@ -67,23 +67,44 @@ def test_damage_costs_no_other_batch(block: int, position: int, tmp_path: Path) 
     good = [offset for offset in offsets(path, block) if not 33 <= offset < 133]
     assert good == list(range(33)) + list(range(140, 147))
     parts = list(read_segment(path, block=block))
-    problems = [problem for part in parts for _, problem in part.batches.problems]
-    assert problems or any((part.batches.crc_ok == 0).any() for part in parts)
+    (problem,) = [problem for part in parts for problem in part.problems]
+    is_intact = position in (8, 11)  # of the length
+    assert problem.kind == ("bad_length" if is_intact else "damaged_file")
+    assert (problem.offset, problem.bytes) == (sum(map(len, BATCHES[:3])), len(bad))
 
 
-def test_preallocated_zeros(tmp_path: Path) -> None:
+def test_preallocated_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_segment, "BLOCK", 500)
     path = tmp_path / "preallocated.log"
     path.write_bytes(BATCHES[0] + bytes(3_000))
-    parts = list(read_segment(path))
-    assert [problem.kind for part in parts for _, problem in part.batches.problems] == [
-        "zero_bytes"
-    ]
-    for block in (100, 1_000):
+    for block in (100, 1_000, 5_000):
         assert offsets(path, block) == [0]
         parts = list(read_segment(path, block=block))
-        problems = [problem for part in parts for _, problem in part.batches.problems]
-        assert {problem.kind for problem in problems} == {"zero_bytes"}
-        assert sum(problem.bytes or 0 for problem in problems) == 3_000
+        (problem,) = [problem for part in parts for problem in part.problems]
+        place = problem.kind, problem.offset, problem.bytes
+        assert place == ("zero_bytes", len(BATCHES[0]), 3_000)
+        assert parts[-1].end == path.stat().st_size
+
+
+@pytest.mark.parametrize("block", [100, 1_000, 5_000])
+def test_zeros_between_batches_are_damage(block: int, tmp_path: Path) -> None:
+    path = tmp_path / "damaged.log"
+    path.write_bytes(BATCHES[0] + bytes(3_000) + b"".join(BATCHES[1:]))
+    assert offsets(path, block) == list(range(133)) + list(range(140, 147))
+    problems = [problem for part in read_segment(path, block=block) for problem in part.problems]
+    assert {problem.kind for problem in problems} == {"damaged_file"}
+    assert sum(problem.bytes or 0 for problem in problems) == 3_000
+
+
+@pytest.mark.parametrize("block", [1, 100, 1_000, 5_000])
+@pytest.mark.parametrize("size", [9, 17, 40, 70])
+def test_the_last_batch_is_truncated(block: int, size: int, tmp_path: Path) -> None:
+    path = tmp_path / "crashed.log"
+    whole = b"".join(BATCHES[:-1])
+    path.write_bytes(whole + BATCHES[-1][:size])
+    (problem,) = [problem for part in read_segment(path, block=block) for problem in part.problems]
+    assert (problem.kind, problem.offset, problem.bytes) == ("truncated_file", len(whole), size)
+    assert problem.detail == f"the file ends within the batch that begins at byte {len(whole)}"
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
@@ -100,8 +121,8 @@ def test_a_batch_too_large_to_believe(tmp_path: Path, monkeypatch: pytest.Monkey
     large = BATCHES[0][:8] + b"\x7f\xff\xff\xff" + BATCHES[0][12:] + bytes(range(200)) * 100
     path.write_bytes(large + b"".join(BATCHES[1:]))
     parts = list(read_segment(path, block=1_000))
-    kinds = {problem.kind for part in parts for _, problem in part.batches.problems}
-    assert "bad_length" in kinds
+    details = [problem.detail for part in parts for problem in part.problems]
+    assert "no end of a batch, within 4,000 bytes" in details[0]
     assert offsets(path, 1_000)[-7:] == list(range(140, 147))
 
 

@@ -263,6 +263,8 @@ def test_a_damaged_segment_is_known_by_name(brokers: Path, tmp_path: Path) -> No
     assert [row["crc_ok"] for row in tables["batches"]][:2] == [False, True]
     assert {row["partition"] for row in tables["batches"]} == {3}
     assert [row["offset"] for row in tables["records"]][-80:] == list(range(20, 100))
+    (problem,) = tables["problems"]
+    assert (problem["kind"], problem["offset"]) == ("damaged_file", 0)
 
 
 def test_an_empty_segment_has_no_rows(tmp_path: Path) -> None:
@@ -280,6 +282,13 @@ def test_the_last_batch_after_a_crash(brokers: Path, tmp_path: Path) -> None:
     tables = read(path)
     assert [row["truncated"] for row in tables["batches"]][-1] is True
     assert [row["offset"] for row in tables["records"]] == list(range(80))
+    start = len(whole) - tables["batches"][-1]["bytes"]
+    (problem,) = tables["problems"]
+    assert (problem["kind"], problem["offset"]) == ("truncated_file", start)
+    capture = open_capture(path)
+    capture.tables(["records"])
+    (warned,) = capture.file_problems
+    assert (warned.capture, warned.detail) == (str(path), problem["detail"])
 
 
 def test_zeros_are_one_problem_with_its_offset(brokers: Path, tmp_path: Path) -> None:
