@@ -33,9 +33,11 @@ from dissector.tables.arrow import to_batch
 from dissector.tables.problems import problem_rows
 from dissector.tables.schema import BATCHES, RECORDS
 
-_NAME: Final = re.compile(r"\d{20}(?:\.log|-\d{10}\.checkpoint)")
+_SUFFIX: Final = r"(?:\.(?:deleted|cleaned|swap))?"
+_NAME: Final = re.compile(rf"\d{{20}}(?:\.log|-\d{{10}}\.checkpoint){_SUFFIX}")
 _COMPANION: Final = re.compile(
-    r"\d{20}\.(?:index|timeindex|txnindex|snapshot)|leader-epoch-checkpoint|partition\.metadata"
+    rf"\d{{20}}\.(?:index|timeindex|txnindex|snapshot){_SUFFIX}"
+    r"|leader-epoch-checkpoint|partition\.metadata"
 )
 _FOLDER: Final = re.compile(
     r"(?P<topic>[\w.-]+)-(?P<partition>\d{1,9})(?:\.[0-9a-f]{32}-(?:delete|future|stray))?",
@@ -71,6 +73,15 @@ def _has_valid_batch(first: bytes) -> bool:
 def is_segment_companion(path: str) -> bool:
     """Whether a file has the name of a broker's file next to segments, such as an index."""
     return _COMPANION.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
+
+
+def is_obsolete_segment(path: str) -> bool:
+    """Whether a broker would delete this segment at its start, or later.
+
+    Its records were deleted or compacted, or are those of a compaction that has not ended
+    (LogLoader).
+    """
+    return path.endswith((".deleted", ".cleaned"))
 
 
 def topic_partition(path: str) -> tuple[str | None, int | None]:

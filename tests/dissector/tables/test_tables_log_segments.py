@@ -225,6 +225,20 @@ def test_all_files_of_a_partition_by_name(brokers: Path) -> None:
     assert (len(tables["records"]), len(tables["problems"])) == (100, 0)
 
 
+def test_deleted_segments_are_read_only_alone(brokers: Path, tmp_path: Path) -> None:
+    # Compaction and retention rename files, and delete them a minute later.
+    folder = tmp_path / "orders-0"
+    folder.mkdir()
+    for path in (brokers / "kafka-3" / "orders-0").glob("0*"):
+        for name in (path.name, f"{path.name}.deleted", f"{path.name}.cleaned"):
+            shutil.copy(path, folder / name)
+    (folder / f"{20:020}.log.deleted").write_bytes(b"")
+    for paths in ([folder], sorted(folder.iterdir())):
+        tables = open_capture(paths).tables(["records", "problems"])
+        assert (len(tables["records"]), len(tables["problems"])) == (100, 0)
+    assert len(read(folder / f"{SEGMENT}.deleted")["records"]) == 100
+
+
 def test_segments_beside_captures(brokers: Path, tmp_path: Path) -> None:
     capture = CAPTURES / "kafka-4-kafkajs.pcap.zst"
     shutil.copy(capture, tmp_path)
