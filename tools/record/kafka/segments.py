@@ -3,15 +3,15 @@
     python -m tools.record.kafka.segments
 
 The file is tests/data/segments.tar.zst. It has a folder for each broker, and in it one for each
-partition with its first segment. The partitions of Kafka 3.9 also have `dump.txt`, the output of
-kafka.tools.DumpLogSegments, which the broker's jar no longer contains since 4.0. All secrets were
-created for the segments.
+partition with its first segment and `dump.txt`, the output of DumpLogSegments of the broker's
+release. All secrets were created for the segments.
 """
 
 from __future__ import annotations
 
 import io
 import tarfile
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from tools.record.kafka.cluster import JVM, Cluster
 from tools.record.kafka.recording import Recording
 
 TARGET = Path(__file__).parents[3] / "tests" / "data" / "segments.tar.zst"
-TOOLS = f"org.apache.kafka:kafka-tools-api:{KAFKA_3}"
+TOOLS_API = f"org.apache.kafka:kafka-tools-api:{KAFKA_3}"
 SEGMENT = "00000000000000000000.log"
 BESIDE = ("00000000000000000000.index", "00000000000000000000.timeindex", "leader-epoch-checkpoint")
 LARGEST = 1 << 16
@@ -33,6 +33,7 @@ DECODERS = {
     "__consumer_offsets": "--offsets-decoder",
     "__transaction_state": "--transaction-log-decoder",
     "__cluster_metadata": "--cluster-metadata-decoder",
+    "__share_group_state": "--share-group-state-decoder",
 }
 
 
@@ -48,8 +49,8 @@ class Workshop(Recording):
         """No capture is needed."""
         return True
 
-    def keep(self, classpath: str, *, dump: bool) -> None:
-        """Keep the partitions of the first node, which has stopped."""
+    def keep(self, tool: Sequence[str]) -> None:
+        """Keep the partitions of the first node, which has stopped. `tool`: see `dumper`."""
         for folder in sorted((self.work / "node-1" / "data" / "0").glob("*-0")):
             if not (folder / SEGMENT).stat().st_size:
                 continue
@@ -57,15 +58,9 @@ class Workshop(Recording):
                 # An index that was not closed in order has its 10 MB still.
                 if (folder / name).exists() and (folder / name).stat().st_size < LARGEST:
                     self.files[f"{folder.name}/{name}"] = (folder / name).read_bytes()
-            if dump:
-                self.files[f"{folder.name}/dump.txt"] = self.dump(classpath, folder).encode()
-
-    def dump(self, classpath: str, folder: Path) -> str:
-        """The output of DumpLogSegments for a partition's first segment."""
-        command = [*JVM, "-cp", f"{classpath}:{artifacts.maven(TOOLS)}"]
-        decoder = DECODERS.get(folder.name.rpartition("-")[0], "--deep-iteration")
-        options = ["--print-data-log", decoder, "--files", str(folder / SEGMENT)]
-        return artifacts.run([*command, "kafka.tools.DumpLogSegments", *options])
+            decoder = DECODERS.get(folder.name.rpartition("-")[0], "--deep-iteration")
+            options = ["--print-data-log", decoder, "--files", str(folder / SEGMENT)]
+            self.files[f"{folder.name}/dump.txt"] = artifacts.run([*tool, *options]).encode()
 
     def _finish(self) -> None:
         """Do not write captures: `keep` has read the files."""
@@ -83,10 +78,15 @@ def work(cluster: Cluster, java: str) -> None:
     run("SetConfig", "BROKER", "1", "plugin.token=plugin-secret", "log.cleaner.threads=2")
 
 
+def dumper(release: str, broker: str) -> list[str]:
+    """The command of DumpLogSegments; until 3.9, it is in the jar of the broker."""
+    if release == KAFKA_4:
+        return [*JVM, "-cp", artifacts.tools(), "org.apache.kafka.tools.DumpLogSegments"]
+    return [*JVM, "-cp", f"{broker}:{artifacts.maven(TOOLS_API)}", "kafka.tools.DumpLogSegments"]
+
+
 def disk(release: str) -> dict[str, bytes]:
-    """The log directory of a broker: of 3.9 with the output of its tool, of 4 with groups of new
-    types.
-    """
+    """The log directory of a broker, of 4 with groups of new types."""
     broker, java = artifacts.broker(release), artifacts.client(KAFKA_4)
     number = release.partition(".")[0]
     with Workshop(f"segments-{number}") as shop:
@@ -95,7 +95,7 @@ def disk(release: str) -> dict[str, bytes]:
             if release == KAFKA_4:
                 cluster.java("Member", "orders", "new-readers", "6", "group.protocol=consumer")
                 cluster.java("ShareMember", "orders", "sharers", "6", "sharer")
-        shop.keep(broker, dump=release == KAFKA_3)
+        shop.keep(dumper(release, broker))
     return {f"kafka-{number}/{name}": data for name, data in shop.files.items()}
 
 
