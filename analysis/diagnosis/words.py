@@ -152,9 +152,15 @@ def cells(row: Row, names: str) -> Numbers:
 
 
 def span_of(rows: Sequence[Row]) -> dict[str, Any]:
-    """The fields of a finding with the times of rows, and with the first packet if they have it."""
-    ends = {"first_packet": min, "first_time": min, "last_time": max}
-    return {n: end(row[n] for row in rows) for n, end in ends.items() if n in rows[0]}
+    """The fields of a finding with the times of rows, and with the first packet if they have it.
+
+    Packet numbers start at 1 in each file: the first packet is that of the first time.
+    """
+    ends = {"first_time": min, "last_time": max}
+    span = {n: end(row[n] for row in rows) for n, end in ends.items() if n in rows[0]}
+    if "first_packet" in rows[0]:
+        span["first_packet"] = min(rows, key=itemgetter("first_time"))["first_packet"]
+    return span
 
 
 def of_clients(client_ids: Sequence[str | None]) -> dict[str, Any]:

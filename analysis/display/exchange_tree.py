@@ -155,13 +155,10 @@ def _contradicts_definition(
 
 
 def display_filter(exchange: Exchange) -> str:
-    """The display filter of Wireshark for the first packets of both messages.
-
-    Wireshark numbers TCP streams as this project numbers connections.
-    """
+    """The display filter of Wireshark for the first packets of both messages, in their file."""
     packets = (exchange.request_packet, exchange.response_packet)
-    numbers = sorted({str(packet) for packet in packets if packet is not None}, key=int)
-    return f"tcp.stream == {exchange.connection_id} && frame.number in {{{', '.join(numbers)}}}"
+    numbers = sorted({packet for packet in packets if packet is not None})
+    return f"frame.number in {{{', '.join(map(str, numbers))}}}"
 
 
 def timeline(exchange: Exchange, events: Sequence[Event]) -> Iterator[Text]:

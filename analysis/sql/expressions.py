@@ -173,6 +173,12 @@ def natural(text: str) -> str:
     return f"[{padded} for part in regexp_extract_all({text}, '[0-9]+|[^0-9]+')]"
 
 
+def first_packet(time: str = "request_time") -> str:
+    """SQL for the packet of the first request of a group. `time`: a time by which requests are
+    ordered. Packet numbers start at 1 in each file, so the smallest may be that of a later one."""
+    return f"arg_min(request_packet, ({time}, request_packet))"
+
+
 EXCHANGE: Final = "connection_id, correlation_id, time"
 """SQL: what identifies the exchange of a row. A client may use a correlation id again."""
 

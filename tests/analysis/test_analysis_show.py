@@ -40,7 +40,7 @@ def test_every_field_has_its_offset_and_value() -> None:
         "Metadata version 0, answered after 2.000 ms",
         "client 10.0.0.1:50000, broker 10.0.0.9:9092, connection 0, correlation id 7, "
         'client id "app"',
-        "Wireshark: tcp.stream == 0 && frame.number in {4, 5}",
+        "Wireshark: frame.number in {4, 5}",
         "error UNKNOWN_TOPIC_OR_PARTITION",
         "\nRequest: packet 4, 2023-11-14 22:13:20.000000000 UTC, 31 bytes",
         "       0  header.api_key         3 Metadata",

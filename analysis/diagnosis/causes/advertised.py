@@ -20,10 +20,11 @@ from analysis.diagnosis.words import (
     ms,
     of_clients,
     rows_by,
+    span_of,
     sql,
 )
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literals
+from analysis.sql.expressions import endpoint, first_packet, literals
 from analysis.sql.query import Row
 
 HOST_IP: Final = "case host when 'localhost' then '127.0.0.1' else trim(host, '[]') end"
@@ -95,7 +96,8 @@ LOOKUP_QUERY: Final = f"""
   select client_id, nodes, addresses, {LOOKUPS},
     count(*) filter ({LOOKUP} and status = 'answered' and error_count = 0) as found,
     min(request_time) filter ({LOOKUP}) as first_time,
-    max(request_time) filter ({LOOKUP}) as last_time, min(request_packet) as first_packet
+    max(request_time) filter ({LOOKUP}) as last_time,
+    {first_packet()} filter ({LOOKUP}) as first_packet
   from lookups join named using (client_id) group by all
   having not bool_or((broker_ip, broker_port) in (select node_ip, node_port from advertised))
     and (coordinator_requests > 0 or count(distinct connection_id) = count(distinct client_ip))
@@ -216,7 +218,5 @@ def _lookup_finding(rows: list[Row], nodes: list[str]) -> Finding:
         reference="KIP-103; Kafka documentation: Broker Configs, advertised.listeners",
         command=LOOKUP_COMMAND,
         requests=sum(row["metadata_requests"] + row["coordinator_requests"] for row in rows),
-        first_packet=row["first_packet"],
-        first_time=min(row["first_time"] for row in rows),
-        last_time=max(row["last_time"] for row in rows),
+        **span_of(rows),
     )

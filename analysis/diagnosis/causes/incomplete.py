@@ -16,7 +16,7 @@ from analysis.diagnosis.causes.dropped import RETRANSMITTED, SMALL_BYTES, TRUNCA
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, capital, client, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted, size_text
-from analysis.sql.expressions import endpoint, ms_between
+from analysis.sql.expressions import endpoint, first_packet, ms_between
 from analysis.sql.query import Row
 
 _INCOMPLETE: Final = """
@@ -58,7 +58,7 @@ def incomplete_responses(case: Case) -> list[Row]:
         bool_and(broker_retransmitted >= {RETRANSMITTED}
           or response_bytes - missing_bytes < {SMALL_BYTES}) as is_blocked,
         sum(broker_retransmitted) as retransmitted,
-        min(request_packet) as first_packet, min(request_time) as first_time,
+        {first_packet()} as first_packet, min(request_time) as first_time,
         max(request_time) as last_time
       from incomplete group by client_id, broker, api
       order by responses desc, client_id, broker, api""")

@@ -14,7 +14,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import capital, client, listed, of_client, sql, within
 from analysis.display.terminal import counted
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import first_packet, literal
 from analysis.sql.query import Row
 
 WITHOUT_OFFSET: Final = """(
@@ -48,7 +48,7 @@ _ROWS: Final = f"""
   select client_id, group_id, any_value(topic order by time) as topic,
     count(distinct (connection_id, time)) as responses,
     list(distinct topic || '-' || partition order by topic || '-' || partition) as partitions,
-    min(request_packet) as first_packet, min(time) as first_time, max(response_time) as last_time
+    {first_packet("time")} as first_packet, min(time) as first_time, max(response_time) as last_time
   from {WITHOUT_OFFSET} group by client_id, group_id order by responses desc, client_id, group_id"""
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from dataclasses import replace
+from operator import itemgetter
 from statistics import median
 from typing import Final
 
@@ -19,7 +20,7 @@ from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import Advice, cells, ms, percent, rows_by, share, span_of
 from analysis.display.terminal import counted, moment_text
 from analysis.kafka.normal import REQUEST_TIMEOUT_MS, group_barriers
-from analysis.sql.expressions import endpoint, literals, ms_between
+from analysis.sql.expressions import endpoint, first_packet, literals, ms_between
 from analysis.sql.query import Row
 
 PAUSE_MS: Final = 5_000
@@ -130,7 +131,7 @@ def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
         from waits join usual using (broker, api) where until - since >= {times_usual} * quick_ns)
       select broker, min(since) as since, until, any_value(lasts_ms) as lasts_ms,
         count(*) as requests, count(distinct client_id) as clients,
-        min(request_packet) as first_packet
+        {first_packet()} as first_packet
       from pending where lasts_ms >= {pause_ms} and waited_ms >= lasts_ms / 2
       group by broker, until having count(distinct connection_id) >= 2
       order by lasts_ms, broker, until""")
@@ -172,14 +173,15 @@ def are_in_pauses(case: Case, broker: str, requests: list[Row]) -> bool:
 
 def _sums(rows: list[Row]) -> Row:
     """Pauses of one broker, the longest last, in one row."""
-    first, last = min(row["since"] for row in rows), max(row["until"] for row in rows)
+    start = min(rows, key=itemgetter("since"))
+    first, last = start["since"], max(row["until"] for row in rows)
     paused_ms, span_ms = sum(row["lasts_ms"] for row in rows), (last - first) / 1e6
     return {
         "broker": rows[0]["broker"], "pauses": len(rows), "paused_ms": paused_ms,
         "span_ms": span_ms, "paused_percent": share(paused_ms, span_ms),
         "median_ms": median(row["lasts_ms"] for row in rows), "longest_ms": rows[-1]["lasts_ms"],
         "requests": sum(row["requests"] for row in rows),
-        "first_packet": min(row["first_packet"] for row in rows),
+        "first_packet": start["first_packet"],
         "first_time": first, "last_time": last,
     }  # fmt: skip
 

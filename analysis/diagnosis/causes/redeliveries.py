@@ -15,7 +15,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import cells, known, span_of, sql, trace, verb
 from analysis.display.terminal import counted
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import first_packet, literal
 from analysis.sql.query import Row
 
 _DELIVERED: Final = """
@@ -35,7 +35,7 @@ def redeliveries(case: Case, deliveries: float) -> list[Row]:
         select group_id, topic, partition, base_offset, count(*) as responses,
           ceil(count(*) / record_count)::bigint as deliveries,
           list(distinct client_id order by client_id) as client_ids,
-          min(request_packet) as first_packet, min(time) as first_time, max(time) as last_time
+          {first_packet("time")} as first_packet, min(time) as first_time, max(time) as last_time
         from delivered group by group_id, topic, partition, base_offset, record_count
         having deliveries >= {deliveries}),
       first as (
@@ -45,8 +45,9 @@ def redeliveries(case: Case, deliveries: float) -> list[Row]:
         count(*) as batches, min(repeated.deliveries) as least,
         sum(repeated.responses)::bigint as responses,
         flatten(list(repeated.client_ids order by repeated.first_time)) as client_ids,
-        min(repeated.first_packet) as first_packet, min(repeated.first_time) as first_time,
-        max(repeated.last_time) as last_time
+        arg_min(repeated.first_packet, (repeated.first_time, repeated.first_packet))
+          as first_packet,
+        min(repeated.first_time) as first_time, max(repeated.last_time) as last_time
       from first join repeated using (group_id, topic) group by all order by batches desc""")
 
 

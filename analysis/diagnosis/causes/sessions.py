@@ -19,7 +19,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import client, clients, listed, ms, of_client, of_ends, verb
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literals
+from analysis.sql.expressions import endpoint, first_packet, literals
 from analysis.sql.query import Row
 
 COMMAND: Final = "unanswered --by client_id,broker,api,reason"
@@ -48,7 +48,7 @@ def unauthenticated_clients(case: Case) -> list[Row]:
         arg_min(reason, request_time) as reason, count(*) as requests,
         count(distinct connection_id) as connections, list(distinct api order by api) as apis,
         coalesce(any_value(logins), 0) as logins,
-        min(request_packet) as first_packet, min(request_time) as first_time,
+        {first_packet()} as first_packet, min(request_time) as first_time,
         max(request_time) as last_time
       from {unanswered_requests()} left join logins using (broker_ip, broker_port)
       where reason in ('closed', 'reset') and wait_ms < {TIMEOUT_MS}
@@ -114,7 +114,7 @@ def expired_sessions(case: Case) -> list[Row]:
       select client_id, broker, arg_min(api, request_time) as api, any_value(reason) as reason,
         count(*) as connections, list(distinct api order by api) as apis,
         min(session_ms) as session_ms, max(login_version) as login_version,
-        min(request_packet) as first_packet, min(request_time) as first_time,
+        {first_packet()} as first_packet, min(request_time) as first_time,
         max(request_time) as last_time
       from ends join served using (client_id, broker)
       group by client_id, broker, served_ms

@@ -32,7 +32,7 @@ from analysis.diagnosis.words import (
     of_ends,
 )
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, ms_between
+from analysis.sql.expressions import endpoint, first_packet, ms_between
 from analysis.sql.query import Row
 
 MARGIN_MS: Final = 10
@@ -66,7 +66,7 @@ SHORT_TIMEOUTS: Final = f"""
     count(*) filter (is_early) as early, median(waited_ms) filter (is_early) as waited_ms,
     quantile_cont(waited_ms, 0.25) filter (is_early) as short_ms,
     median(needed_ms) filter (is_early) as needed_ms, median(rtt_ms) as median_rtt_ms,
-    min(request_packet) as first_packet, min(request_time) as first_time,
+    {first_packet()} as first_packet, min(request_time) as first_time,
     max(last_time) as last_time
   from (
     select *, waited_ms <= needed_ms - margin_ms

@@ -9,6 +9,7 @@ not count: the followers of new partitions, and those of a cluster that starts, 
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Final
 
 from analysis.diagnosis.case import Case
@@ -92,6 +93,7 @@ def stalled_producers(case: Case, least_ms: float) -> list[Row]:
 
 def stalled_finding(rows: list[Row]) -> Finding:
     """A finding for the rows of `_stalled`."""
+    first = min(rows, key=itemgetter("request_time"))
     longest, brokers = rows[0], list(dict.fromkeys(row["broker"] for row in rows))
     names = list(dict.fromkeys(row["client_id"] for row in rows))
     at = addresses(brokers, "brokers")
@@ -117,7 +119,7 @@ def stalled_finding(rows: list[Row]) -> Finding:
         reference="Kafka documentation, Replication (replica.lag.time.max.ms)",
         command=COMMAND,
         requests=len(rows),
-        first_packet=min(row["request_packet"] for row in rows),
-        first_time=min(row["request_time"] for row in rows),
+        first_packet=first["request_packet"],
+        first_time=first["request_time"],
         last_time=max(row["response_time"] for row in rows),
     )

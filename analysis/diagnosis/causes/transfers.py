@@ -17,7 +17,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits
 from analysis.diagnosis.words import client, listed, matching, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted, size_text
-from analysis.sql.expressions import endpoint, ms_between, sum_of_ms
+from analysis.sql.expressions import endpoint, first_packet, ms_between, sum_of_ms
 from analysis.sql.query import Row
 
 RECEIVERS: Final = {"request": "broker", "response": "client"}
@@ -31,7 +31,7 @@ def _transfers(message: str, receiver: str) -> str:
         '{message}' as message, count(*) filter (transfer_ms > 0) as messages,
         sum({message}_bytes) filter (transfer_ms > 0) as bytes,
         {sum_of_ms("transfer_ms")} as transfer_ms,
-        min(request_packet) as first_packet, min(request_time) as first_time,
+        {first_packet()} as first_packet, min(request_time) as first_time,
         max(greatest(response_end_time, request_end_time)) as last_time,
         {ms_between("first_time", "last_time")} as span_ms
       from (
@@ -56,7 +56,8 @@ def slow_transfers(case: Case, limits: Limits) -> list[Row]:
     return case.rows(f"""
       select client_id, broker, message, sum(messages) as messages, sum(bytes) as bytes,
         {sum_of_ms("transfer_ms")} as transfer_ms, {sum_of_ms("span_ms")} as span_ms,
-        min(first_packet) as first_packet, min(first_time) as first_time,
+        arg_min(first_packet, (first_time, first_packet)) as first_packet,
+        min(first_time) as first_time,
         max(last_time) as last_time
       from ({TRANSFERS})
       where transfer_ms >= span_ms * {limits["transfer_percent"]} / 100

@@ -17,7 +17,7 @@ from analysis.diagnosis.causes.sessions import COMMAND
 from analysis.diagnosis.rule import Finding
 from analysis.diagnosis.words import client, of_client
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint, literals, ms_between
+from analysis.sql.expressions import endpoint, first_packet, literals, ms_between
 from analysis.sql.query import Row
 
 _ENDS: Final = ("closed", "reset")
@@ -49,7 +49,7 @@ def unsupported_clients(case: Case, least: int) -> list[Row]:
     return case.rows(f"""
       select client_id, broker, api, api_version, any_value(reason) as reason,
         count(*) as requests, count(distinct connection_id) as connections,
-        max(wait_ms) as longest_ms, min(request_packet) as first_packet,
+        max(wait_ms) as longest_ms, {first_packet()} as first_packet,
         min(request_time) as first_time, max(request_time) as last_time
       from {unsupported_requests()} group by client_id, broker, api, api_version
       -- A broker that is killed ends connections, too, but all of them at the same time.

@@ -17,12 +17,12 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, cells, known, listed, sql, topics, verb
+from analysis.diagnosis.words import Advice, cells, known, listed, span_of, sql, topics, verb
 from analysis.display.terminal import counted, moment_text, time_text
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import first_packet, literal
 from analysis.sql.query import Row
 
-LOST: Final = """
+LOST: Final = f"""
   with ids as (
     select topic, count(distinct topic_id) as ids, min(topic_id) as id from (
       select topic, topic_id from batches union all select topic, topic_id from topics)
@@ -53,7 +53,7 @@ LOST: Final = """
     any_value(first_offset) as first_offset, max(last_offset) as last_offset,
     min(acknowledged.time) as first_time, max(acknowledged.time) as last_time,
     any_value(end_time) as end_time, list(distinct acknowledged.client_id) as clients,
-    list(distinct acks) as acks, min(request_packet) as first_packet
+    list(distinct acks) as acks, {first_packet("time")} as first_packet
   from acknowledged join truncated using (topic, partition, log)
     left join (
       select connection_id, correlation_id, request_time as time, acks, request_packet
@@ -118,9 +118,7 @@ def _finding(rows: list[Row]) -> Finding:
         numbers=cells(row, "topic partition base_offset"),
         command=_batches(row),
         requests=sum(row["batches"] for row in rows),
-        first_packet=min((each for row in rows if (each := row["first_packet"])), default=None),
-        first_time=min(row["first_time"] for row in rows),
-        last_time=max(row["end_time"] for row in rows),
+        **span_of(rows) | {"last_time": max(row["end_time"] for row in rows)},
         **(_ALL if acks == [-1] else _FEW)._asdict(),
     )  # fmt: skip
 

@@ -53,7 +53,7 @@ from analysis.diagnosis.words import (
 )
 from analysis.display.terminal import counted, size_text
 from analysis.kafka.normal import waiting_apis
-from analysis.sql.expressions import endpoint
+from analysis.sql.expressions import endpoint, first_packet
 from analysis.sql.query import Row
 
 REASONS: Final = ("timeout", "reset")
@@ -210,7 +210,7 @@ def oversized_requests(case: Case) -> list[Row]:
         count(distinct connection_id) as connections, min(request_bytes) as smallest_bytes,
         max(request_bytes) as largest_bytes, any_value(answered_bytes) as answered_bytes,
         max(wait_ms) as longest_ms, min(request_time) as first_time,
-        max(request_time) as last_time, min(request_packet) as first_packet
+        max(request_time) as last_time, {first_packet()} as first_packet
       from {OVERSIZED} group by all order by requests desc, client_id, broker, api""")
 
 

@@ -32,6 +32,7 @@ from analysis.diagnosis.words import (
 )
 from analysis.display.terminal import counted
 from analysis.kafka.client_ids import is_broker
+from analysis.sql.expressions import first_packet
 from analysis.sql.query import Row
 
 _OLD: Final = Advice(
@@ -50,11 +51,11 @@ _ZOOKEEPER: Final = Advice(
     "KIP-500, KIP-866",
 )  # fmt: skip
 
-_TOO_NEW: Final = """
+_TOO_NEW: Final = f"""
   select client_id, software_version, count(*) as requests,
     max(case when api = 'Metadata' then api_version end) as metadata_version,
     min(request_time) as first_time, max(request_time) as last_time,
-    min(request_packet) as first_packet
+    {first_packet()} as first_packet
   from exchanges join connections using (connection_id)
   where software_name = 'apache-kafka-java'
     and try_cast(split_part(software_version, '.', 1) as int) >= 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import pytest
@@ -94,3 +95,21 @@ def test_a_client_that_uses_a_correlation_id_again() -> None:
     (finding,) = findings_of("lost_records", made(batches=batches, exchanges=exchanges))
     assert finding.sentence == "20 acknowledged records of topic `t` were lost"
     assert (finding.requests, finding.first_packet) == (2, 3)
+
+
+def test_the_first_packet_is_that_of_the_first_time() -> None:
+    """Packet numbers start at 1 in each file, so the smallest may be that of a later request."""
+    batches = [
+        row | {"partition": partition, "time": row["time"] - partition}
+        for row in (*OLD, batch(9, 30, 39)) for partition in (0, 1)
+    ]  # fmt: skip
+    exchanges = [
+        exchange(
+            correlation_id=row["correlation_id"], request_time=row["time"], api="Produce", acks=1,
+            request_packet=100 - n,
+        )
+        for n, row in enumerate(sorted(batches, key=itemgetter("time")))
+    ]  # fmt: skip
+    (finding,) = findings_of("lost_records", made(batches=batches, exchanges=exchanges))
+    packets = {row["request_time"]: row["request_packet"] for row in exchanges}
+    assert finding.first_packet == packets[finding.first_time]
