@@ -21,7 +21,9 @@ def exchange_texts(exchange: Exchange, command: Command | None) -> Iterator[Titl
     packet = exchange.request_packet or exchange.response_packet
     own = f"show --connection {exchange.connection_id} --packet {packet}"
     yield "this exchange in Wireshark: display filter", display_filter(exchange)
-    yield "its connection in Wireshark, if the capture is one file", f"tcp.stream == {exchange.connection_id}"
+    # Wireshark numbers the connections of each file from 0.
+    stream = f"tcp.stream == {exchange.connection_id}"
+    yield "its connection in Wireshark, if the capture is one file", stream
     if command is not None:
         yield "this exchange", command(own, None)
         yield "its packets", command(f"{own} --timeline", None)
