@@ -320,7 +320,9 @@ def _index() -> str:
             "## Tables", "",
             "Times are in UTC, in nanoseconds since 1970. Packet numbers start at 1, as in "
             "Wireshark. The size of a message includes its 4-byte length. Null means unknown or "
-            "absent. [Joins](reference/output.md#joins) describes how to join tables.", "",
+            "absent. A column with APIs in *filled by* is also null in rows of other APIs, and if "
+            "the message with the field is not in the capture. [Joins](reference/output.md#joins) "
+            "describes how to join tables.", "",
             *_markdown(("table", "a row is"), tables), "",
         ]
     )  # fmt: skip

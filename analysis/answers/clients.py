@@ -7,8 +7,9 @@ A client is a client id at an address.
     $ kafka-dissector clients captures/kafka-4-tuned.pcap.zst --show settings
 
 **How to read it.** The first table shows the load and the health of each client. `reconnects` are
-connections to a broker to which an earlier connection of the client had ended. Brokers are clients,
-too, such as `1` and `broker-1-fetcher-0`: see the [glossary](../glossary.md). The second table has
+connections to a broker to which an earlier connection of the client had ended. A connection counts
+for the client id of its first request. Brokers are clients, too, such as `1` and
+`broker-1-fetcher-0`: see the [glossary](../glossary.md). The second table has
 a row for each setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is
 computed from the behaviour of the client. Names of settings are those of the Java client. Several
 values mean that several clients have the same client id, or that the value changed.
@@ -89,7 +90,7 @@ SETTING_COLUMNS: Final = (
         *_CLIENT,
         Column("software", "string", "name and version of the client's software, if known"),
         Column("security", "string", "security protocol and SASL mechanism"),
-        Column("connections", "int64", "connections"),
+        Column("connections", "int64", "connections whose first request has this client id"),
         Column("reconnects", "int64", "connections to a broker after an earlier one had ended"),
         Column("requests", "int64", "requests"),
         PER_SECOND_COLUMN,

@@ -7,7 +7,8 @@ second copy, and a retry may be stored after later batches.
     $ kafka-dissector duplicates captures/kafka-4-resent.pcap.zst
     $ kafka-dissector duplicates captures/kafka-4-resent.pcap.zst --show batches
 
-**How to read it.** In the first table, `resent` counts copies of batches that were sent before, and
+**How to read it.** In the first table, a row is a producer of a partition with such batches;
+producers without any have no row. `resent` counts copies of batches that were sent before, and
 `duplicate_records` counts records that are in the log more than once, without their first copy.
 `out_of_order` are batches that are in the log after a batch of the same producer with later
 timestamps. In the second table, a row is a batch with all its copies; `offsets` are their offsets

@@ -31,6 +31,10 @@ responses with any other error. These errors are normal:
                                     (KIP-511)
     GROUP_ID_NOT_FOUND              only in ConsumerGroupDescribe: an admin client then sends
                                     DescribeGroups, for classic groups (KIP-848)
+    REPLICA_NOT_AVAILABLE           only in Metadata: a replica is down, and clients use the leader
+    STALE_CONTROLLER_EPOCH          only in LeaderAndIsr, for a partition: the broker already knows
+                                    this leader
+    NETWORK_EXCEPTION               only in LeaderAndIsr: the same, of brokers until 0.9
     TOPIC_ALREADY_EXISTS            only in CreateTopics of __consumer_offsets, __transaction_state
                                     and __share_group_state: each broker that needs one creates it
 

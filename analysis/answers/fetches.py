@@ -23,8 +23,9 @@ Fetches name no topic. `topics` therefore contains all topics that the connectio
 the capture. `wait_p50_ms` is the wait for data, as in `latency`. A response reaches a limit if a
 partition has at least max.partition.fetch.bytes, or all of them fetch.max.bytes. Responses without
 records that have an error or a throttle time count only in `requests`: a broker does not send the
-records with which a client would exceed its quota (KIP-219). `records` include transaction markers,
-which no application gets, and aborted records, which it gets only with read_uncommitted.
+records with which a client would exceed its quota (KIP-219). So do responses that the capture does
+not contain completely. `records` include transaction markers, which no application gets, and
+aborted records, which it gets only with read_uncommitted.
 
 **Limitations.** Two consumers with the same client id are one group, with the sum of their rates.
 Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client ids
@@ -75,7 +76,7 @@ _FETCHES: Final = "('Fetch', 'ShareFetch')"
         Column(
             "bytes_p50", "double", "median size of the records in a non-empty response", "bytes"
         ),
-        Column("bytes", "int64", "size of all records", "bytes"),
+        Column("bytes", "int64", "size of all records; null if all are unknown", "bytes"),
         Column(
             "cut_bytes",
             "int64",

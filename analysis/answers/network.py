@@ -8,7 +8,8 @@
 
 **How to read it.** `broker_p50_ms` is the time of the broker, and `network_percent` is the share of
 the round trip in the wait of the client. Retransmitted and reordered packets, and zero windows,
-with which a receiver stops its sender, show why a connection is slow. `--show failures` lists
+with which a receiver stops its sender, show why a connection is slow. A connection counts for the
+client id of its first request. `--show failures` lists
 brokers whose connections fail:
 
     refused                   a reset (RST) instead of a handshake: no process listens on the port

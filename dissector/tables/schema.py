@@ -2,7 +2,9 @@
 
 Arrow schemas, Spark schemas, documentation and checks follow from `TABLES`. Times are nanoseconds
 since 1970, UTC. Packet numbers are 1-based, as in Wireshark. The size of a message includes its
-4-byte length. Null means unknown or absent.
+4-byte length. Null means unknown or absent. The meaning of a column states when it is null. A
+column that certain APIs fill, as in `filled by` of the documentation, is also null in rows of other
+APIs, and if the message with the field is not in the capture.
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ _PARTITION = TableColumn("partition", pa.int32(), "index of the partition")
 _CLIENT_ID = TableColumn(
     "client_id",
     TEXT,
-    "client id; ends with … if the packet was truncated inside it, or if its length is damaged",
+    "client id; ends with … if the packet was truncated inside it, or if its length is damaged; "
+    "null if the request has none or is not in the capture",
 )
 _API_VERSION = TableColumn("api_version", pa.int16(), "version of the request")
 _TIME_OF_RESPONSE = TableColumn("time", TIME, "time of the response's first byte")
@@ -73,7 +76,14 @@ _FIRST_ERROR_CODE = TableColumn(
 )
 _ERROR = TableColumn("error", TEXT, "name of the error code")
 _REQUEST_TIME = TableColumn("time", TIME, "time of the request's first byte")
-_RESPONSE_TIME = TableColumn("response_time", TIME, "time of the response's first byte")
+_NO_REQUEST = "null if the request is not in the capture"
+_NO_RESPONSE = "null without a response"
+_NO_HEADER = f"{_NO_REQUEST}, and for tokens after SaslHandshake 0"
+_CUT_HEADER = "for a batch truncated in its header"
+_NO_TIME = f"for magic 0, and {_CUT_HEADER}"
+_RESPONSE_TIME = TableColumn(
+    "response_time", TIME, f"time of the response's first byte; {_NO_RESPONSE}"
+)
 _ENDPOINTS = (
     TableColumn("client_ip", TEXT, "address of the client"),
     TableColumn("client_port", pa.int32(), "port of the client"),
@@ -89,10 +99,16 @@ EXCHANGES = Table(
         TableColumn("capture", TEXT, "file with the first byte of the request"),
         _CONNECTION,
         *_ENDPOINTS,
-        TableColumn("api_key", pa.int16(), "number of the API"),
-        _API,
-        _API_VERSION,
-        _CORRELATION,
+        TableColumn("api_key", pa.int16(), f"number of the API; {_NO_HEADER}"),
+        TableColumn(
+            "api", TEXT, f"name of the API, as in Kafka's protocol guide; {_NO_REQUEST}, or if the "
+            "API is unknown"
+        ),
+        TableColumn("api_version", pa.int16(), f"version of the request; {_NO_HEADER}"),
+        TableColumn(
+            "correlation_id", pa.int32(), "number that identifies a response's request; null for "
+            "tokens after SaslHandshake 0"
+        ),
         _CLIENT_ID,
         TableColumn(
             "status",
@@ -100,23 +116,32 @@ EXCHANGES = Table(
             "answered, no_reply_expected (acks=0, or the last token of GSSAPI), unanswered "
             "(decoded or not), request_missing or undecoded",
         ),
-        TableColumn("request_time", TIME, "time of the request's first byte"),
-        TableColumn("request_end_time", TIME, "time of the request's last byte"),
-        TableColumn("response_time", TIME, "time of the response's first byte"),
-        TableColumn("response_end_time", TIME, "time of the response's last byte"),
+        TableColumn("request_time", TIME, f"time of the request's first byte; {_NO_REQUEST}"),
+        TableColumn("request_end_time", TIME, f"time of the request's last byte; {_NO_REQUEST}"),
+        TableColumn("response_time", TIME, f"time of the response's first byte; {_NO_RESPONSE}"),
+        TableColumn("response_end_time", TIME, f"time of the response's last byte; {_NO_RESPONSE}"),
         TableColumn(
             "latency_ms", pa.float64(),
             "time from the end of the request to the start of the response; may be negative if the "
-            "two directions were captured with different clocks",
+            "two directions were captured with different clocks; null without a request or "
+            "response",
             "ms",
         ),
-        TableColumn("request_packet", pa.int64(), "packet number of the request's first byte"),
-        TableColumn("response_packet", pa.int64(), "packet number of the response's first byte"),
-        TableColumn("request_bytes", pa.int64(), "size of the request", "bytes"),
-        TableColumn("response_bytes", pa.int64(), "size of the response", "bytes"),
+        TableColumn(
+            "request_packet", pa.int64(),
+            f"packet number of the request's first byte; {_NO_REQUEST}",
+        ),
+        TableColumn(
+            "response_packet", pa.int64(),
+            f"packet number of the response's first byte; {_NO_RESPONSE}",
+        ),
+        TableColumn("request_bytes", pa.int64(), f"size of the request; {_NO_REQUEST}", "bytes"),
+        TableColumn("response_bytes", pa.int64(), f"size of the response; {_NO_RESPONSE}", "bytes"),
         TableColumn(
             "in_flight", pa.int32(),
-            "number of unanswered requests of the connection after this one was sent, including it",
+            "number of unanswered requests of the connection after this one was sent, including "
+            "it; "
+            f"{_NO_REQUEST}",
         ),
         TableColumn("throttle_time_ms", pa.int32(), "throttle time in the response", "ms"),
         TableColumn("error_code", pa.int16(), "first error code other than 0 in the response"),
@@ -186,30 +211,49 @@ BATCHES = Table(
         _API,
         _CLIENT_ID,
         _TOPIC,
-        TableColumn("topic_id", TEXT, "id of the topic, if the message contains it"),
+        TableColumn("topic_id", TEXT, "id of the topic; null if the message does not contain it"),
         _PARTITION,
         TableColumn(
             "base_offset", pa.int64(),
-            "offset of the first record in the partition; for a Produce, from the response",
+            "offset of the first record in the partition; for a Produce, from the response: null "
+            "with "
+            "acks=0, an error, or no response; null for a fetched compressed message of magic 0 "
+            "or 1, "
+            f"and {_CUT_HEADER}",
         ),
         TableColumn(
             "last_offset", pa.int64(),
-            "offset of the last record; for a Produce, computed from the response",
+            "offset of the last record; for a Produce, computed from base_offset and "
+            "record_count, and "
+            f"null without them; null {_CUT_HEADER}",
         ),
-        TableColumn("record_count", pa.int32(), "number of records, from the batch header"),
+        TableColumn(
+            "record_count", pa.int32(), "number of records, from the batch header; null for a "
+            f"compressed message of magic 0 or 1, and {_CUT_HEADER}"
+        ),
         TableColumn("magic", pa.int8(), "version of the format: 0, 1 or 2"),
-        TableColumn("codec", TEXT, "none, gzip, snappy, lz4 or zstd"),
-        TableColumn("timestamp_type", TEXT, "create_time or log_append_time"),
+        TableColumn("codec", TEXT, f"none, gzip, snappy, lz4 or zstd; null {_CUT_HEADER}"),
+        TableColumn(
+            "timestamp_type", TEXT, f"create_time or log_append_time; null {_NO_TIME}"
+        ),
         TableColumn(
             "base_timestamp", TIME,
-            "timestamp of the first record; null for a compressed message of magic 1, and if a "
-            "delete horizon replaces it (KIP-534)",
+            f"timestamp of the first record; null {_NO_TIME}, if it is -1, for a compressed "
+            "message of "
+            "magic 1, and if a delete horizon replaces it (KIP-534)",
         ),
-        TableColumn("max_timestamp", TIME, "largest timestamp"),
-        TableColumn("leader_epoch", pa.int32(), "epoch of the leader that wrote the batch"),
-        TableColumn("producer_id", pa.int64(), "id of an idempotent producer"),
-        TableColumn("producer_epoch", pa.int16(), "epoch of the producer"),
-        TableColumn("base_sequence", pa.int32(), "sequence number of the first record"),
+        TableColumn("max_timestamp", TIME, f"largest timestamp; null {_NO_TIME}, and if it is -1"),
+        TableColumn(
+            "leader_epoch", pa.int32(),
+            "epoch of the leader that wrote the batch; null in a Produce, and before magic 2",
+        ),
+        TableColumn(
+            "producer_id", pa.int64(), "id of an idempotent producer; null without idempotence"
+        ),
+        TableColumn("producer_epoch", pa.int16(), "epoch of the producer; null without one"),
+        TableColumn(
+            "base_sequence", pa.int32(), "sequence number of the first record; null without one"
+        ),
         TableColumn("is_transactional", pa.bool_(), "whether it is part of a transaction"),
         TableColumn("is_control", pa.bool_(), "whether the broker wrote it as a control batch"),
         TableColumn("bytes", pa.int64(), "size including the header", "bytes"),
@@ -222,7 +266,9 @@ BATCHES = Table(
             "crc_ok", pa.bool_(), "whether the checksum is valid; null for truncated batches"
         ),
         TableColumn("truncated", pa.bool_(), "whether the fetch limit truncated the batch"),
-        TableColumn("error_code", pa.int16(), "error code of the partition in the response"),
+        TableColumn(
+            "error_code", pa.int16(), f"error code of the partition in the response; {_NO_RESPONSE}"
+        ),
         TableColumn(
             "crc", pa.int64(),
             "checksum in the header: equal in all copies of a batch, whatever their offsets",
@@ -245,9 +291,15 @@ RECORDS = Table(
             "offset in the partition; for a Produce, from the response: null with acks=0, an "
             "error, or no response",
         ),
-        TableColumn("timestamp", TIME, "timestamp from the producer or the log"),
-        TableColumn("key", pa.large_binary(), "key"),
-        TableColumn("value", pa.large_binary(), "value; [redacted] if it contains a secret"),
+        TableColumn(
+            "timestamp", TIME,
+            "timestamp from the producer or the log; null for magic 0, and if it is -1",
+        ),
+        TableColumn("key", pa.large_binary(), "key; null if the record has none"),
+        TableColumn(
+            "value", pa.large_binary(),
+            "value; [redacted] if it contains a secret; null for a tombstone",
+        ),
         TableColumn(
             "headers",
             pa.list_(pa.struct([("key", TEXT), ("value", pa.binary())])),
@@ -256,12 +308,15 @@ RECORDS = Table(
         TableColumn(
             "record_kind", TEXT,
             "kind of a control record or a record of an internal topic: commit, abort, "
-            "OffsetCommit, TopicRecord",
+            "OffsetCommit, TopicRecord; null for others",
         ),
-        TableColumn("decoded", TEXT, "content of such a record, as JSON"),
+        TableColumn("decoded", TEXT, "content of such a record, as JSON; null for others"),
     ),
     opt_in=True,
 )  # fmt: skip
+
+
+_NO_KAFKA = "null for a connection without Kafka"
 
 
 def _packets_from(end: str) -> tuple[TableColumn, ...]:
@@ -271,13 +326,18 @@ def _packets_from(end: str) -> tuple[TableColumn, ...]:
         TableColumn(
             f"{end}_retransmitted",
             pa.int64(),
-            "number of packets with only retransmitted bytes, without keep-alives",
+            f"number of packets with only retransmitted bytes, without keep-alives; {_NO_KAFKA}",
         ),
         TableColumn(
-            f"{end}_out_of_order", pa.int64(), "number of packets that arrived after a later one"
+            f"{end}_out_of_order",
+            pa.int64(),
+            f"number of packets that arrived after a later one; {_NO_KAFKA}",
         ),
         TableColumn(
-            f"{end}_lost_bytes", pa.int64(), "bytes that are missing from the capture", "bytes"
+            f"{end}_lost_bytes",
+            pa.int64(),
+            f"bytes that are missing from the capture; {_NO_KAFKA}",
+            "bytes",
         ),
     )
 
@@ -288,13 +348,14 @@ def _zero_windows(end: str) -> TableColumn:
 
 
 def _round_trip(end: str) -> TableColumn:
-    meaning = f"median round trip between capture point and {end}, from acknowledgements, to 1 %"
+    meaning = f"median round trip between capture point and {end}, from acknowledgements, to 1 %; "
+    meaning += "null if none was sent at once"
     return TableColumn(f"{end}_rtt_ms", pa.float64(), meaning, "ms")
 
 
 CONNECTIONS = Table(
     "connections",
-    "a TCP connection; connections without Kafka have no counts of lost or reordered packets",
+    "a TCP connection",
     (
         _CONNECTION,
         *_ENDPOINTS,
@@ -309,7 +370,11 @@ CONNECTIONS = Table(
         ),
         *_packets_from("client"),
         *_packets_from("broker"),
-        TableColumn("handshake_rtt_ms", pa.float64(), "round-trip time of the TCP handshake", "ms"),
+        TableColumn(
+            "handshake_rtt_ms", pa.float64(), "round-trip time of the TCP handshake; null if it is "
+            "not complete in the capture",
+            "ms",
+        ),
         TableColumn("requests", pa.int64(), "number of requests"),
         TableColumn("responses", pa.int64(), "number of responses"),
         TableColumn("software_name", TEXT, "client software, from ApiVersions (KIP-511)"),
@@ -318,12 +383,12 @@ CONNECTIONS = Table(
         TableColumn(
             "tls_version", TEXT, "TLS version, such as 1.3; null, as all tls columns, without TLS"
         ),
-        TableColumn("tls_cipher", TEXT, "cipher suite chosen by the broker"),
-        TableColumn("tls_sni", TEXT, "host name requested by the client"),
-        TableColumn("tls_alpn", TEXT, "negotiated protocol; encrypted in TLS 1.3"),
+        TableColumn("tls_cipher", TEXT, "cipher suite chosen by the broker; null if unknown"),
+        TableColumn("tls_sni", TEXT, "host name requested by the client; null if it requests none"),
+        TableColumn("tls_alpn", TEXT, "negotiated protocol; null without one, and in TLS 1.3"),
         *map(_zero_windows, ("client", "broker")),
         *map(_round_trip, ("client", "broker")),
-        TableColumn("tls_subject", TEXT, "subject of the broker's certificate (TLS 1.2 and older)"),
+        TableColumn("tls_subject", TEXT, "subject of the broker's certificate; null in TLS 1.3"),
     ),
 )  # fmt: skip
 
@@ -399,7 +464,10 @@ PARTITIONS = Table(
             "done_count", pa.int64(),
             "share groups: number of records after the offset with completed delivery (KIP-1226)",
         ),
-        TableColumn("told_lag", pa.int64(), "share groups: lag computed by the broker (KIP-1226)"),
+        TableColumn(
+            "told_lag", pa.int64(),
+            "share groups: lag computed by the broker (KIP-1226); null elsewhere",
+        ),
         TableColumn(
             "max_bytes", pa.int32(), "largest size of records that a Fetch requests from the "
             "partition",
@@ -510,8 +578,10 @@ PROBLEMS = Table(
     "a part of the input that was not read or not decoded",
     (
         TableColumn("time", TIME, "time of the packet"),
-        TableColumn("capture", TEXT, "file"),
-        TableColumn("packet", pa.int64(), "packet number"),
+        TableColumn("capture", TEXT, "file; null if the problem is not in one packet"),
+        TableColumn(
+            "packet", pa.int64(), "packet number; null if the problem is not in one packet"
+        ),
         _CONNECTION,
         TableColumn(
             "stage",

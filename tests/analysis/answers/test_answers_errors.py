@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import analysis
+from analysis.kafka.normal import NORMAL_ERRORS, NORMAL_FOR_TOPICS, NORMAL_IN_API
 from dissector.protocol import registry
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.made_rows import START, connection, error, exchange
@@ -78,6 +80,17 @@ def test_errors_of_normal_operation_are_counted_apart() -> None:
     errors = analysis.errors(made(errors=rows), by="api").set_index("api")
     assert errors["count"].to_dict() == {"Fetch": 3, "ApiVersions": 1}
     assert errors["normal"].to_dict() == {"Fetch": 1, "ApiVersions": 1}
+
+
+def test_the_page_lists_each_error_of_normal_operation() -> None:
+    lines = re.findall(
+        r"^    ([A-Z_]+)  +(?:only in (\w+))?",
+        import_module("analysis.answers.errors").__doc__ or "",
+        re.M,
+    )
+    listed = {(name, api) for name, api in lines}
+    in_all = {(name, "") for name in NORMAL_ERRORS}
+    assert listed == {*in_all, *NORMAL_IN_API, *NORMAL_FOR_TOPICS}
 
 
 def test_responses_of_one_packet_are_counted_one_by_one() -> None:
