@@ -24,7 +24,8 @@ tries to use topics of others.
 **How it is computed.** The mechanism is that of SaslHandshake, and the TLS version and cipher are
 those of the handshake. Failed logins and denied requests are error codes in responses. Requests do
 not contain the principal, so the client id is shown instead. Connections between brokers are
-included.
+included. A connection that ends before its login has no row if others to the same listener use
+SASL.
 
 **Limitations.** Inside encrypted connections that were not decrypted, only the TLS version and
 cipher are visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
@@ -104,8 +105,14 @@ _LINKS: Final = f"""
 
 _WITHOUT_TOKEN: Final = """
   select connection_id from errors where api = 'SaslHandshake'
+  union
+  select connection_id from exchanges join connections using (connection_id)
+  where sasl_mechanism is null and (exchanges.broker_ip, exchanges.broker_port) in (
+    select (broker_ip, broker_port) from connections where sasl_mechanism is not null)
+  group by connection_id having bool_and(api = 'ApiVersions')
   except select connection_id from exchanges where api in ('SaslAuthenticate', 'SaslToken')"""
-"""A query for connections whose SASL mechanism the broker refused, so that no token was sent."""
+"""A query for connections without a SASL token: the broker refused the mechanism, or the client
+requested the versions of a listener with SASL and closed the connection before its login."""
 
 _FINDINGS: Final = f"""
   with links as ({_LINKS}),
@@ -132,7 +139,7 @@ _FINDINGS: Final = f"""
         or contains(tls_cipher, '3DES') or contains(tls_cipher, 'RC4') then 'weak cipher'
     end as finding
   from links
-  where listener <> 'SASL_PLAINTEXT' or connection_id not in ({_WITHOUT_TOKEN})
+  where ends_with(listener, 'SSL') or connection_id not in ({_WITHOUT_TOKEN})
   union all by name
   select links.* replace (listener as protocol), refused.time,
     case when kind = 'denied request' then api || coalesce(' ' || name, '') end as resource, error,

@@ -15,7 +15,7 @@ import analysis
 from analysis.answers import ANSWERS
 from analysis.answers.security import FINDINGS
 from tests.analysis.answering import CAPTURES, capture, made, path_of
-from tests.analysis.made_rows import connection
+from tests.analysis.made_rows import connection, exchange
 from tests.dissector.streams.dialogue import Dialogue, request, response
 from tools.record.kafka.truth import read
 
@@ -138,6 +138,26 @@ def test_a_refused_mechanism_is_only_a_failed_login() -> None:
     by_client = rows(LOGINS).groupby("client_id")["finding"].agg(set)
     assert by_client["with-other-mechanism"] == {"failed login"}
     assert by_client["with-wrong-password"] == {"failed login", "offline attack"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "apis", "findings"),
+    [
+        ("PLAIN", ["ApiVersions"], ["clear password"]),
+        ("PLAIN", ["ApiVersions", "Metadata"], ["clear password", "not encrypted"]),
+        (None, ["ApiVersions"], ["not encrypted", "not encrypted"]),
+    ],
+)
+def test_a_connection_that_ends_before_its_login(
+    mechanism: str | None, apis: list[str], findings: list[str]
+) -> None:
+    """A client that stops after a failed login closes its other connections to the brokers."""
+    links = [connection(connection_id=0, sasl_mechanism=mechanism), connection(connection_id=1)]
+    exchanges = [exchange(connection_id=0, client_id="other")]
+    exchanges += [exchange(connection_id=1, correlation_id=n, api=api)
+                  for n, api in enumerate(apis)]  # fmt: skip
+    found = analysis.security(made(connections=links, exchanges=exchanges))
+    assert sorted(found["finding"]) == findings
 
 
 def test_failed_logins_of_passwords_and_tokens_are_those_in_the_log() -> None:
