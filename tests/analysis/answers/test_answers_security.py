@@ -156,8 +156,8 @@ def test_a_connection_that_ends_before_its_login(
     exchanges = [exchange(connection_id=0, client_id="other")]
     exchanges += [exchange(connection_id=1, correlation_id=n, api=api)
                   for n, api in enumerate(apis)]  # fmt: skip
-    found = analysis.security(made(connections=links, exchanges=exchanges))
-    assert sorted(found["finding"]) == findings
+    clients = analysis.security(made(connections=links, exchanges=exchanges))
+    assert sorted(clients["finding"]) == findings
 
 
 def test_failed_logins_of_passwords_and_tokens_are_those_in_the_log() -> None:
