@@ -45,7 +45,7 @@ class Origin:
     @property
     def kernel_filter(self) -> str:
         """The kernel's filter, in libpcap's language."""
-        ports = " or ".join(f"tcp port {port}" for port in self.ports)
+        ports = " or ".join(map(_of_port, self.ports))
         return " and ".join(f"({part})" for part in (ports, self.expression) if part)
 
     @property
@@ -63,6 +63,16 @@ class Origin:
     def name(self) -> str:
         """The name of the source in headings."""
         return ", ".join(self.interfaces) or input_name(self.pipe or "")
+
+
+def _of_port(port: int) -> str:
+    """A filter of the packets of a TCP port, in libpcap's language.
+
+    `tcp port` matches only TCP directly behind IP. A segment of BIG TCP in IPv6 has a hop-by-hop
+    header of 8 bytes between them, with its size (RFC 2675, section 2).
+    """
+    is_port = f"ip6[48:2] == {port} or ip6[50:2] == {port}"
+    return f"tcp port {port} or (ip6[6] == 0 and ip6[40] == 6 and ip6[41] == 0 and ({is_port}))"
 
 
 def open_pipeline(

@@ -34,7 +34,7 @@ import numpy as np
 from dissector.arrays import value
 from dissector.errors import CaptureError, DissectorError
 from dissector.packets.block import Bytes, Int32, Int64
-from dissector.packets.formats.capture_reader import PACKET_LIMIT, PacketColumns, gather
+from dissector.packets.formats.capture_reader import WIRE_LIMIT, PacketColumns, gather
 from dissector.problems import Problem, drop_problem
 
 ANY: Final = "any"
@@ -281,8 +281,8 @@ def _compiled(expression: str, link: int) -> bytes:
     except OSError as error:
         raise DissectorError("a filter needs libpcap (Debian: libpcap0.8)") from error
     program = bpf_program()
-    # The filter truncates packets to this size: scapy's default would truncate loopback frames.
-    handle = winpcapy.pcap_open_dead(_LIBPCAP_TYPES.get(link, link), PACKET_LIMIT)
+    # The filter truncates packets to this size.
+    handle = winpcapy.pcap_open_dead(_LIBPCAP_TYPES.get(link, link), WIRE_LIMIT)
     try:
         text = expression.encode()
         if winpcapy.pcap_compile(handle, ctypes.byref(program), text, 1, 0xFFFFFFFF) != 0:

@@ -28,7 +28,7 @@ from dissector.parallel_arrays import ParallelArrays
 from dissector.problems import Problem
 
 PACKET_LIMIT = 1 << 18
-"""Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer passes."""
+"""Bytes of one packet; libpcap's MAXIMUM_SNAPLEN, which no writer of pcap files passes."""
 WIRE_LIMIT = 1 << 20
 """Bytes of one packet on the wire. Linux joins segments to packets of up to 524,280 bytes (BIG TCP,
 GSO_MAX_SIZE)."""
