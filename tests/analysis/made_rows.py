@@ -70,6 +70,20 @@ def advertised(host: str, **columns: Any) -> dict[str, Any]:
     return row | {"broker_id": 1, "host": host, "port": 9092} | columns
 
 
+def partition(api: str, time: int = START, **columns: Any) -> dict[str, Any]:
+    """A row of `partitions`: partition 0 of topic t in a request that is answered at this time."""
+    row = {"connection_id": 0, "correlation_id": 7, "api": api, "client_id": "app", "topic": "t"}
+    return row | {"partition": 0, "time": time, "response_time": time, "error_code": 0} | columns
+
+
+def made_exchange(**columns: Any) -> Exchange:
+    """The `Exchange` of these frames; its sizes follow from them."""
+    for name in ("request", "response"):
+        frame = columns.setdefault(f"{name}_frame", None)
+        columns.setdefault(f"{name}_bytes", None if frame is None else len(frame) + 4)
+    return Exchange(**exchange(**columns))
+
+
 class MadeCapture:
     """A `Capture` of rows as dicts; frames come with the rows of `exchanges`."""
 
@@ -106,9 +120,8 @@ Make = Callable[..., None]
 
 def fetched(seconds: int, stable: int) -> dict[str, Any]:
     """A partition in a Fetch response."""
-    return {
-        "connection_id": 0, "correlation_id": seconds, "time": START + seconds * SECOND,
-        "response_time": START + seconds * SECOND, "api": "Fetch", "api_version": 13,
-        "client_id": "reader", "topic": "t", "partition": 0, "error_code": 0, "error": "NONE",
-        "high_watermark": 10, "last_stable_offset": stable, "log_start_offset": 0,
-    }  # fmt: skip
+    return partition(
+        "Fetch", START + seconds * SECOND, correlation_id=seconds, api_version=13,
+        client_id="reader", error="NONE", high_watermark=10, last_stable_offset=stable,
+        log_start_offset=0,
+    )  # fmt: skip

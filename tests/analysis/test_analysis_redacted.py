@@ -15,7 +15,7 @@ from analysis.display.exchange_tree import tree
 from dissector.capture import open_capture
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
-from tests.analysis.made_rows import exchange
+from tests.analysis.made_rows import made_exchange as made
 from tests.captures.recorded import CAPTURES
 from tests.kafka_bytes import request, text
 
@@ -27,14 +27,6 @@ CONFIG = text("ssl.key.password") + b"\0" + text(SECRET)
 SASL_AUTHENTICATE = {"api_key": 36, "api": "SaslAuthenticate", "api_version": 2}
 ALTER_CONFIGS = {"api_key": 44, "api": "IncrementalAlterConfigs", "api_version": 0}
 ENVELOPE = {"api_key": 58, "api": "Envelope", "api_version": 0}
-
-
-def made(**columns: Any) -> Exchange:
-    """An exchange; sizes follow from the frames."""
-    for name in ("request", "response"):
-        frame = columns.setdefault(f"{name}_frame", None)
-        columns.setdefault(f"{name}_bytes", None if frame is None else len(frame) + 4)
-    return Exchange(**exchange(**columns))
 
 
 def lines(row: Exchange) -> list[str]:

@@ -10,18 +10,14 @@ import pytest
 from analysis.display.exchange_json import as_json
 from analysis.display.exchange_tree import tree
 from dissector.capture import open_capture
-from dissector.exchanges.exchange import Exchange
-from tests.analysis.made_rows import exchange
+from tests.analysis.made_rows import made_exchange
 from tests.captures.truth import CAPTURES
 from tests.kafka_bytes import request, text
 
 
 def shown(*, secrets: bool = False, **columns: Any) -> list[str]:
-    """The lines of an exchange; sizes follow from the frames."""
-    for name in ("request", "response"):
-        frame = columns.setdefault(f"{name}_frame", None)
-        columns.setdefault(f"{name}_bytes", None if frame is None else len(frame) + 4)
-    return [line.plain for line in tree(Exchange(**exchange(**columns)), secrets=secrets)]
+    """The lines of an exchange."""
+    return [line.plain for line in tree(made_exchange(**columns), secrets=secrets)]
 
 
 METADATA_0 = {"api_key": 3, "api": "Metadata", "api_version": 0}
@@ -110,8 +106,7 @@ def test_bodies_of_unknown_apis_and_versions_are_redacted(api_key: int, version:
 def test_a_screen_shows_the_first_fields_of_a_large_message() -> None:
     """Metadata of a cluster with 200,000 partitions has 2.5 million fields."""
     frame = request(3, 0, struct.pack(">i", 30_000) + text("name") * 30_000)
-    columns = METADATA_0 | {"request_bytes": len(frame) + 4, "response_frame": None}
-    row = Exchange(**exchange(**columns, request_frame=frame))
+    row = made_exchange(**METADATA_0, request_frame=frame)
     whole, screen = ([each.plain for each in tree(row, most=most)] for most in (None, 20_000))
     (at,) = (n for n, line in enumerate(screen) if "more fields" in line)
     assert screen[at].endswith("… 40,005 more fields; a pipe, or --format json, has all")
@@ -228,11 +223,9 @@ def test_a_response_whose_request_is_missing_may_hold_a_secret() -> None:
 )
 def test_a_response_whose_request_is_missing_is_an_object(secrets: bool, unread: str) -> None:
     """Its fields are unknown."""
-    columns = exchange(
-        api_key=None, api=None, api_version=None, status="request_missing",
-        request_frame=None, response_frame=struct.pack(">ii", 7, 0),
-    )  # fmt: skip
-    row = as_json(Exchange(**columns), secrets=secrets)
+    columns = {"api_key": None, "api": None, "api_version": None, "status": "request_missing"}
+    exchange = made_exchange(**columns, response_frame=struct.pack(">ii", 7, 0))
+    row = as_json(exchange, secrets=secrets)
     assert (row["response"]["fields"], row["response"]["unread"]) == ({}, unread)
 
 
@@ -252,9 +245,7 @@ def test_null_is_not_empty(
 ) -> None:
     """Metadata without topics requests none; with null, all."""
     frame = request(api_key, version, bytes.fromhex(body))
-    columns = exchange(api_key=api_key, api_version=version, request_frame=frame,
-                       response_frame=None)  # fmt: skip
-    row = as_json(Exchange(**columns))
+    row = as_json(made_exchange(api_key=api_key, api_version=version, request_frame=frame))
     assert "error" not in row["request"]
     assert row["request"]["fields"][field] == expected
 

@@ -7,6 +7,7 @@ import pytest
 
 import analysis
 from tests.analysis.answering import capture, made
+from tests.analysis.made_rows import partition
 from tools.record.kafka.truth import read
 
 MS = 1_000_000
@@ -52,17 +53,12 @@ def test_the_first_reader_counts_by_default() -> None:
 
 
 def produced(at: int, offset: int) -> dict[str, object]:
-    return {
-        "time": at * MS, "response_time": (at + 1) * MS, "api": "Produce", "client_id": "p",
-        "topic": "t", "partition": 0, "offset": offset, "last_offset": offset, "error_code": 0,
-    }  # fmt: skip
+    offsets = {"offset": offset, "last_offset": offset}
+    return partition("Produce", at * MS, client_id="p") | offsets
 
 
 def fetched(at: int, first: int, last: int, **columns: object) -> dict[str, object]:
-    row = {
-        "time": 0, "response_time": at * MS, "api": "Fetch", "client_id": "r", "topic": "t",
-        "partition": 0, "offset": first, "last_offset": last, "error_code": 0,
-    }  # fmt: skip
+    row = partition("Fetch", at * MS, client_id="r", offset=first, last_offset=last)
     return row | columns
 
 

@@ -10,7 +10,7 @@ import pytest
 import analysis
 from dissector.errors import DissectorError
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import SECOND, exchange
+from tests.analysis.made_rows import SECOND, exchange, exchange_at, partition
 from tools.record.kafka.truth import read
 
 NEEDS = ("partitions", "exchanges", "transactions")
@@ -93,28 +93,25 @@ def test_a_share_group_is_as_far_behind_as_an_administrator_is_shown(reported_by
     assert last["lag"].min() > 20
     # The tool asks the leaders' state first, and prints a while later.
     course = analysis.lag(tables, show="all").query("committed_offset.notna()")
-    for partition, row in before.iterrows():
-        mine = course[course["partition"] == partition]
+    for index, row in before.iterrows():
+        mine = course[course["partition"] == index]
         states = set(mine[["committed_offset", "lag"]].itertuples(index=False, name=None))
         assert (row["start_offset"], row["lag"]) in states
 
 
 def test_a_share_group_of_which_only_the_start_is_known() -> None:
-    read_state = {"api": "ReadShareGroupState", "group_id": "g", "offset": 4}
-    produced = {"api": "Produce", "offset": 0, "last_offset": 9}
-    where = {"topic": "t", "partition": 0, "error_code": 0}
-    rows = [produced | where | {"time": 1, "response_time": 2}]
-    rows += [read_state | where | {"time": 3, "response_time": 4}]
+    rows = [
+        partition("Produce", 2, offset=0, last_offset=9),
+        partition("ReadShareGroupState", 4, group_id="g", offset=4),
+    ]
     (row,) = analysis.lag(made(partitions=rows)).to_dict("records")
     assert (row["committed_offset"], row["end_offset"], row["lag"]) == (4, 10, 6)
     assert pd.isna(row["done_count"])
 
 
 def test_a_share_group_whose_end_is_unknown_has_an_unknown_lag() -> None:
-    state = {"api": "WriteShareGroupState", "group_id": "g", "offset": 4, "done_count": 3}
-    where = {"topic": "t", "partition": 0, "error_code": 0}
-    rows = [state | where | {"time": 3, "response_time": 4}]
-    (row,) = analysis.lag(made(partitions=rows)).to_dict("records")
+    state = partition("WriteShareGroupState", group_id="g", offset=4, done_count=3)
+    (row,) = analysis.lag(made(partitions=[state])).to_dict("records")
     assert row["committed_offset"] == 4
     assert pd.isna(row["end_offset"])
     assert pd.isna(row["lag"])
@@ -122,25 +119,22 @@ def test_a_share_group_whose_end_is_unknown_has_an_unknown_lag() -> None:
 
 def test_a_fetch_that_does_not_repeat_where_it_reads() -> None:
     """In a fetch session the request names what has changed; the response has what came since."""
-    fetch = {"api": "Fetch", "client_id": "c", "topic": "t", "partition": 0, "error_code": 0}
-    first = fetch | {"time": 1, "response_time": 2, "offset": 5, "high_watermark": 5}
-    second = fetch | {"time": 3, "response_time": 4, "last_offset": 7, "high_watermark": 10}
+    first = partition("Fetch", 2, offset=5, high_watermark=5)
+    second = partition("Fetch", 4, last_offset=7, high_watermark=10)
     (row,) = analysis.lag(made(partitions=[first, second])).to_dict("records")
     assert (row["position"], row["end_offset"], row["position_lag"]) == (8, 10, 2)
 
 
 def test_an_unclean_leader_has_a_shorter_log() -> None:
     """As a broker has it that was not in sync: offsets 100 to 199 are lost, and given again."""
-    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0, "client_id": "c"}
     rows = [
-        {"api": "Fetch", "offset": 0, "leader_epoch": 0, "high_watermark": 200, "last_offset": 199},
-        {"api": "OffsetCommit", "group_id": "g", "offset": 200, "leader_epoch": 0},
-        {"api": "Fetch", "offset": 100, "leader_epoch": 2, "high_watermark": 100},
-        {"api": "Produce", "offset": 100, "last_offset": 129},
-        {"api": "OffsetCommit", "group_id": "g", "offset": 130, "leader_epoch": 2},
+        partition("Fetch", 1, offset=0, leader_epoch=0, high_watermark=200, last_offset=199),
+        partition("OffsetCommit", 2, group_id="g", offset=200, leader_epoch=0),
+        partition("Fetch", 3, offset=100, leader_epoch=2, high_watermark=100),
+        partition("Produce", 4, offset=100, last_offset=129),
+        partition("OffsetCommit", 5, group_id="g", offset=130, leader_epoch=2),
     ]
-    times = [{"time": 10 * n + 1, "response_time": 10 * n + 5} for n in range(len(rows))]
-    tables = made(partitions=[at | row | time for row, time in zip(rows, times, strict=True)])
+    tables = made(partitions=rows)
     last = analysis.lag(tables).set_index("group_id").loc["g"]
     assert last[["committed_offset", "end_offset", "lag"]].tolist() == [130, 130, 0]
     states = analysis.lag(tables, show="all").query("group_id == 'g'")
@@ -149,18 +143,15 @@ def test_an_unclean_leader_has_a_shorter_log() -> None:
 
 def test_a_topic_that_was_created_again_has_a_new_end() -> None:
     """Its leader epoch is 0 again."""
-    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0, "client_id": "c"}
-    commit = {"api": "OffsetCommit", "group_id": "g"}
     rows = [
-        {"api": "ListOffsets", "asked_timestamp": -1, "offset": 200, "leader_epoch": 0},
-        {"api": "Fetch", "offset": 150, "leader_epoch": 0, "high_watermark": 190, "topic_id": "A"},
-        commit | {"offset": 180},
-        {"api": "Fetch", "offset": 0, "leader_epoch": 0, "high_watermark": 9, "topic_id": "B"},
-        {"api": "Produce", "offset": 9, "last_offset": 9},
-        commit | {"offset": 4},
+        partition("ListOffsets", 1, asked_timestamp=-1, offset=200, leader_epoch=0),
+        partition("Fetch", 2, offset=150, leader_epoch=0, high_watermark=190, topic_id="A"),
+        partition("OffsetCommit", 3, group_id="g", offset=180),
+        partition("Fetch", 4, offset=0, leader_epoch=0, high_watermark=9, topic_id="B"),
+        partition("Produce", 5, offset=9, last_offset=9),
+        partition("OffsetCommit", 6, group_id="g", offset=4),
     ]
-    times = [{"time": 10 * n + 1, "response_time": 10 * n + 5} for n in range(len(rows))]
-    tables = made(partitions=[at | row | time for row, time in zip(rows, times, strict=True)])
+    tables = made(partitions=rows)
     states = analysis.lag(tables, show="all")
     assert states["end_offset"].tolist() == [200, 200, 9, 10]
     assert states["lag"].dropna().tolist() == [20, 6]
@@ -169,16 +160,12 @@ def test_a_topic_that_was_created_again_has_a_new_end() -> None:
 
 def test_a_commit_of_an_administrator_beyond_the_end() -> None:
     """kafka-consumer-groups --reset-offsets; meanwhile another client of that host reads."""
-    where = {"topic": "t", "partition": 0, "error_code": 0}
-    fetch = {"api": "Fetch", "client_id": "app", "connection_id": 1, "offset": 3}
+    admin = {"client_id": "admin", "connection_id": 2}
     rows = [
-        where | fetch | {"time": 1, "response_time": 2, "high_watermark": 10},
-        where | {
-            "api": "OffsetCommit", "client_id": "admin", "connection_id": 2, "group_id": "g",
-            "offset": 15, "time": 3, "response_time": 4,
-        },
-        where | fetch | {"time": 5, "response_time": 6, "high_watermark": 10},
-    ]  # fmt: skip
+        partition("Fetch", 2, connection_id=1, offset=3, high_watermark=10),
+        partition("OffsetCommit", 4, group_id="g", offset=15, **admin),
+        partition("Fetch", 6, connection_id=1, offset=3, high_watermark=10),
+    ]
     exchanges = [
         exchange(connection_id=1, api="Fetch", client_id="app", request_time=1, response_time=2),
         exchange(
@@ -193,23 +180,13 @@ def test_a_commit_of_an_administrator_beyond_the_end() -> None:
 
 
 def test_the_reads_of_a_member_do_not_hide_the_committer() -> None:
-    where = {"topic": "t", "partition": 0, "error_code": 0}
-    commit = {"api": "OffsetCommit", "group_id": "g", "connection_id": 2}
     rows = [
-        where | commit | {"client_id": "m", "offset": 3, "time": 1, "response_time": 2},
-        where | commit | {"client_id": "admin", "offset": 5, "time": 3, "response_time": 4},
-        where | {
-            "api": "Fetch", "client_id": "m", "connection_id": 2, "offset": 3, "time": 5,
-            "response_time": 6, "high_watermark": 10,
-        },
-    ]  # fmt: skip
-    exchanges = [
-        exchange(
-            connection_id=2, api="OffsetCommit", client_id="m", group_id="g", topics=["t"],
-            request_time=1, response_time=2,
-        ),
-    ]  # fmt: skip
-    (row,) = analysis.lag(made(partitions=rows, exchanges=exchanges)).to_dict("records")
+        partition("OffsetCommit", 2, client_id="m", group_id="g", offset=3),
+        partition("OffsetCommit", 4, client_id="admin", group_id="g", offset=5),
+        partition("Fetch", 6, client_id="m", offset=3, high_watermark=10),
+    ]
+    commit = exchange_at(2, api="OffsetCommit", client_id="m", group_id="g", topics=["t"])
+    (row,) = analysis.lag(made(partitions=rows, exchanges=[commit])).to_dict("records")
     assert (row["client_id"], row["position"], row["lag"]) == ("admin", 3, 5)
 
 
@@ -278,9 +255,10 @@ def test_the_end_falls_if_a_topic_is_created_again_without_ids() -> None:
 def test_the_end_does_not_fall_if_responses_show_less_than_the_end() -> None:
     """A transaction is open from offset 50; followers have 90 of 100 records; a share group gets
     its first 10 records again."""
-    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0}
-    produced = at | {"api": "Produce", "offset": 0, "last_offset": 99, "time": 1}
-    commit = at | {"api": "OffsetCommit", "group_id": "g", "offset": 10, "time": 2}
+    whole = [
+        partition("Produce", 1, offset=0, last_offset=99),
+        partition("OffsetCommit", 2, group_id="g", offset=10),
+    ]
     less: dict[str, dict[str, Any]] = {
         "read_committed": {"api": "ListOffsets", "asked_timestamp": -1, "offset": 50},
         "acks=1": {"api": "Fetch", "offset": 90, "high_watermark": 90},
@@ -289,19 +267,16 @@ def test_the_end_does_not_fall_if_responses_show_less_than_the_end() -> None:
     }
     for name, columns in less.items():
         times = range(SECOND, 5 * SECOND, SECOND)
-        later = [at | columns | {"client_id": name, "time": time} for time in times]
-        rows = [row | {"response_time": row["time"] + 1} for row in (produced, commit, *later)]
-        groups = analysis.lag(made(partitions=rows)).set_index("group_id")
+        later = [partition(**columns, client_id=name, time=time) for time in times]
+        groups = analysis.lag(made(partitions=whole + later)).set_index("group_id")
         assert groups.loc["g", ["end_offset", "lag"]].tolist() == [100, 90], name
 
 
 def test_the_end_of_a_topic_that_was_created_again_falls_for_the_client_that_asked_before() -> None:
-    at = {"topic": "t", "partition": 0, "error_code": 0, "connection_id": 0, "client_id": "c"}
-    asked = at | {"api": "ListOffsets", "asked_timestamp": -1}
     rows = [
-        at | {"api": "OffsetCommit", "group_id": "g", "offset": 3, "time": 1, "response_time": 2},
+        partition("OffsetCommit", 2, group_id="g", offset=3),
         *(
-            asked | {"offset": offset, "time": time, "response_time": time + 1}
+            partition("ListOffsets", time, asked_timestamp=-1, offset=offset)
             for offset, time in ((200, SECOND), (8, 2 * SECOND), (9, 4 * SECOND))
         ),
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import analysis
 from analysis.answers import ANSWERS
 from tests.analysis.answering import broker_log, capture, made
-from tests.analysis.made_rows import START, connection, exchange
+from tests.analysis.made_rows import START, connection, exchange, partition
 
 TABLES = ("partitions", "exchanges", "connections", "batches")
 ACTIONS = {0: "produces", 1: "consumes"}
@@ -68,21 +68,10 @@ def test_consumers_have_the_group_that_the_broker_knows_them_in(
 def test_records_are_null_only_if_their_number_is_unknown(
     columns: dict[str, int], records: int | None
 ) -> None:
-    row = {
-        "connection_id": 0, "correlation_id": 1, "api": "Fetch", "topic": "t", "partition": 0,
-        "client_id": "app",
-    }  # fmt: skip
-    exchanges = [
-        exchange(
-            api="Fetch", record_bytes=columns.get("bytes", 0), error_count=0, request_time=START
-        )
-        | {"status": "answered" if columns else "unanswered", "correlation_id": 1}
-    ]
-    tables = made(
-        connections=[connection()],
-        exchanges=exchanges,
-        partitions=[row | columns | {"time": START}],
-    )
+    status = "answered" if columns else "unanswered"
+    fetch = exchange(api="Fetch", record_bytes=columns.get("bytes", 0)) | {"status": status}
+    row = partition("Fetch", error_code=None) | columns
+    tables = made(connections=[connection()], exchanges=[fetch], partitions=[row])
     for answer in (analysis.topology, analysis.fetches)[: 2 if columns else 1]:
         (actual,) = answer(tables)["records"]
         assert (None if pd.isna(actual) else actual) == records
@@ -118,12 +107,8 @@ def test_offsets_read_from_the_start_are_those_written(name: str) -> None:
 
 def produced(offset: int | None, count: int, **columns: Any) -> dict[str, Any]:
     last = None if offset is None else offset + count - 1
-    row = {
-        "connection_id": 0, "correlation_id": 1, "time": START, "api": "Produce", "client_id": "p",
-        "topic": "t", "partition": 0, "offset": offset, "last_offset": last, "record_count": count,
-        "bytes": 10 * count, "error_code": None if offset is None else 0,
-    }  # fmt: skip
-    return row | columns
+    row = partition("Produce", client_id="p", offset=offset, last_offset=last, record_count=count)
+    return row | {"bytes": 10 * count, "error_code": None if offset is None else 0} | columns
 
 
 def audited(*rows: dict[str, Any]) -> pd.DataFrame:
@@ -138,7 +123,8 @@ def test_a_refused_batch_was_not_written() -> None:
 def test_a_topic_that_was_created_again_has_another_log(logs: tuple[str | None, ...]) -> None:
     """Its offsets are other records, which are not joined to those of the old topic."""
     rows = [produced(offset, 2, topic_id=log) for log in logs for offset in (0, 2)]
-    ranges = audited(*(row | {"time": START + at} for at, row in enumerate(rows)))
+    times = [{"time": START + at, "response_time": START + at} for at in range(len(rows))]
+    ranges = audited(*(row | time for row, time in zip(rows, times, strict=True)))
     assert ranges[["first_offset", "last_offset", "records"]].to_numpy().tolist() == [[0, 3, 4]] * 2
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
 import pandas as pd
@@ -10,7 +11,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from tests.analysis.answering import broker_log, capture, made
-from tests.analysis.made_rows import connection
+from tests.analysis.made_rows import connection, partition
 from tools.record.kafka.truth import read
 
 NAME = "kafka-4-replicated"
@@ -67,11 +68,7 @@ def test_no_followers() -> None:
 
 
 def row(api: str, at: int, **columns: Any) -> dict[str, Any]:
-    given = {
-        "connection_id": 0, "correlation_id": at, "api": api, "time": at * MS, "topic": "t",
-        "partition": 0, "error_code": 0,
-    }  # fmt: skip
-    return given | columns
+    return partition(api, at * MS, correlation_id=at, client_id=None) | columns
 
 
 def produce(at: int, latency_ms: float, **columns: Any) -> dict[str, Any]:
@@ -82,6 +79,16 @@ def produce(at: int, latency_ms: float, **columns: Any) -> dict[str, Any]:
     } | columns  # fmt: skip
 
 
+def replicated(
+    partitions: list[dict[str, Any]], exchanges: list[dict[str, Any]]
+) -> tuple[dict[Hashable, Any], dict[Hashable, Any]]:
+    """The only follower, and the only wait of a producer."""
+    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
+    (follower,) = analysis.replication(tables).to_dict("records")
+    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
+    return follower, wait
+
+
 def test_a_produce_before_the_first_fetch_does_not_count() -> None:
     """The follower may have been the leader."""
     partitions = [
@@ -90,11 +97,8 @@ def test_a_produce_before_the_first_fetch_does_not_count() -> None:
         row("Produce", 60, last_offset=1, response_time=80 * MS),
         row("Fetch", 75, offset=2, replica_id=2),
     ]
-    exchanges = [produce(10, 20.0), produce(60, 20.0)]
-    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
-    (follower,) = analysis.replication(tables).to_dict("records")
+    follower, wait = replicated(partitions, [produce(10, 20.0), produce(60, 20.0)])
     assert (follower["confirmed"], follower["delay_max_ms"], follower["lag_max"]) == (1, 15, 2)
-    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
 
 
@@ -116,10 +120,8 @@ def test_a_request_behind_another_one_does_not_wait_for_the_follower(
         produce(40, 20.0, connection_id=connection_id, response_time=response * MS),
         produce(60, 20.0, response_time=80 * MS),
     ]
-    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
-    (follower,) = analysis.replication(tables).to_dict("records")
+    follower, wait = replicated(partitions, exchanges)
     assert (follower["confirmed"], follower["delay_max_ms"]) == (1, delay_ms)
-    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     latency_ms = 80 - (60 if connection_id else response)
     assert (wait["latency_p50_ms"], wait["follower_p50_ms"]) == (latency_ms, delay_ms)
 
@@ -136,12 +138,9 @@ def test_a_topic_that_was_created_again_has_another_log() -> None:
             row("Fetch", since + 25, offset=1, replica_id=2, topic_id=log),
         )
     ]  # fmt: skip
-    exchanges = [produce(10, 30.0), produce(110, 30.0)]
-    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
-    (follower,) = analysis.replication(tables).to_dict("records")
+    follower, wait = replicated(partitions, [produce(10, 30.0), produce(110, 30.0)])
     assert (follower["confirmed"], follower["without"], follower["lag_max"]) == (2, 0, 1)
     assert (follower["delay_p50_ms"], follower["delay_max_ms"]) == (15, 15)
-    (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     assert (wait["requests"], wait["follower_percent"]) == (2, 50)
 
 
@@ -203,8 +202,7 @@ def test_a_request_with_several_partitions_counts_once() -> None:
         row("Fetch", 15, partition=0, offset=1, replica_id=2),
         row("Fetch", 25, partition=1, offset=1, replica_id=2),
     ]
-    exchanges = [produce(10, 20.0)]
-    tables = made(partitions=partitions, exchanges=exchanges, connections=[connection()])
+    tables = made(partitions=partitions, exchanges=[produce(10, 20.0)], connections=[connection()])
     (wait,) = analysis.replication(tables, show="producers").to_dict("records")
     assert (wait["requests"], wait["follower_p50_ms"], wait["follower_percent"]) == (1, 15, 75)
 

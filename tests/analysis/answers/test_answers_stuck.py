@@ -12,6 +12,7 @@ from analysis.answers import ANSWERS
 from analysis.sql.stored import stored
 from dissector.capture import open_capture
 from tests.analysis.answering import CAPTURES, capture, made
+from tests.analysis.made_rows import partition
 from tools.record.kafka.truth import Row, read
 
 NAME = "kafka-4-stuck"
@@ -89,11 +90,8 @@ def test_lag_with_both_isolation_levels() -> None:
 
 
 def fetched(at: int, stable: int, end: int, **columns: Any) -> dict[str, Any]:
-    row = {
-        "time": (at - 1) * MS, "response_time": at * MS, "api": "Fetch", "topic": "t",
-        "partition": 0, "last_stable_offset": stable, "high_watermark": end, "error_code": 0,
-    }  # fmt: skip
-    return row | columns
+    offsets = {"last_stable_offset": stable, "high_watermark": end}
+    return partition("Fetch", (at - 1) * MS, response_time=at * MS) | offsets | columns
 
 
 def test_an_older_offset_of_a_follower_is_not_a_new_stop() -> None:

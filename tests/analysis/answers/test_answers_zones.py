@@ -12,7 +12,7 @@ import analysis
 from analysis.answers import ANSWERS
 from dissector.errors import DissectorError
 from tests.analysis.answering import broker_log, capture, made
-from tests.analysis.made_rows import connection, exchange
+from tests.analysis.made_rows import connection, exchange, partition
 from tools.record.kafka.truth import read
 
 NAME = "kafka-4-racks"
@@ -78,13 +78,12 @@ def test_without_racks_there_is_no_finding() -> None:
 
 def test_a_consumer_without_records_has_fetched_no_bytes_from_afar() -> None:
     """Its rack may be unknown all the same."""
-    fetch = {"connection_id": 0, "api": "Fetch", "topic": "t", "partition": 0, "error_code": 0}
     broker = {"broker_id": 7, "host": "10.0.0.9", "port": 9092, "rack": "west", "time": 1}
     for rack, finding in (("west", None), ("east", "unknown rack")):
         tables = made(
             connections=[connection()],
             exchanges=[exchange(client_rack=rack, api="Fetch")],
-            partitions=[fetch | {"client_id": "app"}],
+            partitions=[partition("Fetch")],
             brokers=[broker],
         )
         (row,) = analysis.zones(tables, show="consumers").to_dict("records")
@@ -99,12 +98,11 @@ def test_a_consumer_without_records_has_fetched_no_bytes_from_afar() -> None:
 def test_without_metadata_it_is_unknown_whether_a_replica_is_near(
     isr: list[int] | None, avoidable: int | None, finding: str | None
 ) -> None:
-    fetch = {"connection_id": 0, "api": "Fetch", "topic": "t", "partition": 0, "error_code": 0}
     hosts = {7: connection()["broker_ip"], 8: connection()["client_ip"]}
     tables = made(
         connections=[connection()],
         exchanges=[exchange(api="Fetch")],
-        partitions=[fetch | {"bytes": 90, "client_id": "app", "time": 2}],
+        partitions=[partition("Fetch", 2, bytes=90)],
         topics=[{"topic": "t", "partition": 0, "leader": 7, "isr": isr, "time": 1}] if isr else [],
         brokers=[
             {"broker_id": id, "host": host, "port": 9092, "time": 1} for id, host in hosts.items()
@@ -124,11 +122,10 @@ def test_tokens_without_headers_are_requests() -> None:
 
 
 def test_a_response_about_two_partitions_is_one_response() -> None:
-    columns = {"connection_id": 0, "api": "Fetch", "topic": "t", "error_code": 0, "client_id": "a"}
     tables = made(
         connections=[connection()],
         exchanges=[exchange(api="Fetch")],
-        partitions=[columns | {"partition": n, "preferred_replica": 2} for n in range(2)],
+        partitions=[partition("Fetch", partition=n, preferred_replica=2) for n in range(2)],
     )
     assert analysis.zones(tables, show="consumers")["redirected"].tolist() == [1]
 
@@ -137,9 +134,7 @@ def test_partitions_identify_hosts_with_names() -> None:
     tables = made(
         connections=[connection()],
         exchanges=[exchange(client_rack="east", api="Fetch", request_bytes=10, response_bytes=90)],
-        partitions=[
-            {"connection_id": 0, "api": "Produce", "topic": "t", "partition": 0, "error_code": 0}
-        ],
+        partitions=[partition("Produce")],
         topics=[{"topic": "t", "partition": 0, "leader": 7, "isr": [7, 8], "time": 1}],
         brokers=[
             {"broker_id": id, "host": f"kafka-{id}", "port": 9092, "rack": rack, "time": 1}
