@@ -70,10 +70,15 @@ def advertised(host: str, **columns: Any) -> dict[str, Any]:
     return row | {"broker_id": 1, "host": host, "port": 9092} | columns
 
 
+def batch(api: str, time: int = START, **columns: Any) -> dict[str, Any]:
+    """A row of `batches`: of partition 0 of topic t."""
+    row = {"connection_id": 0, "correlation_id": 7, "api": api, "client_id": "app", "topic": "t"}
+    return row | {"partition": 0, "time": time} | columns
+
+
 def partition(api: str, time: int = START, **columns: Any) -> dict[str, Any]:
     """A row of `partitions`: partition 0 of topic t in a request that is answered at this time."""
-    row = {"connection_id": 0, "correlation_id": 7, "api": api, "client_id": "app", "topic": "t"}
-    return row | {"partition": 0, "time": time, "response_time": time, "error_code": 0} | columns
+    return batch(api, time, response_time=time, error_code=0) | columns
 
 
 def made_exchange(**columns: Any) -> Exchange:

@@ -9,6 +9,7 @@ import pytest
 
 import analysis
 from analysis.answers import ANSWERS
+from tests.analysis import made_rows
 from tests.analysis.answering import broker_log, capture, made
 from tests.analysis.made_rows import START, connection, exchange
 
@@ -36,11 +37,10 @@ def test_codecs_are_those_that_the_clients_are_named_after() -> None:
 
 
 def batch(**columns: Any) -> dict[str, Any]:
-    row = {
-        "connection_id": 0, "correlation_id": 7, "api": "Produce", "topic": "t", "partition": 0,
-        "time": START, "base_timestamp": START - 5 * MS, "timestamp_type": "create_time",
-        "record_count": 4, "bytes": 100, "codec": "none", "uncompressed_bytes": 100,
-    }  # fmt: skip
+    row = made_rows.batch(
+        "Produce", base_timestamp=START - 5 * MS, timestamp_type="create_time", record_count=4,
+        bytes=100, codec="none", uncompressed_bytes=100,
+    )  # fmt: skip
     return row | columns
 
 

@@ -11,7 +11,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import SECOND, START
+from tests.analysis.made_rows import SECOND, START, batch
 from tools.record.kafka.truth import read
 
 NAME = "kafka-4-resent"
@@ -67,12 +67,11 @@ def test_no_duplicates(name: str) -> None:
 
 
 def sent(at: int, connection_id: int = 0, **columns: Any) -> dict[str, Any]:
-    row = {
-        "connection_id": connection_id, "time": START + at * SECOND, "api": "Produce",
-        "client_id": "p", "topic": "t", "partition": 0, "crc": 1, "record_count": 2, "bytes": 90,
-        "base_timestamp": START, "timestamp_type": "create_time", "truncated": False,
-        "error_code": 0, "base_offset": at,
-    }  # fmt: skip
+    row = batch(
+        "Produce", START + at * SECOND, connection_id=connection_id, crc=1, record_count=2,
+        bytes=90, base_timestamp=START, timestamp_type="create_time", truncated=False,
+        error_code=0, base_offset=at,
+    )  # fmt: skip
     return row | columns
 
 

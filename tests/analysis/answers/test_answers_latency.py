@@ -16,7 +16,7 @@ import analysis
 from analysis.sql.expressions import sum_of_ms
 from tests.analysis import made_rows
 from tests.analysis.answering import broker_log, capture, latency_parts, made
-from tests.analysis.made_rows import START, exchange, exchange_at
+from tests.analysis.made_rows import START, batch, exchange, exchange_at
 from tests.captures.truth import facts
 
 MS = 1_000_000
@@ -89,6 +89,10 @@ def test_a_request_behind_a_long_poll_is_not_slow() -> None:
     assert behind["net_ms"].iloc[0] < 15
 
 
+END = START + 600 * MS
+"""The time of the response of most Fetches below."""
+
+
 def at(start: float, end: float, **columns: Any) -> dict[str, Any]:
     """A request and its response, at these times in ms from the start."""
     times = START + int(start * MS), START + int(end * MS)
@@ -124,11 +128,10 @@ def test_polls_and_net_latencies(row: dict[str, Any], poll: float, net: float | 
 def test_a_fetch_with_data_waited_until_its_first_batch_was_written(
     written: int, poll: float
 ) -> None:
-    batch = {"connection_id": 0, "correlation_id": 7, "api": "Fetch"}
     times = [written, written + 200]
     tables = made(
         exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
-        batches=[batch | {"max_timestamp": START + time * MS} for time in times],
+        batches=[batch("Fetch", END, max_timestamp=START + time * MS) for time in times],
     )
     assert latency_parts(tables)["poll_ms"].tolist() == [poll]
 
@@ -148,12 +151,13 @@ def test_a_fetch_waited_until_min_bytes_were_written(
     batches: list[tuple[int, int, int, int]], poll: float
 ) -> None:
     """Batches: partition, offset, size, time in ms."""
-    row = {"connection_id": 0, "correlation_id": 7, "api": "Fetch", "topic": "t"}
     tables = made(
         exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, min_bytes=100, record_bytes=180)],
         batches=[
-            row | {"partition": partition, "base_offset": offset, "bytes": size}
-            | {"time": START + 600 * MS, "max_timestamp": START + time * MS}
+            batch(
+                "Fetch", END, partition=partition, base_offset=offset, bytes=size,
+                max_timestamp=START + time * MS,
+            )
             for partition, offset, size, time in batches
         ],
     )  # fmt: skip
@@ -163,16 +167,16 @@ def test_a_fetch_waited_until_min_bytes_were_written(
 @pytest.mark.parametrize(("replied", "poll"), [(-50, 0), (300, 300), (900, 500)])
 def test_a_batch_is_written_when_its_produce_is_answered(replied: int, poll: float) -> None:
     """The producer kept the batch since long before."""
-    place = {"topic": "t", "partition": 0, "base_offset": 7, "max_timestamp": START - 1000 * MS}
-    fetched = {"connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS}
+    place = {"base_offset": 7, "max_timestamp": START - 1000 * MS}
     sent = START - 100 * MS
-    produced = {"connection_id": 1, "correlation_id": 7, "api": "Produce", "time": sent}
+    fetched = batch("Fetch", END, **place)
+    produced = batch("Produce", sent, connection_id=1, **place)
     produce = exchange(
         connection_id=1, api="Produce", request_time=sent, request_end_time=sent,
         response_time=START + replied * MS, latency_ms=float(replied + 100),
     )  # fmt: skip
     fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
-    for batches in ([fetched | place, produced | place], [fetched | place]):
+    for batches in ([fetched, produced], [fetched]):
         tables = made(exchanges=[fetch, produce], batches=batches)
         assert latency_parts(tables)["poll_ms"].iloc[0] == (poll if len(batches) == 2 else 0)
 
@@ -192,12 +196,12 @@ def test_another_batch_has_the_offset_in_another_topic_of_the_same_name(
     columns: dict[str, Any], poll: float
 ) -> None:
     """A broker that stores a batch as it is does not change its checksum."""
-    batch = {
-        "topic": "t", "partition": 0, "base_offset": 7, "correlation_id": 7, "crc": 5, "magic": 2,
-        "codec": "none", "timestamp_type": "create_time", "max_timestamp": START - 1000 * MS,
+    content = {
+        "base_offset": 7, "crc": 5, "magic": 2, "codec": "none", "timestamp_type": "create_time",
+        "max_timestamp": START - 1000 * MS,
     }  # fmt: skip
-    produced = batch | {"connection_id": 1, "api": "Produce", "time": START}
-    fetched = batch | {"connection_id": 0, "api": "Fetch", "time": START + 600 * MS} | columns
+    produced = batch("Produce", connection_id=1, **content)
+    fetched = batch("Fetch", END) | content | columns
     produce = at(0, 300, connection_id=1, api="Produce")
     fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
     tables = made(exchanges=[fetch, produce], batches=[fetched, produced])
@@ -213,9 +217,8 @@ def test_a_follower_returns_records_when_it_knows_that_they_are_replicated(
     columns: dict[str, Any], poll: float
 ) -> None:
     """How much of its latency a follower works is unknown."""
-    place = {"topic": "t", "partition": 0, "base_offset": 7, "correlation_id": 7}
-    produced = place | {"connection_id": 1, "api": "Produce", "time": START}
-    fetched = place | {"connection_id": 0, "api": "Fetch", "time": START + 600 * MS}
+    produced = batch("Produce", connection_id=1, base_offset=7)
+    fetched = batch("Fetch", END, base_offset=7)
     produce = at(0, 300, connection_id=1, api="Produce", broker_port=9092)
     fetch = {"api": "Fetch", "max_wait_ms": 500, "record_bytes": 9, "broker_port": 9093}
     tables = made(exchanges=[at(0, 600, **fetch | columns), produce], batches=[fetched, produced])
@@ -238,16 +241,13 @@ def test_the_batch_of_a_fetch_with_only_the_id_of_its_topic(
     crcs: tuple[int, ...], poll: float
 ) -> None:
     """Produce requests before version 13 name the topic. Brokers do not change the checksum."""
-    place = {"partition": 0, "base_offset": 7, "max_timestamp": START - 1000 * MS}
+    topic_id = "3DxzU8YPSKiTJaxSRfhNyA"
+    place = {"base_offset": 7, "max_timestamp": START - 1000 * MS}
     sent = [
-        place | {"connection_id": n, "correlation_id": 7, "api": "Produce", "time": START,
-                 "topic": f"t{n}", "crc": crc}
+        batch("Produce", connection_id=n, topic=f"t{n}", crc=crc, **place)
         for n, crc in enumerate(crcs, 1)
-    ]  # fmt: skip
-    fetched = place | {
-        "connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS,
-        "topic": "3DxzU8YPSKiTJaxSRfhNyA", "topic_id": "3DxzU8YPSKiTJaxSRfhNyA", "crc": 5,
-    }  # fmt: skip
+    ]
+    fetched = batch("Fetch", END, topic=topic_id, topic_id=topic_id, crc=5, **place)
     fetch = at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)
     produces = [at(0, 300, connection_id=n, api="Produce") for n, _ in enumerate(crcs, 1)]
     tables = made(exchanges=[fetch, *produces], batches=[fetched, *sent])
@@ -256,17 +256,15 @@ def test_the_batch_of_a_fetch_with_only_the_id_of_its_topic(
 
 @pytest.mark.parametrize("is_transactional", [True, False])
 def test_a_transaction_can_be_read_when_its_marker_is_written(is_transactional: bool) -> None:
-    batch = {
-        "connection_id": 0, "correlation_id": 7, "api": "Fetch", "time": START + 600 * MS,
-        "topic": "t", "partition": 0, "producer_id": 5, "is_control": False,
-        "is_transactional": is_transactional,
-    }  # fmt: skip
+    written = batch(
+        "Fetch", END, producer_id=5, is_control=False, is_transactional=is_transactional
+    )
     tables = made(
         exchanges=[at(0, 600, api="Fetch", max_wait_ms=500, record_bytes=9)],
         batches=[
-            batch | {"base_offset": 3, "max_timestamp": START - 900 * MS},
-            batch | {"base_offset": 4, "max_timestamp": START - 800 * MS, "producer_id": 6},
-            batch | {"base_offset": 5, "max_timestamp": START + 400 * MS, "is_control": True},
+            written | {"base_offset": 3, "max_timestamp": START - 900 * MS},
+            written | {"base_offset": 4, "max_timestamp": START - 800 * MS, "producer_id": 6},
+            written | {"base_offset": 5, "max_timestamp": START + 400 * MS, "is_control": True},
         ],
     )
     assert latency_parts(tables)["poll_ms"].tolist() == [400 if is_transactional else 0]
@@ -325,9 +323,8 @@ def test_requests_on_their_way_to_a_distant_broker_do_not_queue(
 
 def test_the_round_trip_of_a_long_poll_is_no_wait() -> None:
     """A record arrives at the broker at 220 and is written at 221. The Fetch arrived at 20."""
-    place = {"topic": "t", "partition": 0, "base_offset": 7, "correlation_id": 7}
-    produced = place | {"connection_id": 1, "api": "Produce", "time": START + 200 * MS}
-    fetched = place | {"connection_id": 0, "api": "Fetch", "time": START + 242 * MS}
+    produced = batch("Produce", START + 200 * MS, connection_id=1, base_offset=7)
+    fetched = batch("Fetch", START + 242 * MS, base_offset=7)
     produce = at(200, 241, connection_id=1, api="Produce")
     fetch = at(0, 242, api="Fetch", max_wait_ms=500, record_bytes=9)
     heartbeat = at(900, 940, api="Heartbeat")

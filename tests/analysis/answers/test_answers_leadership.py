@@ -8,7 +8,7 @@ import pytest
 
 import analysis
 from tests.analysis.answering import broker_log, capture, made
-from tests.analysis.made_rows import exchange_at
+from tests.analysis.made_rows import exchange_at, partition
 from tools.record.kafka.truth import read
 
 NEEDS = ("topics", "errors", "partitions", "exchanges", "connections")
@@ -160,11 +160,10 @@ def test_brokers_do_not_lead_deleted_topics(
 ) -> None:
     states = [topic(at, 1, 0) | {"replicas": [1]} for at in (1, created) if at]
     kept = topic(1, 2, 0) | {"topic": "kept", "replicas": [2]}
-    use = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
     request = {"api": "DeleteTopics", "topics": ["t"]}
     tables = made(
         topics=[*states, kept],
-        partitions=[use | {"time": used * NS, "response_time": used * NS}],
+        partitions=[partition("Produce", used * NS)],
         exchanges=[exchange_at(at * NS, **request) for at in (deleted,) if at],
         errors=[
             error(at) | {"api": "Metadata", "error": "UNKNOWN_TOPIC_OR_PARTITION"}

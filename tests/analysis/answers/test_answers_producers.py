@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import analysis
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import SECOND, START
+from tests.analysis.made_rows import SECOND, START, batch
 from tools.record.kafka.truth import read
 
 NEEDS = ("batches", "transactions")
@@ -74,18 +74,18 @@ def test_transactions_are_those_of_the_program(name: str) -> None:
 def test_a_transaction_that_begins_before_the_markers_of_the_previous_one() -> None:
     """EndTxn raises the epoch and returns before the markers are written (KIP-890)."""
     base = {"producer_id": 7, "error_code": 0, "connection_id": 0, "client_id": "app"}
-    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
+    written = batch("Produce", is_transactional=True, record_count=5)
     end = {"api": "EndTxn", "given_producer_id": 7, "committed": True}
     marker = {"api": "WriteTxnMarkers", "committed": True}
     tables: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
     for epoch in range(3):
         time = START + epoch * SECOND
         row = base | {"producer_epoch": epoch}
-        tables["batches"].append(row | batch | {"time": time, "record_count": 5})
+        tables["batches"].append(written | row | {"time": time})
         ended = {"time": time + SECOND // 2, "response_time": time + SECOND * 6 // 10}
         tables["transactions"].append(row | end | ended | {"given_producer_epoch": epoch + 1})
-        written = {"time": time + SECOND + 1, "response_time": time + SECOND + 2}
-        tables["transactions"].append(row | marker | written | {"producer_epoch": epoch + 1})
+        marked = {"time": time + SECOND + 1, "response_time": time + SECOND + 2}
+        tables["transactions"].append(row | marker | marked | {"producer_epoch": epoch + 1})
     spans = analysis.producers(made(**tables), show="transactions")
     assert spans[["producer_epoch", "outcome", "records", "duration_ms"]].values.tolist() == [
         [epoch, "committed", 5, 600] for epoch in range(3)
@@ -97,7 +97,7 @@ def test_the_error_is_that_of_the_last_attempt() -> None:
     request with three batches."""
     base = {"producer_id": 7, "producer_epoch": 0, "connection_id": 0, "client_id": "app"}
     tables: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
-    batch = {"api": "Produce", "is_transactional": True, "topic": "t", "record_count": 1}
+    produced = batch("Produce", is_transactional=True, record_count=1)
     attempts = [
         ("COORDINATOR_NOT_AVAILABLE", 15), ("CONCURRENT_TRANSACTIONS", 51), ("NONE", 0),
         ("NOT_COORDINATOR", 16), ("PRODUCER_FENCED", 90),
@@ -108,7 +108,7 @@ def test_the_error_is_that_of_the_last_attempt() -> None:
         tables["transactions"].append(base | end | {"api": "EndTxn", "committed": True})
     for at, code in ((START - 1, 0), (START + 5 * SECOND // 2, 0), (START + 9 * SECOND, 47)):
         written = {"time": at, "correlation_id": at % 1000, "error_code": code}
-        tables["batches"] += [base | batch | written | {"partition": each} for each in range(3)]
+        tables["batches"] += [produced | base | written | {"partition": each} for each in range(3)]
     spans = analysis.producers(made(**tables), show="transactions")
     assert spans["outcome"].tolist() == ["committed", "failed"]
     assert spans["error"].fillna("").tolist() == ["", "PRODUCER_FENCED"]
@@ -141,11 +141,9 @@ def test_a_batch_that_is_taken_away_is_a_gap(name: str) -> None:
     assert (producer["gaps"], producer["missing"]) == (1, taken["record_count"])
 
 
-def batch(sequence: int, count: int, at: int) -> dict[str, object]:
-    return {
-        "time": at, "api": "Produce", "topic": "t", "partition": 0, "producer_id": 7,
-        "producer_epoch": 0, "base_sequence": sequence % (1 << 31), "record_count": count,
-    }  # fmt: skip
+def numbered(sequence: int, count: int, at: int) -> dict[str, object]:
+    numbers = {"base_sequence": sequence % (1 << 31), "record_count": count}
+    return batch("Produce", at, producer_id=7, producer_epoch=0) | numbers
 
 
 @pytest.mark.slow
@@ -160,7 +158,7 @@ def test_gaps_are_found_where_numbers_begin_again(first: int, sent: list[tuple[i
     rows: list[dict[str, object]] = []
     missing, sequence = 0, first
     for count, fate in sent:
-        rows += [batch(sequence, count, len(rows))] * {"good": 1, "lost": 0, "twice": 2}[fate]
+        rows += [numbered(sequence, count, len(rows))] * {"good": 1, "lost": 0, "twice": 2}[fate]
         missing += count if fate == "lost" else 0
         sequence += count
     gaps = analysis.producers(made(batches=rows), show="gaps")

@@ -15,7 +15,7 @@ import pytest
 import analysis
 from analysis.answers import ANSWERS
 from tests.analysis.answering import capture, made
-from tests.analysis.made_rows import connection, exchange
+from tests.analysis.made_rows import connection, exchange, partition
 from tools.record.kafka.truth import read
 
 NAME = "kafka-4-skewed"
@@ -66,18 +66,15 @@ def test_only_the_client_with_another_partitioner_misplaces_records() -> None:
 
 
 def test_a_partition_that_metadata_does_not_list_counts() -> None:
-    partition = {"connection_id": 0, "topic": "t", "partition": 5, "bytes": 100, "api": "Produce"}
-    tables = made(
-        partitions=[partition | {"error_code": 0}], topics=[{"topic": "t", "partition": 0}],
-        connections=[connection()],
-    )  # fmt: skip
+    produced = partition("Produce", partition=5, bytes=100)
+    topics = [{"topic": "t", "partition": 0}]
+    tables = made(partitions=[produced], topics=topics, connections=[connection()])
     (row,) = analysis.skew(tables).to_dict("records")
     assert row["partition_count"] == 6
 
 
 def test_without_metadata_only_partitions_with_requests_have_a_known_load() -> None:
-    moved = {"connection_id": 0, "topic": "t", "error_code": 0, "api": "Produce", "bytes": 100}
-    partitions = [moved | {"partition": partition} for partition in (2, 5)]
+    partitions = [partition("Produce", partition=number, bytes=100) for number in (2, 5)]
     rows = analysis.skew(made(partitions=partitions, connections=[connection()]))
     assert rows["ratio"].tolist() == [1, 1]
     assert set(rows["partition_count"]) == {6}
@@ -88,12 +85,11 @@ def test_partitions_of_brokers_that_are_not_in_the_capture_have_no_known_load(ot
     """Broker 0 leads partitions 0, 3, 6 and 9, of which the last one is idle. The capture was taken
     there, or also has an empty Fetch from each other broker."""
     topics = [{"topic": "t", "partition": n, "leader": n % 3, "time": 1} for n in range(12)]
-    moved = {"connection_id": 0, "topic": "t", "error_code": 0}
     partitions = [
-        moved | {"api": "Produce", "partition": partition, "bytes": bytes}
-        for partition, bytes in ((0, 200), (3, 100), (6, 100))
+        partition("Produce", partition=number, bytes=bytes)
+        for number, bytes in ((0, 200), (3, 100), (6, 100))
     ]
-    partitions += [moved | {"api": "Fetch", "partition": n} for n in (1, 2) if others]
+    partitions += [partition("Fetch", partition=number) for number in (1, 2) if others]
     tables = made(partitions=partitions, topics=topics, connections=[connection()])
     hottest = analysis.skew(tables).iloc[0]
     assert (hottest["partition"], hottest["share_percent"], hottest["partition_count"]) == (
@@ -103,12 +99,11 @@ def test_partitions_of_brokers_that_are_not_in_the_capture_have_no_known_load(ot
 
 
 def test_followers_do_not_count() -> None:
-    moved = {"connection_id": 0, "topic": "t", "partition": 0, "bytes": 100, "error_code": 0}
     partitions = [
-        moved | {"api": "Produce"},
-        moved | {"api": "Fetch", "replica_id": 2},
-        moved | {"api": "Fetch", "partition": 2, "bytes": 20},
-        moved | {"api": "Produce", "partition": 2, "error_code": 6},
+        partition("Produce", bytes=100),
+        partition("Fetch", bytes=100, replica_id=2),
+        partition("Fetch", bytes=20, partition=2),
+        partition("Produce", bytes=100, partition=2, error_code=6),
     ]
     topics = [{"topic": "t", "partition": n, "leader": 1, "time": 1} for n in range(3)]
     tables = made(partitions=partitions, connections=[connection()], topics=topics)
@@ -123,7 +118,7 @@ def test_followers_do_not_count() -> None:
 def test_fetched_records_count_once_if_no_producer_is_in_the_capture() -> None:
     record = {"connection_id": 0, "api": "Fetch", "topic": "t", "partition": 1, "key": b"abc"}
     records = [record | {"offset": offset} for offset in (4, 5, 4)]
-    topics = [{"topic": "t", "partition": partition} for partition in (0, 1)]
+    topics = [{"topic": "t", "partition": number} for number in (0, 1)]
     tables = made(records=records, topics=topics, exchanges=[exchange()])
     (key,) = analysis.skew(tables, show="keys").to_dict("records")
     # murmur2 of abc is 479470107, as in UtilsTest of Kafka.
