@@ -244,16 +244,13 @@ def _answer(answer: Answer) -> str:
     if any(option.name == "by" for option in answer.options):
         lines += ["The columns of `--by` come first, followed by:", ""]
     lines += _columns(answer.columns)
-    needed = {f"--{v.option} {v.value}": v.tables for v in answer.variants}
-    for option, others in answer.other_columns.items():
-        lines += [f"The columns with `{option}`{_also_needed(needed[option])}:", ""]
+    for variant, (option, others) in zip(
+        answer.variants, answer.other_columns.items(), strict=True
+    ):
+        also = f" (`tables` also needs {_links(variant.tables)})" if variant.tables else ""
+        lines += [f"The columns with `{option}`{also}:", ""]
         lines += _columns(others)
     return "\n".join(lines)
-
-
-def _also_needed(tables: Sequence[str]) -> str:
-    """A remark on the tables that a variant of an answer needs beside those of the answer."""
-    return f" (`tables` also needs {_links(tables)})" if tables else ""
 
 
 def _links(tables: Sequence[str]) -> str:

@@ -68,10 +68,12 @@ _COLUMNS: Final = (
     Column("completed", "bool", "whether every captured member got its assignment"),
 )
 
+_WITH_COST: Final = (
+    "group_id", "start_time", "duration_ms", "trigger", "trigger_client_id", "generation",
+    "member_count",
+)  # fmt: skip
 COST_COLUMNS: Final = (
-    *(column for column in _COLUMNS if column.name in ("group_id", "start_time", "duration_ms")),
-    *(column for column in _COLUMNS if column.name in ("trigger", "trigger_client_id")),
-    *(column for column in _COLUMNS if column.name in ("generation", "member_count")),
+    *(column for column in _COLUMNS if column.name in _WITH_COST),
     Column("partitions", "int64", "partitions that were not read for a time"),
     Column("unread_ms", "double", "longest such time, before, during and after it", "ms"),
     Column("lag_growth", "int64", "records that arrived in these partitions meanwhile"),

@@ -146,7 +146,6 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
     """Write the totals of both captures and the changes as one object."""
     import json
 
-    from analysis.export.files import output_file
     from analysis.export.text import json_lines
     from dissector.arguments import name_text
 
@@ -162,10 +161,7 @@ def _write_json(comparison: Comparison, rows: pa.Table, source: Input, output: O
     }  # fmt: skip
     lines = (line for batch in rows.to_batches() for line in json_lines(batch).to_pylist())
     text = json.dumps(whole | {"changes": [json.loads(line) for line in lines]}, indent=2)
-    if output.file is None:
-        click.echo(text)
-        return
-    with output_file(output.file, overwrite=output.overwrite) as sink:
+    with output.opened() as sink:
         sink.write(f"{text}\n".encode())
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -84,7 +83,6 @@ def command(source: Input, tables: tuple[str, ...], endpoint: str | None, output
 def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
     """Write spans to `output`, or send them to `endpoint`."""
     from analysis.export import otlp
-    from analysis.export.files import output_file
 
     if endpoint is not None and output.file is not None:
         raise click.UsageError("pass either --endpoint or --output")
@@ -95,11 +93,9 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
         requests = otlp.requests(sql)
         if url is not None:
             count = otlp.send(requests, url)
-        elif output.file is not None:
-            with output_file(output.file, overwrite=output.overwrite) as sink:
-                count = otlp.write_lines(requests, sink)
         else:
-            count = otlp.write_lines(requests, sys.stdout.buffer)
+            with output.opened() as sink:
+                count = otlp.write_lines(requests, sink)
     if url is not None or output.file is not None:
         notify(f"{count:,} spans to {name_text(str(url or output.file))}")
 

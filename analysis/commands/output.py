@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial, wraps
 from itertools import chain
 from pathlib import Path
@@ -107,6 +107,17 @@ class Output:
         if len(set(self.columns)) < len(self.columns):
             raise click.UsageError("--columns repeats a column; name each column once")
 
+    @contextmanager
+    def opened(self, *, keeps_partial: bool = False) -> Iterator[BinaryIO]:
+        """A context for standard output or the file; see `output_file`."""
+        from analysis.export.files import output_file
+
+        if self.file is None:
+            yield sys.stdout.buffer
+            return
+        with output_file(self.file, overwrite=self.overwrite, keeps_partial=keeps_partial) as sink:
+            yield sink
+
     def write(
         self,
         batches: Iterable[pa.RecordBatch],
@@ -121,9 +132,9 @@ class Output:
         """
         import pyarrow as pa
 
-        from analysis.export.files import output_file
         from analysis.export.files import partial as partial_file
         from analysis.export.formats import FORMATS
+        from analysis.export.text import TerminalJson, names_without_controls, without_controls
 
         if self.columns:
             self.check_columns(schema.names)
@@ -135,23 +146,16 @@ class Output:
             rows = dated(pa.Table.from_batches(batches, schema), by)
             self._write_listing(rows, self.columns or (*by, *essential), useful)
             return
-        form = FORMATS[self.form]
-        if self.file is None:
-            from analysis.export.text import TerminalJson, names_without_controls, without_controls
-
-            sink: BinaryIO = sys.stdout.buffer
-            if self.is_on_terminal and self.form == "csv":
-                batches = map(without_controls, batches)
-                schema = names_without_controls(schema)
-            elif self.is_on_terminal:
-                sink = cast(BinaryIO, TerminalJson(sink))
-            form(batches, schema, sink)
-            return
         try:
-            with output_file(self.file, overwrite=self.overwrite, keeps_partial=True) as sink:
-                form(batches, schema, sink)
+            with self.opened(keeps_partial=True) as sink:
+                if self.is_on_terminal and self.form == "csv":
+                    batches = map(without_controls, batches)
+                    schema = names_without_controls(schema)
+                elif self.is_on_terminal:
+                    sink = cast(BinaryIO, TerminalJson(sink))
+                FORMATS[self.form](batches, schema, sink)
         except KeyboardInterrupt:
-            if (left := partial_file(self.file)).exists():
+            if self.file and (left := partial_file(self.file)).exists():
                 notify(f"{left} contains the rows read so far.")
             raise
 
@@ -159,7 +163,6 @@ class Output:
         self, rows: pa.Table, essential: Sequence[str], useful: Sequence[str]
     ) -> None:
         from analysis.display import row_table, terminal
-        from analysis.export.files import output_file
 
         total = len(rows)
         if self.is_on_terminal:
@@ -175,7 +178,7 @@ class Output:
         if self.file is None:
             terminal.write(parts, pager=self.pager, is_wide=self.is_wide)
             return
-        with output_file(self.file, overwrite=self.overwrite) as sink:
+        with self.opened() as sink:
             sink.write(terminal.plain(parts).encode())
 
 

@@ -12,6 +12,11 @@ from tools.record.kafka.artifacts import KAFKA_4
 from tools.record.kafka.cluster import Cluster
 from tools.record.kafka.recording import Recording
 
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+"""Settings of a broker with ACLs, as KRaft stores them."""
 SCENARIOS: dict[str, Callable[[], None]] = {}
 
 

@@ -8,7 +8,7 @@ from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_4
 from tools.record.kafka.cluster import Cluster, Node
 from tools.record.kafka.recording import Recording, wait_for
-from tools.record.kafka.scenarios import recorded, scenario
+from tools.record.kafka.scenarios import AUTHORIZER, recorded, scenario
 from tools.record.kafka.scenarios.security import BROKER, PLAIN, SCRAM, USERS
 
 GROUPS = "consumer.group.ConsumerGroupCommand"
@@ -48,8 +48,7 @@ def kafka_4_guarded() -> None:
         "sasl.mechanism.inter.broker.protocol": "PLAIN",
         plain: f"{PLAIN} {BROKER} {USERS};",
         "listener.name.clients.scram-sha-256.sasl.jaas.config": f"{SCRAM};",
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
+        **AUTHORIZER,
         "super.users": "User:broker;User:ANONYMOUS",
     }
     users = ("--add-scram", "SCRAM-SHA-256=[name=bob,password=bob-secret]")

@@ -8,7 +8,7 @@ from tools.record.kafka import artifacts, clients
 from tools.record.kafka.artifacts import KAFKA_3
 from tools.record.kafka.cluster import Cluster, Node, ZooKeeper
 from tools.record.kafka.recording import Recording
-from tools.record.kafka.scenarios import each, recorded, scenario
+from tools.record.kafka.scenarios import AUTHORIZER, each, recorded, scenario
 
 REPLICATED = {
     "offsets.topic.replication.factor": "2",
@@ -84,11 +84,7 @@ ADMINISTRATORS = ("0.11.0.3", "1.1.1", "2.0.1", "2.4.1", "2.8.2", "3.5.2")
 def kafka_3_admin() -> None:
     releases = {release: artifacts.client(release) for release in ADMINISTRATORS}
     about = f"administrators: the Java clients {', '.join(ADMINISTRATORS)}"
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with recorded("kafka-3-admin", about, version=KAFKA_3, settings=settings) as cluster:
+    with recorded("kafka-3-admin", about, version=KAFKA_3, settings=AUTHORIZER) as cluster:
         for release, java in releases.items():
             cluster.java("OldAdmin", release, classpath=java)
 

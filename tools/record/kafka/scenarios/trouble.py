@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tools.record.kafka import clients
 from tools.record.kafka.cluster import Node
-from tools.record.kafka.scenarios import each, recorded, scenario
+from tools.record.kafka.scenarios import AUTHORIZER, each, recorded, scenario
 
 WAYS = {
     "kafka-4-transactions": ("transactions as of 4.0 (KIP-890)", "2"),
@@ -40,11 +40,7 @@ def kafka_4_errors() -> None:
         "the leader; too few replicas; unknown versions and APIs"
     )
     nodes = [Node(1), Node(2, "broker")]
-    settings = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "allow.everyone.if.no.acl.found": "true",
-    }
-    with recorded("kafka-4-errors", about, nodes=nodes, settings=settings) as cluster:
+    with recorded("kafka-4-errors", about, nodes=nodes, settings=AUTHORIZER) as cluster:
         for step in ("requests", "denied", "moved"):
             cluster.java("Errors", step)
         command, _ = clients.in_python("strangers")
