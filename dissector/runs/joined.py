@@ -83,7 +83,10 @@ def merged(rows: Sequence[TableRows], number: Int64 | None) -> Iterator[TableRow
         if table == "records":
             yield from parts
         elif parts:
-            for batch in _in_order(table, [each.batch for each in parts], number):
+            batches = _in_order(table, [each.batch for each in parts], number)
+            if table == "topics":  # `TopicChanges` needs all states of a block at once
+                batches = iter([pa.concat_batches([*batches])])
+            for batch in batches:
                 yield TableRows(table, batch)
 
 

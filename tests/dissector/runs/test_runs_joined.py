@@ -12,10 +12,10 @@ from dissector.runs import joined
 from dissector.tables.builder import TableRows
 
 
-def rows(times: list[int], connections: list[int]) -> TableRows:
+def rows(times: list[int], connections: list[int], table: str = "errors") -> TableRows:
     columns = {"time": times, "connection_id": connections, "row": range(len(times))}
     return TableRows(
-        "errors",
+        table,
         pa.record_batch({name: pa.array(column, pa.int64()) for name, column in columns.items()}),
     )
 
@@ -50,3 +50,9 @@ def test_rows_in_order_are_not_copied() -> None:
         assert address == source["row"].buffers()[1].address
     (whole,) = joined.merged([TableRows("errors", batch)], None)
     assert whole.batch.equals(batch)
+
+
+def test_states_of_topics_in_a_block_are_one_batch() -> None:
+    """Which of them are changes depends on the order of their ends, which is not that of times."""
+    (batch,) = joined.merged([rows([1, 4], [0, 0], "topics"), rows([3], [1], "topics")], None)
+    assert batch.batch["time"].to_pylist() == [1, 3, 4]
