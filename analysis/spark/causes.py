@@ -17,6 +17,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _PYTHON: Final = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<detail>.*))?$")
 _JAVA: Final = re.compile(r"^(?:Caused by|:) ?:? ?(?P<cause>[\w.$]+(?:Exception|Error): .+)$", re.M)
 _MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+_KILLED: Final = "Python worker exited unexpectedly"
 _GENERIC: Final = re.compile(r"An error occurred while calling|An exception was thrown from")
 
 
@@ -28,6 +29,8 @@ def cause(error: BaseException) -> str:
             f"an executor's Python has no module {module[1]}: install kafka-dissector and its "
             f"dependencies on the executors; {DOCS}"
         )
+    if _KILLED in sentence:
+        return f"the Python process of a task ended unexpectedly, perhaps because memory was short; {DOCS}"
     return sentence
 
 

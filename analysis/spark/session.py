@@ -57,7 +57,8 @@ _SETTINGS: Final = {
     "spark.driver.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.executor.defaultJavaOptions": _JAVA_OPTIONS,
     "spark.ui.enabled": "false",
-    "spark.log.level": "ERROR",
+    # Errors of tasks that Spark repeats are logged with stack traces. Those that end a job raise.
+    "spark.log.level": "FATAL",
     "spark.sql.session.timeZone": "UTC",
     # The timeout for a Python process to respond on an overloaded machine.
     "spark.python.authenticate.socketTimeout": "120s",

@@ -181,7 +181,11 @@ Caused by: java.io.EOFException
             ),
             "PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has different",
         ),
-        (JAVA, "org.apache.spark.SparkException: Python worker exited unexpectedly (crashed)"),
+        (JAVA, "the Python process of a task ended unexpectedly, perhaps because memory was short"),
+        (
+            JAVA.replace("Python worker exited", "Task exited"),
+            "org.apache.spark.SparkException: Task exited unexpectedly (crashed)",
+        ),
         ("[TABLE_OR_VIEW_NOT_FOUND] The table or view x cannot be found.", "[TABLE_OR_VIEW"),
         ("", "ValueError"),
     ],

@@ -377,6 +377,7 @@ def test_a_full_disk(java: None, tmp_path: Path) -> None:
     assert str(output) in error
     assert 0 < len(repeated) < 6
     assert last == "same rows"
+    assert "\tat org.apache.spark" not in job.stderr
 
 
 def test_readers_see_whole_runs(jobs: Jobs, tmp_path: Path) -> None:
