@@ -30,7 +30,10 @@ def cause(error: BaseException) -> str:
             f"dependencies on the executors; {DOCS}"
         )
     if _KILLED in sentence:
-        return f"the Python process of a task ended unexpectedly, perhaps because memory was short; {DOCS}"
+        return (
+            "the Python process of a task ended unexpectedly, perhaps because memory was short; "
+            f"{DOCS}"
+        )
     return sentence
 
 

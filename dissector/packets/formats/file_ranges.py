@@ -16,6 +16,7 @@ import os
 
 import numpy as np
 
+from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD, Bytes
 from dissector.packets.formats.byte_input import RangeSource
 from dissector.packets.formats.capture_reader import (
@@ -85,9 +86,15 @@ def last_time(path: str) -> int | None:
 
 
 def _start(path: str, secrets: list[bytes]) -> tuple[ReadState, bytes]:
-    """The state before the first record, and the first bytes of the file."""
-    with open_file(path) as file:
-        head = file.read(HEAD_BYTES) or b""
+    """The state before the first record, and the first bytes of the file.
+
+    Raises CaptureError if the file cannot be read any more.
+    """
+    try:
+        with open_file(path) as file:
+            head = file.read(HEAD_BYTES) or b""
+    except OSError as error:
+        raise CaptureError(f"{path}: {reason(error)}") from error
     if Pcap.recognises(head):
         form = JoinedFormats(Pcap(head[: Pcap.HEADER_BYTES]), secrets)
         return ReadState(form, Pcap.HEADER_BYTES), head

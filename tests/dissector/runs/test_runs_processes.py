@@ -305,6 +305,14 @@ def test_a_file_that_becomes_shorter_is_reported(tmp_path: Path, size: int) -> N
     assert all(each.startswith("the file was made shorter while it was read: ") for each in details)
 
 
+def test_a_file_that_is_removed_is_named(tmp_path: Path) -> None:
+    """A process that finds no file must not report the folder of its rows."""
+    path = str(tmp_path / "removed.pcap")
+    run = planning.Run(0, 0, 70_000, ends_file=False)
+    with pytest.raises(CaptureError, match=r"removed\.pcap: No such file or directory"):
+        run.warm_up(1000, run, [path])
+
+
 def test_options_that_need_one_process(tmp_path: Path) -> None:
     rows = open_capture(RECORDING, jobs=3, hold=False).stream(["exchanges"])
     next(rows)
