@@ -96,14 +96,19 @@ class JobFolder:
         return f"{self.output}/{RUNS}/{self.digest}"
 
     def check(self) -> None:
-        """In a task: raises DissectorError if this is not the folder of the driver."""
+        """In a task: raises DissectorError if this is not the folder of the driver, or if another
+        job has taken it over."""
         try:
-            is_same = self.read(OWNER) == self.owner
+            owner = self.read(OWNER)
         except FileNotFoundError:
-            is_same = False
-        if not is_same:
             raise DissectorError(
                 f"{self.output} on {gethostname()} is not the driver's folder: {SHARED}"
+            ) from None
+        if owner != self.owner:
+            other = json.loads(owner)
+            raise DissectorError(
+                f"{self.output}: process {other['process']} on {other['host']} has been writing to "
+                f"it since {other['began']}, and goes on in place of this job"
             )
 
     def damaged(self, name: str) -> DissectorError:

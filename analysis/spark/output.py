@@ -251,9 +251,10 @@ class Output:
                 )
 
     def _close(self) -> None:
-        """Remove the mark of the owner, and all folders if no run was dissected."""
+        """Remove the mark of this job, and all folders if no run was dissected."""
         with suppress(OSError):
-            self.job.remove([OWNER])
+            if self.job.read(OWNER) == self.job.owner:
+                self.job.remove([OWNER])
             if not self.job.names() - {JOB}:
                 self._system.rm(self._at(RUNS, self.job.digest), recursive=True)
             if not is_url(self.path):

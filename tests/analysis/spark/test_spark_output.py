@@ -214,8 +214,24 @@ def test_the_folder_of_a_running_job_is_kept(tmp_path: Path) -> None:
     with pytest.raises(DissectorError, match=running), output.opened():
         pass
     output.job.write(OWNER, json.dumps(owner | {"host": "elsewhere.example"}).encode())
-    with output.opened():  # tasks of both would write the same files
+    with output.opened():
         assert output.job.read(OWNER) == output.job.owner
+
+
+def test_a_job_on_another_machine_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = Output(str(tmp_path), REQUEST)
+    monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere.example")
+    second = Output(str(tmp_path), REQUEST)
+    with second.opened():
+        with first.opened():
+            second.job.write(OWNER, second.job.owner)
+            with pytest.raises(
+                DissectorError, match=r"on elsewhere\.example has been writing to it"
+            ):
+                first.job.check()
+        second.job.check()  # the first job has ended
 
 
 def test_a_file_appears_when_the_run_is_complete(
@@ -459,10 +475,8 @@ def test_files_that_the_driver_does_not_see_are_an_error(tmp_path: Path) -> None
 
 def test_a_task_writes_only_to_the_drivers_folder(tmp_path: Path) -> None:
     folder = JobFolder(str(tmp_path), "0", b"1")
-    with pytest.raises(DissectorError, match="is not the driver's folder: the driver and all"):
-        folder.check()
-    folder.write(OWNER, b"2")
-    with pytest.raises(DissectorError, match=f"on {socket.gethostname()} is not the driver's"):
+    mismatch = f"on {socket.gethostname()} is not the driver's folder: the driver and all"
+    with pytest.raises(DissectorError, match=mismatch):
         folder.check()
     folder.write(OWNER, b"1")
     folder.check()
