@@ -27,9 +27,6 @@ NARROW: Final = 14
 LEAST: Final = FOLDED // 2
 """Smallest width to which a text is folded."""
 
-HINT: Final = "use a wider terminal or a pipe"
-"""How to see hidden columns."""
-
 ALWAYS: Final = 0
 OPTIONAL: Final = 1000
 """Ranks: see `Column.rank`."""
@@ -58,11 +55,11 @@ class Listing:
         rows: Iterable[Sequence[Text]],
         *,
         note: str = "",
-        hint: str = HINT,
+        hint: str = "",
         is_wide: bool = False,
     ) -> None:
-        """`note`: follows the rows. `hint`: follows the list of hidden columns. `is_wide`: hide
-        and fold nothing; lines may exceed the width of the terminal."""
+        """`note`: follows the rows. `hint`: how to see hidden columns, if there is an option.
+        `is_wide`: hide and fold nothing; lines may exceed the width of the terminal."""
         self._columns = [replace(each, name=printable(each.name)) for each in columns]
         self._rows = list(rows)
         self._note = note
@@ -80,7 +77,8 @@ class Listing:
             yield Text(self._note, "dim")
         hidden = [column.name for i, column in enumerate(self._columns) if i not in shown]
         if hidden:
-            yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}; {self._hint}", "dim")
+            hint = f"; {self._hint}" if self._hint else ""
+            yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}{hint}", "dim")
 
     def _lines(
         self, shown: Sequence[int], widths: Sequence[int], console: Console
