@@ -286,7 +286,7 @@ def _value(event: Explained) -> str:
         return printable(value[:WORDS_LENGTH]) + beyond
     if "error_code" in event.roles:
         return f"{value} {registry.error_name(value) or ''}".rstrip()
-    if event.path.endswith("header.api_key"):
+    if event.name == "api_key":
         return f"{value} {registry.api_name(value) or ''}".rstrip()
     return str(value)
 

@@ -59,6 +59,16 @@ def test_every_field_has_its_offset_and_value() -> None:
     ]
 
 
+def test_a_list_of_apis_has_their_names() -> None:
+    apis = struct.pack(">hihhhhhh", 0, 2, 1, 4, 18, 32767, 0, 1)
+    lines = shown(
+        api_key=18, api="ApiVersions", api_version=0,
+        request_frame=request(18, 0, b""), response_frame=struct.pack(">i", 7) + apis,
+    )  # fmt: skip
+    keys = [line.split() for line in lines if " api_key " in line]
+    assert [key[2:] for key in keys] == [["1", "Fetch"], ["32767"]]
+
+
 def test_an_error_is_at_its_offset_and_the_bytes_follow() -> None:
     frame = request(3, 0, struct.pack(">i", 1) + b"\x7f\xffab")
     assert shown(**METADATA_0, request_frame=frame, secrets=True)[-5:-1] == [
