@@ -20,8 +20,9 @@ and for a read_committed reader also the rest of the transaction. Repeated fetch
 not count, nor do fetches of replicas.
 
 **Limitations.** The capture must contain both connections, with one clock. Records that were
-produced with acks=0 have no offset and are omitted. The time in the queue of the producer is not
-included: see `batching`.
+produced with acks=0 have no offset and are omitted. A record that was lost (rule `lost_records` of
+`diagnose`) counts as fetched if a reader receives the record that has its offset now. The time in
+the queue of the producer is not included: see `batching`.
 """
 
 from __future__ import annotations
