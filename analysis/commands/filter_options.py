@@ -40,7 +40,7 @@ OPTIONS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType({
     ),
     "cluster": filter_option(
         "--cluster", multiple=True, metavar="ID",
-        help="Select exchanges with brokers of this cluster; in all tables. The table clusters has "
+        help="Select brokers of this cluster, in all tables. The table clusters has "
         "the ids. May be repeated.",
     ),
     "since": filter_option(
