@@ -38,7 +38,9 @@ connections hides the network behind it. Packets that are missing from the captu
 that the network lost: see `quality`. Packets that the capture contains twice, as with `tcpdump -i
 any` on a host with bridges, count as retransmitted: see `quality`. Segmentation in the network card
 hides small retransmissions. If the capture contains neither the handshake nor a fast response,
-delayed acknowledgements look like a long round trip. If neither side sends data, a connection is a
+delayed acknowledgements look like a long round trip. An end that sends its next message at once
+acknowledges with it, so that only its late acknowledgements are measured: beside a busy client or
+broker, a round trip may be up to 10 ms too long. If neither side sends data, a connection is a
 failure only if the number of packets shows that the broker ended it.
 """
 
