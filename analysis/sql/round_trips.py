@@ -28,7 +28,7 @@ def with_round_trips(connections: str) -> str:
     return f"""(
       with shortest as (
         -- If the capture lost the first copy of a request, its latency is too short.
-        select connection_id, greatest(quantile_disc(latency_ms, 0.1), 0) as shortest_ms
+        select connection_id, {not_negative("quantile_disc(latency_ms, 0.1)")} as shortest_ms
         from {ALL_EXCHANGES} group by all),
       timely as (
         select * replace (

@@ -106,6 +106,14 @@ def test_no_response_is_faster_than_the_round_trip(
     assert tuple(None if ms != ms else ms for ms in trips) == expected
 
 
+def test_requests_without_a_response_do_not_limit_the_round_trip() -> None:
+    """Produce with acks=0 has no latency."""
+    silent = exchange(api="Produce", api_key=0, acks=0, status="no_reply_expected", latency_ms=None)
+    link = connection(client_rtt_ms=3.0, handshake_rtt_ms=9.0)
+    (row,) = analysis.network(made(connections=[link], exchanges=[silent])).to_dict("records")
+    assert (row["client_rtt_ms"], row["broker_rtt_ms"], row["rtt_ms"]) == (3, 6, 9)
+
+
 def test_other_protocols_and_columns_are_excluded() -> None:
     assert analysis.network(made(connections=[connection(protocol="tls")])).empty
     for wrong in ("topic", "api", "nonsense"):
