@@ -5,6 +5,10 @@ idle consumer with the default of 500 ms sends two requests a second to each bro
 cost requests without any benefit, and with a minimum of 1 byte, the broker responds to each new
 record. If a limit of the request is smaller than a batch, the response contains only this batch,
 however many records are waiting (KIP-74). Fetches of brokers are excluded.
+
+A broker responds at once to a Fetch for an offset after the high watermark, as if the log had been
+truncated (Kafka's DelayedFetch). A new leader starts with an older high watermark, which does not
+advance while fewer replicas are in sync than min.insync.replicas (KIP-966).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from analysis.diagnosis.words import (
     capital,
     client,
     clients,
+    ms,
     of_ends,
     percent,
     rows_by,
@@ -54,6 +59,19 @@ _EMPTY: Final = Advice(
     "Set fetch.max.wait.ms to 500, the default, or higher.",
     _REFERENCE,
 )  # fmt: skip
+_AT_ONCE: Final = Advice(
+    "the consumer has read up to an offset after the high watermark of a new leader, which does "
+    "not advance while fewer replicas are in sync than min.insync.replicas",
+    "broker", "min.insync.replicas",
+    "Bring the missing replicas back: see replication and leadership.",
+    "KIP-966; Kafka documentation: Topic Configs, min.insync.replicas",
+)  # fmt: skip
+_NO_MINIMUM: Final = Advice(
+    "fetch.min.bytes is 0: the broker responds at once, also without records",
+    "client", "fetch.min.bytes=1",
+    "Set fetch.min.bytes to 1, the default, or higher.",
+    _REFERENCE,
+)  # fmt: skip
 _SMALL: Final = Advice(
     "fetch.min.bytes is 1, the default: the broker responds as soon as a batch arrives",
     "client", "fetch.min.bytes=50000",
@@ -69,8 +87,11 @@ _PARTITION_LIMIT: Final = Advice(
 )  # fmt: skip
 _RESPONSE_LIMIT: Final = _PARTITION_LIMIT._replace(setting="fetch.max.bytes=52428800")
 
+_NOTHING: Final = (_EMPTY, _AT_ONCE, _NO_MINIMUM)
+"""Advice on responses without records."""
+
 _RESULTS: Final = {
-    _EMPTY: "mostly empty responses to {} fetches",
+    **dict.fromkeys(_NOTHING, "mostly empty responses to {} fetches"),
     _SMALL: "mostly small responses to {} fetches",
     _PARTITION_LIMIT: "few records at a time, although more are waiting",
     _RESPONSE_LIMIT: "few records at a time, although more are waiting",
@@ -123,7 +144,7 @@ def _is_load(row: Row, limits: Limits) -> bool:
 def _advice(row: Row, limits: Limits) -> Advice | None:
     filled, limited = row["requests"] - row["empty"], row["waiting"]
     if share(row["empty"], row["requests"]) >= limits["empty_percent"]:
-        return _EMPTY
+        return _reason(row)
     if (
         limited is not None
         and share(limited["responses"], filled) >= limits["limited_percent"]
@@ -132,6 +153,15 @@ def _advice(row: Row, limits: Limits) -> Advice | None:
         is_of_partition = 2 * limited["of_partition"] >= limited["responses"]
         return _PARTITION_LIMIT if is_of_partition else _RESPONSE_LIMIT
     return _SMALL if share(row["small"], filled) >= limits["small_percent"] else None
+
+
+def _reason(row: Row) -> Advice:
+    """Why responses have no records. A broker waits until it has fetch.min.bytes, for
+    fetch.max.wait.ms at most."""
+    if row["min_bytes"] == "0":
+        return _NO_MINIMUM
+    longest_ms, *_ = (row["max_wait_ms"] or "0").split(", ")
+    return _AT_ONCE if 2 * (row["wait_p50_ms"] or 0) < float(longest_ms) else _EMPTY
 
 
 def _finding(rows: list[Row], advice: Advice) -> Finding:
@@ -155,10 +185,11 @@ def _finding(rows: list[Row], advice: Advice) -> Finding:
 
 def _detail(row: Row, advice: Advice) -> str:
     """What the responses to a consumer show, and the settings of its requests."""
-    if advice is _EMPTY:
+    if advice in _NOTHING:
         return (
             f"{percent(share(row['empty'], row['requests']))} of the responses have no records. "
-            f"fetch.max.wait.ms of the requests: {row['max_wait_ms']}."
+            f"The broker waited {ms(row['wait_p50_ms'])} for them (median). fetch.max.wait.ms of "
+            f"the requests: {row['max_wait_ms']}; fetch.min.bytes: {row['min_bytes']}."
         )
     if advice is _SMALL:
         return (

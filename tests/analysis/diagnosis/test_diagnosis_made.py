@@ -359,6 +359,31 @@ def test_only_the_fetches_of_brokers_are_left_out(client_id: str, fires: bool) -
     assert rules("fetches", exchanges=rows) == ["fetches"] * fires
 
 
+@pytest.mark.parametrize(
+    ("max_wait_ms", "min_bytes", "waited_ms", "setting"),
+    [
+        (10, 1, 10, "fetch.max.wait.ms=500"),
+        (500, 1, 10, "min.insync.replicas"),
+        (500, 0, 0, "fetch.min.bytes=1"),
+    ],
+)
+def test_why_responses_have_no_records(
+    max_wait_ms: int, min_bytes: int, waited_ms: int, setting: str
+) -> None:
+    """A broker responds before fetch.max.wait.ms if the offset is after the high watermark."""
+    rows = [
+        exchange_at(
+            start := START + n * SECOND // 60, start + waited_ms * MS, latency_ms=waited_ms,
+            api="Fetch", api_key=1, correlation_id=n, topics=["t"], max_wait_ms=max_wait_ms,
+            min_bytes=min_bytes, record_bytes=0,
+        )
+        for n in range(600)
+    ]  # fmt: skip
+    (finding,) = findings_of("fetches", made(exchanges=rows))
+    assert finding.setting == setting
+    assert f"The broker waited {waited_ms} ms for them (median)." in finding.evidence
+
+
 def test_small_responses_may_have_several_records() -> None:
     """Their size makes them small: the finding has no statement about their records."""
     rows = [

@@ -109,7 +109,7 @@ def _fetches(sizes: dict[str, tuple[int, int]]) -> list[Finding]:
     rows = [
         exchange_at(
             START + n * SECOND // 60, api="Fetch", api_key=1, correlation_id=n, topics=["t"],
-            client_id=name, connection_id=place, max_wait_ms=10, min_bytes=1, record_bytes=size,
+            client_id=name, connection_id=place, max_wait_ms=2, min_bytes=1, record_bytes=size,
         )
         for place, (name, (number, size)) in enumerate(sizes.items())
         for n in range(number)
@@ -126,7 +126,8 @@ def test_consumers_that_fetch_too_often_for_the_same_reason_are_one_finding() ->
     )
     assert findings["warning"].evidence == (
         "500 Fetches. Most: client `b`, with 300. 100 % of the responses have no records. "
-        "fetch.max.wait.ms of the requests: 10."
+        "The broker waited 2 ms for them (median). fetch.max.wait.ms of the requests: 2; "
+        "fetch.min.bytes: 1."
     )
     assert findings["warning"].requests == 500
     assert findings["note"].clients == ("small",)
