@@ -115,8 +115,9 @@ _PROTOCOL: Final = Advice(
 _TOPIC_ID: Final = Advice(
     "the topic was deleted, or deleted and created again, which gives it another id",
     "broker", None,
-    "Restart clients that still fail. Stop the clients of a topic before you delete it; to remove "
-    "only its records, use kafka-delete-records.sh.",
+    "Create the topic again if its clients need it, and restart those that then still fail. Stop "
+    "the clients of a topic before you delete it; to remove only its records, use "
+    "kafka-delete-records.sh.",
     "KIP-516",
 )  # fmt: skip
 _SASL: Final = Advice(
@@ -393,7 +394,7 @@ IN_API: Final[Mapping[tuple[str, str], Advice]] = {
 }
 """Advice that depends on the API, by API and error."""
 
-OUTAGES: Final = (_NO_LEADER, _STORAGE, _NO_COORDINATOR, _REPLICAS)
+OUTAGES: Final = (_NO_LEADER, _STORAGE, _NO_COORDINATOR, _REPLICAS, _TOPIC_ID)
 """Advice on errors with which brokers do not serve clients at all, until the cause has gone."""
 
 _OF_BROKERS: Final = (
@@ -406,7 +407,7 @@ REMOVED: Final = tuple(name for name, given in ADVICE.items() if given == _MEMBE
 OFFLINE: Final = "KAFKA_STORAGE_ERROR"
 NO_LEADER: Final = "LEADER_NOT_AVAILABLE"
 DELETED: Final = ("UNKNOWN_TOPIC_ID", "INCONSISTENT_TOPIC_ID")
-_UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
+UNKNOWN: Final = (*DELETED, "UNKNOWN_TOPIC_OR_PARTITION")
 
 
 def cause(api: str, error: str, topic: str | None) -> tuple[str, str | None]:
@@ -417,7 +418,7 @@ def cause(api: str, error: str, topic: str | None) -> tuple[str, str | None]:
     given = IN_API.get((api, error), ADVICE.get(error))
     if given in _OF_BROKERS:
         return given.cause, None
-    if error in _UNKNOWN:
+    if error in UNKNOWN:
         return "unknown topic", topic
     return (error if given is _ACL else f"{api} {error}"), topic
 

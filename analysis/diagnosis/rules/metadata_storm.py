@@ -3,7 +3,8 @@
 A client needs metadata when it starts, after an error, and once in `metadata.max.age.ms` (5 minutes
 by default). A response with all topics of a large cluster is megabytes long. If the requests are
 due to reconnects, `connection_churn` reports the client. A client asks for a topic that does not
-exist, or that has no leader yet, again and again.
+exist, or that has no leader yet, again and again: `recurring_errors` reports a topic that does not
+exist, unless there are a few requests for each of many topics.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Final
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.recurring_errors import unknown_topics
 from analysis.diagnosis.words import (
     Advice,
     addresses,
@@ -98,6 +100,8 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
             matching(case.rows(each), row, "client_id client_ip") for each in (MISSING, query)
         )
         missing = [each for each in missing if 2 * each["responses"] >= row["metadata_requests"]]
+        if missing and unknown_topics(case).issuperset(missing[0]["topics"]):
+            continue
         refused = row["leader_errors"] + row["coordinator_errors"]
         advice = _MISSING if missing else _MOVED if refused else _LOOP
         errors = missing[0] if missing else {"responses": 0, "topics": []}

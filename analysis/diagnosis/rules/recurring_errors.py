@@ -43,6 +43,7 @@ from analysis.diagnosis.causes.error_advice import (
     OFFLINE,
     OUTAGES,
     REMOVED,
+    UNKNOWN,
     advice,
     cause,
 )
@@ -56,7 +57,7 @@ from analysis.diagnosis.causes.resets import (
     resets,
 )
 from analysis.diagnosis.causes.stopped_clients import Ends, ends_of, is_fatal
-from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
 from analysis.diagnosis.rules.rebalances import rebalancing_clients
 from analysis.diagnosis.words import (
@@ -174,12 +175,15 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         responses[_repeated(row)] += row["responses"]
     recurring = [_recurs(case, row, responses[_repeated(row)], limits) for row in errors]
     offline = {row["topic"] for row in errors if row["error"] == OFFLINE}
+    deleted = {row["topic"] for row in errors if row["error"] in DELETED}
     leaderless = {
         row["topic"] for row, recurs in zip(errors, recurring, strict=True)
         if recurs and row["error"] == NO_LEADER
     }  # fmt: skip
     for row, recurs in zip(errors, recurring, strict=True):
         error = _origin(row, offline, leaderless)
+        if _is_reset(row) and row["topic"] in deleted and _is_after_end(case, row):
+            error = DELETED[0]  # the topic was created again, and its log is shorter
         key = cause(row["api"], error, row["topic"])
         is_reported = _is_reset(row) or is_fatal(row, ends) or recurs
         if is_reported or not row["normal"]:
@@ -195,6 +199,12 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             given = dict.fromkeys(EVIDENCE.get(row["error"]) for row in rows)
             added = "".join(evidence(case, rows) for evidence in given if evidence)
             yield replace(finding, evidence=finding.evidence + added)
+
+
+def unknown_topics(case: Case) -> set[object]:
+    """Topics of findings, with default thresholds, that do not exist or were deleted."""
+    findings = recurring_errors(case, DECLARED["recurring_errors"].limits)
+    return {each.numbers["topic"] for each in findings if each.numbers["error"] in UNKNOWN}
 
 
 def _origin(row: Row, offline: set[str | None], leaderless: set[str | None]) -> str:
@@ -227,6 +237,11 @@ _ORIGINS: Final = {**dict.fromkeys(DELETED, 0), OFFLINE: 1, NO_LEADER: 2}
 
 def _is_reset(row: Row) -> bool:
     return (row["error"], row["api"]) == RESET
+
+
+def _is_after_end(case: Case, row: Row) -> bool:
+    """Whether the farthest reset of a row is from an offset after the end of the log."""
+    return any(is_after_end(reset) for reset in resets(case, [row])[:1])
 
 
 def _repeated(row: Row) -> tuple[object, ...]:
@@ -323,7 +338,8 @@ def _finding(
         first_packet=first["first_packet"],
         **span,
         **(
-            AFTER_END if continued and is_after_end(continued[0])
+            given if not _is_reset(row)
+            else AFTER_END if continued and is_after_end(continued[0])
             else NOT_RESET if is_repeated(continued)
             else given
         )._asdict(),

@@ -181,6 +181,31 @@ def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidenc
     assert ("retention" in finding.cause) == ("back" not in evidence)
 
 
+@pytest.mark.parametrize(("later", "findings"), [(0, 1), (5_003, 2)])
+def test_a_reset_because_a_topic_was_created_again(later: int, findings: int) -> None:
+    """The consumer goes back to the start of the new log; retention makes it skip records."""
+    partition = {"connection_id": 0, "client_id": "app", "topic": "t", "partition": 0}
+    refused = partition | {"api": "Fetch", "time": START, "offset": 900, "error_code": 1}
+    errors = [
+        error(error_code=code, error=name, api="Fetch", retriable=True, time=START + n * SECOND)
+        for code, name, count in ((100, "UNKNOWN_TOPIC_ID", 40), (1, "OFFSET_OUT_OF_RANGE", 1))
+        for n in range(count)
+    ]
+    rows = [exchange_at(START + n * SECOND, api="Fetch", correlation_id=n) for n in range(41)]
+    tables = made(
+        exchanges=rows, connections=[connection()], errors=errors,
+        partitions=[
+            refused | {"error": "OFFSET_OUT_OF_RANGE"},
+            partition | {"api": "Fetch", "time": START + SECOND, "offset": later, "error_code": 0},
+        ],
+    )  # fmt: skip
+    reported = findings_of("recurring_errors", tables)
+    assert len(reported) == findings
+    assert reported[0].cause.startswith("the topic was deleted")
+    assert reported[0].severity == "critical"
+    assert ("went back by up to 900 records" in reported[0].evidence) == (findings == 1)
+
+
 @pytest.mark.parametrize(
     ("others", "fires"),
     [
@@ -395,6 +420,25 @@ def test_a_storm_of_requests_for_topics_that_do_not_exist(failed: int, cause: st
     assert ("25 responses have an error about 2 topics (`a`, `b`)." in finding.evidence) == (
         failed == 25
     )
+
+
+@pytest.mark.parametrize(
+    ("topics", "names"),
+    [(1, ["recurring_errors"]), (50, ["metadata_storm"]), (2, ["recurring_errors"] * 2)],
+    ids=["one topic", "many topics", "two topics"],
+)
+def test_a_storm_is_part_of_the_finding_about_its_topic(topics: int, names: list[str]) -> None:
+    times = [START + n * SECOND // 10 for n in range(50)]
+    rows = [exchange_at(time, correlation_id=n) for n, time in enumerate(times)]
+    errors = [
+        error(time=time, correlation_id=n, topic=f"t-{n % topics}", retriable=True)
+        for n, time in enumerate(times)
+    ]
+    reported = rules(
+        "metadata_storm", "recurring_errors",
+        exchanges=rows, errors=errors, connections=[connection()],
+    )  # fmt: skip
+    assert reported == names
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_hosts_of_clients_that_reconnect_are_named() -> None:
 
 
 def _metadata(counts: dict[str, int], errors: dict[str, str]) -> list[Finding]:
-    """Each client requests metadata ten times a second; some get errors about a topic."""
+    """Each client requests metadata ten times a second; some get errors about a new topic."""
     exchanges, failed = [], []
     for place, (name, count) in enumerate(counts.items()):
         for n in range(count):
@@ -59,6 +59,7 @@ def _metadata(counts: dict[str, int], errors: dict[str, str]) -> list[Finding]:
             time = START + n * SECOND // 10
             exchanges.append(exchange_at(time, **own))
             if name in errors:
+                own |= {"error": "LEADER_NOT_AVAILABLE", "error_code": 5}
                 failed.append(error(time=time, topic=errors[name], **own))
     links = [connection(connection_id=place) for place in range(len(counts))]
     return findings_of(
