@@ -132,7 +132,9 @@ def wrong_addresses(case: Case, rows: list[Row]) -> set[tuple[str, int]]:
             each in down and _is_named_while_down(down[each], time) for each in endpoints
         )
         for each in endpoints & down.keys():
-            if is_alone or (time - down[each]["after_time"]) / 1e6 >= SESSION_MS:
+            # Without an active controller, no session ends, so a broker that stopped is named.
+            is_new = down[each]["worked_time"] is None
+            if is_alone or (is_new and (time - down[each]["after_time"]) / 1e6 >= SESSION_MS):
                 wrong.add(each)
     return wrong
 

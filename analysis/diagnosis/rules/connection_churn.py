@@ -9,8 +9,9 @@ another client id, with a number in it.
 If a client reconnects to repeat a request that is too large, or for whose response it does not wait
 long enough, or because it does not authenticate, `no_response` reports it; if the broker closes its
 connections at once, or a client that cannot connect to the advertised addresses asks for them on
-new ones (KIP-899), `failed_connections` does. If it starts anew after each error that it cannot
-retry, `recurring_errors` or `fenced_producers` reports the error.
+new ones (KIP-899), `failed_connections` does; and `failed_handshakes` if it does not use TLS as its
+listener does. If it starts anew after each error that it cannot retry, `recurring_errors` or
+`fenced_producers` reports the error.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from analysis.diagnosis.words import (
     sql,
 )
 from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL, literals
-from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, FAILURES, NO_REPLY, REFUSED
+from analysis.sql.failures import FAILED_ENDPOINTS, FAILURES, NO_REPLY, REFUSED
 from analysis.sql.query import Row
 
 OPENED: Final = f"""
@@ -73,10 +74,11 @@ SHORT_COMMAND: Final = sql("""
     count(distinct connection_id) as connections, count(*) as requests
   from exchanges group by client_ip, client_id order by first_time""")
 
-CLOSED_AT_ONCE: Final = f"""
+FAILED: Final = f"""
   select client_id, client_ip, count(*) as connections
   from {FAILURES} join {CLIENT_IDS} using (connection_id)
-  where failure = '{CLOSED}' group by all"""
+  where failure is not null group by all"""
+"""SQL: connections that the broker closed at once, and those whose TLS handshake failed."""
 
 AFTER_ERROR: Final = f"""
   with ends as (
@@ -140,7 +142,7 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             each["connections"]
             for each in (
                 *oversized_requests(case), *unauthenticated_clients(case),
-                *case.rows(CLOSED_AT_ONCE), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
+                *case.rows(FAILED), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
                 *short_timeouts(case, DECLARED["no_response"].limits["requests"]),
             )
             if (each["client_id"] or "") == (name or "")

@@ -31,7 +31,18 @@ from analysis.diagnosis.causes.advertised import (
     wrong_addresses,
 )
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import cells, clients, known, listed, matching, ms, span_of, within
+from analysis.diagnosis.words import (
+    addresses,
+    capital,
+    cells,
+    clients,
+    known,
+    listed,
+    matching,
+    ms,
+    span_of,
+    within,
+)
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS, endpoint, ms_between
 from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, NO_REPLY, OUTAGES, REFUSED
@@ -95,8 +106,13 @@ _QUIET: Final = f"""
 def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints that fail, by the answer `network`; if there is none, clients that do not connect
     to any."""
-    rows = [*_failed(case, limits)]
-    yield from rows or unreached_brokers(case, limits)
+    alike: dict[tuple[str, ...], list[Finding]] = {}
+    for finding in _failed(case, limits):
+        fails = finding.sentence.partition(f"{finding.numbers['broker']} ")[2]
+        alike.setdefault((finding.severity, finding.cause, fails), []).append(finding)
+    yield from map(_shared, alike.values())
+    if not alike:
+        yield from unreached_brokers(case, limits)
 
 
 def refusing_brokers(case: Case) -> set[str]:
@@ -106,6 +122,35 @@ def refusing_brokers(case: Case) -> set[str]:
         for finding in _failed(case, DECLARED["failed_connections"].limits)
         if finding.numbers["failure"] == REFUSED
     }
+
+
+def _shared(findings: list[Finding]) -> Finding:
+    """One finding for endpoints that fail alike, for example because all brokers are down."""
+    finding, *others = findings
+    if not others:
+        return finding
+    role, broker = finding.subject.split(" ", 1)
+    brokers = addresses((str(each.numbers["broker"]) for each in findings), f"{role}s")
+    fails = finding.sentence.partition(f"{broker} ")[2]
+    for singular, plural in _PLURALS.items():
+        fails = fails.replace(singular, plural)
+    also = listed(
+        f"{each.numbers['broker']} with {each.numbers['connections']:,}" for each in others
+    )
+    return replace(
+        finding,
+        subject=brokers,
+        clients=known(name for each in findings for name in each.clients),
+        sentence=f"{capital(brokers)} {fails}",
+        evidence=f"{broker}: {finding.evidence} Others: {also}.",
+        first_time=min(each.first_time or 0 for each in findings),
+        last_time=max(each.last_time or 0 for each in findings),
+    )
+
+
+_PLURALS: Final = {
+    "refuses": "refuse", "does not": "do not", "closes": "close", "this address": "these addresses",
+}  # fmt: skip
 
 
 def _failed(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, cells, span_of, within
+from analysis.diagnosis.words import Advice, addresses, cells, span_of, within
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
 from analysis.sql.failures import TLS
@@ -119,29 +119,37 @@ _LISTENERS: Final = f"""
 )  # fmt: skip
 def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints with failed handshakes, by the reason; by the answer `network`."""
+    alike: dict[tuple[str, Advice], list[Row]] = {}
     for row in case.answer(COMMAND):
         is_alert = "alert" in row["failure"]
         is_failed = row["connections"] >= limits["alerts" if is_alert else "closed"]
         if is_failed and row["failure"].startswith(TLS):
             has_tls = {"broker": row["broker"]} in case.rows(_LISTENERS)
-            yield _finding(row, has_tls=has_tls)
+            reason = row["failure"].removeprefix(TLS)
+            given = _advice(reason, by_broker=row["ended_by"] == "broker", has_tls=has_tls)
+            alike.setdefault((reason, given), []).append(row)
+    for (reason, given), rows in alike.items():
+        yield _finding(rows, reason, given)
 
 
-def _finding(row: Row, *, has_tls: bool) -> Finding:
-    reason, broker = row["failure"].removeprefix(TLS), row["broker"]
-    others = counted(row["served"], "other connection") if row["served"] else "No other connection"
+def _finding(rows: list[Row], reason: str, given: Advice) -> Finding:
+    """A finding for brokers with the same failure, that with the most connections first."""
+    row, connections = rows[0], sum(row["connections"] for row in rows)
+    brokers = addresses((row["broker"] for row in rows), "brokers")
+    served, span = sum(row["served"] for row in rows), span_of(rows)
+    others = counted(served, "other connection") if served else "No other connection"
     sent = f" The {row['ended_by']} sent the alert." if "alert" in reason else ""
+    hosts = f" from {counted(row['hosts'], 'host')}" if len(rows) == 1 else ""
     return Finding(
-        severity="warning" if row["served"] else "critical",
-        subject=f"broker {broker}",
-        sentence=f"TLS handshakes with {broker} fail: {reason}",
-        evidence=f"{counted(row['connections'], 'connection')} from "
-        f"{counted(row['hosts'], 'host')}{within(row)}.{sent} {others} to this broker had data in "
-        "both directions.",
+        severity="warning" if all(row["served"] for row in rows) else "critical",
+        subject=f"broker {brokers}" if len(rows) == 1 else brokers,
+        sentence=f"TLS handshakes with {brokers} fail: {reason}",
+        evidence=f"{counted(connections, 'connection')}{hosts}{within(span)}.{sent} {others} to "
+        f"{'this broker' if len(rows) == 1 else 'these brokers'} had data in both directions.",
         numbers=cells(row, "broker failure ended_by connections hosts"),
         command=COMMAND,
-        **span_of([row]),
-        **_advice(reason, by_broker=row["ended_by"] == "broker", has_tls=has_tls)._asdict(),
+        **span,
+        **given._asdict(),
     )
 
 

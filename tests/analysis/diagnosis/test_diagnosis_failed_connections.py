@@ -69,6 +69,30 @@ def test_connections_that_fail(
 
 
 @pytest.mark.parametrize(
+    ("other", "brokers"),
+    [({}, 1), ({"broker_packets": 0, "client_packets": 4, "closed": None}, 2)],
+    ids=["alike", "another failure"],
+)
+def test_brokers_that_fail_alike_are_one_finding(other: dict[str, Any], brokers: int) -> None:
+    links = [
+        at(n + late) | {"broker_ip": f"10.0.0.{late}"} | (other if late == 8 else {})
+        for late in (7, 8) for n in range(5 if late == 7 else 4)
+    ]  # fmt: skip
+    findings = findings_of("failed_connections", made(exchanges=[], connections=links))
+    assert len(findings) == brokers
+    assert findings[0].severity == "critical"
+    if brokers == 1:
+        failing = "2 brokers (10.0.0.7:9092, 10.0.0.8:9092)"
+        assert findings[0].sentence == f"{failing} refuse connections"
+        assert findings[0].evidence.startswith("10.0.0.7:9092: 5 attempts from 1 host ")
+        assert findings[0].evidence.endswith(" Others: 10.0.0.8:9092 with 4.")
+        assert (findings[0].first_time, findings[0].last_time) == (
+            START + 7 * SECOND,
+            START + 11 * SECOND,
+        )
+
+
+@pytest.mark.parametrize(
     ("worked", "attempts", "last_request", "host", "severity"),
     [
         (True, (1, 2, 3), 33, "10.0.0.1", "warning"),
@@ -119,8 +143,16 @@ def test_a_controller_that_is_down(changed: dict[str, Any], role: str, quiet: in
         ([at(0, connection())], 4, [], True),
         ([], 4, ["10.0.0.8"], False),
         ([], 22, ["10.0.0.8"], True),
+        ([at(0, connection())], 60, ["10.0.0.8"], False),
     ],
-    ids=["no other address", "before it stopped", "after it stopped", "session", "after session"],
+    ids=[
+        "no other address",
+        "before it stopped",
+        "after it stopped",
+        "session",
+        "after session",
+        "stopped without a controller",
+    ],
 )
 def test_a_wrong_address_that_a_working_broker_advertises(
     accepted: list[dict[str, Any]], seconds: int, others: list[str], fires: bool
@@ -390,6 +422,42 @@ def test_a_single_failed_handshake_has_no_duration() -> None:
         "1 connection from 1 host. The client sent the alert. No other connection to this broker "
         "had data in both directions."
     )
+
+
+def _without_tls(brokers: int) -> dict[str, list[dict[str, Any]]]:
+    """30 connections of a client without TLS to the TLS listeners of some brokers."""
+    detail = "TLS failed: alert internal_error to a client without TLS (sent by {}:9092)"
+    hosts = [f"10.0.0.{7 + n % brokers}" for n in range(30)]
+    return {
+        "exchanges": [
+            exchange(connection_id=n, api="ApiVersions", status="unanswered", broker_ip=host)
+            for n, host in enumerate(hosts)
+        ],
+        "connections": [
+            at(n) | {"connection_id": n, "broker_ip": host, "protocol": "kafka"}
+            | {"client_bytes": 40, "broker_bytes": 7, "handshake_rtt_ms": 1.0}
+            for n, host in enumerate(hosts)
+        ],
+        "problems": [
+            {"connection_id": n, "kind": "tls_alert", "detail": detail.format(host), "time": START}
+            for n, host in enumerate(hosts)
+        ],
+    }  # fmt: skip
+
+
+def test_handshakes_that_fail_alike_are_one_finding() -> None:
+    (finding,) = findings_of("failed_handshakes", made(**_without_tls(2)))
+    assert finding.sentence.startswith(
+        "TLS handshakes with 2 brokers (10.0.0.7:9092, 10.0.0.8:9092) fail: alert internal_error"
+    )
+    assert finding.evidence.startswith("30 connections within 29.0 s. The broker sent the alert.")
+    assert finding.severity == "critical"
+
+
+def test_reconnects_after_failed_handshakes_are_part_of_their_finding() -> None:
+    tables = _without_tls(1)
+    assert rules("failed_handshakes", "connection_churn", **tables) == ["failed_handshakes"]
+    assert rules("connection_churn", **tables | {"problems": []}) == ["connection_churn"]
 
 
 @pytest.mark.parametrize(
