@@ -23,7 +23,7 @@ from typing import Any, Final
 from analysis.answers.network import LINKS
 from analysis.answers.quality import REPEATED
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.causes.dropped import dropped_connections
+from analysis.diagnosis.causes.dropped import LARGE, LEAST, dropped_connections
 from analysis.diagnosis.causes.incomplete import incomplete_responses
 from analysis.diagnosis.causes.interrupted import interrupted_directions, interrupted_finding
 from analysis.diagnosis.causes.late_packets import is_many, lossy_directions
@@ -79,6 +79,7 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     directions = lossy_directions(case, limits) if links else []
     vain = _in_vain(case) if directions else Counter()
+    blocked = _blocked_paths(case) if directions else set()
     interrupted = interrupted_directions(case) if directions else {}
     repeated = rows_by(case.rows(REPEATED_ENDS) if directions else (), "client_id", "broker")
     lossy, silent = [], []
@@ -86,6 +87,8 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
         end = row["client_id"], row["broker"], row["sender"]
         silence = interrupted.get(end)
         if end[:2] in repeated or row["sent_again"] - vain[end] < limits["retransmitted"]:
+            continue
+        if any((host, row["broker"]) in blocked for host in case.addresses_of(row["client_id"])):
             continue
         if silence is None or is_many(row, row["sent_again"] - silence["resent"], limits):
             lossy.append(row)
@@ -109,6 +112,17 @@ def _in_vain(case: Case) -> Counter[tuple[str | None, str, str]]:
         if row["is_blocked"]:
             packets[row["client_id"], row["broker"], "broker"] += row["retransmitted"]
     return packets
+
+
+def _blocked_paths(case: Case) -> set[tuple[str, str]]:
+    """Hosts of clients, and brokers, between which large packets are dropped: of any client, and in
+    both directions."""
+    large = [row for row in dropped_connections(case) if row["cause"] == LARGE]
+    return {
+        (host, row["broker"])
+        for row in (large if len(large) >= LEAST else ())
+        for host in case.addresses_of(row["client_id"])
+    }
 
 
 def _has_lost(rows: list[Row]) -> bool:

@@ -113,6 +113,17 @@ def test_packets_sent_in_vain_are_no_faulty_link(others: int) -> None:
     assert len(findings) == (others == 5)
 
 
+@pytest.mark.parametrize(("size", "largest", "count"), [(15_000, 300, 0), (15_000, 15_000, 1)])
+def test_no_packet_counts_as_lost_on_a_path_that_drops_large_ones(
+    size: int, largest: int, count: int
+) -> None:
+    """The large packets of other connections between the hosts do not arrive, either."""
+    lost = tables(
+        SILENT, WAIT_S, idle=(0, 0, 0), largest=largest, request_bytes=size, retransmitted=9
+    )
+    assert len(findings_of("retransmissions", lost)) == count
+
+
 @pytest.mark.parametrize(
     ("missing", "retransmitted", "is_blocked"),
     [(100_000, 0, True), (99_500, 0, True), (90_000, 2, False), (90_000, 3, True)],
