@@ -27,7 +27,11 @@ FIRST_RELEASE: Final = 1_293_840_000 * 10**9
 _DATES: Final = """
   select client_id, topic, count(*) as batches, min(base_timestamp) as earliest,
     max(max_timestamp) as latest"""
-_PRODUCED: Final = "from batches where api = 'Produce' group by all"
+_PRODUCED: Final = (
+    "from batches where api = 'Produce' and coalesce(error_code, 0) != 32 group by all"
+)
+"""SQL: without batches that a broker refused with INVALID_TIMESTAMP, which `recurring_errors`
+reports."""
 COMMAND: Final = sql(f"{_DATES} {_PRODUCED}")
 QUERY: Final = f"""{_DATES},
     max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms,

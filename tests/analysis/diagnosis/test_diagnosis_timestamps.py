@@ -45,3 +45,12 @@ def test_a_capture_whose_clock_was_not_set(time: int) -> None:
                | {"base_timestamp": START, "max_timestamp": LATEST}]  # fmt: skip
     (finding,) = findings_of("wrong_timestamps", made(batches=batches))
     assert "that of the capture is behind" in finding.cause
+
+
+@pytest.mark.parametrize(("error_code", "count"), [(0, 1), (None, 1), (32, 0)])
+def test_batches_that_the_broker_refuses(error_code: int | None, count: int) -> None:
+    """INVALID_TIMESTAMP: the topic does not have these records."""
+    batch = {"api": "Produce", "time": START, "client_id": "app", "topic": "t"}
+    dates = {"base_timestamp": START, "max_timestamp": START + 3 * HOUR}
+    batches = [batch | dates | {"error_code": error_code}]
+    assert len(findings_of("wrong_timestamps", made(batches=batches))) == count
