@@ -175,14 +175,15 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         responses[_repeated(row)] += row["responses"]
     recurring = [_recurs(case, row, responses[_repeated(row)], limits) for row in errors]
     offline = {row["topic"] for row in errors if row["error"] == OFFLINE}
-    deleted = {row["topic"] for row in errors if row["error"] in DELETED}
+    deleted = {(row["client_id"], row["topic"]) for row in errors if row["error"] in DELETED}
     leaderless = {
         row["topic"] for row, recurs in zip(errors, recurring, strict=True)
         if recurs and row["error"] == NO_LEADER
     }  # fmt: skip
     for row, recurs in zip(errors, recurring, strict=True):
         error = _origin(row, offline, leaderless)
-        if _is_reset(row) and row["topic"] in deleted and _is_after_end(case, row):
+        is_deleted = (row["client_id"], row["topic"]) in deleted
+        if _is_reset(row) and is_deleted and _is_after_end(case, row):
             error = DELETED[0]  # the topic was created again, and its log is shorter
         key = cause(row["api"], error, row["topic"])
         is_reported = _is_reset(row) or is_fatal(row, ends) or recurs

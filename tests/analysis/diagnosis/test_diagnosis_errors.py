@@ -181,17 +181,26 @@ def test_the_records_that_a_consumer_skips(later: list[tuple[str, int]], evidenc
     assert ("retention" in finding.cause) == ("back" not in evidence)
 
 
-@pytest.mark.parametrize(("later", "findings"), [(0, 1), (5_003, 2)])
-def test_a_reset_because_a_topic_was_created_again(later: int, findings: int) -> None:
-    """The consumer goes back to the start of the new log; retention makes it skip records."""
+@pytest.mark.parametrize(
+    ("later", "client_id", "findings"), [(0, "app", 1), (5_003, "app", 2), (0, "follower", 2)]
+)
+def test_a_reset_because_a_topic_was_created_again(
+    later: int, client_id: str, findings: int
+) -> None:
+    """The consumer goes back to the start of the new log; retention makes it skip records. A
+    follower may request a new topic before its leader has the id."""
     partition = {"connection_id": 0, "client_id": "app", "topic": "t", "partition": 0}
     refused = partition | {"api": "Fetch", "time": START, "offset": 900, "error_code": 1}
     errors = [
-        error(error_code=code, error=name, api="Fetch", retriable=True, time=START + n * SECOND)
-        for code, name, count in ((100, "UNKNOWN_TOPIC_ID", 40), (1, "OFFSET_OUT_OF_RANGE", 1))
-        for n in range(count)
+        error(error_code=100, error="UNKNOWN_TOPIC_ID", api="Fetch", retriable=True,
+              client_id=client_id, time=START + n * SECOND)
+        for n in range(40)
+    ]  # fmt: skip
+    errors.append(error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True))
+    rows = [
+        exchange_at(START + n * SECOND, api="Fetch", correlation_id=n, client_id=client_id)
+        for n in range(41)
     ]
-    rows = [exchange_at(START + n * SECOND, api="Fetch", correlation_id=n) for n in range(41)]
     tables = made(
         exchanges=rows, connections=[connection()], errors=errors,
         partitions=[
