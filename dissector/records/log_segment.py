@@ -21,7 +21,7 @@ from dissector.byteview import ContiguousBytes
 from dissector.errors import CaptureError, reason
 from dissector.packets.block import PAD
 from dissector.problems import Problem
-from dissector.records.batch_headers import FRONT, MIN_SIZE, OVERHEAD, Batches, take
+from dissector.records.batch_headers import FRONT, MIN_SIZE, OVERHEAD, Batches, no_batch, take
 from dissector.records.batch_reader import read_batches
 
 BLOCK = 16 << 20
@@ -72,6 +72,8 @@ def read_segment(path: str | Path, *, block: int = BLOCK) -> Iterator[SegmentBlo
                 space = ContiguousBytes(data)
                 batches = read_batches(space, np.array([0]), np.array([size]))
                 final_end = _final_end(batches, size) if has_more else size
+                if not has_more:
+                    batches.problems.extend(_last_zeros(space, batches))
                 if _ends_in_zeros(batches, size):
                     _skip_zeros(file)
                 part = SegmentBlock(space, _before(batches, final_end), position, file.tell())
@@ -103,6 +105,19 @@ def _final_end(batches: Batches, size: int) -> int:
 
 def _end(problem: Problem) -> int:
     return (problem.offset or 0) + (problem.bytes or 0)
+
+
+def _remainder(batches: Batches) -> int:
+    """The address after the last batch or damage: fewer bytes than those of a header follow."""
+    end = int(batches.address[-1] + batches.size[-1]) if len(batches) else 0
+    return max([end, *(_end(problem) for _, problem in batches.problems)])
+
+
+def _last_zeros(space: ContiguousBytes, batches: Batches) -> list[tuple[int, Problem]]:
+    """The problem of the last bytes of a file if they are zeros, fewer than those of a header."""
+    start, end = _remainder(batches), space.size
+    is_zero = start < end and not any(space.bytes(start, end - start))
+    return [(0, no_batch(space, start, end))] if is_zero else []
 
 
 def _ends_in_zeros(batches: Batches, size: int) -> bool:
@@ -162,7 +177,7 @@ def _damaged_batches(block: SegmentBlock, final_end: int) -> dict[int, int]:
     start, end = batches.address, batches.address + batches.size
     rows = np.flatnonzero(batches.crc_ok != 1)
     damaged = dict(zip(start[rows].tolist(), end[rows].tolist(), strict=True))
-    remainder = max([0, *end[-1:].tolist(), *(_end(each) for _, each in batches.problems)])
-    if block.space.bytes(remainder, max(final_end - remainder, 0)).strip(b"\0"):
-        damaged[remainder] = remainder + FRONT  # fewer bytes than those of a header
+    remainder = _remainder(batches)
+    if remainder < final_end:
+        damaged[remainder] = remainder + FRONT
     return damaged

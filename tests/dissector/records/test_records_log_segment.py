@@ -73,16 +73,17 @@ def test_damage_costs_no_other_batch(block: int, position: int, tmp_path: Path) 
     assert (problem.offset, problem.bytes) == (sum(map(len, BATCHES[:3])), len(bad))
 
 
-def test_preallocated_zeros(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("zeros", [1, 5, 16, 17, 3_000])
+def test_preallocated_zeros(zeros: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_segment, "BLOCK", 500)
     path = tmp_path / "preallocated.log"
-    path.write_bytes(BATCHES[0] + bytes(3_000))
+    path.write_bytes(BATCHES[0] + bytes(zeros))
     for block in (100, 1_000, 5_000):
         assert offsets(path, block) == [0]
         parts = list(read_segment(path, block=block))
         (problem,) = [problem for part in parts for problem in part.problems]
         place = problem.kind, problem.offset, problem.bytes
-        assert place == ("zero_bytes", len(BATCHES[0]), 3_000)
+        assert place == ("zero_bytes", len(BATCHES[0]), zeros)
         assert parts[-1].end == path.stat().st_size
 
 
