@@ -44,6 +44,8 @@ OVERHEAD = 12
 """Bytes of a batch that its own length does not count."""
 FRONT = 17
 """First bytes of a batch, up to its length and format."""
+CRC_END = 21
+"""End of the checksum of magic 2; that of magic 0 and 1 is in the first bytes."""
 MIN_SIZE = (26, 34, 61)
 """Size of an empty batch, by magic."""
 _MIN_SIZE = np.array(MIN_SIZE)
@@ -91,10 +93,11 @@ class Batches:
     producer_epoch: NDArray[np.int16]
     base_sequence: Int32
     is_transactional: NDArray[np.bool_]
+    """Like the next two, false if `codec` is -1: the attributes are cut."""
     is_control: NDArray[np.bool_]
     has_delete_horizon: NDArray[np.bool_]
     crc: UInt32
-    """The stored checksum."""
+    """The stored checksum; 0 if it is cut."""
     crc_ok: NDArray[np.int8]
     """1 valid checksum, 0 invalid, -1 not verified, or cut."""
     truncated: NDArray[np.bool_]

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from dissector.byteview import ByteView
 from dissector.exchanges.correlated_block import CorrelatedBlock
 from dissector.exchanges.topic_names import TopicNames
-from dissector.records.batch_headers import CODECS, TIMESTAMP_TYPES, Batches
+from dissector.records.batch_headers import CODECS, CRC_END, TIMESTAMP_TYPES, Batches
 from dissector.records.record_reader import decompressed_sizes
 from dissector.tables.arrow import empty_batch, milliseconds, to_batch
 from dissector.tables.pending import PendingRows
@@ -84,6 +84,8 @@ def header_columns(batches: Batches) -> dict[str, Any]:
     """Columns of `batches` from the batch headers."""
     base_timestamp = np.where(batches.has_delete_horizon, -1, batches.base_timestamp)
     numbers = {name: getattr(batches, name) for name in _NUMBERS}
+    lacks_crc = (batches.magic == 2) & (batches.readable < CRC_END)
+    lacks_flags = batches.codec < 0
     return {
         **{name: pa.array(column, mask=column < 0) for name, column in numbers.items()},
         "magic": batches.magic,
@@ -91,13 +93,13 @@ def header_columns(batches: Batches) -> dict[str, Any]:
         "timestamp_type": _names_of(TIMESTAMP_TYPES, batches.timestamp_type),
         "base_timestamp": milliseconds(base_timestamp),
         "max_timestamp": milliseconds(batches.max_timestamp),
-        "is_transactional": batches.is_transactional,
-        "is_control": batches.is_control,
+        "is_transactional": pa.array(batches.is_transactional, mask=lacks_flags),
+        "is_control": pa.array(batches.is_control, mask=lacks_flags),
         "bytes": batches.size,
         "uncompressed_bytes": pa.array(batches.size, mask=(batches.codec != 0) | batches.truncated),
         "crc_ok": pa.array(batches.crc_ok == 1, mask=batches.crc_ok < 0),
         "truncated": batches.truncated,
-        "crc": batches.crc,
+        "crc": pa.array(batches.crc, mask=lacks_crc),
     }
 
 

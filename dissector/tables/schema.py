@@ -254,8 +254,14 @@ BATCHES = Table(
         TableColumn(
             "base_sequence", pa.int32(), "sequence number of the first record; null without one"
         ),
-        TableColumn("is_transactional", pa.bool_(), "whether it is part of a transaction"),
-        TableColumn("is_control", pa.bool_(), "whether the broker wrote it as a control batch"),
+        TableColumn(
+            "is_transactional", pa.bool_(),
+            f"whether it is part of a transaction; null {_CUT_HEADER}",
+        ),
+        TableColumn(
+            "is_control", pa.bool_(),
+            f"whether the broker wrote it as a control batch; null {_CUT_HEADER}",
+        ),
         TableColumn("bytes", pa.int64(), "size including the header", "bytes"),
         TableColumn(
             "uncompressed_bytes", pa.int64(),
@@ -271,7 +277,8 @@ BATCHES = Table(
         ),
         TableColumn(
             "crc", pa.int64(),
-            "checksum in the header: equal in all copies of a batch, whatever their offsets",
+            "checksum in the header: equal in all copies of a batch, whatever their offsets; "
+            f"null {_CUT_HEADER}",
         ),
     ),
 )  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any
 
 from dissector.packets import open_packets
 from dissector.pipeline import Pipeline
-from tests.dissector.records.records_writers import batch, record
+from tests.dissector.records.records_writers import batch, message, record
 from tests.dissector.streams.dialogue import Dialogue
 from tests.dissector.test_capture_nested import fetch, fetched
 
@@ -28,6 +28,23 @@ def test_a_batch_that_the_fetch_limit_cuts_has_no_fetched_records(tmp_path: Path
         (exchange,) = rows["exchanges"]
         assert (exchange["record_count"], exchange["record_bytes"]) == (1, len(whole) + size)
         assert rows["problems"] == []
+
+
+def test_fields_that_are_cut_are_null(tmp_path: Path) -> None:
+    """The checksum of magic 2 ends at byte 21, the attributes at byte 23 (KIP-98)."""
+    cut = batch(record(), 1, attributes=0x30)
+    crc = int.from_bytes(cut[17:21])
+    for size, expected in (
+        (17, (None, None, None)), (20, (None, None, None)), (21, (crc, None, None)),
+        (22, (crc, None, None)), (23, (crc, True, True)), (60, (crc, True, True)),
+    ):  # fmt: skip
+        (row,) = tables(tmp_path, cut[:size])["batches"]
+        assert (row["crc"], row["is_transactional"], row["is_control"]) == expected
+        assert (row["crc_ok"], row["truncated"]) == (None, True)
+    for magic in (0, 1):
+        whole = message(magic, b"value")
+        (row,) = tables(tmp_path, whole[:17])["batches"]
+        assert (row["crc"], row["is_control"]) == (int.from_bytes(whole[12:16]), None)
 
 
 def test_times_before_1970_and_the_absent_time(tmp_path: Path) -> None:
