@@ -29,7 +29,7 @@ from dissector.streams.streaming import DEFAULT_MEMORY, STREAM_SHARE
 from dissector.tables import TABLES
 from dissector.tables.finalizer import NamedBatch
 from dissector.tables.log_segments import (
-    is_obsolete_segment,
+    current_segments,
     is_segment,
     is_segment_companion,
 )
@@ -74,7 +74,8 @@ def open_capture(
     """Open files, globs, folders, or ``-`` for standard input, as one capture in time order.
 
     A broker's log segments are read after the captures; they provide `batches` and `records`.
-    Those that the broker has deleted are only read if there are no others.
+    Those that the broker has deleted are only read if there are no others. Of the KRaft snapshots
+    in a folder, only the latest is read, as a controller does (KIP-630).
 
     `ports`: broker ports, for connections whose start is not in the capture (None: 9092). If a
     connection to one of them is not Kafka, `problems` has a row for it. `hold`: keep rows with
@@ -164,8 +165,8 @@ def captures_and_segments(
 ) -> tuple[list[str], list[str]]:
     """The files of paths: captures, and log segments. Files next to segments are skipped.
 
-    Segments that the broker has deleted are only read if there are no others. Raises CaptureError
-    if there is no file. A folder without captures is one of the captures.
+    Of the segments, those are returned that a broker would load. Raises CaptureError if there is no
+    file. A folder without captures is one of the captures.
     """
     return _by_kind(_find_files(paths))
 
@@ -174,7 +175,7 @@ def _by_kind(files: Sequence[str]) -> tuple[list[str], list[str]]:
     segments = [path for path in files if is_segment(path)]
     known = set(segments)
     captures = [p for p in files if p not in known and not is_segment_companion(p)]
-    return captures, [p for p in segments if not is_obsolete_segment(p)] or segments
+    return captures, current_segments(segments)
 
 
 class Capture:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -35,6 +35,8 @@ from dissector.tables.schema import BATCHES, RECORDS
 
 _SUFFIX: Final = r"(?:\.(?:deleted|cleaned|swap))?"
 _NAME: Final = re.compile(rf"\d{{20}}(?:\.log|-\d{{10}}\.checkpoint){_SUFFIX}")
+_SNAPSHOT: Final = re.compile(r"\d{20}-\d{10}\.checkpoint")
+_OBSOLETE: Final = (".deleted", ".cleaned", ".checkpoint.part")
 _COMPANION: Final = re.compile(
     rf"\d{{20}}\.(?:index|timeindex|txnindex|snapshot){_SUFFIX}"
     r"|leader-epoch-checkpoint|partition\.metadata"
@@ -75,13 +77,22 @@ def is_segment_companion(path: str) -> bool:
     return _COMPANION.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
 
 
-def is_obsolete_segment(path: str) -> bool:
-    """Whether a broker would delete this segment at its start, or later.
+def current_segments(paths: Sequence[str]) -> list[str]:
+    """The segments that a broker would load, or all if it would load none.
 
-    Its records were deleted or compacted, or are those of a compaction that has not ended
-    (LogLoader).
+    A broker deletes the others at its start, or later: their records were deleted or compacted, or
+    they are not complete (LogLoader). Of the KRaft snapshots in a folder, it loads the latest, which
+    contains the whole state (KIP-630).
     """
-    return path.endswith((".deleted", ".cleaned"))
+    kept = [path for path in paths if not path.endswith(_OBSOLETE)] or list(paths)
+    snapshots = {path: os.path.dirname(path) for path in kept if _is_snapshot(path)}  # noqa: PTH120
+    # Names have the end offset and the epoch, in 20 and 10 digits.
+    latest = {folder: path for path, folder in sorted(snapshots.items())}
+    return [path for path in kept if path not in snapshots or latest[snapshots[path]] == path]
+
+
+def _is_snapshot(path: str) -> bool:
+    return _SNAPSHOT.fullmatch(os.path.basename(path)) is not None  # noqa: PTH119
 
 
 def topic_partition(path: str) -> tuple[str | None, int | None]:

@@ -275,6 +275,25 @@ def test_deleted_segments_are_read_only_alone(brokers: Path, tmp_path: Path) -> 
     assert len(read(folder / f"{SEGMENT}.deleted")["records"]) == 100
 
 
+def test_the_latest_snapshot_of_a_folder_is_read(brokers: Path, tmp_path: Path) -> None:
+    # A controller loads the latest snapshot, and the log after it (KIP-630).
+    folder = tmp_path / "__cluster_metadata-0"
+    folder.mkdir()
+    log = brokers / "kafka-4" / "__cluster_metadata-0" / SEGMENT
+    whole, first = log.read_bytes(), read(log)["batches"][0]["bytes"]
+    older = [f"{9:020}-{2:010}", f"{10:020}-{1:010}"]
+    for name in older:
+        (folder / f"{name}.checkpoint").write_bytes(whole[:first])
+    latest = folder / f"{10:020}-{2:010}.checkpoint"
+    latest.write_bytes(whole)
+    (folder / f"{20:020}-{2:010}-1234.checkpoint.part").write_bytes(whole[:first])
+    count = len(read(latest)["batches"])
+    assert len(read(folder)["batches"]) == count > 1
+    assert len(read(folder / f"{older[0]}.checkpoint")["batches"]) == 1
+    shutil.copy(log, folder)
+    assert len(read(folder)["batches"]) == 2 * count
+
+
 def test_segments_beside_captures(brokers: Path, tmp_path: Path) -> None:
     capture = CAPTURES / "kafka-4-kafkajs.pcap.zst"
     shutil.copy(capture, tmp_path)
