@@ -81,8 +81,8 @@ def current_segments(paths: Sequence[str]) -> list[str]:
     """The segments that a broker would load, or all if it would load none.
 
     A broker deletes the others at its start, or later: their records were deleted or compacted, or
-    they are not complete (LogLoader). Of the KRaft snapshots in a folder, it loads the latest, which
-    contains the whole state (KIP-630).
+    they are not complete (LogLoader). Of the KRaft snapshots in a folder, it loads the latest,
+    which contains the whole state (KIP-630).
     """
     kept = [path for path in paths if not path.endswith(_OBSOLETE)] or list(paths)
     snapshots = {path: os.path.dirname(path) for path in kept if _is_snapshot(path)}  # noqa: PTH120
