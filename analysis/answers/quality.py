@@ -3,7 +3,8 @@
     $ kafka-dissector quality captures/kafka-4-cut-requests.pcap.zst
 
 **How to read it.** Each row is a kind of flaw, with its count and the total number of candidates,
-so that parts without flaws are also listed.
+so that parts without flaws are also listed. Log segments have only rows of problems, without a
+total.
 
 **What to do.** If bytes were lost, or the capture dropped packets, capture with a larger buffer
 (`tcpdump -B 65536`) or a filter. If packets are truncated, set the snapshot length to 0 (`tcpdump
@@ -202,7 +203,9 @@ def _flaws() -> tuple[str, ...]:
             "reason in ('loss', 'one_sided', 'capture_end')", _most_frequent("reason"),
         ),
         _flaw(
-            "batches with a wrong checksum", "batches", "not crc_ok",
+            "batches with a wrong checksum",
+            # Damage of a log segment is a problem of the file.
+            "(from batches where connection_id is not null)", "not crc_ok",
             "'first in ' || arg_min(topic || '-' || partition, nth)", "coalesce(sum(bytes), 0)",
         ),
     )  # fmt: skip

@@ -79,7 +79,11 @@ def test_made_flaws_are_counted() -> None:
             connection(connection_id=2, protocol="unknown", client_bytes=0, broker_bytes=0),
         ],
         exchanges=[exchange(status="undecoded", api="Fetch", api_version=99), exchange()],
-        batches=[{"crc_ok": False, "bytes": 70, "topic": "t", "partition": 3}, {"crc_ok": True}],
+        batches=[
+            {"connection_id": 0, "crc_ok": False, "bytes": 70, "topic": "t", "partition": 3},
+            {"connection_id": 0, "crc_ok": True},
+            {"crc_ok": False, "bytes": 900},  # of a log segment, with a row of `problems`
+        ],
         problems=[{"stage": "packets", "kind": "unknown_link", "bytes": 5, "detail": "what"}],
     )
     counts = analysis.quality(tables).set_index("flaw")
