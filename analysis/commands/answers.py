@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
 
 from analysis.answers import Answer, Option
-from analysis.commands.common import NOTHING, Input, notify, on_capture
+from analysis.commands.common import Input, notify, on_capture
 from analysis.commands.coverage import COVERAGE, Coverage, coverage_of
 from analysis.commands.options import (
     Choice,
@@ -20,6 +20,9 @@ from analysis.commands.options import (
     words,
 )
 from analysis.commands.output import Output, on_answer_output
+
+if TYPE_CHECKING:
+    import duckdb
 
 QUALITY: Final = "quality"
 """The answer that lists what could not be read."""
@@ -75,12 +78,22 @@ def _run(answer: Answer, source: Input, output: Output, options: dict[str, Any])
             if answer.lists_problems and answer.name != QUALITY and source.filter is None:
                 _warn_of_coverage(source, coverage_of(sql))
         else:
-            empty = "exchanges" in names and not sql.sql("from exchanges limit 1").fetchall()
-            text = source.no_rows(answer.rows_with(given), coverage_of(sql))
-            notify(NOTHING if empty and not source.filter else text)
+            notify(_reason(answer, source, sql, given))
     if len(rows) or not output.is_for_people or output.file:
         by = options.get("by", ())
         output.write(rows.to_batches(), rows.schema, answer.essential, answer.useful, by)
+
+
+def _reason(
+    answer: Answer, source: Input, sql: duckdb.DuckDBPyConnection, given: dict[str, Any]
+) -> str:
+    """The sentence that explains why an answer has no rows."""
+    if not source.filter and "exchanges" in answer.tables_for(given):
+        is_empty = not sql.sql("from exchanges limit 1").fetchall()
+        # Log segments may have flaws.
+        if is_empty and not (answer.name == QUALITY and source.has_only_segments):
+            return source.nothing
+    return source.no_rows(answer.rows_with(given), coverage_of(sql))
 
 
 def _warn_of_coverage(source: Input, coverage: Coverage) -> None:

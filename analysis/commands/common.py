@@ -54,6 +54,11 @@ NOTHING: Final = (
     "use --keylog FILE. If clients cannot connect, see summary."
 )
 
+ONLY_SEGMENTS: Final = (
+    "Log segments contain no requests or responses. The command records writes their records, "
+    "export --table batches their batches, and quality lists their damage."
+)
+
 WARNINGS: Final = 5
 """Most files that are named as unreadable, damaged or truncated."""
 INCOMPLETE: Final = 1
@@ -251,13 +256,29 @@ class Input:
         if self.filter:
             return f"No {rows} in the selected exchanges."
         if coverage.is_without_kafka:
-            return NOTHING
+            return self.nothing
         if coverage.is_complete:
             return f"No {rows} in this capture."
         return (
             f"No {rows} in the {coverage.read:,} of {coverage.payload:,} connections that could be "
             f"read; for the others, see {self.again('quality')}"
         )
+
+    @property
+    def nothing(self) -> str:
+        """The sentence that explains why there is no request and no response."""
+        return ONLY_SEGMENTS if self.has_only_segments else NOTHING
+
+    @property
+    def has_only_segments(self) -> bool:
+        """Whether the input consists of log segments."""
+        from analysis.input.exported import is_exported
+        from dissector.capture import captures_and_segments
+
+        if is_exported(self.captures):
+            return False
+        captures, segments = captures_and_segments(self.captures)
+        return len(segments) > 0 and not captures
 
     @property
     def name(self) -> str:

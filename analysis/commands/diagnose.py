@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import NOTHING, Input, on_capture
+from analysis.commands.common import Input, on_capture
 from analysis.commands.options import Choice, Number, named_command, on_pager, output_option
 from analysis.diagnosis.rule import SEVERITIES
 
@@ -78,7 +78,7 @@ def command(
         write(screen(diagnosis, source.name, source.again), pager=not no_pager)
         is_explained = diagnosis.requests or len(diagnosis.findings)
         if not is_explained and source.filter is None:
-            click.echo(NOTHING, err=True)
+            click.echo(source.nothing, err=True)
     else:
         _write_json(diagnosis, source, form)
     if fail_on and is_as_bad((row["severity"] for row in diagnosis.findings), fail_on):

@@ -12,7 +12,6 @@ from click.core import ParameterSource
 
 from analysis.commands.common import (
     ALL,
-    NOTHING,
     TABLE_NAMES,
     TABLES_OR_ALL,
     Input,
@@ -136,7 +135,7 @@ def _explained(
             is_empty = is_empty and not len(batch)
             yield batch
     if is_empty:
-        nothing = NOTHING if source.filter is None else "No exchange is selected."
+        nothing = source.nothing if source.filter is None else "No exchange is selected."
         is_exchanges = table == "exchanges"
         notify(nothing if is_exchanges else source.no_rows(f"rows of {table}", coverage))
 

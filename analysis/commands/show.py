@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from analysis.commands.common import Input, on_capture_alone
+from analysis.commands.common import ONLY_SEGMENTS, Input, on_capture_alone
 from analysis.commands.options import (
     Choice,
     Integer,
@@ -106,7 +106,8 @@ def command(
             )  # fmt: skip
     if not chosen:
         hint = "" if nearest is None else f" {nearest.hint()}"
-        click.echo(f"No exchange in this capture matches the options.{hint}", err=True)
+        nothing = f"No exchange in this capture matches the options.{hint}"
+        click.echo(ONLY_SEGMENTS if source.has_only_segments else nothing, err=True)
     elif len(chosen) == limit:
         from analysis.display.terminal import counted
 

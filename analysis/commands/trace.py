@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from analysis.commands.common import Input, on_capture
+from analysis.commands.common import ONLY_SEGMENTS, Input, on_capture
 from analysis.commands.coverage import COVERAGE, coverage_of
 from analysis.commands.options import Integer, named_command, usage_errors
 from analysis.commands.output import Output, on_answer_output
@@ -51,7 +51,7 @@ def command(source: Input, output: Output, limit: int, **wanted: Any) -> None:
         coverage = coverage_of(sql)
     if not len(rows):
         text = source.no_rows("records that match the options", coverage)
-        click.echo(printable(text), err=True)
+        click.echo(ONLY_SEGMENTS if source.has_only_segments else printable(text), err=True)
         return
     output.write(rows.to_batches(), rows.schema, ESSENTIAL, USEFUL)
     if len(rows.group_by(["topic", "partition", "offset"]).aggregate([])) == limit:

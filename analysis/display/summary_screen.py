@@ -65,13 +65,17 @@ _FAILURES: Final = "network --show failures"
 
 def screen(
     summary: Summary, name: str, packets: int | None, command: Command, *, has_keylog: bool = False,
-    note: str = "", without_tcp: Mapping[str, int] = NO_COUNTS,
+    note: str = "", without_tcp: Mapping[str, int] = NO_COUNTS, only_segments: bool = False,
 ) -> Iterator[RenderableType]:  # fmt: skip
     """The parts of the screen, from the top.
 
     `packets`: number of packets of any kind, if known. `has_keylog`: a key log was given. `note`:
-    the filter of the exchanges, if there is one. `without_tcp`: see `Capture`.
+    the filter of the exchanges, if there is one. `without_tcp`: see `Capture`. `only_segments`: the
+    input consists of log segments.
     """
+    if only_segments:
+        yield from _log_segments(summary, name, command)
+        return
     totals = summary.selected_totals() if note else summary.totals()
     files = list(_files(summary))
     failed = summary.failed_connections()
@@ -98,6 +102,25 @@ def screen(
     elif not note:
         causes = _led([*attempts, *handshakes], command("diagnose"))
         yield from _nothing(totals, [*unread, *causes], without_tcp)
+    yield from _section("What could not be read", _unread(summary, command))
+
+
+def _log_segments(summary: Summary, name: str, command: Command) -> Iterator[RenderableType]:
+    """The parts of the screen for log segments, which contain no requests or responses."""
+    yield Text(printable(name), "bold")
+    yield Text("Log segments contain no requests or responses.")
+    yield from _files(summary)
+    partitions = _listed(
+        summary.logs(),
+        _text_column("topic", "topic"),
+        _number_column("partition", "partition"),
+        _number_column("batches", "count"),
+        _number_column("records", "record_count"),
+        _number_column("bytes", "bytes"),
+        _number_column("first offset", "base_offset", OPTIONAL),
+        _number_column("last offset", "last_offset", OPTIONAL),
+    )
+    yield from _section("Partitions", _led(partitions, command("records")))
     yield from _section("What could not be read", _unread(summary, command))
 
 

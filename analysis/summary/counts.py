@@ -30,9 +30,13 @@ _RESPONSE: Final = (*_CLIENT, "correlation_id", "time", "api", "api_version")
 
 
 class Summary:
-    """Counts batches of `TABLES`; then the methods return the results."""
+    """Counts batches of `TABLES`; then the methods return the results.
+
+    `SEGMENT_TABLES`: those to count of log segments.
+    """
 
     TABLES: ClassVar = ("exchanges", "errors", "problems", "connections", "memberships")
+    SEGMENT_TABLES: ClassVar = ("batches",)
 
     def __init__(self) -> None:
         self._kinds = Tally(_KIND, count="sum", throttled="sum")
@@ -61,6 +65,10 @@ class Summary:
             lost="sum", lossy="sum", with_payload="sum", one_sided="sum",
         )  # fmt: skip
         self._unknown_ports = Tally(("broker_port",), bytes="sum")
+        self._logs = Tally(
+            ("topic", "partition"), count="sum", record_count="sum", bytes="sum",
+            base_offset="min", last_offset="max",
+        )  # fmt: skip
         self._named: list[pa.Table] = []
         """Connections with a known client software."""
         self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
@@ -154,6 +162,11 @@ class Summary:
     def problems(self) -> list[dict[str, Any]]:
         """stage, kind, count, bytes, capture and detail of the first; the most frequent first."""
         return sorted(self._problems.rows(), key=lambda row: -row["count"])
+
+    def logs(self) -> list[dict[str, Any]]:
+        """topic, partition, count of batches, record_count, bytes, base_offset and last_offset of
+        the partitions in log segments; the most bytes first."""
+        return sorted(self._logs.rows(), key=lambda row: -row["bytes"])
 
     def failed_connections(self) -> list[dict[str, Any]]:
         """broker_ip, broker_port, refused, without_reply, first and last (ns); the most first."""
@@ -258,6 +271,9 @@ class Summary:
         if len(named):
             columns = ["connection_id", "software_name", "software_version"]
             self._named.append(named.select(columns).combine_chunks())
+
+    def _read_batches(self, rows: pa.Table) -> None:
+        self._logs.add(with_columns(rows, record_count=rows["record_count"].cast(pa.int64())))
 
     def _read_problems(self, rows: pa.Table) -> None:
         self._problems.add(rows)
