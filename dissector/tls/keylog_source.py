@@ -50,7 +50,7 @@ class KeyLogSource:
         self._used += len(embedded)
         if embedded and _has_cryptography():
             yield from embedded
-        if self._path is not None:
+        if self._path is not None and self._path.exists():  # it may be removed, and created again
             text = self._read(self._path)
             incomplete = len(text) - text.rfind(b"\n") - 1
             self._offset -= incomplete if incomplete < _LINE_BYTES else 0
@@ -68,6 +68,8 @@ class KeyLogSource:
             with path.open("rb") as file:
                 if not file.seekable():
                     raise CaptureError(f"{path} is a pipe: a key log is read again, so name a file")
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    self._offset = 0  # the file was truncated, or replaced
                 file.seek(self._offset)
                 text = file.read(size)
         except OSError as error:

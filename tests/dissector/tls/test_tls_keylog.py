@@ -58,6 +58,21 @@ def test_lines_of_a_growing_file_are_whole(tmp_path: Path, size: int):
     )
 
 
+def test_a_file_may_be_truncated_or_removed(tmp_path: Path):
+    path = tmp_path / "keys.log"
+    path.write_bytes(line(OTHER) + b"\n" + line(OTHER) + b"\n")
+    source = KeyLogSource([], path)
+    assert b"".join(source.read_new()) == path.read_bytes()
+    path.write_bytes(line() + b"\n")
+    assert b"".join(source.read_new()) == line() + b"\n"
+    path.unlink()
+    assert b"".join(source.read_new()) == b""
+    path.write_bytes(line(OTHER)[:50])
+    assert b"".join(source.read_new()) == line(OTHER)[:50]
+    path.write_bytes(line(OTHER) + b"\n")
+    assert b"".join(source.read_new()) == line(OTHER) + b"\n"
+
+
 def test_a_pipe_is_not_a_key_log() -> None:
     read, write = os.pipe()
     os.write(write, line() + b"\n")
