@@ -398,11 +398,13 @@ class TlsSession:
                 self._stop("tls_unsupported", handshake.unsupported, side)
 
     def _read_alert(self, side: Side, body: bytes) -> None:
-        """A fatal alert ends the connection (RFC 8446, section 6); often, the handshake failed."""
+        """A fatal alert ends the connection (RFC 8446, section 6). The handshake failed unless the
+        end that sends the alert has sent data."""
         if len(body) == 2 and body[0] == _FATAL:
-            detail = f"TLS failed: alert {alert_name(body[1])}"
-            self._add_problem("tls_alert", detail, side, side.reader.at)
-            self._has_failed = True
+            kind, event = ("tls_aborted", "ended") if side.position else ("tls_alert", "failed")
+            detail = f"TLS {event}: alert {alert_name(body[1])}"
+            self._add_problem(kind, detail, side, side.reader.at)
+            self._has_failed |= kind == "tls_alert"
 
     def _stop_without_hello(self, side: Side, waiting: int | None = None) -> None:
         """Abandon both ends, as one is not in the capture, or its begin is missing."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import ssl
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,19 +22,40 @@ from tests.dissector.tls.decrypting import (
 from tests.dissector.tls.tls_made import CLIENT, SERVER, Contexts, Dialogue, contexts, talk
 
 
-def failed(folder: Path, both: Contexts) -> Dialogue:
-    """The handshake of a client that trusts no server, or does not have the server's version."""
-    made = Dialogue()
-    pipes = [(ssl.MemoryBIO(), ssl.MemoryBIO()) for _ in range(2)]
-    ends = both[0].wrap_bio(*pipes[0]), both[1].wrap_bio(*pipes[1], server_side=True)
-    for end in (CLIENT, SERVER) * 3:
+class Attempt:
+    """A handshake that may fail: of a client that trusts no server, or lacks its version."""
+
+    def __init__(self, folder: Path, both: Contexts) -> None:
+        self.made = Dialogue()
+        self.pipes = [(ssl.MemoryBIO(), ssl.MemoryBIO()) for _ in range(2)]
+        self.ends = [
+            context.wrap_bio(*pipe, server_side=end == SERVER)
+            for end, (context, pipe) in enumerate(zip(both, self.pipes, strict=True))
+        ]
+        for end in (CLIENT, SERVER) * 3:
+            self.act(end, self.ends[end].do_handshake)
+        self.made.keys = (folder / "keys.log").read_bytes()
+
+    def act(self, end: int, action: Callable[[], object]) -> None:
+        """Let an end act, and carry its bytes."""
         with contextlib.suppress(ssl.SSLError):
-            ends[end].do_handshake()
-        if data := pipes[end][1].read():
-            made.wire.append((end, data))
-            pipes[1 - end][0].write(data)
-    made.keys = (folder / "keys.log").read_bytes()
-    return made
+            action()
+        if data := self.pipes[end][1].read():
+            self.made.wire.append((end, data))
+            self.pipes[1 - end][0].write(data)
+
+
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_an_alert_after_data_is_not_a_failed_handshake(folder, version):
+    attempt = Attempt(folder, contexts(folder, version))
+    server = attempt.ends[SERVER]
+    attempt.act(SERVER, lambda: server.write(b"data"))
+    attempt.pipes[SERVER][0].write(b"\x17\3\3\0\x20" + bytes(32))  # does not decrypt
+    attempt.act(SERVER, server.read)
+    session, texts = decrypted(placed(attempt.made.wire), KeyLog(attempt.made.keys))
+    assert texts == [[b""], [b"data"]]
+    details = [(problem.kind, problem.detail) for problem in session.problems]
+    assert details == [("tls_aborted", "TLS ended: alert bad_record_mac")]
 
 
 @pytest.mark.parametrize("order", [(CLIENT, SERVER), (SERVER, CLIENT)])
@@ -48,7 +70,7 @@ def failed(folder: Path, both: Contexts) -> Dialogue:
 def test_a_failed_handshake_is_a_problem_with_its_alert(folder, versions, alert, order):
     client, server = (contexts(folder, version)[end] for end, version in enumerate(versions))
     client.verify_mode = ssl.CERT_REQUIRED
-    made = failed(folder, (client, server))
+    made = Attempt(folder, (client, server)).made
     parts = sorted(placed(made.wire), key=lambda part: part[0] == CLIENT)  # of one block
     parts = [(order[end], at, data) for end, at, data in parts]
     for keys in (made.keys, b""):
