@@ -7,8 +7,8 @@ the turn begins with the last one, and the response time is too short.
 
 The headers of TLS records are not encrypted (RFC 8446, section 5.1). They show which packets have
 only an alert, and which turns belong to the handshake: the client's part of it begins with such a
-record, or follows the ServerHello directly. Retransmissions, keep-alives and acknowledgements have
-no new bytes, and are skipped.
+record, or is directly before or behind the ServerHello. Retransmissions, keep-alives and
+acknowledgements have no new bytes, and are skipped.
 """
 
 from __future__ import annotations
@@ -123,11 +123,13 @@ class Turns:
         earlier = state.burst[row].T
         bursts = _merged(np.concatenate([earlier[:, earlier[_BYTES] > 0], bursts], axis=1))
         first, last = _runs(bursts[_STREAM] >> 1)
-        # A client that has sent ChangeCipherSpec before, or sends none (RFC 8446, appendix D.4),
-        # responds to the ServerHello with encrypted records.
-        is_after_hello = np.roll(bursts[_IS_HELLO] == 1, 1)
-        is_after_hello[first] = False
-        bursts[_IS_MESSAGE, is_after_hello] = 0
+        # Before a ServerHello is a ClientHello, which may follow a PROXY header. A client that has
+        # sent ChangeCipherSpec before, or sends none (RFC 8446, appendix D.4), responds to it with
+        # encrypted records.
+        is_hello = bursts[_IS_HELLO] == 1
+        is_before, is_after = np.roll(is_hello, -1), np.roll(is_hello, 1)
+        is_before[last] = is_after[first] = False
+        bursts[_IS_MESSAGE, is_before | is_after] = 0
         state.burst[row] = bursts[:, last].T
         return bursts
 

@@ -165,6 +165,17 @@ def test_a_finished_without_change_cipher_spec(
     assert latencies(dialogue, tmp_path) == [3.0]
 
 
+def test_a_client_hello_behind_a_proxy_header(dialogue: Dialogue, tmp_path: Path) -> None:
+    connection = dialogue.connect()
+    connection.client(b"PROXY TCP4 10.1.1.1 10.1.1.2 5555 9092\r\n")
+    connection.client(tls(HANDSHAKE, 300))
+    connection.broker(tls(HANDSHAKE, 90, b"\2") + tls(APPLICATION_DATA, 900))
+    connection.client(tls(CHANGE_CIPHER_SPEC, 1) + tls(APPLICATION_DATA, 69))
+    connection.broker(tls(APPLICATION_DATA, 200))  # a ticket
+    connection.exchange(tls(APPLICATION_DATA, 80), tls(APPLICATION_DATA, 100))
+    assert latencies(dialogue, tmp_path) == [1.0]
+
+
 def test_a_request_behind_a_ticket_of_tls_1_2(dialogue: Dialogue, tmp_path: Path) -> None:
     """The broker's part of the handshake begins with a handshake record, too (RFC 5077)."""
     connection = dialogue.connect()
