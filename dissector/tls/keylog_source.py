@@ -50,7 +50,8 @@ class KeyLogSource:
         self._used += len(embedded)
         if embedded and _has_cryptography():
             yield from embedded
-        if self._path is not None and self._path.exists():  # it may be removed, and created again
+        # The file may be removed, and created again.
+        if self._path is not None and os.access(self._path, os.R_OK):
             text = self._read(self._path)
             incomplete = len(text) - text.rfind(b"\n") - 1
             self._offset -= incomplete if incomplete < _LINE_BYTES else 0
