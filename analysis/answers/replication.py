@@ -26,8 +26,9 @@ offset is after the last record of a Produce request confirms it. The wait for f
 the broker reads the request and ends with the last confirmation before the response, so it includes
 the leader's own write: it is about LocalTimeMs and RemoteTimeMs of the broker. The latency begins
 at the same time. A follower that becomes the leader no longer counts as a follower: `brokers` and
-`topics` show which broker gets a Produce request. A replica that a reassignment adds counts from
-the time when it is in sync, and one that it removes until Metadata no longer names it.
+`topics` show which broker gets a Produce request. A replica counts from its first Fetch that shows
+it in sync, or, if it was the leader before, from the first Metadata with it as leader. One that a
+reassignment removes counts until Metadata no longer names it.
 
 **Limitations.** The capture must contain the connections between brokers, for example because it
 was taken at the leader, and they must not be encrypted. Since Fetch 15 a follower names its replica
@@ -152,10 +153,13 @@ _CONFIRMED: Final = f"""(
   confirmations as (
     select topic, partition, log, replica_id, "offset", min(time) as confirmed_time
     from {_FETCHES} where "offset" is not null group by all),
+  leaders as (
+    select topic, partition, leader as replica_id, min(time) as led_time from topics group by all),
   followers as (
-    select topic, partition, log, replica_id,
-      coalesce(min(time) filter ("offset" >= high_watermark), min(time)) as since
-    from {_FETCHES} where "offset" is not null group by all),
+    select topic, partition, log, replica_id, least(any_value(led_time),
+      coalesce(min(time) filter ("offset" >= high_watermark), min(time))) as since
+    from {_FETCHES} left join leaders using (topic, partition, replica_id)
+    where "offset" is not null group by all),
   states as (select topic, partition, time, replicas from topics where len(replicas) > 0),
   candidates as (
     select produced.*, replica_id from produced join followers using (topic, partition, log)

@@ -165,6 +165,31 @@ def test_a_leader_does_not_follow_itself() -> None:
     assert (follower["replica_id"], follower["confirmed"], follower["without"]) == (2, 1, 0)
 
 
+def test_a_leader_that_failed_is_out_of_sync_until_it_follows() -> None:
+    """With acks=all, a leader responds without the others if Metadata has it as the only replica in
+    sync."""
+    name = "kafka-2-4"
+    tables = capture(name, ("topics", "partitions", "exchanges"))
+    alone = tables["topics"].query("topic == 'orders' and partition == 1 and leader == 1")
+    (shrunk,) = alone.to_dict("records")
+    assert (*shrunk["replicas"], *shrunk["isr"]) == (2, 1, 1)
+    produced = tables["partitions"].merge(
+        tables["exchanges"].query("api == 'Produce' and acks == -1"),
+        on=["connection_id", "correlation_id"],
+    )
+    (produced,) = produced[
+        (produced["topic"] == "orders") & (produced["partition"] == 1)
+        & (produced["time"] > shrunk["time"])
+    ].to_dict("records")  # fmt: skip
+    (row,) = (
+        rows(name)
+        .query("topic == 'orders' and partition == 1 and replica_id == 2")
+        .to_dict("records")
+    )
+    assert (row["without"], row["first_without"]) == (1, produced["response_time_x"])
+    assert row["delay_max_ms"] > 0
+
+
 @pytest.mark.parametrize("seen", [30, 90], ids=["in time", "late"])
 def test_a_reassignment_leaves_no_follower_out_of_sync(seen: int) -> None:
     """It moves the partition from broker 2, whose last Fetch is at 20, to broker 3. Metadata shows
