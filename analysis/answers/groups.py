@@ -19,7 +19,8 @@ assignment. The coordinator numbers rebalances and sends the number to every mem
 identifies the requests of one rebalance on all connections:
 
 - A classic group has a *generation*. When a member joins, leaves or times out, the others receive
-REBALANCE_IN_PROGRESS; all of them rejoin (JoinGroup) and get their assignment (SyncGroup).
+REBALANCE_IN_PROGRESS; all of them rejoin (JoinGroup) and get their assignment (SyncGroup). A first
+JoinGroup that only gets a member id (KIP-394) is not a sign of a rebalance.
 - Consumer (KIP-848), share (KIP-932) and streams groups (KIP-1071) have a group epoch. Members
   reach it one by one with their heartbeats, and continue to work meanwhile. A coordinator may delay
   a new assignment: a joining member then receives the current epoch, and causes the next one.

@@ -52,7 +52,7 @@ CLIENT_COLUMNS: Final = (
         "requests refused because of a changed coordinator or controller",
     ),
     Column("connections", "int64", "connections that the client opened"),
-    Column("reconnects", "int64", "connections to a broker to which it had been connected before"),
+    Column("reconnects", "int64", "connections to a broker to which it had as many open before"),
     Column("resets", "int64", "connections that ended with a reset"),
 )
 

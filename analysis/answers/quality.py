@@ -3,8 +3,10 @@
     $ kafka-dissector quality captures/kafka-4-cut-requests.pcap.zst
 
 **How to read it.** Each row is a kind of flaw, with its count and the total number of candidates,
-so that parts without flaws are also listed. Log segments have only rows of problems, without a
-total.
+so that parts without flaws are also listed. The candidates of the first two rows are all
+connections; a connection without data is not of an unknown protocol. Those of the other rows about
+connections are Kafka connections, and those of requests in several connections are Produce requests
+with records. Log segments have only rows of problems, without a total.
 
 **What to do.** If bytes were lost, or the capture dropped packets, capture with a larger buffer
 (`tcpdump -B 65536`) or a filter. If packets are truncated, set the snapshot length to 0 (`tcpdump
@@ -23,7 +25,8 @@ encrypted connection: it hides no request. A connection was captured more than o
 sent about twice the bytes of their messages, or more, and many packets repeat captured bytes. Its
 rows and latencies are those of the first copy, but the other copies count as retransmitted. A
 Produce request was captured in several connections if the same batches, with the same client id and
-correlation id, wait for the response in two of them. Other answers count each copy.
+correlation id, wait for the response in two of them. Other answers count each copy. A response may
+be missing if `unanswered` has the reason loss, one_sided or capture_end for its request.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
 leave no trace. Only pcapng files contain the number of packets that the capture dropped. A
@@ -43,7 +46,9 @@ from dissector.problems import FAILED_HANDSHAKE, FILE_KINDS, NO_KEY_LOG, UNDECRY
 _COLUMNS: Final = (
     Column("flaw", "string", "kind of flaw"),
     Column("count", "int64", "connections, exchanges or batches with this flaw"),
-    Column("total", "int64", "all connections, exchanges or batches; null for other problems"),
+    Column(
+        "total", "int64", "candidates: connections, exchanges or batches; null for other problems"
+    ),
     Column("bytes", "int64", "bytes affected, if known", "bytes"),
     Column("detail", "string", "the worst or first case"),
 )
