@@ -140,8 +140,7 @@ EXCHANGES = Table(
         TableColumn(
             "in_flight", pa.int32(),
             "number of unanswered requests of the connection after this one was sent, including "
-            "it; "
-            f"{_NO_REQUEST}",
+            f"it; {_NO_REQUEST}",
         ),
         TableColumn("throttle_time_ms", pa.int32(), "throttle time in the response", "ms"),
         TableColumn("error_code", pa.int16(), "first error code other than 0 in the response"),
@@ -216,16 +215,13 @@ BATCHES = Table(
         TableColumn(
             "base_offset", pa.int64(),
             "offset of the first record in the partition; for a Produce, from the response: null "
-            "with "
-            "acks=0, an error, or no response; null for a fetched compressed message of magic 0 "
-            "or 1, "
-            f"and {_CUT_HEADER}",
+            "with acks=0, an error, or no response; null for a fetched compressed message of "
+            f"magic 0 or 1, and {_CUT_HEADER}",
         ),
         TableColumn(
             "last_offset", pa.int64(),
             "offset of the last record; for a Produce, computed from base_offset and "
-            "record_count, and "
-            f"null without them; null {_CUT_HEADER}",
+            f"record_count, and null without them; null {_CUT_HEADER}",
         ),
         TableColumn(
             "record_count", pa.int32(), "number of records, from the batch header; null for a "
@@ -239,8 +235,7 @@ BATCHES = Table(
         TableColumn(
             "base_timestamp", TIME,
             f"timestamp of the first record; null {_NO_TIME}, if it is -1, for a compressed "
-            "message of "
-            "magic 1, and if a delete horizon replaces it (KIP-534)",
+            "message of magic 1, and if a delete horizon replaces it (KIP-534)",
         ),
         TableColumn("max_timestamp", TIME, f"largest timestamp; null {_NO_TIME}, and if it is -1"),
         TableColumn(
