@@ -1,11 +1,13 @@
 """Record flow: the clients that produce and consume each partition, and their groups.
 
-A Fetch does not name its group. A connection with group requests reads for those groups. But most
-consumers talk to the coordinator of their group on another connection. A connection without group
-requests therefore reads for a group if a connection with the same client id and address, open at
-the same time, names the group together with the partition (OffsetCommit, OffsetFetch). If a group
-never names a partition, the same client id and address are enough. Clients on one host that share a
-client id and read the same partitions at the same time cannot be distinguished.
+A Fetch does not name its group. A connection with requests of one group reads for it. One with
+requests of several groups is that of a proxy or a monitoring tool: it reads a topic for those that
+name the topic. But most consumers talk to the coordinator of their group on another connection. A
+connection without group requests therefore reads for a group if a connection with the same client
+id and address, open at the same time, names the group together with the partition (OffsetCommit,
+OffsetFetch). If a group never names a partition, the same client id and address are enough. Clients
+on one host that share a client id and read the same partitions at the same time cannot be
+distinguished.
 """
 
 from __future__ import annotations
@@ -49,8 +51,12 @@ GROUPS_OF_READERS: Final = intermediate_table("groups_of_readers", f"""
   own as (
     select connection_id, topic, partition, members.group_id, nth, own_topics.topic is null as rank
     from reads join spans using (connection_id)
-      join members using (connection_id, client_ip)
-      left join own_topics using (connection_id, topic, group_id)),
+      join (
+        select *, min(group_id) over of_connection = max(group_id) over of_connection as is_alone
+        from members window of_connection as (partition by connection_id)) as members
+        using (connection_id, client_ip)
+      left join own_topics using (connection_id, topic, group_id)
+    where is_alone or own_topics.topic is not null),
   near as (
     select reads.*, members.group_id, members.nth, named.topic is null as rank
     from reads join spans using (connection_id)

@@ -196,6 +196,22 @@ def test_readers_without_a_group() -> None:
     assert alone["position"].notna().all()
 
 
+def test_a_monitoring_tool_is_no_reader_of_the_groups_that_it_describes() -> None:
+    """It reads the offsets of all groups, and the topic of the offsets, on one connection."""
+    rows = [
+        partition("OffsetFetch", 4, client_id="monitor", group_id="g", offset=5),
+        partition("OffsetFetch", 5, client_id="monitor", group_id="h", offset=6),
+        partition("Fetch", 6, client_id="monitor", topic="__consumer_offsets", offset=3),
+    ]
+    described = [
+        exchange_at(2, api="OffsetFetch", client_id="monitor", group_id=group, topics=["t"])
+        for group in "gh"
+    ]
+    lags = analysis.lag(made(partitions=rows, exchanges=described))
+    readers = lags.fillna({"group_id": "-"}).groupby("topic")["group_id"].agg(list).to_dict()
+    assert readers == {"t": ["g", "h"], "__consumer_offsets": ["-"]}
+
+
 @pytest.mark.slow
 def test_an_interval_ends_as_a_capture_that_ends_there() -> None:
     tables = capture("kafka-4-followed", NEEDS)
