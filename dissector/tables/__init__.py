@@ -1,5 +1,6 @@
 """Tables: rows made from exchanges, connections and problems.
 
+table             the classes that declare a table and its columns
 schema            the columns of all tables, with types and meanings
 arrow             helpers for Arrow arrays
 shared_columns    columns that several tables have
@@ -15,9 +16,10 @@ finalizer         completes rows with what only the whole capture knows
 internal_topics   decodes the records of Kafka's internal topics
 log_segments      rows from a broker's log segments
 
-The names of this package are from `schema`.
+The names of this package are from `schema` and `table`.
 """
 
-from dissector.tables.schema import EXCHANGES, RECORDS, TABLES, TIME, Table, TableColumn
+from dissector.tables.schema import EXCHANGES, RECORDS, TABLES, TIME
+from dissector.tables.table import Table, TableColumn
 
 __all__ = ["EXCHANGES", "RECORDS", "TABLES", "TIME", "Table", "TableColumn"]

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from dissector.exchanges.columns import CUT, as_array, dictionary_codes, masked, take_rows, unmasked
 from dissector.packets.block import Int64
-from dissector.tables.schema import TEXT, Table
+from dissector.tables.schema import TEXT
+from dissector.tables.table import Table
 
 MANY_CODES = 1 << 10
 """Codes in a larger range are looked up by a hash."""

@@ -13,40 +13,12 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from dissector.arrays import value
+from dissector.tables.table import Table, TableColumn
 
 TIME = pa.timestamp("ns", "UTC")
 TEXT = pa.string()
 TIMES = ("request_time", "time", "first_time", "response_time")
 """The time of a row is the first of these columns that is not null."""
-
-
-@value
-class TableColumn:
-    """One column of a table."""
-
-    name: str
-    type: pa.DataType
-    meaning: str
-    unit: str = ""
-
-
-@value
-class Table:
-    """One table."""
-
-    name: str
-    row: str
-    """Meaning of a row."""
-    columns: tuple[TableColumn, ...]
-    opt_in: bool = False
-    """Built only if requested by name."""
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The Arrow schema."""
-        return pa.schema([(column.name, column.type) for column in self.columns])
-
 
 _CONNECTION = TableColumn("connection_id", pa.int64(), "number of the TCP connection, from 0")
 _CORRELATION = TableColumn(
