@@ -26,10 +26,6 @@ imports the clients of stores such as S3, which no command uses: URLs are opened
 function: masked arrays, types for annotations, documentation and its parser, TLS. `export` of a
 small capture takes 0.05 s less.
 
-`_DeferFunctions`: at its import, `pyarrow.compute` makes 300 functions with their documentation, of
-which a command calls a few dozens. So they are made when they are first used: `export` of a
-recording takes 0.04 s less.
-
 Signals: SIGTERM, which `timeout`, systemd and Kubernetes send, and SIGHUP, which arrives
 when a terminal is closed, end a command as Ctrl-C does: files are closed or removed. A signal may
 arrive while code in C runs, which may lose its exception. So it is raised again at the next block
@@ -46,20 +42,18 @@ from __future__ import annotations
 import atexit
 import gc
 import os
-import re
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
-from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec
 from pkgutil import walk_packages
 from threading import current_thread, main_thread
 from types import FrameType, GenericAlias, ModuleType
 from typing import Any
 
-COMPUTE = "pyarrow.compute"
 hidden = {"pandas", *(f"pyarrow._{name}fs" for name in ("azure", "gcs", "s3")), "pyarrow._hdfs"}
 """Modules that PyArrow imports if they are there."""
 _ENVIRONMENT = {
@@ -86,8 +80,6 @@ def prepare() -> None:
     atexit.register(_skip_last_collection)
     sys.meta_path.insert(0, _HideModules())
     sys.meta_path.insert(0, _DeferModules())
-    if COMPUTE not in sys.modules:
-        sys.meta_path.insert(0, _DeferFunctions())
 
 
 def _skip_last_collection() -> None:
@@ -222,62 +214,6 @@ def _deferred_attribute(stand_in: ModuleType, attribute: str) -> Any:
         del sys.modules[name]
         vars(stand_in).update(vars(import_module(name)))
     return getattr(import_module(name), attribute)
-
-
-class _DeferFunctions:
-    """Loads `pyarrow.compute` without the functions of its registry, made when first used."""
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, *_: object) -> ModuleSpec | None:
-        if fullname != COMPUTE or (spec := PathFinder.find_spec(fullname, path)) is None:
-            return None
-        if isinstance(spec.loader, SourceFileLoader):
-            spec.loader = _ComputeLoader(fullname, spec.loader.path)
-        return spec
-
-
-_WRAPPER = "\ndef _make_generic_wrapper(func_name, func, options_class, arity):\n"
-"""Part of the source of `pyarrow.compute`."""
-
-
-class _ComputeLoader(SourceFileLoader):
-    def exec_module(self, module: ModuleType) -> None:
-        source = self.get_source(self.name) or ""
-        if _WRAPPER not in source:  # another version of PyArrow
-            super().exec_module(module)
-            return
-        needed = re.findall(r'globals\(\)\["(\w+)"\]', source)  # by the module itself
-        compute: Any = import_module("pyarrow._compute")
-        complete = compute.function_registry
-        compute.function_registry = lambda: _Registry(complete(), needed)
-        try:
-            super().exec_module(module)
-        finally:
-            compute.function_registry = complete
-        vars(module)["function_registry"] = complete
-        vars(module)["__getattr__"] = lambda name: _compute_function(module, name)
-
-
-class _Registry:
-    """A registry of functions that lists few of them."""
-
-    def __init__(self, registry: Any, names: list[str]) -> None:
-        self.get_function = registry.get_function
-        self._names = names
-
-    def list_functions(self) -> list[str]:
-        return self._names
-
-
-def _compute_function(module: ModuleType, name: str) -> Any:
-    """A function of `pyarrow.compute`, which is made now, without documentation."""
-    try:
-        function = module.get_function({"and_": "and", "or_": "or"}.get(name, name))
-    except KeyError:
-        raise AttributeError(f"module {COMPUTE!r} has no attribute {name!r}") from None
-    options = module._get_options_class(function)
-    made = module._make_generic_wrapper(name, function, options, arity=function.arity)
-    setattr(module, name, made)
-    return made
 
 
 def import_pipeline() -> None:

@@ -4,49 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from importlib.util import module_from_spec
 from pathlib import Path
-from types import ModuleType
 
-import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
-from analysis.startup import COMPUTE, _DeferFunctions
 from tests.captures.recorded import CAPTURES
 from tests.programs import printed
 
 CAPTURE = CAPTURES / "aiokafka-tansu.pcap"
 TASKS = Path("/proc/self/task")
 MEMORY_POOL = "ARROW_DEFAULT_MEMORY_POOL"
-
-
-@pytest.fixture(scope="module")
-def deferred() -> ModuleType:
-    """`pyarrow.compute`, loaded again without its functions."""
-    spec = _DeferFunctions().find_spec(COMPUTE, pa.__path__)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_functions_of_arrow_are_made_when_they_are_used(deferred: ModuleType) -> None:
-    names = [name for name in vars(pc) if not name.startswith("_")]
-    made = {name for name in names if name in vars(deferred)}
-    assert len(made) < len(names) / 2
-    for name in names:
-        assert callable(getattr(deferred, name)) == callable(getattr(pc, name)), name
-
-
-def test_deferred_functions_work(deferred: ModuleType) -> None:
-    column = pa.array([3, None, 1])
-    assert deferred.add(column, 1).equals(pc.add(column, 1))
-    assert deferred.and_(True, False).as_py() is False
-    assert deferred.sum(column).as_py() == 4
-    with pytest.raises(AttributeError, match="no attribute 'none_such'"):
-        deferred.none_such  # noqa: B018
 
 
 DEFERRED = """
