@@ -43,6 +43,15 @@ stream it counts decrypted bytes."""
 MESSAGES = (*SEQUENCES, "request_frame", "response_frame")
 """Additional columns: these, and the captured bytes of each message without its 4-byte size."""
 _SEQUENCE_MASK = 0xFFFFFFFF
+_OF_MESSAGES = ("time", "end_time", "packet", "bytes")
+"""The name of such a column starts with `request_` or `response_`."""
+_OF_REQUESTS = (
+    "client_id", "in_flight", "acks", "max_wait_ms", "min_bytes", "max_bytes", "group_id",
+    "transactional_id",
+)  # fmt: skip
+_OF_RESPONSES = ("throttle_time_ms", "error_code", "error_count")
+_OF_EITHER = ("partition_count", "record_count", "record_bytes")
+"""Of the response if it is null in the request."""
 
 
 def exchanges(
@@ -74,39 +83,22 @@ def exchanges(
         "capture": take_words(_names(captures), either("capture").to_numpy()),
         "connection_id": connection,
         **endpoints.columns(connection),
+        **{f"request_{name}": request[name] for name in _OF_MESSAGES},
+        **{f"response_{name}": response[name] for name in _OF_MESSAGES},
+        **{name: request[name] for name in _OF_REQUESTS},
+        **{name: response[name] for name in _OF_RESPONSES},
+        **{name: either(name) for name in _OF_EITHER},
         "api_key": unless_token(request["api_key"]),
         "api": api_of(request["api_key"], is_token),
         "api_version": unless_token(request["version"]),
         "correlation_id": unless_token(either("correlation_id")),
-        "client_id": request["client_id"],
         "status": take_words(STATUS, _status(block, request_row, response_row, kind)),
-        "request_time": request["time"],
-        "request_end_time": request["end_time"],
-        "response_time": response["time"],
-        "response_end_time": response["end_time"],
         "latency_ms": masked((start - end) / 1e6, kind != ANSWERED),
-        "request_packet": request["packet"],
-        "response_packet": response["packet"],
-        "request_bytes": request["bytes"],
-        "response_bytes": response["bytes"],
-        "in_flight": request["in_flight"],
-        "throttle_time_ms": response["throttle_time_ms"],
-        "error_code": response["error_code"],
         "error": error_names(response["error_code"]),
-        "error_count": response["error_count"],
-        "acks": request["acks"],
-        "max_wait_ms": request["max_wait_ms"],
-        "min_bytes": request["min_bytes"],
-        "max_bytes": request["max_bytes"],
         "isolation_level": encode(request["isolation_level"], ISOLATION_LEVELS.get),
         "client_rack": unless_empty(request["client_rack"]),
         "topics": topics,
-        "partition_count": either("partition_count"),
-        "record_count": either("record_count"),
-        "record_bytes": either("record_bytes"),
-        "group_id": request["group_id"],
         "member_id": _members(request["member_id"], response["member_id"]),
-        "transactional_id": request["transactional_id"],
     }
     rows = to_batch(EXCHANGES, columns, dictionaries=dictionaries)
     if with_sequences:
