@@ -159,6 +159,26 @@ def _sniff(
     buffer_bytes: int, **given: Any,
 ) -> None:  # fmt: skip
     """Check the options, and capture."""
+    _check(pipe, interfaces, expression, **given)
+    from analysis.live.sources import Origin
+    from dissector.errors import DissectorError
+
+    origin = Origin(pipe, interfaces, ports, expression, buffer_bytes)
+    if given["view"] == "screen" and origin.is_file:
+        raise click.UsageError(
+            "--view screen shows rates of the last seconds, which a file does not have: use --view "
+            "lines, or kafka-dissector summary"
+        )
+    try:
+        failures = _watch(origin, **given)
+    except DissectorError as error:
+        raise click.ClickException(str(error)) from error
+    if failures:
+        raise click.ClickException("; ".join(failures))
+
+
+def _check(pipe: str | None, interfaces: tuple[str, ...], expression: str, **given: Any) -> None:
+    """Raise UsageError for options that exclude or need each other."""
     if bool(pipe) == bool(interfaces):
         fault = "two inputs" if pipe else "no input"
         raise click.UsageError(f"{fault}: name either an interface (-i NAME) or a pipe (-)")
@@ -181,21 +201,6 @@ def _sniff(
         raise click.UsageError("--table needs --export DIR")
     if given["keep"] and not (given["rotate_size"] or given["rotate_time"]):
         raise click.UsageError("--keep needs --rotate-size or --rotate-time")
-    from analysis.live.sources import Origin
-    from dissector.errors import DissectorError
-
-    origin = Origin(pipe, interfaces, ports, expression, buffer_bytes)
-    if given["view"] == "screen" and origin.is_file:
-        raise click.UsageError(
-            "--view screen shows rates of the last seconds, which a file does not have: use --view "
-            "lines, or kafka-dissector summary"
-        )
-    try:
-        failures = _watch(origin, **given)
-    except DissectorError as error:
-        raise click.ClickException(str(error)) from error
-    if failures:
-        raise click.ClickException("; ".join(failures))
 
 
 def _watch(

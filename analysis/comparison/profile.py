@@ -157,15 +157,7 @@ def _groups(
     tables: duckdb.DuckDBPyConnection, sliced: str, key: str, width: int
 ) -> dict[Key, Group]:
     groups: dict[Key, Group] = {}
-    latencies = {
-        tuple(values): np.array([slices, bins, counts])
-        for *values, slices, bins, counts in map(dict.values, _rows(
-            tables,
-            f"""select {key}, list(slice), list(bin), list(count) from (
-              select {key}, slice, bin, count(*) as count from {sliced} where bin is not null
-              group by all) group by all""",
-        ))
-    }  # fmt: skip
+    latencies = _latencies(tables, sliced, key)
     quantiles = ", ".join(
         f"quantile_cont(net_ms, {each.quantile}) as {each.name}"
         for each in MEASURES
@@ -195,6 +187,22 @@ def _groups(
         for name in SUMS:
             group.sums[name][row["slice"]] = row[name]
     return groups
+
+
+def _latencies(
+    tables: duckdb.DuckDBPyConnection, sliced: str, key: str
+) -> dict[Key, NDArray[np.int64]]:
+    """`Group.latencies` of each group with latencies."""
+    rows = _rows(
+        tables,
+        f"""select {key}, list(slice), list(bin), list(count) from (
+          select {key}, slice, bin, count(*) as count from {sliced} where bin is not null
+          group by all) group by all""",
+    )
+    return {
+        tuple(values): np.array([slices, bins, counts])
+        for *values, slices, bins, counts in map(dict.values, rows)
+    }
 
 
 def _texts(

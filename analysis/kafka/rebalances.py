@@ -181,11 +181,7 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
     good = [step for step in steps if step.error == "NONE"]
     leaves = [step for step in good if step.request_generation in _LEAVES]
     left_at = [step.time for step in leaves]
-    reached: dict[int, dict[str | None, Step]] = defaultdict(dict)
-    for step in sorted(good, key=lambda step: step.end):
-        epoch = step.generation
-        if epoch is not None and epoch > 0 and epoch != step.request_generation:
-            reached[epoch].setdefault(step.member_id, step)
+    reached = _first_steps(good)
     early = _before_their_epoch(reached)
     present: dict[str | None, Step] = {}
     since = 0
@@ -221,6 +217,16 @@ def of_group_with_epochs(steps: list[Step], last_seen: Mapping[str, int]) -> Ite
             "completed": present.keys() - {step.member_id for step in silent} <= mine.keys(),
         }
         since = first.end
+
+
+def _first_steps(good: list[Step]) -> dict[int, dict[str | None, Step]]:
+    """By epoch and member: the first step whose response has this epoch, and whose request not."""
+    reached: dict[int, dict[str | None, Step]] = defaultdict(dict)
+    for step in sorted(good, key=lambda step: step.end):
+        epoch = step.generation
+        if epoch is not None and epoch > 0 and epoch != step.request_generation:
+            reached[epoch].setdefault(step.member_id, step)
+    return reached
 
 
 def _before_their_epoch(reached: Mapping[int, dict[str | None, Step]]) -> dict[int, list[Step]]:
