@@ -48,7 +48,7 @@ def test_requests_that_are_given_up_are_there_and_unanswered(
     assert sorted(map(str, spared)) == sorted(map(str, whole))
 
 
-def test_little_memory_reads_in_smaller_blocks_to_the_same_end(tmp_path: Path):
+def test_little_memory_reads_in_smaller_blocks_to_the_same_end():
     path = recorded.CAPTURES / "bulk-tansu.pcap.zst"
     assert exchanges_and_problems(path, memory=1 << 20) == exchanges_and_problems(path)
 

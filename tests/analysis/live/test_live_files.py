@@ -102,7 +102,7 @@ def test_a_closed_terminal_leaves_complete_files(tmp_path: Path, view: str) -> N
     check_complete(tmp_path)
 
 
-def test_a_session_under_nohup_continues(tmp_path: Path) -> None:
+def test_a_session_under_nohup_continues() -> None:
     with sniffing("-", "--view", "jsonl", before=["nohup"]) as process:
         send(process, PLAIN.read_bytes())
         assert process.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -188,7 +186,7 @@ def test_the_commit_of_a_transaction_is_its_end() -> None:
     assert by_packet.loc[packet, "api"] == "EndTxn"
 
 
-def test_command(ran: Ran, tmp_path: Path) -> None:
+def test_command(ran: Ran) -> None:
     command = ["trace", str(FOLLOWED), "--topic", "work", "--partition", "0", "--offset", "10"]
     rows = ran(*command, "--format", "jsonl").rows
     assert [row["event"] for row in rows] == [

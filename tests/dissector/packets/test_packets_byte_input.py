@@ -121,7 +121,7 @@ def test_a_wrong_checksum_costs_no_byte(tmp_path, codec, plain):
     assert "damaged" in reading.problems[0].detail
 
 
-def test_damaged_gzip_costs_no_byte_before_the_damage(tmp_path, plain):
+def test_damaged_gzip_costs_no_byte_before_the_damage(tmp_path):
     compressor = zlib.compressobj(wbits=31)
     intact = compressor.compress(CONTENT[:50_000]) + compressor.flush(zlib.Z_FULL_FLUSH)
     reserved = b"\x06"  # a block of type 3 (RFC 1951, section 3.2.3)

@@ -208,7 +208,7 @@ def state_of(pid: int) -> str:
         return ""
 
 
-def test_children_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+def test_children_end_with_a_parent_that_is_killed() -> None:
     script = f"""{SMALL}
 import sys, multiprocessing
 from dissector import open_capture
@@ -313,7 +313,7 @@ def test_a_file_that_is_removed_is_named(tmp_path: Path) -> None:
         run.warm_up(1000, run, [path])
 
 
-def test_options_that_need_one_process(tmp_path: Path) -> None:
+def test_options_that_need_one_process() -> None:
     rows = open_capture(RECORDING, jobs=3, hold=False).stream(["exchanges"])
     next(rows)
     assert not running()
