@@ -89,7 +89,7 @@ def _show(error: click.ClickException) -> int:
 def _buffered(stream: TextIO) -> TextIO:
     """Standard output, with its name in errors.
 
-    It has a buffer, also if `stream` has none (PYTHONUNBUFFERED), and is then flushed after each
+    It has a buffer, even if `stream` has none (PYTHONUNBUFFERED), and is then flushed after each
     line: a raw stream writes a part if its reader closes the pipe, and reports no error.
     """
     if not isinstance(stream, TextIOWrapper):

@@ -46,7 +46,7 @@ def warn_of_clusters(endpoints: pa.Table) -> None:
 
 def _warn(text: str) -> None:
     file, number = _caller()
-    # Without a registry, Python shows the warning each time, also when a cell runs again.
+    # Without a registry, Python shows the warning each time, even when a cell runs again.
     warnings.warn_explicit(text.removeprefix("Warning: "), UserWarning, file, number)
 
 

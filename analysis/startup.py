@@ -145,7 +145,7 @@ def deferred_interruption() -> Iterator[None]:
 
 
 def forget_interruption() -> None:
-    """The command goes on after Ctrl-C."""
+    """The command continues after Ctrl-C."""
     _received.clear()
 
 

@@ -53,7 +53,7 @@ TIMES = {"bulk": (1.0, 0.5, 2.0), "chatter": (1.0, 2.0, 4.0)}
 ANSWERS = sorted(path.stem for path in (HERE.parent / "analysis/answers").glob("[!_]*.py"))
 FILES = 2_000
 IN_FILES = "chatter-files"
-"""The name of chatter in so many files."""
+"""The name of chatter in this number of files."""
 CONNECTIONS = (50, 500, 5_000)
 INSIDE = ("messages", "records", "spark")
 """The modules that measure inside a process."""

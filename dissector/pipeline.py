@@ -71,7 +71,7 @@ class Divided(Protocol):
 class Pipeline:
     """Reads a source of packets once: call one of the methods that return rows, once.
 
-    Only `raw_rows` may be called again, as long as the source goes on.
+    Only `raw_rows` may be called again, as long as the source continues.
     """
 
     def __init__(

@@ -26,7 +26,7 @@ UNDECRYPTED: Final = {
 }
 """Why connections are encrypted although there is a key log, by the kind of their problems."""
 FAILED_HANDSHAKE: Final = ("tls_alert", "tls_closed")
-"""Kinds of problems of a failed handshake, which are found also without a key log."""
+"""Kinds of problems of a failed handshake, which are found even without a key log."""
 NO_KEY_LOG: Final = "it is TLS, and no key log decrypts it"
 """Detail of the problem `tls_no_keys` without a key log."""
 NO_CRYPTOGRAPHY: Final = (

@@ -60,7 +60,7 @@ class Option:
     choices: tuple[str, ...] = ()
     """The allowed values; empty: the default and those of variants, or any of its type."""
     read: Callable[[Any], Any] | None = None
-    """For an option whose value is the name of a file: it returns the content, also if given the
+    """For an option whose value is the name of a file: it returns the content, even if given the
     content. Spark sends the content to its tasks."""
     needs: tuple[str, int | str] | None = None
     """The option that must have this value, or else this option has no effect."""

@@ -53,7 +53,7 @@ _RANGES: Final = f"""(
 
 
 @answer(
-    question="Which offsets of which partition were written and read, and by which client?",
+    question="Which offsets of each partition were written and read, and by which clients?",
     place=14,
     tables=("partitions", "exchanges", "connections"),
     rows="offsets that were written or read",

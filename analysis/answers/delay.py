@@ -13,11 +13,11 @@ counts batches, and `fetched` those of them that were read in the capture. A rea
 slow: see `lag` and `fetches`. If all readers have a large delay, see `replication`. Transactions
 delay readers with read_committed until they commit: see `stuck`.
 
-**How it is computed.** The delay is the time from the first byte of the produce request to the
-first byte of the response with which a reader receives the last record of the request. It includes
-the replication, before which no broker returns the record, the time until the reader fetches it,
-and for a read_committed reader also the rest of the transaction. Repeated fetches of a record do
-not count, nor do fetches of replicas.
+**How it is computed.** The delay begins with the first byte of the Produce request. It ends with
+the first byte of the response with which a reader receives the last record of the request. It
+includes the replication, before which no broker returns the record, the time until the reader
+fetches it, and for a read_committed reader also the rest of the transaction. Repeated fetches of a
+record do not count, nor do fetches of replicas.
 
 **Limitations.** The capture must contain both connections, with one clock. Records that were
 produced with acks=0 have no offset and are omitted. A record that was lost (rule `lost_records` of

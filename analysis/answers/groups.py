@@ -25,9 +25,9 @@ JoinGroup that only gets a member id (KIP-394) is not a sign of a rebalance.
   reach it one by one with their heartbeats, and continue to work meanwhile. A coordinator may delay
   a new assignment: a joining member then receives the current epoch, and causes the next one.
 
-The time without reads may begin before the rebalance, when a member dies, and it ends with the
-first Fetch of the new owner, which first asks for the committed offset.
-`analysis.sql.interruptions` defines it.
+The time without reads may begin before the rebalance, when a member dies. It ends with the first
+Fetch of the new owner, which requests the committed offset before. `analysis.sql.interruptions`
+defines it.
 
 **Limitations.** Events inside the coordinator, for example the timeout of a member, are not on the
 wire. In this case, the rebalance starts when the first member is notified. Groups without members

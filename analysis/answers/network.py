@@ -26,9 +26,9 @@ failed connections, `diagnose` has advice.
 include the round trip from there to the broker. This round trip is measured in each connection with
 segments that are acknowledged at once (`streams.connections.roundtrips`); if there are none, with
 the handshake, minus the round trip to the client. A receiver may delay acknowledgements, but never
-those of a handshake, so a round trip that is 35 ms longer than the handshake, or 10 ms longer than
-two, does not count as measured. No response is faster than the round trip to the broker, so short
-latencies of the connection limit the latter, too. The time of the broker is the net latency
+those of a handshake. So a round trip does not count as measured if it is 35 ms longer than the
+handshake, or 10 ms longer than two. No response is faster than the round trip to the broker, so
+short latencies of the connection limit the latter, too. The time of the broker is the net latency
 (`analysis.sql.latency_breakdown`) minus this round trip. The wait of the client is longer by the
 round trip between the client and the capture point.
 

@@ -66,7 +66,7 @@ _COLUMNS: Final = (
     former_names=("trust",),
 )
 def quality(tables: Tables) -> ArrowTable:
-    """A row for each kind of flaw, also without any; then the kinds of problems.
+    """A row for each kind of flaw, even without any; then the kinds of problems.
 
     A capture without connections has only problems.
     """

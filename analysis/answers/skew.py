@@ -9,8 +9,8 @@ unequal.
     $ kafka-dissector skew captures/kafka-4-skewed.pcap.zst --show partitioners
 
 **How to read it.** `ratio` is the number of bytes of a partition divided by the mean of the
-partitions of its topic, or that of a broker divided by the mean of all brokers in the capture. A
-partition or broker with a ratio of at least 2 is `hot`. With `--show keys`, `share_percent` is the
+partitions of its topic. For a broker, the mean is that of all brokers in the capture. A partition
+or broker with a ratio of at least 2 is `hot`. With `--show keys`, `share_percent` is the
 share of a key in the records of its topic. With `--show partitioners`, `misplaced` counts records
 in another partition than the default partitioner would choose for their key.
 
@@ -22,11 +22,11 @@ are wrong. If the load of brokers is unequal, reassign partitions or leaders (`l
 
 **How it is computed.** Bytes are those of batches in Produce requests without an error, and in
 responses to consumers. The number of partitions is that of Metadata, or the highest partition in
-the capture plus 1 if this is more. A capture at one broker does not show the load of others, so the
-mean is that of partitions with requests in the capture, and of those that Metadata assigns to the
-leaders of such partitions. Keys are those of produced records or, if the capture contains none of
-the topic, of fetched records, each counted once. The default partitioner is murmur2 of the key
-modulo the number of partitions; records without a key do not count.
+the capture plus 1 if this is more. A capture at one broker does not show the load of others. The
+mean therefore covers the partitions with requests in the capture, and those that Metadata assigns
+to the leaders of these partitions. Keys are those of produced records or, if the capture contains
+none of the topic, of fetched records, each counted once. The default partitioner is murmur2 of the
+key modulo the number of partitions; records without a key do not count.
 
 **Limitations.** In a short capture, a burst may look like a skew. If the number of partitions of a
 topic was changed, older records count as misplaced. If the application chooses partitions itself,

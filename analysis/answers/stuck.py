@@ -27,10 +27,10 @@ produced or fetched batch at the offset. `start_time` is the time of its Produce
 capture does not contain it, of the first response with this offset. `end_time` is the time of the
 response to EndTxn or WriteTxnMarkers, or of the first response with a later offset.
 
-**Limitations.** Nothing is known about a partition without a Fetch in the capture, or with those of
-clients older than Kafka 0.11 only, whose responses have no last stable offset. If the capture
-does not contain the end of the transaction, only the next Fetch shows it, and the duration is too
-long by at most the time between two Fetches.
+**Limitations.** A partition without a Fetch in the capture is missing. So is a partition that only
+clients older than Kafka 0.11 fetch, because their responses have no last stable offset. If the
+capture does not contain the end of the transaction, only the next Fetch shows it. The duration is
+then too long by at most the time between two Fetches.
 """
 
 from __future__ import annotations

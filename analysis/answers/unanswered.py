@@ -20,10 +20,9 @@ one_sided are flaws of the capture. The other reasons are usually harmless.
 end of the capture. A Produce with acks=0 gets no response and is omitted.
 
 **Limitations.** If a client waited for seconds before the connection was closed, the request counts
-as a timeout, even if the client closed it for another reason, or the broker closed it, for example
-because it stopped. Later requests on the connection count as closed if they waited for less than a
-second. The wait ends with the last packet of the connection, so a reset long after the FIN
-lengthens it.
+as a timeout. The client may have closed it for another reason, or the broker because it stopped.
+Later requests on the connection count as closed if they waited for less than a second. The wait
+ends with the last packet of the connection, so a reset long after the FIN lengthens it.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ cannot use that API with Kafka 4.0. The protocol pages list the removed versions
 responses of Kafka 4 agree with them, with one exception: they list Produce from version 0, because
 librdkafka does not start otherwise (KAFKA-18659), although brokers accept it only from version 3.
 
-Brokers that use such versions, by their client ids, need ZooKeeper, which Kafka 4.0 does not have.
+A broker that uses such versions, as its client id shows, needs ZooKeeper, which Kafka 4.0 does not
+have.
 
 **Limitations.** With a broker as old as the client, the client may support newer versions than the
 capture shows. Clients that sent nothing during the capture are missing. With brokers of Kafka 4, so

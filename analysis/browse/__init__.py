@@ -1,4 +1,4 @@
-"""The full screen on textual (extra `browse`): of a capture, and of a session of `sniff`.
+"""The full-screen interface, made with textual (extra `browse`): of a capture, or of `sniff`.
 
 frame            filter bar, tabs, help, jobs in threads
 exchange_screen  list of exchanges, fields and bytes, keys

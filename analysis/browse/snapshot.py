@@ -59,7 +59,7 @@ class Snapshot(CaptureSource):
         return next(as_exchanges(row))
 
     def connection_timeline(self, rows: Rows, number: int) -> tuple[list[Exchange], list[Event]]:
-        """As of a capture, for a row of the session."""
+        """The timeline of `CaptureSource`, for a row of the session."""
         row = rows.row(number)
         same = Filter([condition(name, row.column(name)[0].as_py()) for name in IDENTITY])
         numbers = self._own_rows.matching(same)

@@ -1,4 +1,4 @@
-"""``kafka-dissector browse``: show a capture on the full screen."""
+"""``kafka-dissector browse``: show a capture in full screen."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 @on_schema_registry
 @on_secrets
 def command(source: Input, registry: str | None, show_secrets: bool) -> None:
-    """Browse a capture on the full screen: exchanges, fields, packets, findings, answers.
+    """Browse a capture in full screen: exchanges, fields, packets, findings, answers.
 
     The filter options set the initial filter, which you can change on the screen. Press ? for the
     keys. Messages of a large capture are stored in the folder for temporary files (TMPDIR), not in
-    memory. To browse one of several clusters, export its tables with --cluster, and browse these.
+    memory. To browse one of several clusters, export its tables with --cluster, and browse them.
     """
     allow_pandas()
     with source.options(show_progress=False, show_secrets=show_secrets) as options:
@@ -39,7 +39,7 @@ def command(source: Input, registry: str | None, show_secrets: bool) -> None:
 
         decode = decoder(registry)
         if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
-            raise DissectorError("the full screen needs a terminal")
+            raise DissectorError("browse needs a terminal")
 
         def again(text: str, chosen: Filter | None) -> str:
             return replace(source, filter=chosen).again(text)

@@ -92,7 +92,7 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
 )  # fmt: skip
 @click.option(
     "--view", type=Choice(["lines", "jsonl", "screen", "none"]), default="lines", show_default=True,
-    help="Show a line for each exchange, rows as JSON, rates and latencies on the full screen, or "
+    help="Show a line for each exchange, rows as JSON, rates and latencies in full screen, or "
     "only the summary at the end.",
 )  # fmt: skip
 @on_schema_registry
@@ -388,7 +388,7 @@ def _server(page: str, max_series: int) -> Callable[[LiveSource, Pipeline], Watc
 
 
 def _screen_class() -> type[LiveBrowser]:
-    """The full screen. Also imports what its analyses need, before privileges are dropped."""
+    """The class of the screen. Also imports what it needs, before privileges are dropped."""
     from analysis.extras import needed
     from analysis.startup import allow_pandas
 
@@ -404,7 +404,7 @@ def _screen_class() -> type[LiveBrowser]:
 
 
 def _status(source: LiveSource, capture: Pipeline, notices: Notices) -> str:
-    """The status line of the full screen."""
+    """The status line of the full-screen interface."""
     dropped = sum(source.dropped().values())
     drops = f", {dropped:,} dropped" if dropped else ""
     latest = f"  {notices.messages[-1]}" if notices.messages else ""

@@ -1,7 +1,7 @@
 """Comparison of two captures: what changed, and what is only noise.
 
 Each capture is divided into `SLICES` equal slices of time. Drawing blocks of slices with
-replacement (bootstrap) shows how much a measure varies without any change, also if requests come in
+replacement (bootstrap) shows how much a measure varies without any change, even if requests come in
 bursts and resemble those shortly before them. The slices before the first request of a group and
 after its last one do not count: clients start and end at other times in each capture, so rates are
 those of the time between. The logarithm of after / before has the variance of both captures. Its

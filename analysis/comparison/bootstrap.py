@@ -37,7 +37,7 @@ Array = NDArray[np.float64]
 
 @cache
 def draws(slices: int) -> Array:
-    """How often each of so many slices is drawn in each sample; samples x slices. The same samples
+    """How often each slice is drawn in each sample; samples x slices. The same samples
     are drawn of both captures, so that a comparison is the mirror image of the one with before and
     after swapped."""
     generator = np.random.default_rng(SEED)

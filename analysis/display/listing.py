@@ -40,7 +40,7 @@ class Column:
     number: bool = False
     """Aligned to the right, never broken."""
     rank: int = ALWAYS
-    """Columns with a higher rank are hidden first. `OPTIONAL`: also if the column fits only with
+    """Columns with a higher rank are hidden first. `OPTIONAL`: even if the column fits only with
     folded text. `ALWAYS`: only if it does not fit with text folded as far as possible."""
     is_whole: bool = False
     """Never broken."""

@@ -8,8 +8,8 @@ metrics                  a metrics page for Prometheus (`series`, `topic_metrics
 recorder                 packets in pcapng files
 parquet_writer           tables in Parquet files
 watchers                 the summary at the end (`bounded_summary`), and messages on standard error
-recent_exchanges     rates of the last seconds, for the full screen
-kept_packets         the latest packets, for the full screen
-terminal             the keyboard of the full screen, and a terminal that was closed
+recent_exchanges     rates of the last seconds, for the screen
+kept_packets         the latest packets, for the screen
+terminal             the keyboard of the screen, and a terminal that was closed
 rotation             names, limits and permissions of rotated files
 """

@@ -104,7 +104,7 @@ class _TableFiles:
 
     def rotate(self) -> None:
         if self._rows is None:
-            self._open()  # also without rows: readers cannot read a folder without files
+            self._open()  # even without rows: readers cannot read a folder without files
         if self._file is not None and self._files.is_complete(self._file.tell()):
             self.close()
 

@@ -1,4 +1,4 @@
-"""The terminal: keyboard input for the full screen, and a terminal that was closed."""
+"""The terminal: keyboard input for the full-screen interface, and a terminal that was closed."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def with_keyboard(origin: Origin) -> Origin:
     Raises DissectorError if there is no terminal.
     """
     if not (sys.stdout.isatty() and sys.stderr.isatty()):  # textual draws on the latter
-        raise DissectorError("the full screen needs a terminal")
+        raise DissectorError("--view screen needs a terminal")
     if origin.pipe != "-":
         return origin
     packets = os.dup(0)
     try:
         keyboard = os.open("/dev/tty", os.O_RDONLY)
     except OSError as error:
-        raise DissectorError("the full screen needs a terminal to read keys from") from error
+        raise DissectorError("--view screen needs a terminal to read keys from") from error
     os.dup2(keyboard, 0)
     os.close(keyboard)
     return replace(origin, pipe=f"/dev/fd/{packets}")
@@ -34,7 +34,7 @@ def with_keyboard(origin: Origin) -> Origin:
 def replace_closed_terminal() -> None:
     """After SIGHUP: replace each standard stream whose terminal was closed by /dev/null.
 
-    Every write to it would fail, and the full screen would wait for it forever.
+    Every write to it would fail, and the full-screen interface would wait for it forever.
     """
     for stream in (0, 1, 2):
         try:

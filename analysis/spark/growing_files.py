@@ -1,6 +1,6 @@
 """The files of a stream: how far they were read, and the packets that were added since.
 
-A file goes on where its last complete packet ended. A compressed file is read again from its
+A file continues where its last complete packet ended. A compressed file is read again from its
 beginning, without the packets that were read before.
 
 A file that ends within a packet may grow, and a file that is missing may be about to be renamed. So

@@ -108,7 +108,7 @@ class JobFolder:
             other = json.loads(owner)
             raise DissectorError(
                 f"{self.output}: process {other['process']} on {other['host']} has been writing to "
-                f"it since {other['began']}, and goes on in place of this job"
+                f"it since {other['began']}, and continues in place of this job"
             )
 
     def damaged(self, name: str) -> DissectorError:

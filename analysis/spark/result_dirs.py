@@ -27,10 +27,10 @@ _PREFIX: Final = "kafka-dissector-spark-"
 def create(spark: SparkSession, parent: str | None) -> Path:
     """A new folder in `parent`, by default in the temporary folder.
 
-    Java deletes it when it ends, also after a driver that was killed. Jupyter kills Java together
+    Java deletes it when it ends, even after a driver that was killed. Jupyter kills Java together
     with a kernel that it kills or that does not end within 5 s. The next driver deletes the folders
     that were left, but not in a `parent`, where it could not see the drivers of other machines.
-    With Spark Connect, this process deletes it, since Java may go on.
+    With Spark Connect, this process deletes it, since Java may continue.
     """
     name = f"{_PREFIX}{uuid4().hex}"
     folder = Path(parent or tempfile.gettempdir(), name)

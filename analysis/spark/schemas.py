@@ -93,6 +93,6 @@ def with_nanoseconds(rows: Rows) -> dict[str, pa.Array | pa.ChunkedArray]:
 
 
 def _microseconds(ns: pa.Array) -> pa.Array:
-    """Truncate towards the past, also before 1970."""
+    """Truncate towards the past, even before 1970."""
     down = pc.if_else(pc.less(ns, 0), pc.subtract(ns, _NS_PER_US - 1), ns)
     return pc.divide(down, _NS_PER_US).cast(_MICROSECONDS)

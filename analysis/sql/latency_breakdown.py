@@ -3,7 +3,7 @@
 Seven kinds of waiting are independent of the speed of the broker:
 
 - Long polls. A Fetch waits up to max_wait_ms for min_bytes of records. A Fetch that got fewer
-  waited for the whole latency, also if it ended with an error; one with a min_bytes of 0 does not
+  waited for the whole latency, even if it ended with an error; one with a min_bytes of 0 does not
   wait. Any other Fetch waited until batches of min_bytes were readable; with the default of 1, the
   first batch of one of its partitions. If the capture contains the Produce of a batch, it was
   readable at the time of the response. Otherwise this is the timestamp of the batch, which another

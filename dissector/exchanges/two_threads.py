@@ -18,7 +18,7 @@ Result = TypeVar("Result")
 
 
 def results(calls: Sequence[Callable[[], Result]], messages: int) -> list[Result]:
-    """The results of calls that together read so many messages, in order.
+    """The results of calls that together read this number of messages, in order.
 
     Each thread makes the next call when it is free. So a second thread that gets no processor
     delays the first one by one call at most. If Arrow may use one processor only, as in tasks of

@@ -1,4 +1,4 @@
-"""The end of a message's body, also if only the first bytes of the message are available.
+"""The end of a message's body, even if only the first bytes of the message are available.
 
 Not in `message`, which is imported without numpy.
 """

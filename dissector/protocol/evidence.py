@@ -1,4 +1,4 @@
-"""Scores, in bits, whether bytes are a request, also if only their beginning is available.
+"""Scores, in bits, whether bytes are a request, even if only their beginning is available.
 
 One pass over header and body serves all APIs. It stops at a value that no client sends: a length or
 count that does not fit the announced size, a boolean other than 0 and 1, a value outside its

@@ -1,9 +1,9 @@
 """The work of the parent: it joins the runs, in order, to the rows of one process.
 
-The parent has the exact state of all connections at the border. A connection that goes on into the
-run (`states.continues`) takes its state from there. The packets of the others are dissected by the
-parent, from the exact state: those that the process of the run kept, and those of connections that
-do not go on, which are read again. If nothing is certain, the parent reads the whole run.
+The parent has the exact state of all connections at the border. A connection that continues into
+the run (`states.continues`) takes its state from there. The parent dissects the packets of the
+others from the exact state: those that the process of the run kept, and those of connections that
+do not continue, which are read again. If nothing is certain, the parent reads the whole run.
 
 Rows of a block are in order of time and connection, for any number of runs. A connection has the
 number of its first packet among those of the capture.
@@ -53,7 +53,7 @@ class Counts:
 
 @mutable
 class Continued:
-    """Connections that go on behind a border."""
+    """Connections that continue behind a border."""
 
     index: Int64
     """Their index among the connections of the run's end."""
@@ -163,7 +163,7 @@ class Joiner:
         return has_all and self._position.is_certain and is_exact and has_memory and in_order
 
     def _compare(self, result: RunResult) -> Verdict:
-        """Find the connections that go on, those that begin, and those to dissect again."""
+        """Find the connections that continue, those that begin, and those to dissect again."""
         count = len(result.is_doubtful)
         row = np.full(len(result.rows), NEVER)
         present = self._streams.flows.index.find(result.keys)
@@ -182,7 +182,7 @@ class Joiner:
 
     def _go_on(self, result: RunResult, border: Border, first: int, verdict: Verdict) -> None:
         """Compare the state at a border, whose connections are those of the end from `first` on,
-        with that of the parent. Drop what waits in the connections that go on."""
+        with that of the parent. Drop what waits in the connections that continue."""
         index = first + np.arange(len(border.rows))
         keys = result.keys[index]
         present = self._streams.flows.index.find(keys)
@@ -302,7 +302,7 @@ class Joiner:
         return compact(block, is_chosen, begin, end)
 
     def _take_over(self, result: RunResult, verdict: Verdict) -> None:
-        """Set the state of the connections that go on, and add those that begin."""
+        """Set the state of the connections that continue, and add those that begin."""
         for each in verdict.continued:
             join(each.left, each.border, result.end, each.index)
         new = np.flatnonzero(verdict.begins)

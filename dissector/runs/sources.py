@@ -18,7 +18,7 @@ from dissector.runs.plan import AnyRun, Run, TimeRun
 
 @mutable
 class Position:
-    """Where a source of a run stopped; the next one can go on there."""
+    """Where a source of a run stopped; the next one can continue there."""
 
     reader: ReadState | None
     """None at the start of a file, and in a range of time."""
@@ -46,7 +46,7 @@ class RunSource(FileSource):
         self, names: Sequence[str], run: AnyRun, block_bytes: int,
         position: Position | None = None, secrets: list[bytes] | None = None,
     ) -> None:  # fmt: skip
-        """`position`: go on there; None: numbers of packets of a `Run` are counted from 1.
+        """`position`: continue there; None: numbers of packets of a `Run` are counted from 1.
         `secrets`: takes the TLS key logs in the run.
 
         Raises CaptureError if the file cannot be read any more.

@@ -1,7 +1,7 @@
 """The state of connections at the border of two runs.
 
 The reader of a run does not know the run before it. It learns the state of connections from the
-bytes before the run (`plan.WARM_UP`). A connection goes on into the run if this state is the
+bytes before the run (`plan.WARM_UP`). A connection continues into the run if this state is the
 state that the run before left: then all rows from the border on are the same. Both states count
 from different beginnings: positions in the stream, numbers of frames and of requests. These are
 compared, and joined, relative to the border.
@@ -146,7 +146,7 @@ def shift_packets(states: States, before: int, earlier: int) -> None:
 
 
 def continues(left: States, right: States, reserved: Bools) -> Bools:
-    """Which of n normal connections go on: `right` is the state that `left` has.
+    """Which of n normal connections continue: `right` is the state that `left` has.
 
     `reserved`: of each connection, whether the run has requests with reserved correlation ids.
     """

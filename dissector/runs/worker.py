@@ -34,7 +34,7 @@ from dissector.streams.connections.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
 FIRST_PART: Final = 4
-"""Connections may go on behind each block, and behind this fraction of the first one."""
+"""Connections may continue behind each block, and behind this fraction of the first one."""
 LEAST_PACKETS, LEAST_BYTES = 4_000, 1 << 22
 """Kept packets, and bytes of them, that are worth a comparison of states."""
 KEPT_BYTES: Final = 64 << 20
@@ -84,7 +84,7 @@ class RunResult:
 
     names: TopicNames
     border: Border
-    """The connections that go on at the start of the run."""
+    """The connections that continue at the start of the run."""
     end: States
     """State of the connections at the end of the run; first those of all borders, in order."""
     waiting: dict[str, Any]
@@ -284,7 +284,7 @@ def _learn(block: PacketBlock, reader: FrameReader, builder: TableBuilder) -> No
 
 
 def _select(reader: FrameReader, builder: TableBuilder) -> Int64:
-    """The connections that go on into the run."""
+    """The connections that continue into the run."""
     streams = reader.streams
     builder.correlator.drop_responses()  # their requests are before the bytes that were read
     rows = streams.connections.in_use

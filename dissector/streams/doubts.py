@@ -315,7 +315,7 @@ class Doubts:
 def _deviation(
     path: list[Node], chain: list[int], doubtful: int, *, is_bad: bool
 ) -> tuple[int, int]:
-    """Where a path leaves a chain before a doubtful place, and where the path goes on; or -1.
+    """Where a path leaves a chain before a doubtful place, and where the path continues; or -1.
 
     `is_bad`: no message can begin at the doubtful place.
     """

@@ -326,7 +326,7 @@ class FrameParser:
         due = streams.is_framed(stream) & (boundary < end)
         due &= streams.frame_end[stream] >= 0
         due &= self._finished | (end >= streams.check_from[stream])
-        # The bytes of streams that do not go on are not in this block.
+        # The bytes of streams that do not continue are not in this block.
         at = chains.address_of(np.arange(len(stream)), boundary)
         due &= at >= chains.address[chains.first[:-1]]
         index = np.flatnonzero(due & ~self._finished)

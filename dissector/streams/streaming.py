@@ -3,7 +3,7 @@
 Pending bytes are carried to the next block: segments behind a hole, bytes of incomplete frames, and
 bytes that are still searched for a frame. They are in memory of their own. The caller leaves space
 for them in front of the next block's data (`reserve`); the bytes of a stream are copied there when
-the stream goes on.
+the stream continues.
 
 Memory has a budget. If carried bytes exceed it, the streams with the oldest ones stop waiting. A
 quarter of the memory is for carried bytes. The other three quarters are for unused parts of their

@@ -340,7 +340,7 @@ CONNECTIONS = Table(
         TableColumn(
             "closed",
             TEXT,
-            "fin, also if a reset follows, or rst; null if the capture does not contain the end",
+            "fin, even if a reset follows, or rst; null if the capture does not contain the end",
         ),
         *_packets_from("client"),
         *_packets_from("broker"),

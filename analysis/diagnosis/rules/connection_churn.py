@@ -6,12 +6,14 @@ handshakes, and ApiVersions and Metadata requests, before the first useful reque
 a client id count as separate clients. An application may also give each of its client objects
 another client id, with a number in it.
 
-If a client reconnects to repeat a request that is too large, or for whose response it does not wait
-long enough, or because it does not authenticate, `no_response` reports it; if the broker closes its
-connections at once, or a client that cannot connect to the advertised addresses asks for them on
-new ones (KIP-899), `failed_connections` does; and `failed_handshakes` if it does not use TLS as its
-listener does. If it starts anew after each error that it cannot retry, `recurring_errors` or
-`fenced_producers` reports the error.
+Other rules report reconnects with a known cause:
+
+- `no_response`: a request that is too large, a client that does not wait long enough for a
+  response, or one that does not authenticate;
+- `failed_connections`: a broker that closes connections at once, or a client that cannot connect to
+  the advertised addresses and asks for them on new connections (KIP-899);
+- `failed_handshakes`: a client that does not use TLS as its listener does;
+- `recurring_errors` and `fenced_producers`: a client that restarts after each fatal error.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@ If there is no connection to a port, clients retry and report no error until a t
 `network` defines which connections fail, and `failed_handshakes` reports TLS handshakes.
 
 A broker that is down disappears from Metadata when its session ends, and clients no longer connect
-to it. So its outage goes on while Metadata does not contain it. If responses still contain its
+to it. So its outage continues while Metadata does not contain it. If responses still contain its
 address, or only addresses that fail, the broker is running but advertises a wrong address.
 
-Clients retry within seconds while they need a broker. If they soon stop trying, and go on with
+Clients retry within seconds while they need a broker. If they soon stop trying, and continue with
 others, the broker was restarted or shut down cleanly, and its finding is not critical.
 
 A client that gets broker addresses but keeps requesting them cannot reach the brokers. If it cannot
@@ -263,7 +263,7 @@ def _unreachable(
     row: Row, role: str, names: tuple[str, ...], outages: list[Row], lost: str, *, is_down: bool
 ) -> Finding:
     """`role`: broker or controller. `names`: clients on the hosts of the attempts. `outages`: in
-    order of time; the last one goes on if the endpoint is down.
+    order of time; the last one continues if the endpoint is down.
     """
     broker, is_refused = row["broker"], row["failure"] == REFUSED
     longest = outages[-1] if is_down else max(outages, key=lambda outage: outage["lasts_ms"])

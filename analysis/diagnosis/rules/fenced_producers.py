@@ -62,7 +62,7 @@ _OVERDUE: Final = Advice(
     place=10,
     rests_on="producers errors transactions",
     thresholds=(
-        Threshold("fenced", 1, "responses", "One is enough: a fenced producer has lost its work."),
+        Threshold("fenced", 1, "response", "One is enough: a fenced producer has lost its work."),
     ),
 )
 def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:

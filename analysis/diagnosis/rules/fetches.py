@@ -67,7 +67,7 @@ _AT_ONCE: Final = Advice(
     "KIP-966; Kafka documentation: Topic Configs, min.insync.replicas",
 )  # fmt: skip
 _NO_MINIMUM: Final = Advice(
-    "fetch.min.bytes is 0: the broker responds at once, also without records",
+    "fetch.min.bytes is 0: the broker responds at once, even without records",
     "client", "fetch.min.bytes=1",
     "Set fetch.min.bytes to 1, the default, or higher.",
     _REFERENCE,

@@ -15,8 +15,8 @@ they left or crashed.
 A capture may have packets of some members only. If no member reads or commits a partition after the
 last rebalance, while they send other requests, its reader is not in the capture.
 
-Offsets of a client that is neither a member of the group nor reads the topic, such as those that
-MirrorMaker copies to another cluster (KIP-545), say nothing about a reader.
+The rule ignores offsets of a client that is neither a member of the group nor reads the topic.
+MirrorMaker, for example, copies offsets to another cluster (KIP-545).
 
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek. A share group gets

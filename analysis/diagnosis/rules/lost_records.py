@@ -84,7 +84,7 @@ _ALL: Final = _FEW._replace(
     place=27,
     rests_on="batches topics exchanges",
     thresholds=(
-        Threshold("records", 1, "records", "One is enough: its producer regards it as written."),
+        Threshold("records", 1, "record", "One is enough: its producer regards it as written."),
     ),
 )
 def lost_records(case: Case, limits: Limits) -> Iterator[Finding]:

@@ -40,7 +40,7 @@ STORMS: Final = f"""
     window recent as (partition by client_id, client_ip order by epoch_ns(request_time)
       range between {TOGETHER - 1} preceding and current row))
   where together >= {{requests}} group by client_id, client_ip"""
-"""SQL: the time in which each client sends so many Metadata requests within ten seconds."""
+"""SQL: the time in which each client sends this number of Metadata requests within ten seconds."""
 
 MISSING: Final = """
   select coalesce(client_id, '') as client_id, client_ip,

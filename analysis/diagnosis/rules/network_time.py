@@ -6,7 +6,7 @@ distance, or to a proxy, a VPN or a full queue on the path. A round trip that is
 handshake, or 10 ms longer than two, is not evaluated, because one end did not acknowledge at once.
 
 If a link is at its limit, requests or responses take long from their first byte to their last,
-which no latency contains. Receivers that read slowly are left to `zero_windows`. Packets of other
+which no latency contains. `zero_windows` reports receivers that read slowly. Packets of other
 clients between the same hosts wait behind these transfers, which is part of the same finding.
 """
 

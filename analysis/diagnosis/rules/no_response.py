@@ -2,9 +2,9 @@
 
 The rule does not count requests that have no response because the capture ended or the connection
 was closed normally, nor those whose response may be missing from the capture. It ignores long
-polls, because a client that stops leaves one behind, and ApiVersions requests of connections that
-are closed at once, and resets of a broker that then refuses connections, both of which
-`failed_connections` reports.
+polls, because a client that stops leaves one behind. `failed_connections` reports two other cases:
+ApiVersions requests of connections that are closed at once, and resets of a broker that then
+refuses connections.
 
 A broker whose listener requires SASL closes a connection at the first request without it, and at
 the first request after the end of a session (KIP-368). Each broker closes a connection at a request

@@ -7,11 +7,13 @@ the capture point. If it was lost before, the packet is captured after later one
 for it longer than a round trip.
 
 The tables count these packets by connection, so the time of a finding is that of the connections.
-Clients and brokers whose packets were captured more than once are left to `coverage`, and packets
-that are retransmitted in vain, because a device on the path drops them, to `no_response`. If no
-message comes back for seconds, the path was interrupted, or the other host was down: a broker that
-then sends no response is left to `slow_broker`. Programs on one host are not evaluated: their
-packets are not lost, but retransmitted if the host has no CPU.
+If no message comes back for seconds, the path was interrupted, or the other host was down. Programs
+on one host are not evaluated: their packets are not lost, but retransmitted if the host is short of
+CPU time.
+
+Other rules report retransmissions that do not indicate a lossy network. `coverage` reports packets
+that were captured more than once. `no_response` reports packets that are retransmitted in vain
+because a device on the path drops them. `slow_broker` reports a broker that sends no response.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ STOPPED: Final = f"""
         Threshold("open_ms", 10_000, "ms", "A transaction without an end, from its start to the "
                   "end of the capture. Most take less than a second; Kafka Streams commits every "
                   "100 ms."),
-        Threshold("timed_out", 1, "transactions", "Transactions that the broker aborted: one is "
+        Threshold("timed_out", 1, "transaction", "Transactions that the broker aborted: one is "
                   "enough, because its records are lost."),
     ),
 )  # fmt: skip

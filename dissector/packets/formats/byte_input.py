@@ -219,7 +219,7 @@ class RangeSource:
     is_stream = False
 
     def __init__(self, path: str, begin: int, end: int, *, is_last: bool = True) -> None:
-        """`is_last`: the range ends with its file, so that no packet can go on behind it."""
+        """`is_last`: the range ends with its file, so that no packet can continue behind it."""
         self._is_last = is_last
         self._file = open_file(path)
         self._file.seek(begin)

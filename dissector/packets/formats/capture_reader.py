@@ -196,7 +196,7 @@ class PacketRecords:
 
 @value
 class ReadState:
-    """Where a reader stopped, so that another one can go on."""
+    """Where a reader stopped, so that another one can continue."""
 
     form: CaptureFormat
     offset: int

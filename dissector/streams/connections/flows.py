@@ -319,9 +319,9 @@ class FlowTracker:
     def _goes_on(
         self, block: PacketBlock, event: _Event, owner: Incarnation, *, is_only: bool
     ) -> bool:
-        """Whether a connection goes on with a packet whose numbers are near its own, but jump: the
-        connection is neither closed nor long silent, or the packet is late. `is_only`: the pair has
-        no other connection."""
+        """Whether a connection continues with a packet whose numbers are near its own, but jump:
+        the connection is neither closed nor long silent, or the packet is late. `is_only`: the pair
+        has no other connection."""
         time = block.time[event.packet]
         if owner.closes:
             since = int(time) - GRACE

@@ -208,7 +208,7 @@ class RecentIncarnations:
     ) -> None:
         """Record the connections of reused pairs at the end of a block, and remove old ones.
 
-        `mixed`: by key, the time of the last packet of a connection that goes on.
+        `mixed`: by key, the time of the last packet of a connection that continues.
         """
         self._mixed |= mixed
         for key, incarnations in several.items():
@@ -248,7 +248,7 @@ def incarnations_of(
     block: PacketBlock, index: Int64, code: Int64, end: Int64,
     several: dict[int, list[Incarnation]], table: ConnectionTable, streams: StreamTable,
 ) -> tuple[Int64, Bools]:  # fmt: skip
-    """The connection of each packet of reused pairs; and whether it goes on after another began.
+    """The connection of each packet of reused pairs; and whether it continues after another began.
 
     `index`, `code` and `end`: the packets, their pairs and their senders; shape (n,).
     """

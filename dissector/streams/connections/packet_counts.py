@@ -46,8 +46,8 @@ class PacketCounts:
         closing = np.flatnonzero(block.flags & (FIN | RST))
         if len(closing):
             self._record_closes(block, closing, rows[assignment.slot[closing] >> 1])
-        # A connection that one end has closed may go on (RFC 9293, section 3.6): it is over when it
-        # is idle. If packets follow a RST beyond its deadline, the RST was damaged.
+        # A connection that one end has closed may continue (RFC 9293, section 3.6): it is over when
+        # it is idle. If packets follow a RST beyond its deadline, the RST was damaged.
         deadline = self._streams.close_deadline.reshape(-1, 2)  # by end
         idle = rows[(table.closed[rows] == FIN_SEEN) & ~table.replaced[rows]]
         deadline[idle] = table.last_time[idle, None] + PATIENCE

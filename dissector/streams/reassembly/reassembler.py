@@ -168,7 +168,7 @@ class Reassembler:
         """The bytes behind the last captured byte of each stream that the receiver acknowledged.
 
         Only at the end of the capture, when no stream has a hole. The last packets of a connection
-        that goes on may be out of order. The bytes of ignored streams are not followed.
+        that continues may be out of order. The bytes of ignored streams are not followed.
         """
         table, streams = self._table, self._streams
         is_over = (table.closed != OPEN) | (table.last_time < now - GRACE)

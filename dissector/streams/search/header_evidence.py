@@ -278,7 +278,7 @@ class HeaderScorer:
     ) -> tuple[Bools, Bools]:
         """Whether headers alone show that messages begin at these addresses, and whether they show
         the opposite. Certain are requests with a usual client id, and responses with an expected
-        correlation id; with `any_size` also if they are larger than usual."""
+        correlation id; with `any_size` even if they are larger than usual."""
         size, state, bits = self.headers(chains, at, index, any_size=any_size)
         bits += LARGE_FRAME_BITS * (size > USUAL_FRAME)
         is_client = self.may_be_client(chains.stream[index])

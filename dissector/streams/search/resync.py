@@ -85,8 +85,8 @@ SORT_FROM: Final = 32
 """From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
 DENSE_BYTES: Final = 1 << 12
 DENSE: Final = DENSE_BYTES // 16
-"""Headers of requests in so many bytes that cannot all be right, because requests with a body are
-longer: small numbers, as in lists of partitions. They are no evidence."""
+"""Headers of requests in this number of bytes that cannot all be right, because requests with a
+body are longer: small numbers, as in lists of partitions. They are no evidence."""
 FREQUENT: Final = 512
 """Possible responses with the same correlation id in one scan that are no evidence: a small number.
 A broker sends one of them."""

@@ -86,7 +86,7 @@ def test_one_record(fetches: list[dict[str, object]], expected: float | None) ->
 
 @pytest.mark.parametrize("logs", [("old", "new"), (None, None)])
 def test_a_topic_that_was_created_again_has_another_log(logs: tuple[str | None, ...]) -> None:
-    """Its offsets begin at 0 again, also if no message has its id."""
+    """Its offsets begin at 0 again, even if no message has its id."""
     rows = [
         produced(at, offset) | {"topic_id": log}
         for log, since in zip(logs, (0, 1000), strict=True)

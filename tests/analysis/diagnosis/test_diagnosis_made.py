@@ -413,7 +413,7 @@ def test_small_responses_may_have_several_records() -> None:
 def test_fetches_that_a_limit_makes_small(
     size: int, limits_of: tuple[int, int], waiting: int, setting: str | None
 ) -> None:
-    """A broker sends the first batch also if it is larger than the limits (KIP-74)."""
+    """A broker sends the first batch even if it is larger than the limits (KIP-74)."""
     of_partition, of_response = limits_of
     times = [START + n * SECOND // 100 for n in range(100)]
     rows = [
