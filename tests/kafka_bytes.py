@@ -28,3 +28,8 @@ def varint(value: int) -> bytes:
 def request(api_key: int, version: int, body: bytes, client_id: str = "app") -> bytes:
     """A request with correlation id 7, without its size."""
     return struct.pack(">hhi", api_key, version, 7) + text(client_id) + body
+
+
+def envelope(inside: bytes) -> bytes:
+    """An Envelope request, version 0, which forwards a request (KIP-590)."""
+    return request(58, 0, b"\0" + unsigned_varint(len(inside) + 1) + inside + b"\0\1\0")

@@ -17,7 +17,7 @@ from dissector.exchanges.exchange import Exchange
 from dissector.protocol import registry
 from tests.analysis.made_rows import made_exchange as made
 from tests.captures.recorded import CAPTURES
-from tests.kafka_bytes import request, text
+from tests.kafka_bytes import envelope, request, text
 
 SECRET = b"hunter2-and-more-of-it"
 TAGGED = b"\1\x4d" + bytes([len(SECRET)]) + SECRET
@@ -40,10 +40,6 @@ def leaks(row: Exchange, secret: bytes = SECRET) -> bool:
     return any(form in printed for form in (secret.decode(), secret.hex(), secret.hex(" ")))
 
 
-def forwarded(inside: bytes) -> bytes:
-    return request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
-
-
 @pytest.mark.parametrize("mechanism", [None, "GSSAPI"])
 def test_an_unknown_tagged_field_of_an_api_with_secrets(mechanism: str | None) -> None:
     """Also beside a token of GSSAPI, of which no field is a secret."""
@@ -58,7 +54,7 @@ def test_an_unknown_tagged_field_of_an_api_without_secrets_is_shown() -> None:
 
 def test_an_unknown_tagged_field_of_a_forwarded_request() -> None:
     inside = request(39, 2, b"\0\2h" + bytes(8) + TAGGED)
-    assert not leaks(made(**ENVELOPE, request_frame=forwarded(inside)))
+    assert not leaks(made(**ENVELOPE, request_frame=envelope(inside)))
 
 
 @pytest.mark.parametrize("columns", [ALTER_CONFIGS, ENVELOPE], ids=["sent", "forwarded"])
@@ -66,7 +62,7 @@ def test_a_message_that_contradicts_its_definition(columns: dict[str, Any]) -> N
     """Its fields are misaligned: the password is where the name of a resource is expected."""
     wrong = struct.pack(">ib", 2, 4) + text("") + bytes(4) + b"\4" + text(SECRET) + b"\0\0"
     frame = request(44, 0, wrong)
-    row = made(**columns, request_frame=forwarded(frame) if columns is ENVELOPE else frame)
+    row = made(**columns, request_frame=envelope(frame) if columns is ENVELOPE else frame)
     assert not leaks(row)
     shown = lines(row)
     assert any("! " in line for line in shown)
@@ -111,7 +107,7 @@ def test_a_client_id_that_damage_extended_over_the_body(columns: dict[str, Any])
     frame = request(44, 0, body)
     size = struct.pack(">h", 3 + len(body) - 9)
     frame = frame[:8] + size + frame[10:]
-    row = made(**columns, request_frame=forwarded(frame) if columns is ENVELOPE else frame)
+    row = made(**columns, request_frame=envelope(frame) if columns is ENVELOPE else frame)
     assert not leaks(row)
     assert any("[redacted]" in line for line in lines(row))
 

@@ -20,7 +20,7 @@ from dissector.protocol.explain import Explained
 from dissector.protocol.message import explain_request, explain_response
 from dissector.protocol.notation import Direction
 from dissector.secrets import hidden
-from tests.kafka_bytes import request, text
+from tests.kafka_bytes import envelope, request, text
 from tests.vectors import vectors
 from tools.record.kafka import truth
 
@@ -171,10 +171,6 @@ def test_forwarded_requests_are_those_that_the_controller_logged(name: str) -> N
 
 
 # envelopes
-
-
-def envelope(inside: bytes) -> bytes:
-    return request(58, 0, b"\0" + bytes([len(inside) + 1]) + inside + b"\0\1\0")
 
 
 def test_an_envelope() -> None:

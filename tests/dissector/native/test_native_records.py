@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from dissector import _native
 from dissector.packets.block import PAD
 from dissector.records.record_columns import make_views, read_views
+from tests.dissector.records.records_writers import wrapped
 from tests.kafka_bytes import varint
 
 Int64 = NDArray[np.int64]
@@ -167,11 +168,6 @@ def test_chain_and_fields(row: tuple[NDArray[np.uint8], Int64, Int64, Int64]) ->
             contents.append([number, *sums, *fields[2:]])
     assert columns.good.tolist() == good
     assert _contents(columns, data) == contents
-
-
-def wrapped(number: int) -> int:
-    """In 64 bits."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _contents(columns: Columns, data: NDArray[np.uint8]) -> list[list[object]]:

@@ -27,6 +27,11 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGE = 1 << 30
 
 
+def wrapped(number: int) -> int:
+    """In 64 bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
 @dataclass(frozen=True)
 class Entry:
     """The content of a record."""

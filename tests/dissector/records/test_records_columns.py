@@ -29,6 +29,7 @@ from tests.dissector.records.records_writers import (
     entries,
     message,
     record,
+    wrapped,
     written,
 )
 from tests.kafka_bytes import varint
@@ -294,11 +295,6 @@ def test_varints(values: list[tuple[int, int]]) -> None:
     assert [(each.timestamp, each.offset) for each in read.records] == [
         (wrapped(base + timestamp), wrapped(offset)) for timestamp, offset in values
     ]
-
-
-def wrapped(number: int) -> int:
-    """In 64 bits."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 @pytest.mark.parametrize("width", [10, 11, 30])
