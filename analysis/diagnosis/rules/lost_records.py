@@ -4,10 +4,9 @@ An offset of a log is assigned once. If a Produce response has an offset that an
 assigned to another batch, the log was truncated in between: the new leader did not have the records
 that the previous leader acknowledged. Neither the producer nor the consumers get an error.
 
-Only a topic whose id is known (Metadata 10, Produce 13) is examined, because a topic that was
-deleted and created again, and a topic of the same name in another cluster, have these offsets, too.
-The number of lost records is a lower bound: the capture may lack the first batch after the
-truncation.
+The rule examines only topics whose id is known (Metadata 10, Produce 13). A topic that was deleted
+and created again, or a topic of the same name in another cluster, has the same offsets, too. The
+number of lost records is a lower bound: the capture may lack the first batch after the truncation.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ show how often members join. A group removes members when it rebalances, and the
 errors such as UNKNOWN_MEMBER_ID: `rebalances` reports why, if it reports the group.
 
 Producers and consumers stop if they get an error that is not retriable when they authenticate, join
-a group, or produce, and members of a group if another one has their group.instance.id. A single
-response with such an error counts if the client then closes its connections without another
+a group, or produce. Members of a group also stop if another one has their group.instance.id. A
+single response with such an error counts if the client then closes its connections without another
 request, or keeps them but stays silent. A single OFFSET_OUT_OF_RANGE also counts, because the
 consumer skips records or reads them again. A new follower gets it too, and then starts at the
 beginning of the log.

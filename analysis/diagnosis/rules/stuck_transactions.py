@@ -5,9 +5,9 @@ partition. A transaction that stays open stops them all. After `transaction.time
 aborts it, and the producer loses its records. If the connections of the producer ended before, it
 stopped or crashed inside the transaction.
 
-A capture at the leader of a partition may not contain the coordinator of a transaction, and so not
-its end, and a capture that lost packets of the coordinator may not, either. Then only the last
-stable offset shows whether the transaction is open.
+A capture at the leader of a partition may lack the coordinator of a transaction, or packets of the
+coordinator, and so the end of the transaction. Then only the last stable offset shows whether the
+transaction is open.
 """
 
 from __future__ import annotations
