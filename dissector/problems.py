@@ -26,7 +26,11 @@ UNDECRYPTED: Final = {
 }
 """Why connections are encrypted although there is a key log, by the kind of their problems."""
 FAILED_HANDSHAKE: Final = ("tls_alert", "tls_closed")
-"""Kinds of problems of a failed handshake, which are found even without a key log."""
+"""Kinds of problems of a failed handshake, which are found also without a key log."""
+ABORTED: Final = "tls_aborted"
+AFTER_DATA: Final = " after data"
+"""Kind of problem of a connection that a fatal alert ended after its handshake; and the end of the
+detail, except for the sender."""
 NO_KEY_LOG: Final = "it is TLS, and no key log decrypts it"
 """Detail of the problem `tls_no_keys` without a key log."""
 NO_CRYPTOGRAPHY: Final = (

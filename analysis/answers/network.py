@@ -15,7 +15,7 @@ brokers whose connections fail:
     refused                   a reset (RST) instead of a handshake: no process listens on the port
     no reply                  no packet from the other side
     closed before a response  the broker closed the connection at once, without sending any data
-    TLS: ...                  the handshake failed; with the reason
+    TLS: ...                  the handshake failed, or an alert ended the connection
 
 **What to do.** If the network has the larger share, move the client closer to the broker, or send
 fewer and larger requests (`batching`, `fetches`). Retransmissions above one per cent indicate a
@@ -91,7 +91,7 @@ _COLUMNS: Final = (
 FAILURE_COLUMNS: Final = (
     BROKER,
     Column("failure", "string", "how they fail: refused, no reply, closed ..., or TLS: reason"),
-    Column("ended_by", "string", "side that ended a TLS handshake: client or broker"),
+    Column("ended_by", "string", "side that ended TLS: client or broker"),
     Column("connections", "int64", "failed connections"),
     Column("hosts", "int64", "addresses of clients"),
     Column("client_ids", "string", "client ids, the most frequent first; null if unknown"),

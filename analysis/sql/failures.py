@@ -22,13 +22,13 @@ from typing import Final
 from analysis.kafka.normal import SYN_TIMEOUT_MS
 from analysis.sql.expressions import literals, ms_between
 from analysis.sql.intermediate import intermediate_table
-from dissector.problems import FAILED_HANDSHAKE
+from dissector.problems import ABORTED, FAILED_HANDSHAKE
 
 REFUSED: Final = "refused"
 NO_REPLY: Final = "no reply"
 CLOSED: Final = "closed before a response"
 TLS: Final = "TLS: "
-"""Beginning of the failure of a handshake, before the reason."""
+"""Beginning of the failure of TLS, before the reason."""
 
 _ATTEMPT: Final = f"""
   opened and handshake_rtt_ms is null and client_bytes + broker_bytes = 0
@@ -48,9 +48,9 @@ _CLOSED: Final = """
     and epoch_ns(last_time) - epoch_ns(first_time) < 1e9"""
 """SQL: whether a row of `connections` ended before the broker sent any byte."""
 
-_HANDSHAKES: Final = f"""(
+_TLS_FAILURES: Final = f"""(
   select connection_id, arg_min(detail, nth) as detail from problems
-  where kind in {literals(FAILED_HANDSHAKE)} and starts_with(detail, 'TLS failed: ')
+  where kind in {literals((*FAILED_HANDSHAKE, ABORTED))} and starts_with(detail, 'TLS failed: ')
   group by all)"""
 
 FAILURES: Final = intermediate_table("failures", f"""
@@ -60,8 +60,8 @@ FAILURES: Final = intermediate_table("failures", f"""
       else '{TLS}' || substr(split_part(detail, ' (sent by ', 1), 13) end as failure,
     case when ends_with(detail, ':' || broker_port || ')') then 'broker'
       when detail is not null then 'client' end as ended_by
-  from connections left join {_HANDSHAKES} using (connection_id)""")  # fmt: skip
-"""SQL: connections, each with its failure, or null, and the side that ended the TLS handshake."""
+  from connections left join {_TLS_FAILURES} using (connection_id)""")  # fmt: skip
+"""SQL: connections, each with its failure, or null, and the side that ended TLS."""
 
 _ACCEPTED: Final = f"""
   coalesce(failure not in ('{REFUSED}', '{NO_REPLY}'), true)

@@ -24,7 +24,7 @@ from __future__ import annotations
 from typing import Any
 
 from dissector.errors import DecodeError
-from dissector.problems import FAILED_HANDSHAKE
+from dissector.problems import ABORTED, AFTER_DATA, FAILED_HANDSHAKE
 from dissector.tls.alerts import alert_name
 from dissector.tls.events import HOLE, Plaintext, TlsProblem
 from dissector.tls.handshake import CLIENT_HELLO, SERVER_HELLO, Handshake
@@ -401,8 +401,8 @@ class TlsSession:
         """A fatal alert ends the connection (RFC 8446, section 6). The handshake failed unless the
         end that sends the alert has sent data."""
         if len(body) == 2 and body[0] == _FATAL:
-            kind, event = ("tls_aborted", "ended") if side.position else ("tls_alert", "failed")
-            detail = f"TLS {event}: alert {alert_name(body[1])}"
+            kind, place = (ABORTED, AFTER_DATA) if side.position else ("tls_alert", "")
+            detail = f"TLS failed: alert {alert_name(body[1])}{place}"
             self._add_problem(kind, detail, side, side.reader.at)
             self._has_failed |= kind == "tls_alert"
 

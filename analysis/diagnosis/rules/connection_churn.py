@@ -80,7 +80,7 @@ FAILED: Final = f"""
   select client_id, client_ip, count(*) as connections
   from {FAILURES} join {CLIENT_IDS} using (connection_id)
   where failure is not null group by all"""
-"""SQL: connections that the broker closed at once, and those whose TLS handshake failed."""
+"""SQL: connections that the broker closed at once, and those whose TLS failed."""
 
 AFTER_ERROR: Final = f"""
   with ends as (

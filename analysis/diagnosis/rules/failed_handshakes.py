@@ -3,6 +3,9 @@
 The problems `tls_alert` and `tls_closed` show them, even without a key log. TLS 1.3 encrypts most
 alerts, so their reason needs a key log, or the log of the broker or client. Some clients close the
 connection without an alert, and so does a process that ends.
+
+With a key log, the problem `tls_aborted` shows alerts that end a connection after its handshake.
+Retransmissions repair what TCP detects, so an alert about a TLS record is not caused by loss.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
 from analysis.sql.failures import TLS
 from analysis.sql.query import Row
+from dissector.problems import AFTER_DATA
 
 _TLS: Final = (
     "Kafka documentation: Security, Encryption and Authentication using SSL; RFC 8446, section 6"
@@ -71,6 +75,14 @@ _CLOSED: Final = Advice(
     "and max.connections.per.ip.",
     "KIP-402; Kafka documentation: Broker Configs, max.connections.per.ip",
 )  # fmt: skip
+_CHANGED_BYTES: Final = Advice(
+    "a device on the path changed bytes of the connection, or the TLS library of one side is "
+    "defective",
+    "network", None,
+    "Capture at the client and at the broker, and compare the TCP payload. If it is equal, read "
+    "the log of the side that sent the alert.",
+    _TLS,
+)  # fmt: skip
 _NEITHER: Final = Advice(
     "the other side sent data that violates the TLS protocol",
     "broker", "ssl.enabled.protocols",
@@ -82,6 +94,10 @@ _CERTIFICATE_ALERTS: Final = (
     "bad_certificate", "unsupported_certificate", "certificate_revoked", "certificate_expired",
     "certificate_unknown", "unknown_ca", "access_denied", "certificate_required",
 )  # fmt: skip
+_RECORD_ALERTS: Final = (
+    "unexpected_message", "bad_record_mac", "record_overflow", "decode_error", "decrypt_error",
+)  # fmt: skip
+"""Alerts of an end that cannot read a TLS record."""
 _BY_CLIENT: Final[Mapping[str, Advice]] = {
     **{f"alert {name}": _BROKER_CERTIFICATE for name in _CERTIFICATE_ALERTS},
     "alert certificate_expired": _BROKER_EXPIRED,
@@ -95,8 +111,11 @@ _BY_BROKER: Final[Mapping[str, Advice]] = {
     "the connection ended before the ServerHello": _NO_TLS_OF_BROKER,
 }
 _BY_EITHER: Final = {
-    f"alert {name}": _VERSIONS
-    for name in ("handshake_failure", "protocol_version", "insufficient_security")
+    **{
+        f"alert {name}": _VERSIONS
+        for name in ("handshake_failure", "protocol_version", "insufficient_security")
+    },
+    **{f"alert {name}{AFTER_DATA}": _CHANGED_BYTES for name in _RECORD_ALERTS},
 }
 
 COMMAND: Final = "network --show failures"
@@ -107,7 +126,7 @@ _LISTENERS: Final = f"""
 
 
 @rule(
-    question="Do TLS handshakes fail?",
+    question="Do TLS handshakes fail, or alerts end connections?",
     place=24,
     rests_on="network connections",
     thresholds=(
@@ -118,7 +137,7 @@ _LISTENERS: Final = f"""
     ),
 )  # fmt: skip
 def failed_handshakes(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Endpoints with failed handshakes, by the reason; by the answer `network`."""
+    """Endpoints with failures of TLS, by the reason; by the answer `network`."""
     alike: dict[tuple[str, Advice], list[Row]] = {}
     for row in case.answer(COMMAND):
         is_alert = "alert" in row["failure"]
@@ -139,11 +158,12 @@ def _finding(rows: list[Row], reason: str, given: Advice) -> Finding:
     served, span = sum(row["served"] for row in rows), span_of(rows)
     others = counted(served, "other connection") if served else "No other connection"
     sent = f" The {row['ended_by']} sent the alert." if "alert" in reason else ""
+    part = "connections" if reason.endswith(AFTER_DATA) else "handshakes"
     hosts = f" from {counted(row['hosts'], 'host')}" if len(rows) == 1 else ""
     return Finding(
         severity="warning" if all(row["served"] for row in rows) else "critical",
         subject=f"broker {brokers}" if len(rows) == 1 else brokers,
-        sentence=f"TLS handshakes with {brokers} fail: {reason}",
+        sentence=f"TLS {part} with {brokers} fail: {reason}",
         evidence=f"{counted(connections, 'connection')}{hosts}{within(span)}.{sent} {others} to "
         f"{'this broker' if len(rows) == 1 else 'these brokers'} had data in both directions.",
         numbers=cells(row, "broker failure ended_by connections hosts"),

@@ -424,6 +424,18 @@ def test_a_single_failed_handshake_has_no_duration() -> None:
     )
 
 
+def test_an_alert_after_data_is_a_failed_connection() -> None:
+    detail = "TLS failed: alert bad_record_mac after data (sent by 10.0.0.9:9092)"
+    problem = {"connection_id": 0, "kind": "tls_aborted", "detail": detail, "time": START}
+    tables = made(exchanges=[], connections=[connection(tls_version="1.3")], problems=[problem])
+    (finding,) = findings_of("failed_handshakes", tables)
+    assert finding.sentence == (
+        "TLS connections with 10.0.0.9:9092 fail: alert bad_record_mac after data"
+    )
+    assert finding.evidence.startswith("1 connection from 1 host. The broker sent the alert.")
+    assert finding.side == "network"
+
+
 def _without_tls(brokers: int) -> dict[str, list[dict[str, Any]]]:
     """30 connections of a client without TLS to the TLS listeners of some brokers."""
     detail = "TLS failed: alert internal_error to a client without TLS (sent by {}:9092)"

@@ -55,7 +55,7 @@ def test_an_alert_after_data_is_not_a_failed_handshake(folder, version):
     session, texts = decrypted(placed(attempt.made.wire), KeyLog(attempt.made.keys))
     assert texts == [[b""], [b"data"]]
     details = [(problem.kind, problem.detail) for problem in session.problems]
-    assert details == [("tls_aborted", "TLS ended: alert bad_record_mac")]
+    assert details == [("tls_aborted", "TLS failed: alert bad_record_mac after data")]
 
 
 @pytest.mark.parametrize("order", [(CLIENT, SERVER), (SERVER, CLIENT)])
