@@ -18,7 +18,7 @@ from click.shell_completion import CompletionItem
 
 from analysis.commands import filter_options, presentation
 from analysis.commands.coverage import Coverage
-from analysis.commands.options import Integer, input_option, with_options
+from analysis.commands.options import Integer, input_option, key_log_options, with_options
 from analysis.startup import raise_interruption
 from dissector.arguments import local_path
 from dissector.arrays import value
@@ -351,7 +351,7 @@ def _input_options(metavar: str, jobs: str) -> Iterator[Callable[[Any], Any]]:
         "are not Kafka are reported. May be repeated.  [default: 9092]",
     )  # fmt: skip
     yield input_option(
-        "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+        "--keylog", **key_log_options,
         help="Decrypt TLS with the secrets in FILE (NSS key log format, SSLKEYLOGFILE).",
     )  # fmt: skip
     if jobs:

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -119,9 +120,24 @@ def words(_: click.Context, __: click.Parameter, given: Sequence[str]) -> tuple[
     return names
 
 
+def _only_key_log(_: click.Context, __: click.Parameter, given: Sequence[Path]) -> Path | None:
+    """The value of ``--keylog``: a second file would otherwise replace the first one."""
+    if len(given) > 1:
+        raise click.BadParameter(
+            "it takes one file. Concatenate several: cat keys-*.log > keys.log"
+        )
+    return given[0] if given else None
+
+
 filter_option = partial(click.option, cls=SharedOption, section=_FILTERS)
 output_option = partial(click.option, cls=SharedOption, section=_OUTPUT)
 input_option = partial(click.option, cls=SharedOption, section=_INPUT)
+
+key_log_options: Final[dict[str, Any]] = {
+    "type": click.Path(exists=True, dir_okay=False, path_type=Path),
+    "multiple": True, "callback": _only_key_log, "metavar": "FILE",
+}  # fmt: skip
+"""Settings of the option ``--keylog``."""
 
 on_secrets = output_option(
     "--show-secrets", is_flag=True, help="Show credentials and configuration values."

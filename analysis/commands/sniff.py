@@ -19,6 +19,7 @@ from analysis.commands.options import (
     Choice,
     Integer,
     decoder,
+    key_log_options,
     named_command,
     on_schema_registry,
     output_option,
@@ -87,7 +88,7 @@ SPAN: Final = Quantity("time", "smhd", "36500d")
     help="Capture only packets that match this filter, in the syntax of tcpdump.",
 )  # fmt: skip
 @click.option(
-    "--keylog", type=click.Path(exists=True, dir_okay=False, path_type=Path), metavar="FILE",
+    "--keylog", **key_log_options,
     help="Decrypt TLS with the secrets in FILE (NSS key log format); FILE may grow.",
 )  # fmt: skip
 @click.option(

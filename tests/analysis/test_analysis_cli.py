@@ -80,6 +80,14 @@ def test_a_wrong_command_line_is_status_2(arguments: list[str], ran: Ran) -> Non
     assert "Usage:" in ran(*arguments, status=2).err
 
 
+@pytest.mark.parametrize("arguments", [["summary", "x.pcap"], ["sniff", "-"]])
+def test_a_second_key_log_is_not_ignored(arguments: list[str], ran: Ran, tmp_path: Path) -> None:
+    keys = tmp_path / "keys.log"
+    keys.write_bytes(b"")
+    error = ran(*arguments, *["--keylog", str(keys)] * 2, status=2).err
+    assert "it takes one file. Concatenate several" in error
+
+
 def test_a_capture_may_be_a_uri(tmp_path: Path, ran: Ran) -> None:
     path = tmp_path / "a b.pcap"
     path.write_bytes(Path(PLAIN).read_bytes())
