@@ -8,22 +8,29 @@ master secret. Lines of other forms are ignored. A log may grow.
 from __future__ import annotations
 
 import re
+from binascii import unhexlify
 from collections.abc import Iterator
-from itertools import chain
 
 from dissector.tls.hellos import RANDOM_BYTES
 
+MASTER, EARLY = "CLIENT_RANDOM", "CLIENT_EARLY_TRAFFIC_SECRET"
+EPOCHS = "HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0"
+"""Labels of the secrets of TLS 1.2, and of early data; and of the first epochs of TLS 1.3, without
+the end."""
+LABELS = (MASTER, EARLY, *(f"{end}_{epoch}" for end in ("CLIENT", "SERVER") for epoch in EPOCHS))
+"""Labels of secrets that decrypt; a log may have others."""
+SESSION_ID = "RSA Session-ID:"
+"""Label of secrets by session id, which the Java agent extract-tls-secrets writes."""
 _BOM = rb"^(?:\xef\xbb\xbf)?"
 """Begin of a line; editors on Windows put a byte order mark before the first one."""
 _LINE = re.compile(
-    _BOM + rb"([A-Z][A-Z0-9_]*) ([0-9a-fA-F]{64}) ((?:[0-9a-fA-F]{32}){2,3})[\s\0]*$", re.M
-)
-"""The secret has 48 bytes, or those of a hash: 32 or 48. Secrets in a pcapng may end with NUL."""
-_SESSION_LINE = re.compile(
-    _BOM + rb"(RSA Session-ID:)((?:[0-9a-fA-F]{2}){1,32}) Master-Key:([0-9a-fA-F]{96})[\s\0]*$",
+    _BOM
+    + rb"(%b)" % "|".join((*LABELS, SESSION_ID)).encode()
+    + rb" ?([0-9a-fA-F]{64}|(?:[0-9a-fA-F]{2}){1,31}) "
+    rb"(?:Master-Key:)?([0-9a-fA-F]{64}(?:[0-9a-fA-F]{32})?)[\s\0]*$",
     re.M,
 )
-"""A line of the Java agent extract-tls-secrets. Wireshark reads it, too."""
+"""The secret has 48 bytes, or those of a hash: 32 or 48. Secrets in a pcapng may end with NUL."""
 _ANY_LINE = re.compile(
     _BOM
     + rb"(?:[A-Z][A-Z0-9_]* |RSA Session-ID:)[0-9a-fA-F]+ (?:Master-Key:)?[0-9a-fA-F]+[\s\0]*$",
@@ -34,8 +41,6 @@ CANDIDATES = 2048
 """Sessions that are tried for a connection without its ClientHello: about 0.1 s."""
 ATTEMPTS = 1 << 16
 """Sessions that are tried for all of these connections: about 4 s."""
-SESSION_ID = "RSA Session-ID:"
-"""Label of secrets by session id."""
 
 
 def may_be_key_log(text: bytes) -> bool:
@@ -66,11 +71,10 @@ class KeyLog:
 
     def add(self, text: bytes) -> None:
         """Add lines. If the last one is incomplete, add it again when it is complete."""
-        for line in chain(_LINE.finditer(text), _SESSION_LINE.finditer(text)):
+        self._sessions = []
+        for line in _LINE.finditer(text.replace(b"\r", b"\n")):
             label, identity, secret = line.groups()
-            key = label + bytes.fromhex(identity.decode("ascii"))
-            self._secrets[key] = bytes.fromhex(secret.decode("ascii"))
-            self._sessions = []
+            self._secrets[label + unhexlify(identity)] = unhexlify(secret)
 
     def find(self, label: str, identity: bytes, size: int) -> bytes | None:
         """The secret of `size` bytes with this label, of the session with client random `identity`;
@@ -80,6 +84,10 @@ class KeyLog:
         """
         secret = self._secrets.get(label.encode("ascii") + identity, b"")
         return secret if len(secret) == size else None
+
+    def has_session(self, random: bytes) -> bool:
+        """Whether there is a secret of the session with this client random."""
+        return any(label.encode("ascii") + random in self._secrets for label in LABELS)
 
     @property
     def size(self) -> int:

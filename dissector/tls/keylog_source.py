@@ -14,6 +14,8 @@ from dissector.tls.keylog import may_be_key_log
 
 _HEAD = 1 << 20
 """Bytes at the start of a file, which decide whether it is a key log."""
+_CHUNK = 1 << 24
+"""Bytes to read at once."""
 _LINE_BYTES = 512
 """More than a line has. A line that has fewer bytes and no end is read again with its other
 bytes."""
@@ -51,11 +53,15 @@ class KeyLogSource:
         if embedded and _has_cryptography():
             yield from embedded
         # The file may be removed, and created again.
-        if self._path is not None and os.access(self._path, os.R_OK):
-            text = self._read(self._path)
-            incomplete = len(text) - text.rfind(b"\n") - 1
-            self._offset -= incomplete if incomplete < _LINE_BYTES else 0
-            yield text
+        is_last = self._path is None or not os.access(self._path, os.R_OK)
+        while self._path is not None and not is_last:
+            text = self._read(self._path, _CHUNK)
+            is_last = len(text) < _CHUNK
+            complete = max(map(text.rfind, (b"\n", b"\r"))) + 1
+            if len(text) - complete >= _LINE_BYTES:
+                complete = len(text)
+            self._offset -= len(text) - complete
+            yield text if is_last else text[:complete]
 
     def problems(self) -> list[Problem]:
         """A problem if the captures have secrets and a package is missing."""
@@ -63,8 +69,8 @@ class KeyLogSource:
             return []
         return [Problem("tls", "tls_unsupported", UNUSED_SECRETS)]
 
-    def _read(self, path: Path, size: int = -1) -> bytes:
-        """The next `size` bytes of the file, or all of them."""
+    def _read(self, path: Path, size: int) -> bytes:
+        """The next `size` bytes of the file."""
         try:
             with path.open("rb") as file:
                 if not file.seekable():

@@ -17,7 +17,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from dissector.tls.hellos import ClientHello, ServerHello
-from dissector.tls.keylog import SESSION_ID, KeyLog
+from dissector.tls.keylog import EARLY, EPOCHS, MASTER, SESSION_ID, KeyLog
 from dissector.tls.record_layer import TlsRecord
 from dissector.tls.side import Side
 from dissector.tls.suites import NAMES, Suite, suite
@@ -35,7 +35,6 @@ LATER_EPOCHS = 2
 together, or of key updates."""
 _HANDSHAKE_EPOCH = 1
 """The epoch of TLS 1.3 that has no data."""
-_EPOCHS = ("HANDSHAKE_TRAFFIC_SECRET", "TRAFFIC_SECRET_0")
 
 
 class Schedule:
@@ -56,7 +55,7 @@ class Schedule:
         """
         from dissector.tls import protection
 
-        secret = self._find(keys, "CLIENT_EARLY_TRAFFIC_SECRET")
+        secret = self._find(keys, EARLY)
         return None if secret is None else protection.opener_1_3(secret, self._suite)
 
     def following(
@@ -68,8 +67,8 @@ class Schedule:
         if self._chosen.version == TLS_1_2:
             opener = None if epoch else self._opener_1_2(keys, side)
             return None if opener is None else (opener, b"")
-        if epoch < len(_EPOCHS):
-            label = f"{'CLIENT' if side.is_client else 'SERVER'}_{_EPOCHS[epoch]}"
+        if epoch < len(EPOCHS):
+            label = f"{'CLIENT' if side.is_client else 'SERVER'}_{EPOCHS[epoch]}"
             following = self._find(keys, label)
         else:
             following = protection.next_secret(secret, self._suite)
@@ -121,7 +120,7 @@ class Schedule:
     def _opener_1_2(self, keys: KeyLog, side: Side) -> Opener | None:
         from dissector.tls import protection
 
-        master = keys.find("CLIENT_RANDOM", self._random, MASTER_BYTES) or keys.find(
+        master = keys.find(MASTER, self._random, MASTER_BYTES) or keys.find(
             SESSION_ID, self._chosen.session_id, MASTER_BYTES
         )
         if self._openers is None and master is not None:

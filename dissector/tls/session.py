@@ -161,8 +161,10 @@ class TlsSession:
                 for each in self._sides
             )
         ):
-            random = self._handshake.hello.random.hex()
-            reason = f"the key log has no secret for client random {random}"
+            random = self._handshake.hello.random
+            reason = f"the key log has no secret for client random {random.hex()}"
+            if self._handshake.is_1_3 and self.keys.has_session(random):
+                reason = "the key log lacks its handshake secrets"
             self._stop("tls_no_keys", reason, side, size)
         elif any(each.is_ending and each.reader.size for each in self._sides):
             self._stop("tls_no_keys", "the key log lacks its traffic secrets", side, size)

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from dissector.errors import CaptureError
-from dissector.tls import KeyLog
+from dissector.tls import KeyLog, keylog_source
 from dissector.tls.keylog_source import KeyLogSource
 
 RANDOM, OTHER = bytes(range(32)), bytes(range(1, 33))
@@ -23,7 +23,7 @@ def line(random: bytes = RANDOM, secret: bytes = SECRET, label: str = "CLIENT_RA
     "text",
     [line(), line() + b"\n", line() + b"\r\n", b"\xef\xbb\xbf" + line() + b"\n",
      b"# a comment\n\n" + line(OTHER) + b"\n" + line(), line().upper(), line() + b"\0",
-     line() + b"\n\0\0"],
+     line() + b"\n\0\0", b"# a comment\r" + line() + b"\r" + line(OTHER)],
 )  # fmt: skip
 def test_a_line_may_have_any_end(text):
     assert KeyLog(text).find("CLIENT_RANDOM", RANDOM, 48) == SECRET
@@ -56,6 +56,22 @@ def test_lines_of_a_growing_file_are_whole(tmp_path: Path, size: int):
         keys.find("CLIENT_RANDOM", begin.to_bytes(32, "big"), 48)
         for begin in range(0, len(text), size)
     )
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_a_large_file_is_read_in_parts(tmp_path: Path, end: bytes, monkeypatch):
+    """A part ends with a whole line, so that the parts may be put together again."""
+    monkeypatch.setattr(keylog_source, "_CHUNK", 1000)
+    path, randoms = tmp_path / "keys.log", [bytes([number]) * 32 for number in range(50)]
+    path.write_bytes(end.join(map(line, randoms)))
+    parts = [*KeyLogSource([], path).read_new()]
+    assert max(map(len, parts)) <= 1000
+    assert b"".join(parts) == path.read_bytes()
+
+
+def test_only_secrets_that_decrypt_are_stored() -> None:
+    keys = KeyLog(line() + b"\n" + line(OTHER, label="EXPORTER_SECRET") + b"\n")
+    assert (keys.size, keys.sessions) == (1, [RANDOM])
 
 
 def test_a_file_may_be_truncated_or_removed(tmp_path: Path):

@@ -129,6 +129,16 @@ def test_the_reason_why_nothing_is_decrypted(made, folder):
     assert kinds(parts, KeyLog()) == []  # only asked for with secrets
 
 
+def test_secrets_without_those_of_the_handshake(folder):
+    made = talk(folder, contexts(folder, "TLSv1_3"), MESSAGES[:2])
+    lines = made.keys.splitlines(keepends=True)
+    session, _ = decrypted(
+        placed(made.wire), KeyLog(b"".join(each for each in lines if b"HANDSHAKE" not in each))
+    )
+    details = [problem.detail for problem in session.problems]
+    assert details == ["not decrypted: the key log lacks its handshake secrets"]
+
+
 @pytest.mark.parametrize(
     "case", ["no_handshake", "malformed", "unsupported", "given_up", "no_keys", "no_keys: data"]
 )
