@@ -7,7 +7,8 @@ the turn begins with the last one, and the response time is too short.
 
 The headers of TLS records are not encrypted (RFC 8446, section 5.1). They show which packets have
 only an alert, and which turns belong to the handshake: the client's part of it begins with such a
-record, or is directly before or behind the ServerHello. Retransmissions, keep-alives and
+record, or is directly before or behind the ServerHello. What precedes the first TLS record is a
+handshake with a proxy. Retransmissions, keep-alives and
 acknowledgements have no new bytes, and are skipped.
 """
 
@@ -38,6 +39,7 @@ from dissector.tls.record_layer import (
     CHANGE_CIPHER_SPEC,
     HANDSHAKE,
     HEADER,
+    HEARTBEAT,
 )
 from dissector.tls.unkeyed import PADDED_ALERT
 
@@ -56,10 +58,11 @@ SMALLEST_MESSAGE: Final = 10 + 17
 """The smallest message of Kafka is the response to Heartbeat 0, and TLS 1.3 adds 17 bytes. Alerts
 and key updates are smaller."""
 
-_STREAM, _FIRST, _LAST, _PACKET, _CAPTURE, _BYTES, _IS_MESSAGE, _IS_HELLO = range(8)
+_STREAM, _FIRST, _LAST, _PACKET, _CAPTURE, _BYTES, _IS_MESSAGE, _IS_HELLO, _IS_TLS = range(9)
 """Rows of an array of bursts: packets of one end without a packet of the other one in between.
 Stream; times of the first and of the last packet, ns; number and file of the last packet; payload
-bytes; whether the first packet is not part of a handshake; whether it begins with a ServerHello."""
+bytes; whether the first packet is not part of a handshake; whether it begins with a ServerHello;
+whether this packet, or the first one of an earlier burst, may begin with a TLS record."""
 _SERVER_HELLO: Final = 2
 """Type of a handshake message (RFC 8446, section 4)."""
 
@@ -74,7 +77,7 @@ class _State(Rows):
     has_sent: Bools = by_connection(np.bool_, 2)
     sent_end: UInt32 = by_connection(np.uint32, 2)
     """Sequence number behind the last byte of each end."""
-    burst: Int64 = by_connection(np.int64, 8)
+    burst: Int64 = by_connection(np.int64, 9)
     """The last burst, which may continue; zeros without one."""
 
 
@@ -100,10 +103,10 @@ class Turns:
         stream = assignment.streams[assignment.slot]
         packets = np.flatnonzero((block.length > 0) & (connections.protocol[stream >> 1] != KAFKA))
         has_new = self._have_new_bytes(stream[packets], block, packets)
-        is_alert, is_message, is_hello = _record_kinds(block, packets)
+        is_alert, *kinds = _record_kinds(block, packets)
         chosen = np.flatnonzero(has_new & ~is_alert)
         chosen = chosen[np.argsort(stream[packets[chosen]] >> 1, kind="stable")]
-        packets, is_message, is_hello = packets[chosen], is_message[chosen], is_hello[chosen]
+        packets = packets[chosen]
         stream = stream[packets]
         first, last = _runs(stream)
         times = block.time[packets]
@@ -111,7 +114,7 @@ class Turns:
             [
                 stream[first], times[first], times[last], block.number[packets[last]],
                 block.capture[packets[last]], _sums(block.length[packets], first),
-                is_message[first], is_hello[first],
+                *(kind[chosen[first]] for kind in kinds),
             ],
             np.int64,
         )  # fmt: skip
@@ -123,6 +126,9 @@ class Turns:
         earlier = state.burst[row].T
         bursts = _merged(np.concatenate([earlier[:, earlier[_BYTES] > 0], bursts], axis=1))
         first, last = _runs(bursts[_STREAM] >> 1)
+        latest = np.maximum.accumulate(bursts[_IS_TLS] * np.arange(1, bursts.shape[1] + 1))
+        bursts[_IS_TLS] = latest > np.repeat(first, last - first + 1)
+        bursts[_IS_MESSAGE] &= bursts[_IS_TLS]
         # Before a ServerHello is a ClientHello, which may follow a PROXY header. A client that has
         # sent ChangeCipherSpec before, or sends none (RFC 8446, appendix D.4), responds to it with
         # encrypted records.
@@ -175,19 +181,23 @@ def _turns(bursts: Int64) -> pa.RecordBatch:
     return pa.record_batch(arrays, schema=SCHEMA)
 
 
-def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools, Bools]:
+def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools, Bools, Bools]:
     """Whether each packet is one TLS record with an alert or a key update; whether it does not
-    begin with a handshake record; and whether it begins with a ServerHello."""
+    begin with a handshake record; whether it begins with a ServerHello; and whether it may begin
+    with a TLS record, as far as it was captured."""
     at, length = block.payload[packets], block.length[packets]
     kind = block.data[at]
     size = block.data[at + 3].astype(np.int64) << 8 | block.data[at + 4]
-    is_record = (block.captured[packets] >= HEADER) & (block.data[at + 1] == 3)
+    captured = block.captured[packets]
+    is_record = (captured >= HEADER) & (block.data[at + 1] == 3) & (kind >= CHANGE_CIPHER_SPEC)
+    is_record &= kind <= HEARTBEAT
     has_alert_size = (size < SMALLEST_MESSAGE) | (size == PADDED_ALERT)
     is_alert = (kind == ALERT) | ((kind == APPLICATION_DATA) & has_alert_size)
     is_alert &= is_record & (length == HEADER + size)
-    is_hello = is_record & (kind == HANDSHAKE) & (block.captured[packets] > HEADER)
+    is_hello = is_record & (kind == HANDSHAKE) & (captured > HEADER)
     is_hello &= block.data[at + HEADER] == _SERVER_HELLO
-    return is_alert, ~(is_record & np.isin(kind, (CHANGE_CIPHER_SPEC, HANDSHAKE))), is_hello
+    is_message = ~(is_record & np.isin(kind, (CHANGE_CIPHER_SPEC, HANDSHAKE)))
+    return is_alert, is_message, is_hello, is_record | (captured < np.minimum(length, HEADER))
 
 
 def _merged(bursts: Int64) -> Int64:

@@ -20,6 +20,7 @@ from dissector.pipeline import Pipeline
 from tests.analysis.commands import ROOT
 from tests.analysis.cutting.test_cutting_packets import written
 from tests.dissector.streams.dialogue import Connection, Dialogue
+from tests.dissector.streams.test_streams_proxy_handshakes import HANDSHAKES, send
 
 RECORDING: Final = ROOT / "captures" / "kafka-4-tls.pcap.zst"
 KEYS: Final = ROOT / "captures" / "kafka-4-tls.keys.log"
@@ -168,6 +169,18 @@ def test_a_finished_without_change_cipher_spec(
 def test_a_client_hello_behind_a_proxy_header(dialogue: Dialogue, tmp_path: Path) -> None:
     connection = dialogue.connect()
     connection.client(b"PROXY TCP4 10.1.1.1 10.1.1.2 5555 9092\r\n")
+    connection.client(tls(HANDSHAKE, 300))
+    connection.broker(tls(HANDSHAKE, 90, b"\2") + tls(APPLICATION_DATA, 900))
+    connection.client(tls(CHANGE_CIPHER_SPEC, 1) + tls(APPLICATION_DATA, 69))
+    connection.broker(tls(APPLICATION_DATA, 200))  # a ticket
+    connection.exchange(tls(APPLICATION_DATA, 80), tls(APPLICATION_DATA, 100))
+    assert latencies(dialogue, tmp_path) == [1.0]
+
+
+@pytest.mark.parametrize("name", HANDSHAKES)
+def test_a_handshake_with_a_proxy_is_no_turn(dialogue: Dialogue, tmp_path: Path, name: str) -> None:
+    connection = dialogue.connect()
+    send(connection, HANDSHAKES[name])
     connection.client(tls(HANDSHAKE, 300))
     connection.broker(tls(HANDSHAKE, 90, b"\2") + tls(APPLICATION_DATA, 900))
     connection.client(tls(CHANGE_CIPHER_SPEC, 1) + tls(APPLICATION_DATA, 69))
