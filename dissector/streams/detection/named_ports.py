@@ -16,7 +16,7 @@ from dissector.problems import NO_KEY_LOG, Problem
 from dissector.streams.connections.rows import chosen
 from dissector.streams.connections.table import KAFKA, NEVER, TLS, Bools, ConnectionTable
 from dissector.streams.limits import USUAL_FRAME
-from dissector.streams.proxies.handshakes import REFUTED, client_length
+from dissector.streams.proxies.handshakes import REFUTED, client_length, has_gssapi
 from dissector.streams.search.header_evidence import SMALLEST_REQUEST
 from dissector.streams.segments import Segments
 
@@ -115,6 +115,8 @@ class NamedPorts:
         first = self._first.get(row, b"")
         if first and client_length(first) != REFUTED:
             return "the client's first bytes address a proxy (SOCKS, CONNECT); no request follows"
+        if has_gssapi(first):
+            return "the client uses a SOCKS proxy with GSSAPI, which may encrypt all bytes"
         if len(first) < 4:
             return f"the client sent {self._table.bytes[row, client]} bytes"
         size = int.from_bytes(first[:4], signed=True)

@@ -40,6 +40,10 @@ _NAME: Final = 3
 """Type of an address that is a name: its length, a byte, and that many bytes."""
 _NO_PASSWORD, _WITH_PASSWORD = 0, 2
 """Methods of authentication that a SOCKS proxy may select."""
+_GSSAPI: Final = 1
+"""Another method, which is not read: all further bytes may be encrypted (RFC 1961, section 5)."""
+_TOKEN: Final = bytes([1, 1])
+"""First bytes of a client's message with a token of GSSAPI (RFC 1961, section 3.3)."""
 _END: Final = b"\r\n\r\n"
 _LINE_END: Final = b"\r\n"
 _CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.I)
@@ -63,6 +67,13 @@ def client_length(data: bytes) -> int:
         return _address_end(data, at, command=1)
     except IndexError:
         return INCOMPLETE
+
+
+def has_gssapi(data: bytes) -> bool:
+    """Whether these first bytes of a client authenticate at a SOCKS 5 proxy with GSSAPI."""
+    methods = data[2 : 2 + data[1]] if len(data) > 1 else b""
+    is_offered = data[:1] == bytes([SOCKS]) and _GSSAPI in methods
+    return is_offered and data.startswith(_TOKEN, 2 + len(methods))
 
 
 def proxy_length(data: bytes) -> int:

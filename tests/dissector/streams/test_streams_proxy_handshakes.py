@@ -215,6 +215,22 @@ def test_a_handshake_with_lost_bytes_does_not_hide_later_requests():
         assert dissect(dialogue.packets, cuts=cuts, ports=(1080,)).messages() == MESSAGES
 
 
+@pytest.mark.parametrize("methods", ["01 01", "03 00 01 02"])
+def test_gssapi_is_the_reason_of_a_connection_without_rows(methods, tmp_path):
+    """RFC 1961: tokens of authentication, the level of protection, and encrypted messages."""
+    dialogue, connection = Dialogue.connected(broker=PROXY)
+    connection.exchange(bytes.fromhex("05" + methods), bytes.fromhex("05 01"))
+    for kind in (1, 1, 2, 3, 3):
+        connection.exchange(*[bytes([1, kind, 1, 44]) + bytes(range(100)) * 3] * 2)
+    connection.fin()
+    path = dialogue.written(tmp_path / "a.pcap")
+    tables = dissector.open_capture(path, ports=[1080]).tables(["problems", "exchanges"])
+    (problem,) = tables["problems"].to_pylist()
+    assert problem["kind"] == "not_kafka"
+    assert "a SOCKS proxy with GSSAPI" in problem["detail"]
+    assert len(tables["exchanges"]) == 0
+
+
 def test_secrets_of_a_handshake_are_shown_nowhere(tmp_path):
     dialogue = Dialogue()
     for handshakes in (HANDSHAKES, REFUSED):
