@@ -161,7 +161,7 @@ class _Cutter:
         choice = PacketChoice(self.messages, self.encrypted, self.context, closed)
         open_pass(self.files, **self.options).observe_packets(choice.observe)
         source = open_packets(self.files)
-        keys = _secrets(source, self.options["keylog"], choice.randoms)
+        keys = _secrets(source, self.options["keylog"], choice.sessions)
         written_keys = keys if self.with_secrets else []
         ends = [self.messages.ends[each] for each in sorted(closed)]
         comments = [*self.comments, *starmap(declared.comment, ends)]
@@ -216,18 +216,19 @@ def _identities(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _secrets(
-    source: FileSource, keylog: str | os.PathLike[str] | None, randoms: Collection[str]
+    source: FileSource, keylog: str | os.PathLike[str] | None, sessions: Collection[str]
 ) -> list[bytes]:
     """The lines of key logs that belong to these connections."""
     texts = [*source.secrets, *([Path(keylog).read_bytes()] if keylog else [])]
     lines = [line for text in texts for line in text.splitlines()]
-    return list(dict.fromkeys(line for line in lines if _random(line) in randoms))
+    return list(dict.fromkeys(line for line in lines if _session(line) in sessions))
 
 
 def _lines(keys: Sequence[bytes]) -> bytes:
     return b"".join(key + b"\n" for key in keys)
 
 
-def _random(line: bytes) -> str:
+def _session(line: bytes) -> str:
+    """The client random in a line of a key log; the session id if a Java agent wrote the line."""
     words = line.decode(errors="replace").split()
-    return words[1].lower() if len(words) == 3 else ""
+    return words[1].lower().removeprefix("session-id:") if len(words) == 3 else ""

@@ -16,6 +16,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection
 from typing import Final
@@ -31,6 +32,7 @@ from dissector.packets.trimming import Segment
 from dissector.streams.connections.flows import Assignment
 from dissector.streams.connections.table import NEVER, ConnectionTable
 from dissector.streams.detection.declared import endpoint
+from dissector.tls.record_layer import HANDSHAKE
 
 NEAR: Final = 60 * 10**9
 """ns; a retransmission is at most this long before or after its message. Linux gives up later, but
@@ -41,10 +43,12 @@ PART_BYTES: Final = 60_000
 AWAITED: Final = "a selected message waited for this segment"
 """The comment on a segment of other messages."""
 
-_HELLO: Final = (22, 1)
-"""A TLS record with a handshake, and a ClientHello in it (RFC 8446, sections 4 and 5.1)."""
-_RANDOM: Final = slice(11, 43)
-"""The random of a ClientHello in the payload of its first segment."""
+_HELLO: Final = re.compile(
+    rb"\x16\x03.{3}(?:\x01.{5}(?P<random>.{32})|\x02.{37}(?:\x20(?P<session>.{32}))?)", re.S
+)
+"""A TLS record with a ClientHello or a ServerHello (RFC 8446, sections 4.1 and 5.1), which begins
+the payload of a segment: the client random, or the session id."""
+_HELLO_BYTES: Final = 76
 
 
 @value
@@ -119,8 +123,9 @@ class PacketChoice:
         self.comments: defaultdict[Place, list[tuple[int, str]]] = defaultdict(list)
         """Sequence number of the first byte of each message that begins in a packet, and its
         comment."""
-        self.randoms: set[str] = set()
-        """The random in each ClientHello of chosen packets, in hex: it identifies the secrets."""
+        self.sessions: set[str] = set()
+        """What identifies the secrets of chosen packets in a key log, in hex: the random in each
+        ClientHello, and the session id in each ServerHello."""
         self._messages = messages
         self._context = context
         self._closed = np.array(sorted(closed), np.int64)
@@ -203,8 +208,10 @@ class PacketChoice:
             self.parts[packets.place_of(each)] = part
         self.places.append(place[:, chosen])
         self._add_fragments(packets, chosen & packets.is_joined)
-        for each in np.flatnonzero(is_encrypted & chosen & ~is_empty & (from_client == 1)).tolist():
-            self._add_random(packets.block, int(packets.index[each]))
+        first_byte = packets.block.data[packets.block.payload[packets.index]]
+        may_be_hello = is_encrypted & chosen & ~is_empty & (first_byte == HANDSHAKE)
+        for each in np.flatnonzero(may_be_hello).tolist():
+            self._add_session(packets.block, int(packets.index[each]))
 
     def _add_awaited(self, packets: _Packets, awaited: Int64) -> None:
         """Choose the first byte of segments for which a chosen message had to wait."""
@@ -309,11 +316,11 @@ class PacketChoice:
             (self._gaps[stream].number(segment.sequence(begin)), ack) for begin, _ in part.ranges
         ]
 
-    def _add_random(self, block: PacketBlock, packet: int) -> None:
+    def _add_session(self, block: PacketBlock, packet: int) -> None:
         at = int(block.payload[packet])
-        payload = block.data[at : at + min(int(block.captured[packet]), _RANDOM.stop)].tobytes()
-        if len(payload) == _RANDOM.stop and (payload[0], payload[5]) == _HELLO:
-            self.randoms.add(payload[_RANDOM].hex())
+        payload = block.data[at : at + min(int(block.captured[packet]), _HELLO_BYTES)].tobytes()
+        if hello := _HELLO.match(payload):
+            self.sessions.update(each.hex() for each in hello.groups() if each)
 
 
 def _are_signals(

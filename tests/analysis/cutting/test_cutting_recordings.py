@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 from collections import Counter
 from decimal import Decimal
@@ -15,6 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+import zstandard
 
 from analysis.cutting.driver import CutResult, cut
 from analysis.cutting.packets import AWAITED
@@ -199,6 +201,24 @@ def test_encrypted_exchanges_need_their_secrets(tmp_path: Path, recording: str) 
     without = cut(path, rows, output, overwrite=True, keylog=keylog)
     assert without.secrets == without.unreadable == 0
     assert not len(exchanges(output).filter(pc.field("api").is_valid()))
+
+
+def test_secrets_of_a_java_agent_are_those_of_a_session_id(tmp_path: Path) -> None:
+    """The line of a TLS 1.2 session has the session id of its ServerHello."""
+    path, keylog, output = CAPTURES / "kafka-4-tls.pcap.zst", tmp_path / "a.log", tmp_path / "a"
+    data = zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read()
+    hello = rb"\x16\x03.{3}%b.{3}\x03\x03(.{32})(?:\x20(.{32}))?"
+    randoms = [found[0].hex() for found in re.findall(hello % b"\1", data, re.S)]
+    sessions = [found[1].hex() for found in re.findall(hello % b"\2", data, re.S)]
+    text = (CAPTURES / "kafka-4-tls.keys.log").read_text()
+    for client_random, session in zip(randoms, sessions, strict=True):
+        line = rf"CLIENT_RANDOM {client_random} (\S+)"
+        text = re.sub(line, rf"RSA Session-ID:{session} Master-Key:\1", text)
+    keylog.write_text(text)
+    assert text.count("RSA Session-ID") == 12
+    rows = exchanges(path, keylog=keylog).filter(pc.starts_with(pc.field("client_id"), "producer"))
+    assert cut(path, rows, output, secrets=True, keylog=keylog).unreadable == 0
+    assert counted(chosen(exchanges(output), "api")) == counted(chosen(rows, "api"))
 
 
 def test_a_context_of_any_length_has_all_packets(tmp_path: Path) -> None:
