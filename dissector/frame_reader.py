@@ -77,7 +77,9 @@ class FrameReader:
             raise DissectorError(f"{invalid[0]} is not a port: choose from 1 to {LAST_PORT}")
         self.source = source
         self._keys = KeyLog(grows=keylog is not None or getattr(source, "expects_secrets", False))
-        self._keylog_source = KeyLogSource(getattr(source, "secrets", []), keylog)
+        self.secrets: list[bytes] = getattr(source, "secrets", [])
+        """TLS key logs in the captures that were read so far."""
+        self._keylog_source = KeyLogSource(self.secrets, keylog)
         self.streams = Streams(
             ports=ports,
             newest={key: registry.versions(key)[-1] for key in registry.apis()},

@@ -223,6 +223,11 @@ class Pipeline:
         return self.tables(tables)
 
     @property
+    def secrets(self) -> list[bytes]:
+        """TLS key logs in the captures that were read so far."""
+        return self._reader.secrets
+
+    @property
     def connections(self) -> int:
         """The `connection_id` of the next connection."""
         return self._reader.streams.connections.known

@@ -33,7 +33,6 @@ from dissector.capture import Capture, Paths
 from dissector.errors import DissectorError
 from dissector.exchanges.topic_names import comment
 from dissector.packets import open_packets
-from dissector.packets.files import FileSource
 from dissector.packets.formats.pcapng_writer import secrets_block, section_header
 from dissector.streams.detection import declared
 from dissector.streams.streaming import DEFAULT_MEMORY
@@ -159,9 +158,10 @@ class _Cutter:
     def _write(self, sink: BinaryIO, path: Path, closed: Collection[int] = ()) -> _Written:
         """Write the file again, and read it. `closed`: connections whose gaps are closed."""
         choice = PacketChoice(self.messages, self.encrypted, self.context, closed)
-        open_pass(self.files, **self.options).observe_packets(choice.observe)
+        read = open_pass(self.files, **self.options)
+        read.observe_packets(choice.observe)
         source = open_packets(self.files)
-        keys = _secrets(source, self.options["keylog"], choice.sessions)
+        keys = _secrets(read.secrets, self.options["keylog"], choice.sessions)
         written_keys = keys if self.with_secrets else []
         ends = [self.messages.ends[each] for each in sorted(closed)]
         comments = [*self.comments, *starmap(declared.comment, ends)]
@@ -216,10 +216,10 @@ def _identities(rows: pa.Table | pa.RecordBatch) -> Iterator[tuple[Any, ...]]:
 
 
 def _secrets(
-    source: FileSource, keylog: str | os.PathLike[str] | None, sessions: Collection[str]
+    embedded: Sequence[bytes], keylog: str | os.PathLike[str] | None, sessions: Collection[str]
 ) -> list[bytes]:
-    """The lines of key logs that belong to these connections."""
-    texts = [*source.secrets, *([Path(keylog).read_bytes()] if keylog else [])]
+    """The lines of key logs that belong to these connections. `embedded`: key logs in captures."""
+    texts = [*embedded, *([Path(keylog).read_bytes()] if keylog else [])]
     lines = [line for text in texts for line in text.splitlines()]
     return list(dict.fromkeys(line for line in lines if _session(line) in sessions))
 

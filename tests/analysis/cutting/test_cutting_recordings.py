@@ -21,6 +21,7 @@ import zstandard
 from analysis.cutting.driver import CutResult, cut
 from analysis.cutting.packets import AWAITED
 from dissector.capture import open_capture
+from dissector.packets.formats.pcapng import SECRETS
 from tests.captures.truth import CAPTURES
 from tests.tshark import needs_tshark, tshark
 
@@ -218,6 +219,22 @@ def test_secrets_of_a_java_agent_are_those_of_a_session_id(tmp_path: Path) -> No
     assert text.count("RSA Session-ID") == 12
     rows = exchanges(path, keylog=keylog).filter(pc.starts_with(pc.field("client_id"), "producer"))
     assert cut(path, rows, output, secrets=True, keylog=keylog).unreadable == 0
+    assert counted(chosen(exchanges(output), "api")) == counted(chosen(rows, "api"))
+
+
+def test_secrets_may_come_after_the_packets(tmp_path: Path) -> None:
+    path, output = tmp_path / "a.pcapng", tmp_path / "b.pcapng"
+    file = (CAPTURES / "kafka-4-tls-secrets.pcapng.zst").open("rb")
+    data, blocks = zstandard.ZstdDecompressor().stream_reader(file).read(), []
+    while data:
+        size = int.from_bytes(data[4:8], "little")
+        blocks.append(data[:size])
+        data = data[size:]
+    blocks.sort(key=lambda block: int.from_bytes(block[:4], "little") == SECRETS)
+    path.write_bytes(b"".join(blocks))
+    rows = exchanges(path)
+    result = cut(path, rows, output, secrets=True)
+    assert (result.secrets > 0, result.unreadable) == (True, 0)
     assert counted(chosen(exchanges(output), "api")) == counted(chosen(rows, "api"))
 
 
