@@ -6,10 +6,10 @@ packet of the client to the first packet of the broker. If the client sends more
 the turn begins with the last one, and the response time is too short.
 
 The headers of TLS records are not encrypted (RFC 8446, section 5.1). They show which packets have
-only an alert, and which turns belong to the handshake: the client's part of it begins with such a
-record, or is directly before or behind the ServerHello. What precedes the first TLS record is a
-handshake with a proxy. Retransmissions, keep-alives and
-acknowledgements have no new bytes, and are skipped.
+only an alert or a ChangeCipherSpec, and which turns belong to the handshake: the client's part of
+it begins with such a record, or is directly before or behind the ServerHello. What precedes the
+first TLS record is a handshake with a proxy. Retransmissions, keep-alives and acknowledgements have
+no new bytes, and are skipped.
 """
 
 from __future__ import annotations
@@ -182,7 +182,8 @@ def _turns(bursts: Int64) -> pa.RecordBatch:
 
 
 def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools, Bools, Bools]:
-    """Whether each packet is one TLS record with an alert or a key update; whether it does not
+    """Whether each packet is one TLS record with an alert, a key update or ChangeCipherSpec, which
+    Java clients send while the broker still sends its part of the handshake; whether it does not
     begin with a handshake record; whether it begins with a ServerHello; and whether it may begin
     with a TLS record, as far as it was captured."""
     at, length = block.payload[packets], block.length[packets]
@@ -192,7 +193,9 @@ def _record_kinds(block: PacketBlock, packets: Int64) -> tuple[Bools, Bools, Boo
     is_record = (captured >= HEADER) & (block.data[at + 1] == 3) & (kind >= CHANGE_CIPHER_SPEC)
     is_record &= kind <= HEARTBEAT
     has_alert_size = (size < SMALLEST_MESSAGE) | (size == PADDED_ALERT)
-    is_alert = (kind == ALERT) | ((kind == APPLICATION_DATA) & has_alert_size)
+    is_alert = np.isin(kind, (ALERT, CHANGE_CIPHER_SPEC)) | (
+        (kind == APPLICATION_DATA) & has_alert_size
+    )
     is_alert &= is_record & (length == HEADER + size)
     is_hello = is_record & (kind == HANDSHAKE) & (captured > HEADER)
     is_hello &= block.data[at + HEADER] == _SERVER_HELLO

@@ -56,7 +56,8 @@ def connection(dialogue: Dialogue) -> Connection:
     """A connection behind a handshake of TLS 1.3 (RFC 8446, section 2)."""
     connection = dialogue.connect()
     connection.client(tls(HANDSHAKE, 300))
-    connection.broker(tls(HANDSHAKE, 90) + tls(CHANGE_CIPHER_SPEC, 1) + tls(APPLICATION_DATA, 900))
+    hello = tls(HANDSHAKE, 90, b"\2")
+    connection.broker(hello + tls(CHANGE_CIPHER_SPEC, 1) + tls(APPLICATION_DATA, 900))
     connection.client(tls(CHANGE_CIPHER_SPEC, 1))
     connection.client(tls(APPLICATION_DATA, 69))
     connection.broker(tls(APPLICATION_DATA, 200))  # a ticket
@@ -164,6 +165,24 @@ def test_a_finished_without_change_cipher_spec(
     dialogue.wait(2)
     connection.broker(tls(APPLICATION_DATA, 100))
     assert latencies(dialogue, tmp_path) == [3.0]
+
+
+def test_a_change_cipher_spec_between_the_packets_of_the_broker(
+    dialogue: Dialogue, tmp_path: Path
+) -> None:
+    """The handshake of Java clients and brokers with TLS 1.3."""
+    connection = dialogue.connect()
+    connection.client(tls(HANDSHAKE, 975))
+    connection.broker(tls(HANDSHAKE, 122, b"\2"))
+    connection.client(tls(CHANGE_CIPHER_SPEC, 1))
+    connection.broker(tls(CHANGE_CIPHER_SPEC, 1))
+    connection.broker(tls(APPLICATION_DATA, 686))
+    for size in (93, 125):  # Finished, and the first request
+        connection.client(tls(APPLICATION_DATA, size))
+    for size in (649, 913):  # a ticket, and the response
+        connection.broker(tls(APPLICATION_DATA, size))
+    connection.exchange(tls(APPLICATION_DATA, 80), tls(APPLICATION_DATA, 100))
+    assert latencies(dialogue, tmp_path) == [1.0]
 
 
 def test_a_client_hello_behind_a_proxy_header(dialogue: Dialogue, tmp_path: Path) -> None:
