@@ -209,8 +209,8 @@ def test_secrets_of_a_java_agent_are_those_of_a_session_id(tmp_path: Path) -> No
     path, keylog, output = CAPTURES / "kafka-4-tls.pcap.zst", tmp_path / "a.log", tmp_path / "a"
     data = zstandard.ZstdDecompressor().stream_reader(path.open("rb")).read()
     hello = rb"\x16\x03.{3}%b.{3}\x03\x03(.{32})(?:\x20(.{32}))?"
-    randoms = [found[0].hex() for found in re.findall(hello % b"\1", data, re.S)]
-    sessions = [found[1].hex() for found in re.findall(hello % b"\2", data, re.S)]
+    randoms = [groups[0].hex() for groups in re.findall(hello % b"\1", data, re.S)]
+    sessions = [groups[1].hex() for groups in re.findall(hello % b"\2", data, re.S)]
     text = (CAPTURES / "kafka-4-tls.keys.log").read_text()
     for client_random, session in zip(randoms, sessions, strict=True):
         line = rf"CLIENT_RANDOM {client_random} (\S+)"
