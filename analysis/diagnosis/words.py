@@ -18,7 +18,9 @@ _SPECIAL: Final = re.compile(r'["$`\\!]')
 _SPACES: Final = re.compile(r"('(?:[^']|'')*')|\s+")
 """A quoted text in SQL, which must not change; or spaces and line ends."""
 
-_SINGULAR: Final = {"are": "is", "were": "was", "have": "has"}
+_SINGULAR: Final = {
+    "are": "is", "were": "was", "have": "has", "do": "does", "refuse": "refuses", "close": "closes",
+}  # fmt: skip
 
 
 def ms(value: float | None) -> str:
@@ -101,7 +103,7 @@ def capital(text: str) -> str:
 
 
 def verb(count: int, plural: str) -> str:
-    """``are``, ``were`` or ``have`` as the verb of a number of things."""
+    """The verb of a number of things: ``is`` or ``are``."""
     return _SINGULAR[plural] if count == 1 else plural
 
 

@@ -64,6 +64,20 @@ def connection(**columns: Any) -> dict[str, Any]:
     return row | columns
 
 
+ATTEMPT = connection(
+    protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,
+    closed="rst", handshake_rtt_ms=None, last_time=START,
+)  # fmt: skip
+"""A SYN that a RST answered."""
+
+
+def at(seconds: int, row: dict[str, Any] = ATTEMPT) -> dict[str, Any]:
+    """The row of a connection that begins some seconds after `START`: by default an `ATTEMPT`."""
+    lasts = row["last_time"] - row["first_time"]
+    first = START + seconds * SECOND
+    return row | {"first_time": first, "last_time": first + lasts}
+
+
 def advertised(host: str, **columns: Any) -> dict[str, Any]:
     """A row of `brokers`: a broker at port 9092 in a Metadata response."""
     row = {"connection_id": 0, "correlation_id": 7, "time": START, "api": "Metadata"}

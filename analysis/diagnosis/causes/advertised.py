@@ -152,7 +152,6 @@ def wrong_address(finding: Finding, *, is_refused: bool, is_local: bool) -> Find
     """The finding for an address that a working broker advertises; `is_local`: `is_loopback`."""
     finding = replace(
         finding,
-        sentence=f"{finding.sentence}, but a broker advertises this address",
         evidence=f"{finding.evidence} Metadata responses contain this address.",
         cause="the broker works, but not at this address: advertised.listeners is wrong for the "
         "listener that the client uses" if is_refused

@@ -17,7 +17,6 @@ resolve their host names, the capture contains no connection attempt.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Final
 
 from analysis.diagnosis.case import Case
@@ -27,28 +26,15 @@ from analysis.diagnosis.causes.advertised import (
     address,
     is_loopback,
     unreached_brokers,
-    wrong_address,
     wrong_addresses,
 )
+from analysis.diagnosis.causes.failed_endpoints import COMMAND, FailedEndpoint, endpoints_finding
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import (
-    addresses,
-    capital,
-    cells,
-    clients,
-    known,
-    listed,
-    matching,
-    ms,
-    span_of,
-    within,
-)
+from analysis.diagnosis.words import clients, known, matching, ms, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS, endpoint, ms_between
 from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, NO_REPLY, OUTAGES, REFUSED
 from analysis.sql.query import Row
-
-COMMAND: Final = "network --show failures"
 
 _OUTAGES: Final = f"""
   select {endpoint("broker")} as broker, * from {OUTAGES} order by first_time"""
@@ -106,93 +92,79 @@ _QUIET: Final = f"""
 def failed_connections(case: Case, limits: Limits) -> Iterator[Finding]:
     """Endpoints that fail, by the answer `network`; if there is none, clients that do not connect
     to any."""
-    alike: dict[tuple[str, ...], list[Finding]] = {}
-    for finding in _failed(case, limits):
-        fails = finding.sentence.partition(f"{finding.numbers['broker']} ")[2]
-        alike.setdefault((finding.severity, finding.cause, fails), []).append(finding)
-    yield from map(_shared, alike.values())
+    alike: dict[tuple[object, ...], list[FailedEndpoint]] = {}
+    for failed in _failed(case, limits):
+        alike.setdefault(failed.kind, []).append(failed)
+    yield from map(endpoints_finding, alike.values())
     if not alike:
         yield from unreached_brokers(case, limits)
 
 
 def refusing_brokers(case: Case) -> set[str]:
     """Brokers of findings, with default thresholds, about refused connections."""
-    return {
-        str(finding.numbers["broker"])
-        for finding in _failed(case, DECLARED["failed_connections"].limits)
-        if finding.numbers["failure"] == REFUSED
-    }
+    failed = _failed(case, DECLARED["failed_connections"].limits)
+    return {each.broker for each in failed if each.failure == REFUSED}
 
 
-def _shared(findings: list[Finding]) -> Finding:
-    """One finding for endpoints that fail alike, for example because all brokers are down."""
-    finding, *others = findings
-    if not others:
-        return finding
-    role, broker = finding.subject.split(" ", 1)
-    brokers = addresses((str(each.numbers["broker"]) for each in findings), f"{role}s")
-    fails = finding.sentence.partition(f"{broker} ")[2]
-    for singular, plural in _PLURALS.items():
-        fails = fails.replace(singular, plural)
-    also = listed(
-        f"{each.numbers['broker']} with {each.numbers['connections']:,}" for each in others
+def _failed(case: Case, limits: Limits) -> Iterator[FailedEndpoint]:
+    rows = rows_by(case.answer(COMMAND), "failure")
+    unreachable = rows.get(REFUSED, []) + rows.get(NO_REPLY, [])
+    wrong = wrong_addresses(case, unreachable)
+    failed = [
+        _unreachable(case, row, limits, is_wrong=address(row) in wrong) for row in unreachable
+    ]
+    failed += [_closing(case, row, limits) for row in rows.get(CLOSED, [])]
+    yield from filter(None, failed)
+
+
+def _unreachable(case: Case, row: Row, limits: Limits, *, is_wrong: bool) -> FailedEndpoint | None:
+    """An endpoint that refuses connections or does not reply, if it does so for long enough."""
+    outages = _same(case, _OUTAGES, row)
+    lasts_ms = sum(each["lasts_ms"] for each in outages)
+    gone_ms = sum(_gone_ms(case, each) for each in outages)
+    is_down = row["after"] >= limits["connections"]
+    was_down = row["connections"] >= limits["connections"] and not row["after"]
+    if not is_down and not (was_down and max(lasts_ms, gone_ms) >= limits["recovered_ms"]):
+        return None
+    quiet_ms = _quiet_ms(case, row, outages, limits) if is_down else 0
+    is_critical = not quiet_ms and (is_down or lasts_ms >= limits["critical_ms"])
+    lost = _lost(case, row)
+    if gone_ms > lasts_ms and not is_down:
+        lost = f" It was down for {ms(gone_ms)} or longer: Metadata lacked it.{lost}"
+    return FailedEndpoint(
+        row=row,
+        role=case.role(row["broker"]),
+        clients=known(each["client_id"] for each in _same(case, _USERS, row)),
+        severity="critical" if is_critical else "warning",
+        is_down=is_down,
+        outages=tuple(outages),
+        lost=lost,
+        quiet_ms=quiet_ms,
+        is_wrong=is_down and not quiet_ms and is_wrong,
+        is_loopback=is_loopback(case, *address(row)),
     )
-    return replace(
-        finding,
-        subject=brokers,
-        clients=known(name for each in findings for name in each.clients),
-        sentence=f"{capital(brokers)} {fails}",
-        evidence=f"{broker}: {finding.evidence} Others: {also}.",
-        first_time=min(each.first_time or 0 for each in findings),
-        last_time=max(each.last_time or 0 for each in findings),
+
+
+def _closing(case: Case, row: Row, limits: Limits) -> FailedEndpoint | None:
+    """An endpoint that closes connections before it sends any byte, if it closes enough of them."""
+    is_down = row["after"] >= limits["connections"]
+    are_many = row["connections"] >= max(limits["closed"], 1)
+    lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
+    lasts = row["connections"] >= limits["connections"] and lasts_ms >= limits["recovered_ms"]
+    if not are_many and (not (is_down or lasts) or _ends(case, row, limits)):
+        return None
+    return FailedEndpoint(
+        row=row,
+        role=case.role(row["broker"]),
+        clients=known(each["client_id"] for each in _same(case, _CLIENTS, row)),
+        severity="critical" if is_down else "warning",
+        is_down=is_down,
     )
 
 
-_PLURALS: Final = {
-    "refuses": "refuse", "does not": "do not", "closes": "close", "this address": "these addresses",
-}  # fmt: skip
-
-
-def _failed(case: Case, limits: Limits) -> Iterator[Finding]:
-    rows = case.answer(COMMAND)
-    wrong = wrong_addresses(case, [row for row in rows if row["failure"] in (REFUSED, NO_REPLY)])
-    for row in rows:
-        outages = matching(case.rows(_OUTAGES), row, "broker failure")
-        lasts_ms = sum(each["lasts_ms"] for each in outages)
-        if row["failure"] == CLOSED:
-            lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-        is_down = row["after"] >= limits["connections"]
-        was_down = row["connections"] >= limits["connections"] and not (
-            row["after"] and row["failure"] != CLOSED
-        )
-        closes_many = row["failure"] == CLOSED and row["connections"] >= max(limits["closed"], 1)
-        gone_ms = sum(_gone_ms(case, each) for each in outages)
-        was_down_long = was_down and max(lasts_ms, gone_ms) >= limits["recovered_ms"]
-        if not is_down and not closes_many and not was_down_long:
-            continue
-        if row["failure"] == CLOSED and not closes_many and _ends(case, row, limits):
-            continue
-        role = case.role(row["broker"])
-        if row["failure"] == CLOSED:
-            rows_of_clients = matching(case.rows(_CLIENTS), row, "broker failure")
-            names = known(each["client_id"] for each in rows_of_clients)
-            yield _closed(row, role, names, is_down=is_down)
-        elif row["failure"] in (REFUSED, NO_REPLY):
-            users = matching(case.rows(_USERS), row, "broker failure")
-            names = known(each["client_id"] for each in users)
-            lost = _lost(case, row)
-            if gone_ms > lasts_ms and not is_down:
-                lost = f" It was down for {ms(gone_ms)} or longer: Metadata lacked it.{lost}"
-            finding = _unreachable(row, role, names, outages, lost, is_down=is_down)
-            quiet_ms = _quiet_ms(case, row, outages, limits) if is_down else 0
-            if quiet_ms:
-                finding = _given_up(finding, role, outages[-1], quiet_ms)
-            elif is_down or lasts_ms >= limits["critical_ms"]:
-                finding = replace(finding, severity="critical")
-            if is_down and address(row) in wrong:
-                is_refused, is_local = row["failure"] == REFUSED, is_loopback(case, *address(row))
-                finding = wrong_address(finding, is_refused=is_refused, is_local=is_local)
-            yield finding
+def _same(case: Case, query: str, row: Row) -> list[Row]:
+    """The rows of a query about the failure of an endpoint."""
+    return matching(case.rows(query), row, "broker failure")
 
 
 def _ends(case: Case, row: Row, limits: Limits) -> bool:
@@ -212,24 +184,8 @@ def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float
     """
     if row["worked_time"] is None or outages[-1]["lasts_ms"] >= limits["recovered_ms"]:
         return 0
-    (quiet,) = matching(case.rows(_QUIET), row, "broker failure")
+    (quiet,) = _same(case, _QUIET, row)
     return float(quiet["quiet_ms"]) if quiet["quiet_ms"] >= limits["critical_ms"] else 0
-
-
-def _given_up(finding: Finding, role: str, outage: Row, quiet_ms: float) -> Finding:
-    """The finding for an endpoint that clients no longer need."""
-    is_broker = role == "broker"
-    doing = "refused connections" if outage["failure"] == REFUSED else "did not reply to attempts"
-    return replace(
-        finding,
-        sentence=f"{_named(role, str(finding.numbers['broker']))} {doing} for "
-        f"{ms(outage['lasts_ms'])}; since then, no client tried again",
-        evidence=f"{finding.evidence} They sent requests to other {role}s for another "
-        f"{ms(quiet_ms)}.",
-        cause=f"the {role} was restarted or stopped"
-        + ", and its partitions have leaders on other brokers" * is_broker,
-        change=f"Check that the {role} runs again{', and elect preferred leaders' * is_broker}.",
-    )
 
 
 def _gone_ms(case: Case, outage: Row) -> float:
@@ -249,97 +205,3 @@ def _lost(case: Case, broker: Row) -> str:
     names = list(dict.fromkeys(row["client_id"] for row in rows))
     lost = counted(sum(row["requests"] for row in rows), "request")
     return f" {lost} of {clients(names)} got no response." if rows else ""
-
-
-_MOVED: Final = {
-    "broker": "bootstrap.servers of the clients and advertised.listeners of the broker",
-    "controller": "controller.quorum.bootstrap.servers, or controller.quorum.voters, of the "
-    "brokers and controllers",
-}
-"""The settings with an address, by the role of the endpoint (KIP-595, KIP-853)."""
-
-
-def _unreachable(
-    row: Row, role: str, names: tuple[str, ...], outages: list[Row], lost: str, *, is_down: bool
-) -> Finding:
-    """`role`: broker or controller. `names`: clients on the hosts of the attempts. `outages`: in
-    order of time; the last one continues if the endpoint is down.
-    """
-    broker, is_refused = row["broker"], row["failure"] == REFUSED
-    longest = outages[-1] if is_down else max(outages, key=lambda outage: outage["lasts_ms"])
-    times = {name: longest[name] for name in ("first_time", "last_time")}
-    doing = "refuses connections" if is_refused else "does not reply to connection attempts"
-    after = "It accepted no connection in the capture."
-    if not is_down:
-        lasts_ms = sum(each["lasts_ms"] for each in outages)
-        doing = f"{'refused connections' if is_refused else 'did not reply'} for {ms(lasts_ms)}"
-        after = "It accepts connections again."
-        if len(outages) > 1:
-            after = (
-                f"It accepted connections again {len(outages):,} times; the longest outage took "
-                f"{ms(longest['lasts_ms'])}."
-            )
-    elif row["worked_time"] is not None:
-        after = (
-            f"{counted(row['after'], 'attempt')} came after the last connection that it accepted."
-        )
-    return Finding(
-        severity="warning",
-        subject=f"{role} {broker}",
-        clients=names,
-        sentence=f"{_named(role, broker)} {doing}",
-        evidence=f"{counted(row['connections'], 'attempt')} from {counted(row['hosts'], 'host')}"
-        f"{within(row)} ended "
-        + ("with a reset (RST) instead of a handshake. " if is_refused
-           else "without any packet from the other side. ") + after + lost
-        + (f" Clients on {'this host' if row['hosts'] == 1 else 'these hosts'} that use the "
-           f"address: {listed(f'`{name}`' for name in names)}." if names else ""),
-        numbers=cells(row, "broker failure connections hosts"),
-        cause=f"no process listens on this port: the {role} is down or restarts, or the address "
-        "is wrong" if is_refused
-        else "the host is down, or a firewall, security group or route drops the packets",
-        side="broker" if is_refused else "network",
-        setting="listeners" if is_refused else None,
-        change=f"Look at the {role}'s log, and start the {role}. If it moved or was retired, "
-        f"correct {_MOVED[role]}."
-        if is_refused
-        else f"Check the host and the path to it from a client: nc -vz HOST PORT. If the {role} "
-        f"moved, correct {_MOVED[role]}.",
-        reference=f"RFC 9293, section {'3.5.2' if is_refused else '3.8.3'}",
-        command=COMMAND,
-        **times,
-    )  # fmt: skip
-
-
-def _named(role: str, address: str) -> str:
-    """The endpoint as the subject of a sentence; an address alone is that of a broker."""
-    return address if role == "broker" else f"Controller {address}"
-
-
-def _closed(row: Row, role: str, names: tuple[str, ...], *, is_down: bool) -> Finding:
-    """The finding for an endpoint that closes connections before it sends any byte."""
-    broker, served = row["broker"], row["served"]
-    return Finding(
-        severity="critical" if is_down else "warning",
-        subject=f"{role} {broker}",
-        clients=names,
-        sentence=f"{_named(role, broker)} closes new connections without a response",
-        evidence=f"{counted(row['connections'], 'connection')} from "
-        f"{counted(row['hosts'], 'host')}{within(row)} ended at once, without any data from the "
-        f"{role}. {served:,} other connections to this {role} had data in both directions."
-        + (f" Clients: {listed(f'`{name}`' for name in names)}." if names else ""),
-        numbers=cells(row, "broker failure connections hosts"),
-        # A listener that expects TLS serves no other client, either.
-        cause="a limit of connections is reached, "
-        + ("or a proxy closes them" if served
-           else "the listener expects TLS, or a proxy has no broker behind it"),
-        side="broker",
-        setting="max.connections.per.ip",
-        change=f"Look for the reason in the {role}'s log. Compare max.connections.per.ip and "
-        "max.connections with its open connections"
-        + ("." if served else ", and security.protocol of the clients with its listener."),
-        reference="KIP-308, KIP-402",
-        command=COMMAND,
-        requests=row["connections"],
-        **span_of([row]),
-    )  # fmt: skip

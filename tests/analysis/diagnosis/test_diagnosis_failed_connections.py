@@ -9,23 +9,21 @@ import pytest
 from analysis.diagnosis.run import diagnose
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, advertised, connection, exchange, exchange_at
+from tests.analysis.made_rows import (
+    ATTEMPT,
+    SECOND,
+    START,
+    advertised,
+    at,
+    connection,
+    exchange,
+    exchange_at,
+)
 
-ATTEMPT = connection(
-    protocol="unknown", client_bytes=0, broker_bytes=0, client_packets=1, broker_packets=1,
-    closed="rst", handshake_rtt_ms=None, last_time=START,
-)  # fmt: skip
-"""A SYN that a RST answered."""
 SYN = ATTEMPT | {"closed": None, "broker_packets": 0}
 REPEATED_SYN = SYN | {"client_packets": 4}
 HALF_OPEN = ATTEMPT | {"client_packets": 2}
 """A SYN, and a RST after the SYN/ACK."""
-
-
-def at(seconds: int, row: dict[str, Any] = ATTEMPT) -> dict[str, Any]:
-    lasts = row["last_time"] - row["first_time"]
-    first = START + seconds * SECOND
-    return row | {"first_time": first, "last_time": first + lasts}
 
 
 REFUSED = "10.0.0.9:9092 refuses connections"
@@ -92,6 +90,19 @@ def test_brokers_that_fail_alike_are_one_finding(other: dict[str, Any], brokers:
         )
 
 
+def test_brokers_that_were_down_are_one_finding() -> None:
+    links = [
+        row | {"broker_ip": f"10.0.0.{7 + n}"}
+        for n in (0, 1)
+        for row in (at(10 * n), at(10 * n + 1), at(10 * n + 15 + n), at(40, connection()))
+    ]
+    (finding,) = findings_of("failed_connections", made(exchanges=[], connections=links))
+    assert finding.sentence == (
+        "2 brokers (10.0.0.7:9092, 10.0.0.8:9092) refused connections for up to 16.0 s"
+    )
+    assert (finding.first_time, finding.last_time) == (START, START + 26 * SECOND)
+
+
 @pytest.mark.parametrize(
     ("worked", "attempts", "last_request", "host", "severity"),
     [
@@ -133,40 +144,6 @@ def test_a_controller_that_is_down(changed: dict[str, Any], role: str, quiet: in
     assert f"the {role} " in finding.cause
     assert ("controller.quorum.voters" in finding.change) == (role == "controller" and not quiet)
     assert ("leaders" in finding.change) == (role == "broker" and quiet > 0)
-
-
-@pytest.mark.parametrize(
-    ("accepted", "seconds", "others", "fires"),
-    [
-        ([], 0, [], True),
-        ([at(0, connection())], 0, [], False),
-        ([at(0, connection())], 4, [], True),
-        ([], 4, ["10.0.0.8"], False),
-        ([], 22, ["10.0.0.8"], True),
-        ([at(0, connection())], 60, ["10.0.0.8"], False),
-    ],
-    ids=[
-        "no other address",
-        "before it stopped",
-        "after it stopped",
-        "session",
-        "after session",
-        "stopped without a controller",
-    ],
-)
-def test_a_wrong_address_that_a_working_broker_advertises(
-    accepted: list[dict[str, Any]], seconds: int, others: list[str], fires: bool
-) -> None:
-    """A broker that is down leaves Metadata at the end of its session, at most 18 s later."""
-    time = START + seconds * SECOND
-    brokers = [
-        advertised(host, broker_id=number, time=time)
-        for number, host in enumerate(["10.0.0.9", *others])
-    ]
-    links = [*accepted, *(at(n) for n in (1, 2, 3)), connection(broker_ip="10.0.0.7")]
-    tables = made(exchanges=[], connections=links, brokers=brokers)
-    (failed,) = findings_of("failed_connections", tables)
-    assert failed.setting == ("advertised.listeners" if fires else "listeners")
 
 
 @pytest.mark.parametrize(
@@ -222,54 +199,6 @@ def test_an_endpoint_that_fails_names_the_clients_of_the_hosts_that_tried() -> N
     assert "Clients on this host that use the address: `connected`, `informed`." in failed.evidence
 
 
-@pytest.mark.parametrize(
-    ("host", "sender", "is_named"),
-    [("127.0.0.1", {}, True), ("::1", {}, True),
-     ("127.0.0.1", {"broker_ip": "127.0.0.2"}, False)],
-)  # fmt: skip
-def test_localhost_is_a_wrong_address_for_a_client_of_another_host(
-    host: str, sender: dict[str, Any], is_named: bool
-) -> None:
-    """The usual mistake with containers. localhost is 127.0.0.1 (RFC 6761, section 6.3)."""
-    links = [connection(**sender), *(at(n) | {"broker_ip": host} for n in (1, 2, 3))]
-    brokers = [advertised("localhost" if host == "127.0.0.1" else f"[{host}]")]
-    tables = made(exchanges=[], connections=links, brokers=brokers)
-    (failed,) = findings_of("failed_connections", tables)
-    assert failed.setting == "advertised.listeners"
-    assert ("loopback" in failed.cause) == is_named
-
-
-@pytest.mark.parametrize(
-    ("host", "after_ms", "api", "count"),
-    [
-        ("10.0.0.1", 500, "Metadata", 0),
-        ("10.0.0.1", 1999, "Metadata", 0),
-        ("10.0.0.1", 2000, "Metadata", 1),
-        ("10.0.0.1", 500, "Produce", 1),
-        ("10.0.0.2", 500, "Metadata", 1),
-    ],
-    ids=["on the connection", "soon after", "later", "it works", "another host"],
-)
-def test_a_client_that_connects_to_no_advertised_address(
-    host: str, after_ms: int, api: str, count: int
-) -> None:
-    """It closes its connection of 1 s, and asks for addresses on a new one (KIP-899)."""
-    times = [START + n * SECOND * 3 for n in range(30)]
-    links = [
-        connection(connection_id=n, first_time=time, last_time=time + SECOND)
-        for n, time in enumerate(times)
-    ]
-    attempts = [
-        at(0, ATTEMPT | {"broker_ip": "10.0.0.8", "client_ip": host, "connection_id": 100 + n})
-        | {"first_time": time + after_ms * 10**6, "last_time": time + after_ms * 10**6}
-        for n, time in enumerate(times)
-    ]
-    requests = [exchange(connection_id=n, request_time=time) for n, time in enumerate(times)]
-    requests += [exchange(connection_id=n, api=api, nth=1) for n in range(30)]
-    tables = made(exchanges=requests, connections=[*links, *attempts])
-    assert len(findings_of("connection_churn", tables)) == count
-
-
 def closed(seconds: float, **columns: Any) -> dict[str, Any]:
     """A connection that the broker closes before it sends a byte."""
     start = START + int(seconds * SECOND)
@@ -300,60 +229,6 @@ def test_connections_that_the_broker_closes(
     sentence = "10.0.0.9:9092 closes new connections without a response"
     assert [each.severity for each in failed] == [severity] * (severity is not None)
     assert [each.sentence for each in failed] == [sentence] * (severity is not None)
-
-
-@pytest.mark.parametrize(
-    ("host", "changed", "fires"),
-    [
-        ("kafka-0.internal", {}, True),
-        ("localhost", {}, True),
-        ("10.0.0.9", {}, False),
-        ("10.7.7.7", {}, True),
-        ("kafka-0.internal", {"api": "Produce"}, False),
-        ("kafka-0.internal", {"error_count": 1}, False),
-        ("kafka-0.internal", {"connection_id": 1}, False),
-    ],
-    ids=[
-        "a name",
-        "localhost",
-        "its own broker",
-        "an address",
-        "it works",
-        "an error",
-        "it lists topics",
-    ],
-)
-def test_clients_that_do_not_reach_advertised_brokers(
-    host: str, changed: dict[str, Any], fires: bool
-) -> None:
-    rows = [exchange(correlation_id=n, request_time=START + n * SECOND) for n in range(10)]
-    rows[-1] |= changed
-    brokers = [advertised(host, correlation_id=0)]
-    tables = made(exchanges=rows, connections=[connection()], brokers=brokers)
-    findings = findings_of("failed_connections", tables)
-    assert [each.setting for each in findings] == ["advertised.listeners"] * fires
-    assert ["loopback" in each.cause for each in findings] == [host == "localhost"] * fires
-
-
-@pytest.mark.parametrize(
-    ("periods", "names"),
-    [((1, 3), ("fast", "slow")), ((3, 3), ()), ((1, 1), ("fast", "slow"))],
-    ids=["one asks often", "none asks often", "both ask often"],
-)
-def test_clients_that_do_not_resolve_a_name_fail_together(
-    periods: tuple[int, int], names: tuple[str, ...]
-) -> None:
-    rows = [
-        exchange_at(
-            START + n * period * SECOND, correlation_id=n, connection_id=number, client_id=name,
-            client_ip=f"10.0.0.{number}",
-        )
-        for number, (name, period) in enumerate(zip(("fast", "slow"), periods, strict=True))
-        for n in range(10)
-    ]  # fmt: skip
-    brokers = [advertised("kafka", connection_id=n, correlation_id=0) for n in (0, 1)]
-    findings = findings_of("failed_connections", made(exchanges=rows, brokers=brokers))
-    assert [each.clients for each in findings] == [names] * bool(names)
 
 
 @pytest.mark.parametrize(
@@ -410,82 +285,6 @@ def test_a_broker_that_stops_closes_connections(
     links += [at(later, ATTEMPT | {"connection_id": 20 + n}) for n in range(3)]
     findings = findings_of("failed_connections", made(exchanges=[], connections=links))
     assert sorted(str(each.numbers["failure"]) for each in findings) == failures
-
-
-def test_a_single_failed_handshake_has_no_duration() -> None:
-    detail = "TLS failed: alert unknown_ca (sent by 10.0.0.1:5000)"
-    problem = {"connection_id": 0, "kind": "tls_alert", "detail": detail, "time": START}
-    links = [connection(protocol="tls")]
-    tables = made(exchanges=[], connections=links, problems=[problem])
-    (finding,) = findings_of("failed_handshakes", tables)
-    assert finding.evidence == (
-        "1 connection from 1 host. The client sent the alert. No other connection to this broker "
-        "had data in both directions."
-    )
-
-
-def test_an_alert_after_data_is_a_failed_connection() -> None:
-    detail = "TLS failed: alert bad_record_mac after data (sent by 10.0.0.9:9092)"
-    problem = {"connection_id": 0, "kind": "tls_aborted", "detail": detail, "time": START}
-    tables = made(exchanges=[], connections=[connection(tls_version="1.3")], problems=[problem])
-    (finding,) = findings_of("failed_handshakes", tables)
-    assert finding.sentence == (
-        "TLS connections with 10.0.0.9:9092 fail: alert bad_record_mac after data"
-    )
-    assert finding.evidence.startswith("1 connection from 1 host. The broker sent the alert.")
-    assert finding.side == "network"
-
-
-def _without_tls(brokers: int) -> dict[str, list[dict[str, Any]]]:
-    """30 connections of a client without TLS to the TLS listeners of some brokers."""
-    detail = "TLS failed: alert internal_error to a client without TLS (sent by {}:9092)"
-    hosts = [f"10.0.0.{7 + n % brokers}" for n in range(30)]
-    return {
-        "exchanges": [
-            exchange(connection_id=n, api="ApiVersions", status="unanswered", broker_ip=host)
-            for n, host in enumerate(hosts)
-        ],
-        "connections": [
-            at(n) | {"connection_id": n, "broker_ip": host, "protocol": "kafka"}
-            | {"client_bytes": 40, "broker_bytes": 7, "handshake_rtt_ms": 1.0}
-            for n, host in enumerate(hosts)
-        ],
-        "problems": [
-            {"connection_id": n, "kind": "tls_alert", "detail": detail.format(host), "time": START}
-            for n, host in enumerate(hosts)
-        ],
-    }  # fmt: skip
-
-
-def test_handshakes_that_fail_alike_are_one_finding() -> None:
-    (finding,) = findings_of("failed_handshakes", made(**_without_tls(2)))
-    assert finding.sentence.startswith(
-        "TLS handshakes with 2 brokers (10.0.0.7:9092, 10.0.0.8:9092) fail: alert internal_error"
-    )
-    assert finding.evidence.startswith("30 connections within 29.0 s. The broker sent the alert.")
-    assert finding.severity == "critical"
-
-
-def test_reconnects_after_failed_handshakes_are_part_of_their_finding() -> None:
-    tables = _without_tls(1)
-    assert rules("failed_handshakes", "connection_churn", **tables) == ["failed_handshakes"]
-    assert rules("connection_churn", **tables | {"problems": []}) == ["connection_churn"]
-
-
-@pytest.mark.parametrize(
-    ("version", "setting"),
-    [("1.3", "max.connections.per.ip"), (None, "security.protocol=PLAINTEXT")],
-)
-def test_a_broker_with_tls_that_closes_connections(version: str | None, setting: str) -> None:
-    """Another connection shows whether the listener uses TLS."""
-    detail = "TLS failed: the connection ended before the ServerHello (sent by 10.0.0.9:9092)"
-    kind = {"kind": "tls_closed", "detail": detail, "time": START}
-    links = [connection(connection_id=n, protocol="tls", broker_bytes=0) for n in range(3)]
-    links.append(connection(connection_id=3, tls_version=version))
-    problems = [kind | {"connection_id": n} for n in range(3)]
-    tables = made(exchanges=[], connections=links, problems=problems)
-    (finding,) = findings_of("failed_handshakes", tables)
-    assert finding.setting == setting
 
 
 @pytest.mark.parametrize(
