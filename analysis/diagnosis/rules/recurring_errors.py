@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.error_advice import (
@@ -151,25 +151,37 @@ REQUESTS: Final = """
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`; consumers that stop without an error code."""
     yield from map(without_offset_finding, without_offset(case, limits["responses"]))
+    ends = ends_of(case, limits["silent_ms"])
+    requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
+    for rows in _by_cause(case, _errors(case, ends), ends, limits):
+        sent = {(row["client_id"], row["api"]) for row in rows}
+        part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
+        finding = _finding(case, rows, part, limits, ends, resets(case, rows))
+        given = dict.fromkeys(EVIDENCE.get(row["error"]) for row in rows)
+        added = "".join(evidence(case, rows) for evidence in given if evidence)
+        yield replace(finding, evidence=finding.evidence + added)
+
+
+def _errors(case: Case, ends: Ends) -> list[Row]:
+    """The errors that are not resolved, and that no other rule reports."""
     errors = [
         row for row in case.answer(ERRORS)
         if row["error"] not in ELSEWHERE
         and not (_is_reset(row) and row["client_id"] in case.followers)
     ]  # fmt: skip
-    if not errors:
-        return
     errors = _unresolved(case, errors)
-    ends = ends_of(case, limits["silent_ms"])
-    if any(row["error"] in REMOVED for row in errors):
-        rebalancing = rebalancing_clients(case)
-        errors = [
-            row for row in errors
-            if row["error"] not in REMOVED
-            or row["client_id"] not in rebalancing
-            or is_fatal(row, ends)
-        ]  # fmt: skip
-    alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
-    reported = set()
+    is_removed = any(row["error"] in REMOVED for row in errors)
+    rebalancing = rebalancing_clients(case) if is_removed else set()
+    return [
+        row for row in errors
+        if row["error"] not in REMOVED
+        or row["client_id"] not in rebalancing
+        or is_fatal(row, ends)
+    ]  # fmt: skip
+
+
+def _by_cause(case: Case, errors: list[Row], ends: Ends, limits: Limits) -> Iterator[list[Row]]:
+    """The errors of each cause, if one of them recurs, or stops a client."""
     responses: Counter[tuple[object, ...]] = Counter()
     for row in errors:
         responses[_repeated(row)] += row["responses"]
@@ -180,6 +192,8 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         row["topic"] for row, recurs in zip(errors, recurring, strict=True)
         if recurs and row["error"] == NO_LEADER
     }  # fmt: skip
+    alike: dict[tuple[str, str | None], list[Row]] = defaultdict(list)
+    reported = set()
     for row, recurs in zip(errors, recurring, strict=True):
         error = _origin(row, offline, leaderless)
         is_deleted = (row["client_id"], row["topic"]) in deleted
@@ -191,15 +205,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
             alike[key].append(row)
         if is_reported:
             reported.add(key)
-    requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
-    for key, rows in alike.items():
-        if key in reported:
-            sent = {(row["client_id"], row["api"]) for row in rows}
-            part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
-            finding = _finding(case, rows, part, limits, ends, resets(case, rows))
-            given = dict.fromkeys(EVIDENCE.get(row["error"]) for row in rows)
-            added = "".join(evidence(case, rows) for evidence in given if evidence)
-            yield replace(finding, evidence=finding.evidence + added)
+    yield from (rows for key, rows in alike.items() if key in reported)
 
 
 def unknown_topics(case: Case) -> set[object]:
@@ -295,18 +301,13 @@ def _responses(rows: list[Row]) -> int:
 def _finding(
     case: Case, rows: list[Row], part: float, limits: Limits, ends: Ends, continued: list[Row]
 ) -> Finding:
-    """A finding for errors with one cause; `continued`: their `resets`."""
+    """A finding for errors with one cause; `part`: their percentage of the clients' requests.
+
+    `continued`: their `resets`.
+    """
     rows = sorted(rows, key=lambda row: (_ORIGINS.get(row["error"], 3), -row["responses"]))
     row, responses = rows[0], _responses(rows)
-    names, apis, failed = (
-        list(dict.fromkeys(row[name] for row in rows)) for name in ("client_id", "api", "topic")
-    )
-    failed = [topic for topic in failed if topic]
-    errors = listed(dict.fromkeys(error_name(row["error"], row["error_code"]) for row in rows))
-    texts = dict.fromkeys(row["message"] for row in rows if row["message"])
-    messages = [f'"{text}"' for text in texts]
     first = min(rows, key=lambda row: row["first_time"])
-    file = case.file_of_response(first["first_packet"], first["first_time"]) or ""
     span = {"first_time": first["first_time"], "last_time": max(row["last_time"] for row in rows)}
     given = advice(row["api"], row["error"], bool(row["retriable"]), row["topic"])
     lasts_ms = (span["last_time"] - span["first_time"]) / 1e6
@@ -314,37 +315,71 @@ def _finding(
     # A log directory stays offline until a restart.
     are_many = part >= limits["critical_percent"] or row["error"] == OFFLINE
     is_critical = are_many and responses >= 10
-    lasts = within(span) if responses > 1 else ""
-    stopped = {row["client_id"] for row in rows if is_fatal(row, ends)}
-    sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"
-    the_clients = "the client" if len(names) == 1 else "these clients"
+    if _is_reset(row) and continued and is_after_end(continued[0]):
+        given = AFTER_END
+    elif _is_reset(row) and is_repeated(continued):
+        given = NOT_RESET
     return Finding(
         severity="critical" if is_critical and (is_outage or not row["retriable"]) else "warning",
-        **of_clients(names),
-        sentence=(f"{apis[0]} of {clients(names)} fails" if len(apis) == 1
-                  else f"Requests of {clients(names)} fail")
-        + f" with {errors}" + (f" for {topics(failed)}" if failed else ""),
-        evidence=f"{counted(responses, 'response')}, {percent(min(part, 100))} of the {sent} of "
-        f"{the_clients}{lasts and ','}{lasts}; "
-        f"the first is packet {first['first_packet']}{file and f' of {file}'}."
-        + (f" {kinds}." if ", " in (kinds := _kinds(rows)) else "")
+        **of_clients(_values(rows, "client_id")),
+        sentence=_sentence(rows),
+        evidence=_counts(case, rows, part, span)
         + reset_evidence(continued)
-        + ("" if stopped != {*names} else " The client stopped after it."
-           if len(names) == 1 else " Each client stopped after it.")
-        + (f" {'Messages' if len(messages) > 1 else 'Message'} of the broker: {listed(messages)}"
-           if messages else ""),
+        + _ends_evidence(rows, ends)
+        + _messages(rows),
         numbers=cells(row, "client_id api error topic count responses first_packet"),
         command=ERRORS,
         requests=responses,
         first_packet=first["first_packet"],
         **span,
-        **(
-            given if not _is_reset(row)
-            else AFTER_END if continued and is_after_end(continued[0])
-            else NOT_RESET if is_repeated(continued)
-            else given
-        )._asdict(),
-    )  # fmt: skip
+        **given._asdict(),
+    )
+
+
+def _values(rows: list[Row], name: str) -> list[Any]:
+    """The values of a column, each once."""
+    return list(dict.fromkeys(row[name] for row in rows))
+
+
+def _sentence(rows: list[Row]) -> str:
+    names, apis = clients(_values(rows, "client_id")), _values(rows, "api")
+    errors = listed(dict.fromkeys(error_name(row["error"], row["error_code"]) for row in rows))
+    failed = [topic for topic in _values(rows, "topic") if topic]
+    fail = f"{apis[0]} of {names} fails" if len(apis) == 1 else f"Requests of {names} fail"
+    return f"{fail} with {errors}" + (f" for {topics(failed)}" if failed else "")
+
+
+def _counts(case: Case, rows: list[Row], part: float, span: Row) -> str:
+    """Sentences about the number of responses, their share, and the first one."""
+    apis, responses = _values(rows, "api"), _responses(rows)
+    first = min(rows, key=lambda row: row["first_time"])
+    file = case.file_of_response(first["first_packet"], first["first_time"]) or ""
+    lasts = within(span) if responses > 1 else ""
+    sent = "logins" if apis == ["SaslAuthenticate"] else f"{listed(apis)} requests"
+    of = "the client" if len(_values(rows, "client_id")) == 1 else "these clients"
+    kinds = _kinds(rows)
+    return (
+        f"{counted(responses, 'response')}, {percent(min(part, 100))} of the {sent} of {of}"
+        f"{lasts and ','}{lasts}; the first is packet {first['first_packet']}"
+        f"{file and f' of {file}'}." + (f" {kinds}." if ", " in kinds else "")
+    )
+
+
+def _ends_evidence(rows: list[Row], ends: Ends) -> str:
+    """A sentence about clients that all stopped after the error."""
+    names = {*_values(rows, "client_id")}
+    stopped = {row["client_id"] for row in rows if is_fatal(row, ends)}
+    if stopped != names:
+        return ""
+    return f" {'The client' if len(names) == 1 else 'Each client'} stopped after it."
+
+
+def _messages(rows: list[Row]) -> str:
+    """The messages of the broker about the errors."""
+    texts = [f'"{text}"' for text in _values(rows, "message") if text]
+    return f" {'Messages' if len(texts) > 1 else 'Message'} of the broker: {listed(texts)}" * bool(
+        texts
+    )
 
 
 def _kinds(rows: list[Row]) -> str:
