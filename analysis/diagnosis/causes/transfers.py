@@ -67,11 +67,16 @@ def slow_transfers(case: Case, limits: Limits) -> list[Row]:
       order by transfer_ms desc, client_id, broker""")
 
 
+_SPANS: Final = " union all ".join(
+    f"""
+  select client_id, '{message}' as message, {message}_bytes as bytes,
+    {ms_between(f"{message}_time", f"{message}_end_time")} as ms from exchanges"""
+    for message in RECEIVERS
+)
 COMMAND: Final = sql(f"""
-  select connection_id, client_id, request_time, request_bytes, response_bytes,
-    {ms_between("request_time", "request_end_time")} as request_transfer_ms,
-    {ms_between("response_time", "response_end_time")} as response_transfer_ms
-  from exchanges order by greatest(request_transfer_ms, response_transfer_ms) desc limit 20""")
+  select client_id, message, count(*) as messages, sum(bytes)::bigint as bytes,
+    sum(ms) as transfer_ms
+  from ({_SPANS}) where ms > 0 group by all order by transfer_ms desc""")
 
 
 def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:

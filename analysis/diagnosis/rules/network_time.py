@@ -5,6 +5,8 @@ response, excluding long polls and the queue of its connection. A long round tri
 distance, or to a proxy, a VPN or a full queue on the path. A round trip that is 35 ms longer than a
 handshake, or 10 ms longer than two, is not evaluated, because one end did not acknowledge at once.
 
+A round trip that grows during the capture is one that no response is faster than, from then on.
+
 If a link is at its limit, requests or responses take long from their first byte to their last,
 which no latency contains. `zero_windows` reports receivers that read slowly. Packets of other
 clients between the same hosts wait behind these transfers, which is part of the same finding.
@@ -16,6 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.grown_round_trips import grown_finding, grown_round_trips
 from analysis.diagnosis.causes.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
@@ -60,6 +63,8 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
     distant = [row for row in rows if not any(row in each for each in behind)]
     for group in by_end(distant, "rtt_ms"):
         yield _finding(group, case.span_of_connections(group, f"rtt_ms >= {limits['rtt_ms']}"))
+    if grown := grown_round_trips(case):
+        yield grown_finding(grown)
     for transfer, waiting in zip(transfers, behind, strict=True):
         yield transfer_finding(case, transfer, waiting)
 

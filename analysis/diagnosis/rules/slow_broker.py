@@ -5,8 +5,9 @@ finding. With acks=all, one slow follower delays all leaders. If the capture con
 the finding names it.
 
 Latencies exclude long polls and the queue of the connection, and the round trip to the broker if it
-is known. Brokers are compared by requests of the same API. Endpoints with the same id in `brokers`
-are one broker. The time of a finding is that of the requests above the threshold.
+is known, also if it grows (`causes.grown_round_trips`). Brokers are compared by requests of the
+same API. Endpoints with the same id in `brokers` are one broker. The time of a finding is that of
+the requests above the threshold.
 
 If the capture does not contain the Produce of the records of a Fetch, their timestamps do not prove
 that they were there: an application may set them, the producer keeps them for linger.ms, and its
@@ -36,6 +37,7 @@ from typing import Final
 from analysis.answers.lag import ENDS
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.grown_round_trips import GROWN
 from analysis.diagnosis.causes.pauses import (
     LONG_MS,
     LONG_PAUSES,
@@ -103,10 +105,13 @@ def _requests() -> str:
     """SQL: requests with the time of their broker."""
     return f"""(
       select {endpoint("parts.broker")} as broker, api, request_time, response_time, request_packet,
-        {not_negative("net_ms - waited_ms - coalesce(links.broker_rtt_ms, 0)")} as broker_ms
+        greatest(coalesce(links.broker_rtt_ms, 0), coalesce(grown.rtt_ms, 0)) as trip_ms,
+        {not_negative("net_ms - waited_ms - trip_ms")} as broker_ms
       from (select *, case when {_MAY_HAVE_WAITED} then coalesce(max_wait_ms, 0) else 0 end
           as waited_ms from {exchanges_with_parts()}) as parts
         left join {LINKS} as links using (connection_id)
+        left join {GROWN} as grown on grown.broker = {endpoint("parts.broker")}
+          and second = epoch_ns(request_time) // 1000000000
         asof left join {_ENDED_OUTAGES} as outages
           on parts.broker_ip = outages.broker_ip and parts.broker_port = outages.broker_port
             and request_time >= end_time

@@ -379,3 +379,30 @@ def test_round_trips_behind_the_transfers_of_another_client(
     assert [" ".join(each.sentence.split()[1:3]) for each in findings] == rules_of
     waits = "wait, too: round trips of client `small` take 12 ms (handshakes: 6 ms)."
     assert (waits in findings[-1].evidence) == (len(rules_of) == 1)
+
+
+@pytest.mark.parametrize(
+    ("longer", "throttle_ms", "rule"),
+    [
+        ([80.0] * 10, 0, ["network_time"]),
+        ([80.0] * 4, 0, []),
+        ([80.0, 300.0] * 5, 0, ["slow_broker"]),
+        ([80.0] * 10, 80, []),
+    ],
+    ids=["steady", "short", "unsteady", "a quota"],
+)
+def test_a_round_trip_that_grows_is_not_a_slow_broker(
+    longer: list[float], throttle_ms: int, rule: list[str]
+) -> None:
+    """The handshake came before. 20 requests in each second take 2 ms, and then longer."""
+    rows = [
+        exchange_at(
+            start := START + second * SECOND + n * 40 * MS, start + round((longest + n) * MS),
+            latency_ms=longest + n, api="Produce", connection_id=n, correlation_id=second,
+            throttle_time_ms=throttle_ms if longest > 2 else 0,
+        )
+        for second, longest in enumerate([*[2.0] * 30, *longer]) for n in range(20)
+    ]  # fmt: skip
+    links = [connection(connection_id=n) for n in range(20)]
+    fired = rules("network_time", "slow_broker", exchanges=rows, connections=links)
+    assert fired == rule
