@@ -44,6 +44,8 @@ class Column:
     folded text. `ALWAYS`: only if it does not fit with text folded as far as possible."""
     is_whole: bool = False
     """Never broken."""
+    note: str = ""
+    """Follows the rows, once, if a column with it is shown."""
 
 
 class Listing:
@@ -79,6 +81,8 @@ class Listing:
         if hidden:
             hint = f"; {self._hint}" if self._hint else ""
             yield Text(f"Hidden (terminal too narrow): {', '.join(hidden)}{hint}", "dim")
+        for note in dict.fromkeys(filter(None, (self._columns[index].note for index in shown))):
+            yield Text(note, "dim")
 
     def _lines(
         self, shown: Sequence[int], widths: Sequence[int], console: Console

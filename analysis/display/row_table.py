@@ -64,12 +64,11 @@ def screen(
             number=is_number(field.type),
             is_whole=pa.types.is_timestamp(field.type) or pa.types.is_date(field.type),
             rank=_rank(rows[index], ranks.get(field.name, last), last + 1) if index else ALWAYS,
+            note=caption if pa.types.is_timestamp(field.type) else "",
         )
         for index, field in enumerate(rows.schema)
     ]
     yield Listing(columns, zip(*texts, strict=True), hint=HINT, is_wide=is_wide)
-    if caption:
-        yield Text(caption, "dim")
 
 
 def markdown(rows: pa.Table) -> Iterator[RenderableType]:

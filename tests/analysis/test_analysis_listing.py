@@ -226,3 +226,12 @@ def test_a_table_in_markdown_has_all_columns_and_the_day_of_its_times() -> None:
     assert head.strip("| ").replace(" ", "").split("|") == rows.column_names
     assert (line[:5], len(body), space) == ("| ---", len(rows), "")
     assert caption.startswith("times of 20")
+
+
+@pytest.mark.parametrize(("width", "is_shown"), [(30, False), (60, True)])
+def test_the_day_of_times_is_shown_with_a_time(width: int, is_shown: bool) -> None:
+    times = pa.array([1_700_000_000_000_000_000], pa.timestamp("ns"))
+    rows = pa.table({"topic": ["orders"], "records": [10**15], "first_time": times})
+    lines = printed(screen(rows), width)
+    assert ("times of 20" in lines) == is_shown
+    assert ("first_time" in lines.splitlines()[0]) == is_shown
