@@ -16,7 +16,8 @@ A response that the client did not wait for counts, too: its transfer takes long
 `request.timeout.ms`, or a round trip does. So do connections that a device on the path drops,
 because they are idle or because their packets are too large. Produce requests that a snap length
 cut before acks do not count: with acks=0, brokers send no response. Nor do requests behind a
-throttled response, which `throttling` reports.
+throttled response, which `throttling` reports, and of producers whose other requests fail because
+too few replicas are in sync, which `recurring_errors` reports.
 """
 
 from __future__ import annotations
@@ -86,6 +87,13 @@ THROTTLED: Final = f"""
   where status = 'unanswered' and request_time < read_time"""
 """SQL: requests that a broker had not read, because it throttled the last response of their
 connection (KIP-219)."""
+
+UNREPLICATED: Final = f"""
+  select client_id, {endpoint("broker")} as broker, api, count(*) as responses
+  from errors where error in ('NOT_ENOUGH_REPLICAS', 'NOT_ENOUGH_REPLICAS_AFTER_APPEND')
+  group by all"""
+"""SQL: producers that get errors because too few replicas are in sync. Before that, a leader waits
+for replicas that are gone, for up to replica.lag.time.max.ms."""
 
 SIZES: Final = sql("""
   select client_id, api, status, count(*) as requests, min(request_bytes) as smallest_bytes,
@@ -162,6 +170,7 @@ def _unexplained(
         ]  # fmt: skip
     if unanswered:
         normal = [*case.rows(UNKNOWN_ACKS), *case.rows(THROTTLED)]
+        normal += [row for row in case.rows(UNREPLICATED) if row["responses"] >= limits["requests"]]
         unknown = rows_by(normal, "client_id", "broker", "api")
         unanswered = [
             row for row in unanswered

@@ -3,6 +3,9 @@
 The leader, the consumer and the disk of this partition carry the load of the topic, while others
 are idle. Producers choose the partition by the hash of the key, and spread records without a key
 evenly (KIP-794).
+
+Kafka Connect stores the offsets of each source in an internal topic under one key, so its skew is
+by design.
 """
 
 from __future__ import annotations
@@ -21,6 +24,13 @@ PRODUCERS: Final = """
     min(time) as first_time, max(time) as last_time,
     list(distinct client_id order by client_id) as clients
   from partitions where api = 'Produce' group by all"""
+
+OFFSETS_OF_CONNECT: Final = """
+  select distinct topic from partitions
+  where ends_with(client_id, '-offsets')
+    and replace(client_id, '-offsets', '-configs') in (select client_id from exchanges)"""
+"""SQL: internal topics with the offsets of Kafka Connect, whose workers read them with clients of
+their own (`KafkaOffsetBackingStore` and `KafkaConfigBackingStore`)."""
 
 
 @rule(
@@ -57,10 +67,12 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     if not skewed:
         return
+    internal = {row["topic"] for row in case.rows(OFFSETS_OF_CONNECT)}
     producers = {(row["topic"], row["partition"]): row for row in case.rows(PRODUCERS)}
     for row in skewed:
         producer = producers.get((row["topic"], row["partition"]))
-        if producer and producer["requests"] >= limits["requests"]:
+        is_large = producer and producer["requests"] >= limits["requests"]
+        if is_large and row["topic"] not in internal:
             yield _finding(row, records[row["topic"]], producer)
 
 

@@ -121,7 +121,8 @@ def _finding(rows: list[Row], most: Row) -> Finding:
         f"requests: {percent(share(queue_ms, latency_ms))} of their latency is waiting for earlier "
         "ones",
         evidence=f"{counted(requests, 'request')} ({listed(apis)}) "
-        f"waited {ms(queue_ms)} of {ms(latency_ms)} behind other requests of their connections. "
+        f"waited {ms(queue_ms / requests)} each on average behind other requests of their "
+        f"connections, of a latency of {ms(latency_ms / requests)}. "
         f"Most: {counted(most['count'], most['api'] + ' request')}{of_most}, with a 0.99 quantile "
         f"of {ms(most['p99_ms'])}, and of {ms(most['net_p99_ms'])} excluding waits.",
         cause="the client sends requests on a connection that is occupied by a long poll or a slow "

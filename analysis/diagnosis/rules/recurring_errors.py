@@ -70,7 +70,7 @@ from analysis.diagnosis.words import (
     topics,
     within,
 )
-from analysis.display.terminal import counted
+from analysis.display.terminal import counted, excerpt
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import NORMAL_IN_API
 from analysis.sql.expressions import literal
@@ -376,10 +376,10 @@ def _ends_evidence(rows: list[Row], ends: Ends) -> str:
 
 def _messages(rows: list[Row]) -> str:
     """The messages of the broker about the errors."""
-    texts = [f'"{text}"' for text in _values(rows, "message") if text]
-    return f" {'Messages' if len(texts) > 1 else 'Message'} of the broker: {listed(texts)}" * bool(
-        texts
-    )
+    texts = [f'"{excerpt(text)}"' for text in _values(rows, "message") if text]
+    if not texts:
+        return ""
+    return f" {'Messages' if len(texts) > 1 else 'Message'} of the broker: {listed(texts, 2)}"
 
 
 def _kinds(rows: list[Row]) -> str:

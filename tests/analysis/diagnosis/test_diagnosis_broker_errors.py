@@ -7,7 +7,32 @@ import pytest
 from analysis.diagnosis.causes.error_advice import FINAL, advice
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, error, exchange, exchange_at
+from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [(2, ["no_response"]), (3, ["recurring_errors"])],
+)
+def test_a_leader_waits_for_replicas_that_are_gone(errors: int, expected: list[str]) -> None:
+    """Until it removes them from the replicas in sync, producers get no response."""
+    waiting = [
+        exchange_at(
+            START, api="Produce", status="unanswered", correlation_id=n, connection_id=n,
+        )
+        for n in range(3)
+    ]  # fmt: skip
+    refused = [
+        error(api="Produce", error_code=19, error="NOT_ENOUGH_REPLICAS", retriable=True,
+              correlation_id=10 + n, broker_ip="10.0.0.9", broker_port=9092)
+        for n in range(errors)
+    ]  # fmt: skip
+    links = [
+        connection(connection_id=n, last_time=START + 30 * SECOND, closed="fin") for n in range(3)
+    ]
+    names = ("no_response", "recurring_errors")
+    fired = rules(*names, exchanges=waiting, errors=refused, connections=links)
+    assert fired == expected
 
 
 @pytest.mark.parametrize(("elections", "fires"), [(2, False), (6, True)])

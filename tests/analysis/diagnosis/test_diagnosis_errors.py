@@ -296,6 +296,19 @@ def test_each_message_of_the_broker_is_quoted() -> None:
     assert finding.evidence.endswith('Messages of the broker: "unknown user", "expired"')
 
 
+def test_long_messages_of_the_broker_are_shortened() -> None:
+    """A Produce response has a message for each record that the broker refuses (KIP-467)."""
+    rows = [
+        error(error_code=87, error="INVALID_RECORD", api="Produce", retriable=False,
+              error_message=f"record {n}: " + 300 * "x", correlation_id=n)
+        for n in range(5)
+    ]  # fmt: skip
+    tables = made(exchanges=[exchange(api="Produce")], errors=rows)
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.endswith('x… (310 characters)"')
+    assert len(finding.evidence) < 400
+
+
 def test_the_setting_of_a_client_is_a_setting_of_clients() -> None:
     """Names in ProducerConfig and ConsumerConfig of Kafka 4.4."""
     of_clients = {

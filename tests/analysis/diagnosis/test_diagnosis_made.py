@@ -471,6 +471,20 @@ def test_a_few_records_or_batches_in_one_of_many_partitions_are_chance(
     assert fired == ["partition_skew"] * fires
 
 
+@pytest.mark.parametrize(("worker", "fires"), [("worker-configs", False), ("app", True)])
+def test_the_offsets_of_kafka_connect_are_skewed_by_design(worker: str, fires: bool) -> None:
+    rows = [
+        fetched(n, 0) | {"api": "Produce", "partition": partition, "client_id": "worker-offsets"}
+        | {"record_count": 50, "bytes": 5000}
+        for partition, count in enumerate((30, 1, 1, 1)) for n in range(count)
+    ]  # fmt: skip
+    fired = rules(
+        "partition_skew", exchanges=[exchange(client_id=worker)], connections=[connection()],
+        partitions=rows,
+    )  # fmt: skip
+    assert fired == ["partition_skew"] * fires
+
+
 def test_a_client_id_may_contain_a_comma() -> None:
     rows = [
         fetched(time, 0) | {"api": "Produce", "partition": n, "client_id": name}

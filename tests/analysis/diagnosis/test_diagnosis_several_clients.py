@@ -98,7 +98,7 @@ def test_clients_whose_requests_queue_are_one_finding() -> None:
     alone = {name: _queued({name: number})[0] for name, number in {"a": 60, "b": 90}.items()}
     (queueing,) = _queued({"a": 60, "b": 90, "c": 40})
     assert queueing.sentence.startswith("2 clients (`b`, `a`) delay their own requests: ")
-    assert "150 requests (Metadata)" in queueing.evidence
+    assert "150 requests (Metadata) waited 6.1 s each on average" in queueing.evidence
     assert "Most: 90 Metadata requests of client `b`, with" in queueing.evidence
     assert queueing.numbers == alone["b"].numbers
     assert queueing.requests == 150
