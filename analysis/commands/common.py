@@ -272,13 +272,21 @@ class Input:
     @property
     def has_only_segments(self) -> bool:
         """Whether the input consists of log segments."""
+        captures, segments = self._files
+        return len(segments) > 0 and not captures
+
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The log segments of the input."""
+        return tuple(self._files[1])
+
+    @property
+    def _files(self) -> tuple[list[str], list[str]]:
+        """The captures and the log segments; none of exported tables."""
         from analysis.input.exported import is_exported
         from dissector.capture import captures_and_segments
 
-        if is_exported(self.captures):
-            return False
-        captures, segments = captures_and_segments(self.captures)
-        return len(segments) > 0 and not captures
+        return ([], []) if is_exported(self.captures) else captures_and_segments(self.captures)
 
     @property
     def name(self) -> str:

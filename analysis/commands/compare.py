@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from analysis.commands.common import Input, on_capture
+from analysis.commands.common import ONLY_SEGMENTS, Input, on_capture
 from analysis.commands.coverage import Coverage, coverage_of
 from analysis.commands.options import Number, named_command, usage_errors, words
 from analysis.commands.output import FORMAT_NAMES, JSON, TABLE_FORMATS, Output, on_output
@@ -123,17 +123,17 @@ def _write(
     if output.is_for_people and output.file is None:
         terminal.write(_heading(comparison, coverages, source.captures))
         if not len(rows):
-            click.echo(_no_change(comparison))
+            click.echo(_no_change(comparison, source))
             return
     output.write(rows.to_batches(), rows.schema, ESSENTIAL.split(), USEFUL.split(), by)
 
 
-def _no_change(comparison: Comparison) -> str:
+def _no_change(comparison: Comparison, source: Input) -> str:
     from analysis.comparison.run import LEAST_REQUESTS
     from analysis.display.terminal import counted
 
     if not (comparison.before.requests and comparison.after.requests):
-        return "There is no request to compare."
+        return ONLY_SEGMENTS if source.has_only_segments else "There is no request to compare."
     if not comparison.measured:
         return f"Nothing to compare: no group has {LEAST_REQUESTS} requests."
     return (

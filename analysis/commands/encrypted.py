@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 
-from analysis.commands.common import Input, notify, on_capture
+from analysis.commands.common import ONLY_SEGMENTS, Input, notify, on_capture
 from analysis.commands.options import named_command, usage_errors, words
 from analysis.commands.output import Output, on_answer_output
 from analysis.encrypted import BY, FILTERS
@@ -33,6 +33,9 @@ def command(source: Input, output: Output, by: tuple[str, ...]) -> None:
     with usage_errors():  # before a large capture is read
         columns = checked(by, source.filter)
     output.check_columns(columns)
+    if source.has_only_segments:
+        notify(ONLY_SEGMENTS)
+        return
     with source.options(show_progress=not output.is_on_terminal) as options:
         del options["show_secrets"]
         rows, report = groups(source.captures, by, source.filter, **options)

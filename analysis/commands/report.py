@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from analysis.commands.common import Input, notify, on_capture
+from analysis.commands.common import ONLY_SEGMENTS, Input, notify, on_capture
 from analysis.commands.options import named_command, on_overwrite, output_option
 from analysis.commands.output import check_file
 from analysis.extras import needed
@@ -49,6 +49,8 @@ def command(source: Input, file: Path, overwrite: bool) -> None:
     )
     with source.stored(ANALYSIS_TABLES, shows_brokers=True) as sql, presented(UTC, names()):
         chosen = shell_words(source.filter.options) if source.filter else ""
+        if source.has_only_segments:
+            notify(ONLY_SEGMENTS)
         pieces = page(shown.name, sql, shown.again, chosen)
         with output_file(file, overwrite=overwrite) as sink:
             sink.writelines(pieces)

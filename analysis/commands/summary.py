@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from analysis.commands.common import Input, on_capture
 from analysis.commands.options import named_command, on_pager
 
@@ -21,13 +23,14 @@ def command(source: Input, no_pager: bool) -> None:
     with source.opened(reports=False) as capture:
         also = (CLUSTERS,) if capture.has_table(CLUSTERS) else ()
         summary.read(endpoints.taken(capture.stream((*Summary.TABLES, *also))))
-        only_segments = not (capture.packets or source.filter) and source.has_only_segments
-        if only_segments:
-            summary.read(capture.stream(Summary.SEGMENT_TABLES))
+    segments = source.segments if source.filter is None else ()
+    if segments:
+        with replace(source, captures=segments).opened(reports=False) as logs:
+            summary.read(logs.stream(Summary.SEGMENT_TABLES))
     source.warn_of_clusters(endpoints.table)
     parts = screen(
         summary, source.name, capture.packets, source.again, has_keylog=source.keylog is not None,
         note=filter_report(capture, source.filter), without_tcp=capture.without_tcp,
-        only_segments=only_segments,
+        only_segments=bool(segments) and source.has_only_segments,
     )  # fmt: skip
     write(parts, pager=not no_pager)

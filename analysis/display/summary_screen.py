@@ -102,6 +102,7 @@ def screen(
     elif not note:
         causes = _led([*attempts, *handshakes], command("diagnose"))
         yield from _nothing(totals, [*unread, *causes], without_tcp)
+    yield from _section("Log segments", _partitions(summary, command))
     yield from _section("What could not be read", _unread(summary, command))
 
 
@@ -110,6 +111,12 @@ def _log_segments(summary: Summary, name: str, command: Command) -> Iterator[Ren
     yield Text(printable(name), "bold")
     yield Text("Log segments contain no requests or responses.")
     yield from _files(summary)
+    yield from _section("Partitions", _partitions(summary, command))
+    yield from _section("What could not be read", _unread(summary, command))
+
+
+def _partitions(summary: Summary, command: Command) -> Iterator[RenderableType]:
+    """The partitions of log segments; nothing without any."""
     partitions = _listed(
         summary.logs(),
         _text_column("topic", "topic"),
@@ -120,8 +127,7 @@ def _log_segments(summary: Summary, name: str, command: Command) -> Iterator[Ren
         _number_column("first offset", "base_offset", OPTIONAL),
         _number_column("last offset", "last_offset", OPTIONAL),
     )
-    yield from _section("Partitions", _led(partitions, command("records")))
-    yield from _section("What could not be read", _unread(summary, command))
+    return _led(partitions, command("records"))
 
 
 def _section(title: str, parts: Iterable[RenderableType]) -> Iterator[RenderableType]:

@@ -49,15 +49,21 @@ def test_the_summary_of_an_empty_segment(tmp_path: Path, ran: Ran) -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["latency", "topology", "diagnose", "show", "export",
+    ["latency", "topology", "diagnose", "show", "export", "encrypted", "report -o report.html",
      "trace --topic orders --partition 0 --offset 3"],
 )  # fmt: skip
 def test_other_commands_name_those_that_read_log_segments(
-    command: str, brokers: Path, ran: Ran
+    command: str, brokers: Path, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     name, *options = command.split()
     path = brokers / "kafka-4" / "orders-0"
     assert "Log segments contain no requests" in ran(name, str(path), *options).err
+
+
+def test_log_segments_cannot_be_compared(brokers: Path, ran: Ran) -> None:
+    folders = (str(brokers / name / "orders-0") for name in ("kafka-3", "kafka-4"))
+    assert "Log segments contain no requests" in ran("compare", *folders).out
 
 
 def test_quality_reports_damage_of_segments_only(damaged: Path, brokers: Path, ran: Ran) -> None:
@@ -73,4 +79,7 @@ def test_the_summary_reports_damage_of_segments(damaged: Path, ran: Ran) -> None
 
 def test_a_capture_beside_segments_is_summarised(brokers: Path, ran: Ran) -> None:
     capture, segment = CAPTURES / "kafka-4-kafkajs.pcap.zst", brokers / "kafka-4" / "orders-0"
-    assert "83 exchanges" in ran("summary", str(capture), str(segment)).out
+    output = ran("summary", str(capture), str(segment)).out
+    assert "83 exchanges" in output
+    _, partitions = output.split("\nLog segments\n")
+    assert "orders" in partitions
