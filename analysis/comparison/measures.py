@@ -54,8 +54,14 @@ MEASURES: Final = (
 )  # fmt: skip
 """Measures of each group."""
 
+PARTITION: Final = Measure(
+    "partition_percent", "%", "share of a partition in the produced bytes of its topic",
+    "bytes", "topic_bytes", 100, least=10, worse_if=1,
+)  # fmt: skip
+"""Measure of each hot partition."""
+
 NAMES: Final = (
-    "throttled_ms_per_s", "error_percent", "software", "api_version", "net_p50_ms", "net_p95_ms",
-    "requests_per_s", "bytes_per_s", "client", "group", "topic",
+    "throttled_ms_per_s", "error_percent", "partition_percent", "software", "api_version",
+    "net_p50_ms", "net_p95_ms", "requests_per_s", "bytes_per_s", "client", "group", "topic",
 )  # fmt: skip
 """All kinds of changes, in the order in which they are reported."""

@@ -11,6 +11,7 @@ differ.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -103,6 +104,9 @@ class Profile:
     """Software of a client, by client id; the most frequent first."""
     members: dict[str, dict[Key, NDArray[np.float64]]]
     """Requests of each client, group and topic, in each slice."""
+    partitions: dict[Key, Group]
+    """Produce requests of each partition, by topic and partition, with the sums `requests`,
+    `bytes` and `topic_bytes`."""
     topic_names: dict[str, str]
     """Names of topics by id; the other capture may have only the id of a topic (KIP-516)."""
 
@@ -144,6 +148,7 @@ def profile(tables: duckdb.DuckDBPyConnection, by: Sequence[str]) -> Profile:
             "group": _counts(tables, "group_id", sent),
             "topic": _counts(tables, "unnest(topics)", sent),
         },
+        partitions=_partitions(tables, f"least(greatest({place}, 0), {SLICES - 1})"),
         topic_names={
             row["topic_id"]: row["topic"]
             for row in _rows(
@@ -227,6 +232,28 @@ def _counts(
     for row in _rows(tables, query):
         counts.setdefault((row["name"],), np.zeros(SLICES))[row["slice"]] = row["count"]
     return counts
+
+
+def _partitions(tables: duckdb.DuckDBPyConnection, place: str) -> dict[Key, Group]:
+    """See `Profile.partitions`. `place`: SQL of the slice of a request_time."""
+    query = f"""
+      select topic, partition, {place} as slice, count(*) as requests, sum(bytes) as bytes
+      from (select *, time as request_time from batches)
+      where api = 'Produce' and coalesce(error_code, 0) = 0 and bytes is not null
+        and topic is not null and request_time is not null
+      group by all"""
+    partitions: dict[Key, Group] = {}
+    of_topics: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(SLICES))
+    for row in _rows(tables, query):
+        topic, slice_ = row["topic"], row["slice"]
+        sums = {"requests": np.zeros(SLICES), "bytes": np.zeros(SLICES)}
+        sums["topic_bytes"] = of_topics[topic]
+        key = topic, row["partition"]
+        group = partitions.setdefault(key, Group(sums, NO_LATENCIES, {}, 0.0))
+        group.sums["requests"][slice_] += row["requests"]
+        group.sums["bytes"][slice_] += row["bytes"]
+        of_topics[topic][slice_] += row["bytes"]
+    return partitions
 
 
 def _without_uuids(rows: str) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from analysis.answers import ArrowTable, Tables
+from analysis.answers.skew import HOT
 from analysis.columns import Column, resolved
 from analysis.comparison.bootstrap import BLOCKS, interval, logarithms, tail_of
-from analysis.comparison.measures import MEASURES, NAMES, Measure
+from analysis.comparison.measures import MEASURES, NAMES, PARTITION, Measure
 from analysis.comparison.profile import (
     NO_LATENCIES,
     SLICES,
@@ -133,11 +135,13 @@ def _measured(
 ) -> Iterator[dict[str, Any]]:
     """A row for each measure of each group with enough requests."""
     chosen = [
-        each for each in _comparable(before, after)
-        if not _is_of_one_side(dict(zip(names, each[0], strict=True)), before, after)
-    ]  # fmt: skip
+        (_named(names, key), measure, groups)
+        for key, measure, groups in _comparable(before, after)
+        if not _is_of_one_side(dict(zip(names, key, strict=True)), before, after)
+    ]
+    chosen += _hot_partitions(before, after)
     tail = tail_of(confidence, len(chosen))
-    for key, measure, groups in chosen:
+    for named, measure, groups in chosen:
         old, new = (_value(group, measure) for group in groups)
         old_log, new_log = (_log_of(group, measure) for group in groups)
         samples = [logarithms(group, measure) for group in groups]
@@ -148,7 +152,7 @@ def _measured(
             and abs(new - old) >= measure.least
             and abs(math.expm1(center)) * 100 >= least_percent
         )
-        yield _named(names, key) | {
+        yield named | {
             "measure": measure.name,
             "change": _change(old, new) if is_change else "none",
             "before": old,
@@ -179,6 +183,34 @@ def _comparable(
         for measure in MEASURES:
             if _is_enough(measure, *groups):
                 yield key, measure, groups
+
+
+def _hot_partitions(
+    before: Profile, after: Profile
+) -> Iterator[tuple[dict[str, Any], Measure, tuple[Group, Group]]]:
+    """The partitions that are hot in one of the captures, by the definition of `skew`, with the
+    `detail` of their rows. Both captures have the topic."""
+    numbers: dict[str, set[int]] = defaultdict(set)
+    for topic, partition in (*before.partitions, *after.partitions):
+        numbers[topic].add(partition)
+    for topic, partitions in numbers.items():
+        for partition in sorted(partitions):
+            groups = [_partition(side, topic, partition) for side in (before, after)]
+            if groups[0] and groups[1]:
+                pair = groups[0], groups[1]
+                largest = max(_value(group, PARTITION) for group in pair)
+                is_hot = largest * len(partitions) >= 100 * HOT
+                if is_hot and _is_enough(PARTITION, *pair):
+                    yield {"detail": f"{topic}-{partition}"}, PARTITION, pair
+
+
+def _partition(side: Profile, topic: str, partition: int) -> Group | None:
+    """A partition of a capture, perhaps without requests; None if it has none of the topic."""
+    if (topic, partition) in side.partitions:
+        return side.partitions[topic, partition]
+    others = (group for (name, _), group in side.partitions.items() if name == topic)
+    zeros = {"requests": np.zeros(SLICES), "bytes": np.zeros(SLICES)}
+    return next((replace(group, sums=group.sums | zeros) for group in others), None)
 
 
 def _is_enough(measure: Measure, before: Group, after: Group) -> bool:

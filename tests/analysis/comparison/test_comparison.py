@@ -23,7 +23,7 @@ from analysis.sql.query import connected, no_tables
 from dissector.errors import DissectorError
 from tests.analysis.answering import CAPTURES, broker_log, capture, made
 from tests.analysis.commands import Ran
-from tests.analysis.made_rows import SECOND, START, exchange, exchange_at
+from tests.analysis.made_rows import SECOND, START, batch, exchange, exchange_at
 
 STEADY = str(CAPTURES / "kafka-4-steady.pcap.zst")
 SMALL = str(CAPTURES / "kafka-4-quotas.pcap.zst")
@@ -348,6 +348,26 @@ def test_new_errors(after: int, change: str | None) -> None:
     if change:
         assert rows.iloc[0]["change"] == change
         assert rows.iloc[0]["after"] == pytest.approx(10 * after)
+
+
+def produced(*busy: int) -> Tables:
+    """A batch in each of 4 partitions in each second, and 9 times more bytes in the `busy` one."""
+    rows = [
+        batch("Produce", START + second * SECOND, partition=n, bytes=9000 if n in busy else 1000)
+        for second in range(60) for n in range(4)
+    ]  # fmt: skip
+    requests = [exchange_at(START + second * SECOND, api="Produce") for second in range(60)]
+    return made(exchanges=requests, batches=rows)
+
+
+def test_a_partition_that_becomes_hot() -> None:
+    rows = compare(produced(), produced(3))
+    hot = rows[rows["measure"] == "partition_percent"].to_dict("records")
+    assert [(row["detail"], row["before"], row["after"]) for row in hot] == [("t-3", 25, 75)]
+    assert hot[0]["is_worse"]
+    swapped = compare(produced(3), produced())
+    assert swapped[swapped["measure"] == "partition_percent"]["is_worse"].tolist() == [False]
+    assert "partition_percent" not in compare(produced(3), produced(3))["measure"].tolist()
 
 
 def test_errors_of_normal_operation_are_no_change() -> None:
