@@ -3,6 +3,9 @@
 All requests that are pending during a pause are late, but they are few, because clients wait for
 them: a quantile of the latency does not show a pause. The rule `slow_broker` reports pauses.
 
+If only logins wait, the broker does not need to be paused: it resolves a name for each of them
+(`SaslServerAuthenticator`), and calls login modules.
+
 If no client sends anything meanwhile, perhaps all of them wait for the broker. But the clock of the
 capture may also have been set forward.
 """
@@ -58,7 +61,16 @@ _SILENT: Final = _PAUSED._replace(
     "no message of any connection was captured meanwhile",
     change=f"{_PAUSED.change} Compare with the log of NTP on the capturing host.",
 )
-
+_LOGS_IN: Final = Advice(
+    "the broker is late for new connections only: when a client logs in, it resolves the name of "
+    "its own address, and the name server does not respond in time; or its login module waits for "
+    "another server, such as Kerberos or LDAP",
+    "broker", None,
+    "On the host of the broker, measure how long getent hosts ADDRESS takes, with the address of "
+    "the broker's listener. Add it to /etc/hosts, or correct the name server. Look at the servers "
+    "that the login module asks.",
+    "Kafka documentation: Security, Authentication using SASL",
+)  # fmt: skip
 
 _REPEATED: Final = Advice(
     "the broker is paused again and again: the CPU limit of its container, garbage collection, "
@@ -131,6 +143,7 @@ def _pauses(case: Case, pause_ms: float, times_usual: float = 0) -> list[Row]:
         from waits join usual using (broker, api) where until - since >= {times_usual} * quick_ns)
       select broker, min(since) as since, until, any_value(lasts_ms) as lasts_ms,
         count(*) as requests, count(distinct client_id) as clients,
+        bool_and(api in ('SaslHandshake', 'SaslAuthenticate')) as are_logins,
         {first_packet()} as first_packet
       from pending where lasts_ms >= {pause_ms} and waited_ms >= lasts_ms / 2
       group by broker, until having count(distinct connection_id) >= 2
@@ -244,7 +257,9 @@ def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
         first_packet=pause["first_packet"],
         first_time=pause["since"],
         last_time=pause["until"],
-        **(_SILENT if pause["is_silent"] else _PAUSED)._asdict(),
+        **(
+            _LOGS_IN if pause["are_logins"] else _SILENT if pause["is_silent"] else _PAUSED
+        )._asdict(),
     )
 
 

@@ -71,8 +71,9 @@ def partition_skew(case: Case, limits: Limits) -> Iterator[Finding]:
     producers = {(row["topic"], row["partition"]): row for row in case.rows(PRODUCERS)}
     for row in skewed:
         producer = producers.get((row["topic"], row["partition"]))
-        is_large = producer and producer["requests"] >= limits["requests"]
-        if is_large and row["topic"] not in internal:
+        if not producer or row["topic"] in internal:
+            continue
+        if producer["requests"] >= limits["requests"]:
             yield _finding(row, records[row["topic"]], producer)
 
 

@@ -153,6 +153,18 @@ def test_a_broker_that_pauses_longer_than_clients_wait(
     assert [each.severity for each in findings if "9092" in each.subject] == [severity]
 
 
+@pytest.mark.parametrize(("other", "is_login"), [("SaslAuthenticate", True), ("Produce", False)])
+def test_a_broker_that_is_late_for_logins_only(other: str, is_login: bool) -> None:
+    """It resolves a name for each login: `InetAddress.getHostName` in `SaslServerAuthenticator`."""
+    rows = [
+        exchange_at(START, START + 6 * SECOND, api=api, connection_id=n, correlation_id=n)
+        for n, api in enumerate(("SaslHandshake", other))
+    ]
+    rows.append(exchange_at(START - SECOND, connection_id=2))
+    (finding,) = findings_of("slow_broker", made(exchanges=rows))
+    assert ("getent hosts" in finding.change) == is_login
+
+
 def test_a_controller_that_pauses() -> None:
     rows = [
         exchange_at(START + 3 * MS, START + 6 * SECOND, connection_id=n, correlation_id=10,
