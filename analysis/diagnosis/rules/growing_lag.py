@@ -40,6 +40,7 @@ from analysis.diagnosis.causes.without_commits import (
     without_commits_finding,
 )
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.rebalances import OVERDUE, SLOW
 from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSES
 from analysis.diagnosis.words import (
     Advice,
@@ -190,13 +191,12 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups and topics with partitions whose lag grows, by the answer `lag`; share groups that get
     records again and again."""
     yield from map(redelivery_finding, redeliveries(case, max(limits["deliveries"], 2)))
-    uncommitted = without_commits(case, limits["repeated"])
-    yield from map(without_commits_finding, uncommitted)
-    reported = {rows[0]["group_id"] for rows in uncommitted}
+    uncommitted = _uncommitted(case, limits)
+    yield from uncommitted.values()
     growing = {
         (row["group_id"], row["topic"], row["partition"]): row
         for row in (case.rows(QUARTERS) if _are_behind(case, limits["lag"]) else ())
-        if row["group_id"] not in reported and _grows(row)
+        if row["group_id"] not in uncommitted and _grows(row)
     }
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
     rows = [
@@ -227,6 +227,17 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
         yield finding
+
+
+def _uncommitted(case: Case, limits: Limits) -> dict[str, Finding]:
+    """The findings about groups that do not commit, by group."""
+    overdue = {row["group_id"] for row in case.rows(OVERDUE)}
+    findings = {}
+    for rows in without_commits(case, limits["repeated"]):
+        group, finding = rows[0]["group_id"], without_commits_finding(rows)
+        # A member that does not poll in time leaves the group, and can no longer commit (KIP-62).
+        findings[group] = replace(finding, **SLOW._asdict()) if group in overdue else finding
+    return findings
 
 
 def _alike(

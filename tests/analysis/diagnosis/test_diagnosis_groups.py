@@ -214,9 +214,10 @@ def restarted(
     committed: list[int | None],
     starts: list[int],
     commits: tuple[int, ...] = (),
+    reason: str | None = None,
 ) -> dict[str, Any]:
     """A member joins at each of these times, gets the committed offset, reads ten records, and
-    commits offset 20 at other times."""
+    commits offset 20 at other times. It leaves for a reason before it joins again."""
     offset = {"group_id": "g", "high_watermark": None}
     begins = [
         fetched(second, 0) | {"api": "OffsetFetch", "offset": known} | offset
@@ -242,7 +243,22 @@ def restarted(
         member | {"connection_id": 0, "error_code": 0, "time": START + second * SECOND}
         for second in seconds
     ]
+    members += [
+        row | {"api": "LeaveGroup", "reason": reason, "time": row["time"] - MS}
+        for row in members[1:] if reason
+    ]  # fmt: skip
     return made(exchanges=exchanges, partitions=[*begins, *reads, *ends], memberships=members)
+
+
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [(None, "enable.auto.commit"), ("consumer poll timeout has expired.", "max.poll.interval.ms")],
+)
+def test_members_that_leave_before_they_commit(reason: str | None, setting: str) -> None:
+    tables = restarted([0, 10, 20], [None] * 3, [0, 0, 0], reason=reason)
+    (finding,) = findings_of("growing_lag", tables)
+    assert finding.setting == setting
+    assert finding.sentence.endswith("again and again, because it does not commit offsets")
 
 
 @pytest.mark.parametrize(
