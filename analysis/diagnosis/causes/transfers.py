@@ -97,7 +97,7 @@ def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
     ends = f"{name} to {row['broker']}" if is_request else f"{row['broker']} to {name}"
     return Finding(
         severity="warning",
-        **of_client(row, "client_id message messages bytes transfer_ms"),
+        **of_client(row, "client_id message"),
         sentence=f"The network transfers {row['message']}s from {ends} for {part} of the time, at "
         f"{rate} a second",
         evidence=f"{counted(row['messages'], row['message'])} with {size_text(row['bytes'])} took "
