@@ -82,8 +82,8 @@ def grown_finding(rows: list[Row]) -> Finding:
         + f"{ms(row['rtt_ms'])} instead of {ms(row['usual_ms'])}",
         evidence=f"{of_first}In {counted(row['seconds'], 'second')}, no response came earlier: the "
         f"quickest took {ms(row['rtt_ms'])} (median), and about as long in each second. Disks, "
-        f"followers and pauses delay some requests more than others. Clients: "
-        + f"{listed(f'`{name}`' for name in names)}.",
+        "followers and pauses delay some requests more than others. Clients: "
+        f"{listed(f'`{name}`' for name in names)}.",
         numbers=cells(row, "broker"),
         cause="the path changed (a route, a VPN, a proxy), or passes a full queue",
         side="network",
