@@ -89,11 +89,12 @@ THROTTLED: Final = f"""
 connection (KIP-219)."""
 
 UNREPLICATED: Final = f"""
-  select client_id, {endpoint("broker")} as broker, api, count(*) as responses
+  select client_id, {endpoint("broker")} as broker, count(*) as responses
   from errors where error in ('NOT_ENOUGH_REPLICAS', 'NOT_ENOUGH_REPLICAS_AFTER_APPEND')
   group by all"""
 """SQL: producers that get errors because too few replicas are in sync. Before that, a leader waits
-for replicas that are gone, for up to replica.lag.time.max.ms."""
+for replicas that are gone, for up to replica.lag.time.max.ms, and requests of any API wait behind
+the Produce on its connection."""
 
 SIZES: Final = sql("""
   select client_id, api, status, count(*) as requests, min(request_bytes) as smallest_bytes,
@@ -170,11 +171,15 @@ def _unexplained(
         ]  # fmt: skip
     if unanswered:
         normal = [*case.rows(UNKNOWN_ACKS), *case.rows(THROTTLED)]
-        normal += [row for row in case.rows(UNREPLICATED) if row["responses"] >= limits["requests"]]
+        unreplicated = {
+            (row["client_id"], row["broker"]) for row in case.rows(UNREPLICATED)
+            if row["responses"] >= limits["requests"]
+        }  # fmt: skip
         unknown = rows_by(normal, "client_id", "broker", "api")
         unanswered = [
             row for row in unanswered
             if (row["client_id"], row["broker"], row["api"]) not in unknown
+            and (row["client_id"], row["broker"]) not in unreplicated
         ]  # fmt: skip
     return unanswered
 

@@ -14,11 +14,15 @@ from tests.analysis.made_rows import SECOND, START, connection, error, exchange,
     ("errors", "expected"),
     [(2, ["no_response"]), (3, ["recurring_errors"])],
 )
-def test_a_leader_waits_for_replicas_that_are_gone(errors: int, expected: list[str]) -> None:
-    """Until it removes them from the replicas in sync, producers get no response."""
+@pytest.mark.parametrize("api", ["Produce", "Metadata"])
+def test_a_leader_waits_for_replicas_that_are_gone(
+    api: str, errors: int, expected: list[str]
+) -> None:
+    """Until it removes them from the replicas in sync, producers get no response, also to requests
+    behind the Produce."""
     waiting = [
         exchange_at(
-            START, api="Produce", status="unanswered", correlation_id=n, connection_id=n,
+            START, api=api, status="unanswered", correlation_id=n, connection_id=n,
         )
         for n in range(3)
     ]  # fmt: skip
