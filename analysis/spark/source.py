@@ -130,12 +130,32 @@ class _Source(DataSource):
         return _Reader(dict(self.options), schema, self.plan_client)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        check_schema(self._table, schema)
         try:
+            check_schema(self._table, schema)
             from analysis.spark.stream import StreamReader
-        except ModuleNotFoundError as error:  # pyspark.sql.streaming.datasource
-            raise DissectorError("streams need PySpark 4.2 or newer") from error
-        return StreamReader(dict(self.options), schema, self.plan_client)
+
+            return StreamReader(dict(self.options), schema, self.plan_client)
+        except ModuleNotFoundError:  # pyspark.sql.streaming.datasource
+            return _InvalidStream(DissectorError("streams need PySpark 4.2 or newer"))
+        except DissectorError as error:
+            return _InvalidStream(error)
+
+
+class _InvalidStream(DataSourceStreamReader):
+    """Raises an error when the stream starts. If `streamReader` raises, PySpark 4.0 to 4.3 reports
+    an UnboundLocalError of its own instead."""
+
+    def __init__(self, error: DissectorError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def latestOffset(self, *_: object) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error
 
 
 class _Reader(DataSourceReader):

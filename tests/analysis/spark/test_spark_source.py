@@ -14,12 +14,13 @@ pytest.importorskip("pyspark", reason="the dependency group spark is not install
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 import analysis.spark
 from analysis.spark import options, plan
+from analysis.spark.causes import reason
 from analysis.spark.plan_server import PlanServer
 from analysis.spark.schemas import check_schema, to_spark
 from bench.cluster import ENVIRONMENT
@@ -165,6 +166,19 @@ def raises(spark: SparkSession, request: options.Request, arguments: tuple[objec
 
 def answers(spark: SparkSession, request: options.Request, arguments: tuple[object, ...]) -> str:
     return str(CAPTURES)
+
+
+def test_a_stream_that_cannot_start_reports_the_cause(
+    registered: SparkSession, tmp_path: Path
+) -> None:
+    """PySpark runs `stop` of a reader that was not created, and reports that error."""
+    rows = registered.readStream.format("kafka_capture").load(str(tmp_path))
+    query = (
+        rows.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+    )
+    with pytest.raises(StreamingQueryException) as raised:
+        query.awaitTermination()
+    assert reason(raised.value).startswith(("a stream needs the option state", "streams need"))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
