@@ -26,9 +26,11 @@ from analysis.spark.options import Request
 from analysis.spark.schemas import to_spark
 from analysis.spark.writing import RunFiles
 from dissector.arrays import value
+from dissector.errors import CaptureError
 from dissector.exchanges.columns import with_column
 from dissector.exchanges.topic_names import TopicNames
 from dissector.pipeline import Pipeline
+from dissector.problems import UNREADABLE, Problem
 from dissector.runs import Plan
 from dissector.runs.joined import Joined
 from dissector.runs.rows import RowFile, StoredRows, batch_of
@@ -115,7 +117,16 @@ def dissect(task: Task, number: int) -> None:
     file_name = f"{name}.{uuid4().hex}.rows"  # another attempt may be running
     with job.create(file_name) as file:
         result = task.plan.dissect(number, make, task.paths, RowFile(file, task.compression))
+    check_files(result.file_problems)
     job.write(f"{name}.result", packed((file_name, result)))
+
+
+def check_files(problems: Iterable[Problem]) -> None:
+    """Raises CaptureError if a file cannot be read any more, as after it was removed. A manifest
+    would otherwise report a run as complete whose rows are missing."""
+    for problem in problems:
+        if problem.kind == UNREADABLE:
+            raise CaptureError(problem.detail)
 
 
 def result_of(task: Task, number: int) -> tuple[str, RunResult]:
@@ -176,6 +187,7 @@ def _complete_rows(
         )
         pipeline.learn_from_comments(task.comments)
         yield from pipeline.stream(request.tables)
+        check_files(pipeline.file_problems)
         return
     finalizer = Finalizer(names, hold=False, show_secrets=request.show_secrets)
     if number >= len(task.plan.runs):

@@ -161,6 +161,7 @@ def _joined(plan: JobPlan, complete: Collection[str], own: dict[str, RowBuffer])
     for name, rows in pipeline.raw_rows(request.tables):
         if len(rows):
             own.setdefault(name, RowBuffer(rows.schema)).write(rows)
+    dissection.check_files(pipeline.file_problems)  # of runs that the driver has read
     return pipeline.names
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +17,12 @@ from pyspark.sql import SparkSession
 import analysis.spark
 from analysis.cli import main
 from analysis.spark import job
+from analysis.spark.options import Request
 from analysis.spark.schemas import to_spark
 from dissector.capture import open_capture
-from tests.analysis.spark.sharding import QUOTAS, split_capture, texts
+from dissector.errors import DissectorError
+from dissector.runs import planning
+from tests.analysis.spark.sharding import QUOTAS, split_capture, texts, write_with_spark
 
 SEGMENT = "00000000000000000000.log"
 SEGMENT_TABLES = ("batches", "records", "problems")
@@ -77,3 +81,25 @@ def test_several_tables_share_one_plan(
         actual["exchanges"]
     )
     assert len(plans) == 2
+
+
+@pytest.mark.parametrize("run_bytes", [50_000, 0], ids=["several runs", "a run"])
+@pytest.mark.parametrize("files", [1, 3])
+def test_a_file_that_is_removed_meanwhile_stops_the_job(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: int,
+    run_bytes: int,
+) -> None:  # fmt: skip
+    """Manifests would otherwise report runs as complete whose rows are missing."""
+    paths = split_capture(QUOTAS, tmp_path, files)
+    write = job._write
+
+    def write_without_a_file(*arguments: Any) -> None:
+        Path(paths[-1]).unlink()
+        write(*arguments)
+
+    monkeypatch.setattr(planning, "LEAST_RUN", 1)
+    monkeypatch.setattr(job, "_write", write_without_a_file)
+    request = Request(paths, ["exchanges"], run_bytes=run_bytes)
+    with pytest.raises(DissectorError, match="No such file or directory"):
+        write_with_spark(spark, request, tmp_path / "tables")
+    assert not [*tmp_path.glob("tables/*/_SUCCESS")]
