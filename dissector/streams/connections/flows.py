@@ -180,6 +180,8 @@ class FlowTracker:
             slot[index] = 2 * np.searchsorted(rows, row) + end
             self._table.replaced[row[goes_on]] = False
             self._streams.close_deadline[streams_at(row[goes_on])] = LAST_TIME
+            is_open = goes_on & (block.flags[index] & (FIN | RST) == 0)
+            self._set_current(pairs, several, code, row, is_open)
             key, time = pairs.key[code[goes_on]], block.time[index[goes_on]]
             mixed = dict(zip(key.tolist(), time.tolist(), strict=True))
         by_key = {int(pairs.key[code]): each for code, each in several.items()}
@@ -382,13 +384,21 @@ class FlowTracker:
             self._table.replaced[before] = True
             deadline = self._streams.close_deadline[2 * before : 2 * before + 2]
             np.minimum(deadline, block.time[each.begin] + GRACE, out=deadline)
-        self._set_current(pairs)
 
-    def _set_current(self, pairs: Pairs) -> None:
-        """Assign the next packets of each pair to its newest incarnation."""
-        codes = list(pairs.incarnations)
-        rows = np.array([pairs.incarnations[code][-1].row for code in codes], np.int64)
-        self.index.replace(pairs.key[codes], rows)
+    def _set_current(
+        self, pairs: Pairs, several: dict[int, list[Incarnation]], code: Int64, row: Int64,
+        is_open: Bools,
+    ) -> None:  # fmt: skip
+        """Assign the next packets of each pair to its newest incarnation, or to that of its last
+        packet, if that is an earlier one that is open.
+
+        `code`, `row`, `is_open`: of the packets of these pairs.
+        """
+        newest = np.array([each[-1].row for each in several.values()], np.int64)
+        self.index.replace(pairs.key[list(several)], newest)
+        last = len(code) - 1 - np.unique(code[::-1], return_index=True)[1]
+        last = last[is_open[last]]
+        self.index.replace(pairs.key[code[last]], row[last])
 
     def _record_syns(self, block: PacketBlock, pairs: Pairs, packet: Int64, row: Int64) -> None:
         """Record the initial sequence numbers and the clients that SYNs show."""
@@ -480,7 +490,6 @@ class FlowTracker:
             for each in incarnations:
                 each.row = int(number[each.row])
         self.index.replace(pairs.key, pairs.row)
-        self._set_current(pairs)
 
 
 def _ends(block: PacketBlock) -> tuple[Endpoints, Endpoints]:

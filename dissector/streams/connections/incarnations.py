@@ -24,6 +24,7 @@ from dissector.streams.connections.table import (
     Bools,
     ConnectionTable,
     StreamTable,
+    streams_at,
 )
 from dissector.streams.limits import (
     GRACE,
@@ -265,17 +266,18 @@ def incarnations_of(
     current = np.searchsorted(first, code * width + index + 1, "right") - 1
     no_syn = flags & SYN == 0
     known, distance, fits = _distances_from_syn(block, index, end, table.isn[row[current]])
-    before = np.maximum(current - 1, 0)
-    late = (owner[before] == code) & (before < current) & no_syn & ~fits
+    before = _answered_before(owner, row, table, streams)[current]
+    late = (before < current) & no_syn & ~fits
     # A file may be in another order than any network makes: then times count.
     is_near = known & (index - begin[current] <= REORDER_PACKETS)
     late &= is_near | (arrival < time[current])
     # A SYN that no end accepts does not end a connection (RFC 9293, section 3.10.7.4), and two
     # networks in a capture may have connections with the same addresses and ports.
-    goes_on = (owner[before] == code) & (before < current) & no_syn
+    near_before, near_current = (
+        _near_numbers(block, index, end, row[each], table, streams) for each in (before, current)
+    )
+    goes_on = (before < current) & no_syn & (near_before > near_current)
     goes_on &= table.closed[row[before]] == OPEN
-    goes_on &= _are_near(block, index, end, row[before], table, streams)
-    goes_on &= ~_are_near(block, index, end, row[current], table, streams)
     goes_on &= index <= _first_closes(index, flags, current, late | goes_on)[before]
     late |= goes_on
     after = np.minimum(current + 1, len(row) - 1)
@@ -288,6 +290,8 @@ def incarnations_of(
     from_next = sequence.ahead(seq, streams.next_sequence(stream))
     own = np.abs(np.where(has_begun, from_next, distance))
     early &= (next_distance < own) | ~(known | has_begun)
+    near_after = _near_numbers(block, index, end, row[after], table, streams)
+    early &= near_after >= np.maximum(near_before, near_current)
     is_first = index == begin[current]  # no connection is without packets
     early &= ~is_first
     late &= ~is_first
@@ -328,12 +332,27 @@ def _first_closes(index: Int64, flags: UInt8, current: Int64, stays: Bools) -> I
     return first
 
 
-def _are_near(
+def _answered_before(
+    owner: Int64, row: Int64, table: ConnectionTable, streams: StreamTable
+) -> Int64:
+    """For each incarnation, the last earlier one of its pair of which numbers of both ends are
+    known, or else the first one of the pair. `owner`, `row`: pairs and rows, oldest first."""
+    both = streams_at(row)
+    is_known = (table.isn[row] != NEVER) | (streams.anchor[both] != NEVER).reshape(-1, 2)
+    is_known |= (streams.state[both] != NEW).reshape(-1, 2)
+    is_first = np.diff(owner, prepend=NEVER) != 0
+    index = np.arange(len(row))
+    answered = np.maximum.accumulate(np.where(is_first | is_known.all(axis=1), index, 0))
+    return np.where(is_first, index, np.append(0, answered[:-1]))
+
+
+def _near_numbers(
     block: PacketBlock, index: Int64, end: Int64, row: Int64, table: ConnectionTable,
     streams: StreamTable,
-) -> Bools:  # fmt: skip
-    """Whether the numbers of packets are near those of a connection, as far as they are known."""
-    is_known, is_near = np.zeros(len(index), np.bool_), np.ones(len(index), np.bool_)
+) -> Int64:  # fmt: skip
+    """How many numbers of packets, of the two that they have, are near those of a connection, as
+    far as they are known; 0 if one is not."""
+    near, is_near = np.zeros(len(index), np.int64), np.ones(len(index), np.bool_)
     has_ack = block.flags[index] & ACK != 0
     for number, side, is_valid in ((block.seq, end, True), (block.ack, 1 - end, has_ack)):
         stream = 2 * row + side
@@ -343,6 +362,5 @@ def _are_near(
         reference = np.where(has_begun, streams.next_sequence(stream), first.astype(np.uint32))
         is_used = (has_begun | (first != NEVER)) & is_valid
         is_near &= ~is_used | (np.abs(sequence.ahead(number[index], reference)) < WINDOW_BEHIND)
-        is_known |= is_used
-    are_near: Bools = is_near & is_known
-    return are_near
+        near += is_used
+    return near * is_near

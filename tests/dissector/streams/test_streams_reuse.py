@@ -239,16 +239,24 @@ def test_closes_and_jumps_take_linear_time(monkeypatch: pytest.MonkeyPatch):
     assert calls < 10 * len(dialogue.packets)
 
 
+@pytest.mark.parametrize("end", [0, 1])
+@pytest.mark.parametrize("ahead", [-100, -1, 0, 100, 1 << 23, 3 << 30])
 @pytest.mark.parametrize("block", [1, 7, 1000])
-def test_a_connection_goes_on_after_a_syn_that_no_end_accepts(block: int):
-    """A forged SYN: the broker acknowledges what it received before (RFC 9293, 3.10.7.4)."""
+def test_a_connection_goes_on_after_syns_that_no_end_accepts(block: int, ahead: int, end: int):
+    """Forged SYNs, also inside the window: the receiver acknowledges what it received before (RFC
+    9293, section 3.10.7.4; RFC 5961, section 4). Then the connection is silent for a while."""
     dialogue, connection = Dialogue.connected()
+    other = dialogue.connect()
     for number in range(60):
-        if number == 10:
-            dialogue.packets.append(
-                replace(dialogue.packets[0], seq=3 << 30, time=dialogue.packets[-1].time)
-            )
-            connection.packet(1)
+        if number in (10, 15):
+            seq = (connection.seq[end] + ahead) % 2**32
+            own, time = dialogue.packets[end], dialogue.packets[-1].time
+            dialogue.packets.append(replace(own, seq=seq, ack=0, flags=SYN, time=time))
+            connection.packet(1 - end)
+        if number == 40:
+            for each in range(8):
+                dialogue.wait(5000)
+                other.exchange(request(3, 1, each), response(each))
         connection.exchange(request(3, 1, number), response(number))
     out = dissect(dialogue.packets, packets_per_block=block)
     assert [len(each) for each in out.messages(0)] == [60, 60]
