@@ -63,7 +63,7 @@ LARGE_BITS: Final = -8
 """The request is the first of its client, incomplete, and has `SEEK_BYTES` or more. The first
 requests of clients are small."""
 NO_RESPONSE_BITS: Final = -16
-"""The first bytes of the other end are not a response."""
+"""The first bytes of the other end are not a response, or not one to the first request."""
 SHARED_SENDER_BITS: Final = -8
 """More connections have the sender's address and port than the receiver's."""
 EPHEMERAL_BITS: Final = -4
@@ -150,7 +150,7 @@ class RequestScorer:
                 self._bodies.is_response(chains, opposite, each, (api, version))
                 for each in responses[:MOST_BODIES]
             )
-            return RESPONSE_BITS if is_answered else 0
+            return RESPONSE_BITS if is_answered else NO_RESPONSE_BITS * is_head
         # A counter becomes negative after 2^31 requests; other protocols have any number here.
         is_other = is_head and len(number) and not (fits[0] and number[0] >= 0)
         if has_next and is_other:

@@ -7,6 +7,7 @@ import struct
 
 import pytest
 
+from dissector.protocol import body_end as message_end
 from dissector.protocol.evidence import evidence
 from dissector.streams import Streams
 from dissector.streams.limits import SHORT_GRACE
@@ -93,6 +94,20 @@ def test_a_protocol_with_the_header_of_kafka_is_not_kafka_if_bodies_do_not_fit()
             body, reply = (chance.randbytes(chance.randrange(20, 200)) for _ in range(2))
             api, version = chance.randrange(20), chance.randrange(4)
             connection.exchange(request(api, version, number, body), response(number, reply))
+    assert dissect(dialogue.packets, streams=streams).frames == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_first_response_does_not_fit_a_request_of_a_protocol_with_the_header_of_kafka(seed):
+    """On the port of a broker. Of the body of the request, the first bytes fit."""
+    chance = random.Random(seed)
+    streams = Streams(
+        ports=(9092,), newest=NEWEST, evidence=evidence, body_end=message_end.body_end
+    )
+    dialogue, connection = Dialogue.connected()
+    for number in range(1, 20):
+        body, reply = (chance.randbytes(chance.randrange(20, 200)) for _ in range(2))
+        connection.exchange(request(7, 1, number, body), response(number, reply))
     assert dissect(dialogue.packets, streams=streams).frames == []
 
 
