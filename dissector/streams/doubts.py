@@ -53,6 +53,11 @@ class Doubts:
         the walk of each one began."""
         frames, until, at, ended, _ = walk
         implausible = self._implausible_headers(frames, until, self._chains.stream[index])
+        # The sizes of a segment and of the one before it are right, whatever their headers. Devices
+        # between client and broker may send responses in any order.
+        is_segment = self._are_segments(frames, implausible)
+        is_segment &= self._are_segments(frames, np.maximum(implausible - 1, 0))
+        implausible = implausible[~is_segment]
         owner = until.searchsorted(implausible, "right")
         cut = np.flatnonzero(ended == CUT)
         doubtful = self._doubtful_ends(index[cut], begin[cut], at[cut])
@@ -111,6 +116,14 @@ class Doubts:
         number = chains.number(at + 4, "i4")
         implausible = self._scorer.implausible_responses(stream, number, before, are_whole=False)
         return np.flatnonzero(implausible & has_number & ~self._table.is_client(stream))
+
+    def _are_segments(self, frames: ChainFrames, row: Int64) -> Bools:
+        """Whether each of these frames is a segment: then its size is right."""
+        chains, start = self._chains, frames.start[row]
+        end = start + 4 + frames.size[row]
+        are_segments: Bools = chains.is_border(start) & chains.is_segment_end(end)
+        are_segments &= chains.piece_of(start) == chains.piece_of(end - 1)
+        return are_segments
 
     def _implausible_headers(self, frames: ChainFrames, until: Int64, stream: Int64) -> Int64:
         """The frames that are smaller than a header, or have an impossible header.

@@ -473,3 +473,29 @@ def test_a_response_that_arrives_before_its_request_with_a_lower_id(cut: int) ->
     out = dissect(dialogue.packets, cuts=[cut])
     assert out.messages()[1] == [response(140, NO_ERROR)[4:], response(139, zeros)[4:]]
     assert out.problems == []
+
+
+@pytest.mark.parametrize("in_a_segment", [1, 2])
+def test_responses_in_any_order_behind_a_hole_need_no_search_if_they_are_segments(
+    in_a_segment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searches: list[int] = []
+    search = resync.Search.path
+
+    def counted(self: resync.Search, chain: list[int], place: int) -> list[resync.Node]:
+        searches.append(place)
+        return search(self, chain, place)
+
+    monkeypatch.setattr(resync.Search, "path", counted)
+    dialogue, connection = Dialogue.connected()
+    numbers = list(range(40))
+    for number in numbers:
+        connection.client(sasl_request(number, b"what"))
+    random.Random(1).shuffle(numbers)
+    for at in range(0, len(numbers), in_a_segment):
+        chosen = numbers[at : at + in_a_segment]
+        sent = b"".join(sasl_response(number, b"an answer" * number) for number in chosen)
+        connection.broker(sent, sent=at != 4)
+    out = dissect(dialogue.packets)
+    assert len(out.messages()[1]) == len(numbers) - in_a_segment
+    assert (searches == []) == (in_a_segment == 1)
