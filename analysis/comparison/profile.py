@@ -104,9 +104,9 @@ class Profile:
     """Software of a client, by client id; the most frequent first."""
     members: dict[str, dict[Key, NDArray[np.float64]]]
     """Requests of each client, group and topic, in each slice."""
-    partitions: dict[Key, Group]
-    """Produce requests of each partition, by topic and partition, with the sums `requests`,
-    `bytes` and `topic_bytes`."""
+    partitions: dict[str, dict[int, Group]]
+    """Produce requests of each partition of a topic, with the sums `requests`, `bytes` and
+    `topic_bytes`."""
     topic_names: dict[str, str]
     """Names of topics by id; the other capture may have only the id of a topic (KIP-516)."""
 
@@ -234,7 +234,7 @@ def _counts(
     return counts
 
 
-def _partitions(tables: duckdb.DuckDBPyConnection, place: str) -> dict[Key, Group]:
+def _partitions(tables: duckdb.DuckDBPyConnection, place: str) -> dict[str, dict[int, Group]]:
     """See `Profile.partitions`. `place`: SQL of the slice of a request_time."""
     query = f"""
       select topic, partition, {place} as slice, count(*) as requests, sum(bytes) as bytes
@@ -242,14 +242,13 @@ def _partitions(tables: duckdb.DuckDBPyConnection, place: str) -> dict[Key, Grou
       where api = 'Produce' and coalesce(error_code, 0) = 0 and bytes is not null
         and topic is not null and request_time is not null
       group by all"""
-    partitions: dict[Key, Group] = {}
+    partitions: dict[str, dict[int, Group]] = defaultdict(dict)
     of_topics: dict[str, NDArray[np.float64]] = defaultdict(lambda: np.zeros(SLICES))
     for row in _rows(tables, query):
         topic, slice_ = row["topic"], row["slice"]
         sums = {"requests": np.zeros(SLICES), "bytes": np.zeros(SLICES)}
         sums["topic_bytes"] = of_topics[topic]
-        key = topic, row["partition"]
-        group = partitions.setdefault(key, Group(sums, NO_LATENCIES, {}, 0.0))
+        group = partitions[topic].setdefault(row["partition"], Group(sums, NO_LATENCIES, {}, 0.0))
         group.sums["requests"][slice_] += row["requests"]
         group.sums["bytes"][slice_] += row["bytes"]
         of_topics[topic][slice_] += row["bytes"]

@@ -190,27 +190,24 @@ def _hot_partitions(
 ) -> Iterator[tuple[dict[str, Any], Measure, tuple[Group, Group]]]:
     """The partitions that are hot in one of the captures, by the definition of `skew`, with the
     `detail` of their rows. Both captures have the topic."""
-    numbers: dict[str, set[int]] = defaultdict(set)
-    for topic, partition in (*before.partitions, *after.partitions):
-        numbers[topic].add(partition)
-    for topic, partitions in numbers.items():
-        for partition in sorted(partitions):
-            groups = [_partition(side, topic, partition) for side in (before, after)]
-            if groups[0] and groups[1]:
-                pair = groups[0], groups[1]
-                largest = max(_value(group, PARTITION) for group in pair)
-                is_hot = largest * len(partitions) >= 100 * HOT
-                if is_hot and _is_enough(PARTITION, *pair):
-                    yield {"detail": f"{topic}-{partition}"}, PARTITION, pair
+    for topic in before.partitions:
+        sides = [each.partitions.get(topic, {}) for each in (before, after)]
+        indexes = sorted(set().union(*sides)) if all(sides) else []
+        for index in indexes:
+            old, new = (_partition(side, index) for side in sides)
+            largest = max(_value(old, PARTITION), _value(new, PARTITION))
+            is_hot = largest * len(indexes) >= 100 * HOT
+            if is_hot and _is_enough(PARTITION, old, new):
+                yield {"detail": f"{topic}-{index}"}, PARTITION, (old, new)
 
 
-def _partition(side: Profile, topic: str, partition: int) -> Group | None:
-    """A partition of a capture, perhaps without requests; None if it has none of the topic."""
-    if (topic, partition) in side.partitions:
-        return side.partitions[topic, partition]
-    others = (group for (name, _), group in side.partitions.items() if name == topic)
+def _partition(partitions: dict[int, Group], index: int) -> Group:
+    """A partition of a topic in a capture, perhaps without requests."""
+    if index in partitions:
+        return partitions[index]
     zeros = {"requests": np.zeros(SLICES), "bytes": np.zeros(SLICES)}
-    return next((replace(group, sums=group.sums | zeros) for group in others), None)
+    other = next(iter(partitions.values()))
+    return replace(other, sums=other.sums | zeros)
 
 
 def _is_enough(measure: Measure, before: Group, after: Group) -> bool:

@@ -41,11 +41,11 @@ class FailedEndpoint:
     is_down: bool
     """Whether it fails until the end of the capture."""
     outages: tuple[Row, ...] = ()
-    """In order of time; the last one goes on if it is down. Empty if it closes connections."""
+    """In order of time; the last one continues if it is down. Empty if it closes connections."""
     lost: str = ""
     """Sentences about the effects of an outage."""
     quiet_ms: float = 0
-    """For how long clients go on with others, if they no longer need it."""
+    """For how long clients continue with others, if they no longer need it."""
     is_wrong: bool = False
     """Whether a broker that works advertises the address."""
     is_loopback: bool = False
@@ -61,7 +61,7 @@ class FailedEndpoint:
 
     @property
     def longest(self) -> Row:
-        """The outage that goes on, or the longest one."""
+        """The outage that continues, or the longest one."""
         if self.is_down:
             return self.outages[-1]
         return max(self.outages, key=lambda outage: outage["lasts_ms"])
