@@ -21,13 +21,13 @@ from dissector.arrays import mutable
 from dissector.errors import DissectorError
 from dissector.exchanges.repeated_ids import RESPONSE_WAIT
 from dissector.packets.block import LAST_PORT, Int64, PacketBlock, PacketSource
-from dissector.problems import Problem, file_problems
+from dissector.problems import LATE_SECRETS, Problem, file_problems
 from dissector.protocol import registry
 from dissector.protocol.body_end import body_end
 from dissector.protocol.evidence import evidence
 from dissector.protocol.message import refusal
 from dissector.streams import Streams
-from dissector.streams.connections.table import OPEN
+from dissector.streams.connections.table import OPEN, TLS
 from dissector.streams.frames import FrameBlock
 from dissector.tls import KeyLog
 from dissector.tls.keylog_source import KeyLogSource
@@ -80,6 +80,8 @@ class FrameReader:
         self.secrets: list[bytes] = getattr(source, "secrets", [])
         """TLS key logs in the captures that were read so far."""
         self._keylog_source = KeyLogSource(self.secrets, keylog)
+        self._has_late_secrets = False
+        """Whether there are connections with TLS from before the first secrets."""
         self.streams = Streams(
             ports=ports,
             newest={key: registry.versions(key)[-1] for key in registry.apis()},
@@ -127,8 +129,11 @@ class FrameReader:
 
     def finish(self) -> FrameBatch:
         """The last batch: what becomes complete at the end of the capture."""
+        self._read_secrets()
         frames = self._with_decrypted(self.streams.finish())
         problems = self._keylog_source.problems()
+        if self._has_late_secrets:
+            problems.append(Problem("tls", "tls_unsupported", LATE_SECRETS))
         held_since = self.streams.client_held_since
         return FrameBatch(frames, self.now, self._ended(), held_since, True, problems)
 
@@ -138,8 +143,7 @@ class FrameReader:
         room = max(MOST_FILE_PROBLEMS - len(self.file_problems), 0)
         self.file_problems += islice(file_problems(block.problems), room)
         self.without_tcp.update(block.without_tcp)
-        for text in self._keylog_source.read_new():
-            self._keys.add(text)
+        self._read_secrets()
         frames = self.streams.feed(block)
         table = self.streams.connections
         ended = self._ended() & (table.last_time[: table.count] < self.now - RESPONSE_WAIT)
@@ -149,6 +153,14 @@ class FrameReader:
             self._with_decrypted(frames), self.now, ended, self.streams.client_held_since, False,
             block.problems, block.packets_seen, block.bytes_read,
         )  # fmt: skip
+
+    def _read_secrets(self) -> None:
+        are_first = not self._keys.size
+        for text in self._keylog_source.read_new():
+            self._keys.add(text)
+        if are_first and self._keys.size and self.secrets:
+            table = self.streams.connections
+            self._has_late_secrets = bool(np.any(table.protocol[: table.count] == TLS))
 
     def _with_decrypted(self, frames: FrameBlock) -> deque[FrameBlock]:
         decrypted, self.streams.decrypted = self.streams.decrypted, []

@@ -38,6 +38,8 @@ NO_CRYPTOGRAPHY: Final = (
 )
 UNUSED_SECRETS: Final = f"the capture has TLS secrets, but {NO_CRYPTOGRAPHY}"
 """Detail of the problem `tls_unsupported` if the package is missing."""
+LATE_SECRETS: Final = "the capture has TLS secrets, but after the packets of their sessions"
+"""Detail of the problem `tls_unsupported` of connections that were read before the secrets."""
 
 
 @value

@@ -36,6 +36,7 @@ from dissector.problems import (
     DROPPED,
     FAILED_HANDSHAKE,
     FILE_KINDS,
+    LATE_SECRETS,
     UNDECRYPTED,
     UNREADABLE,
     UNUSED_SECRETS,
@@ -249,8 +250,8 @@ def _coverage(
 def _why_encrypted(summary: Summary, *, has_keylog: bool) -> str:
     """The most frequent reason why these connections are not decrypted, or what to do."""
     for row in summary.problems():
-        if row["detail"] == UNUSED_SECRETS:
-            return UNUSED_SECRETS
+        if row["detail"] in (UNUSED_SECRETS, LATE_SECRETS):
+            return str(row["detail"])
         if has_keylog and row["kind"] in UNDECRYPTED and row["kind"] not in FAILED_HANDSHAKE:
             return UNDECRYPTED[row["kind"]]
     return UNDECRYPTED["tls_no_keys"] if has_keylog else "use --keylog FILE"

@@ -17,7 +17,9 @@ import pyarrow as pa
 import pytest
 
 from dissector.packets import open_packets
+from dissector.packets.formats.pcapng import SECRETS
 from dissector.pipeline import Pipeline
+from dissector.problems import LATE_SECRETS
 from dissector.tables import TABLES
 from tests.captures.recorded import CAPTURES, RECORDINGS
 from tests.dissector.runs.cutting import differences
@@ -77,6 +79,25 @@ def assert_same_rows(name: str, block_bytes: int) -> None:
             expected_rows, actual_rows = rows(whole), rows(actual[table])
             missing, surplus = expected_rows - actual_rows, actual_rows - expected_rows
             assert (table, missing, surplus) == (table, Counter(), Counter())
+
+
+@pytest.mark.parametrize(("block_bytes", "is_late"), [(MEDIUM, True), (DEFAULT, False)])
+def test_secrets_behind_the_packets_of_their_sessions(
+    block_bytes: int, is_late: bool, tmp_path: Path
+) -> None:
+    """The packets are read once: later secrets are reported, and decrypt the rest of the file."""
+    data, blocks = recording(CAPTURES / "kafka-4-tls-secrets.pcapng.zst").data, []
+    while data:
+        size = int.from_bytes(data[4:8], "little")
+        blocks.append(data[:size])
+        data = data[size:]
+    blocks.sort(key=lambda block: int.from_bytes(block[:4], "little") == SECRETS)
+    path = tmp_path / "late.pcapng"
+    path.write_bytes(b"".join(blocks))
+    read = tables(path, block_bytes)
+    protocols = read["connections"]["protocol"].to_pylist()
+    assert ("tls" in protocols) == is_late
+    assert (LATE_SECRETS in read["problems"]["detail"].to_pylist()) == is_late
 
 
 def test_a_block_may_have_one_packet() -> None:

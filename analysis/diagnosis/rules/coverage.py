@@ -19,7 +19,7 @@ from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
-from dissector.problems import DROPPED, UNDECRYPTED, UNUSED_SECRETS
+from dissector.problems import DROPPED, LATE_SECRETS, UNDECRYPTED, UNUSED_SECRETS
 
 
 class Flaw(NamedTuple):
@@ -147,6 +147,7 @@ CHANGES: Final[Mapping[str | None, str]] = {
     UNDECRYPTED["tls_no_handshake"]: "Start the capture before the clients connect, or restart "
     "them during it.",
     UNUSED_SECRETS: "Install the package.",
+    LATE_SECRETS: "Pass the key log, or put the secrets first with editcap. See Decrypt TLS.",
 }
 """What to change if connections are encrypted, by the reason."""
 

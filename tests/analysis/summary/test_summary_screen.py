@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import analysis
 from analysis.display.summary_screen import screen
-from dissector.problems import UNUSED_SECRETS
+from dissector.problems import LATE_SECRETS, UNUSED_SECRETS
 from tests.analysis.answering import path_of
 from tests.analysis.made_rows import SECOND, START, connection, error, exchange
 from tests.analysis.printing import printed
@@ -218,12 +218,12 @@ def test_connections_whose_handshake_failed_are_not_encrypted(others: int) -> No
     assert ("encrypted with TLS" in text) == bool(others)
 
 
-def test_secrets_without_the_package_for_decryption_need_no_key_log() -> None:
-    need = "pip install 'kafka-dissector[tls]'"
-    problem = {"stage": "tls", "kind": "tls_unsupported", "detail": UNUSED_SECRETS, "count": 1}
+@pytest.mark.parametrize("detail", [UNUSED_SECRETS, LATE_SECRETS])
+def test_secrets_that_are_not_used_need_no_key_log(detail: str) -> None:
+    problem = {"stage": "tls", "kind": "tls_unsupported", "detail": detail, "count": 1}
     text = shown(summed(connections=[TLS], problems=[problem]))
     hint = next(line for line in text.splitlines() if "encrypted with TLS" in line)
-    assert need in hint
+    assert detail in hint
     assert "--keylog" not in hint
 
 
