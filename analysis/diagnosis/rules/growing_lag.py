@@ -231,9 +231,10 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
 
 def _uncommitted(case: Case, limits: Limits) -> dict[str, Finding]:
     """The findings about groups that do not commit, by group."""
-    overdue = {row["group_id"] for row in case.rows(OVERDUE)}
+    uncommitted = without_commits(case, limits["repeated"])
+    overdue = {row["group_id"] for row in (case.rows(OVERDUE) if uncommitted else ())}
     findings = {}
-    for rows in without_commits(case, limits["repeated"]):
+    for rows in uncommitted:
         group, finding = rows[0]["group_id"], without_commits_finding(rows)
         # A member that does not poll in time leaves the group, and can no longer commit (KIP-62).
         findings[group] = replace(finding, **SLOW._asdict()) if group in overdue else finding

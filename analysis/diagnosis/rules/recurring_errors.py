@@ -151,9 +151,17 @@ REQUESTS: Final = """
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`; consumers that stop without an error code."""
     yield from map(without_offset_finding, without_offset(case, limits["responses"]))
+    errors = [
+        row for row in case.answer(ERRORS)
+        if row["error"] not in ELSEWHERE
+        and not (_is_reset(row) and row["client_id"] in case.followers)
+    ]  # fmt: skip
+    if not errors:
+        return
     ends = ends_of(case, limits["silent_ms"])
+    errors = _without_removals(case, _unresolved(case, errors), ends)
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
-    for rows in _by_cause(case, _errors(case, ends), ends, limits):
+    for rows in _by_cause(case, errors, ends, limits):
         sent = {(row["client_id"], row["api"]) for row in rows}
         part = share(_responses(rows), sum(requests.get(each, 0) for each in sent))
         finding = _finding(case, rows, part, limits, ends, resets(case, rows))
@@ -162,14 +170,8 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         yield replace(finding, evidence=finding.evidence + added)
 
 
-def _errors(case: Case, ends: Ends) -> list[Row]:
-    """The errors that are not resolved, and that no other rule reports."""
-    errors = [
-        row for row in case.answer(ERRORS)
-        if row["error"] not in ELSEWHERE
-        and not (_is_reset(row) and row["client_id"] in case.followers)
-    ]  # fmt: skip
-    errors = _unresolved(case, errors)
+def _without_removals(case: Case, errors: list[Row], ends: Ends) -> list[Row]:
+    """The errors without those of members that a group removed, if `rebalances` reports it."""
     is_removed = any(row["error"] in REMOVED for row in errors)
     rebalancing = rebalancing_clients(case) if is_removed else set()
     return [
