@@ -277,6 +277,10 @@ def incarnations_of(
         _near_numbers(block, index, end, row[each], table, streams) for each in (before, current)
     )
     goes_on = (before < current) & no_syn & (near_before > near_current)
+    # An end that has accepted a SYN sends, or acknowledges, the number behind it.
+    is_accepted = (streams.state[streams_at(row)] != NEW).reshape(-1, 2).any(axis=1)
+    is_accepted[current[known & (distance == 0) & no_syn]] = True
+    goes_on &= ~is_accepted[current] | (near_current == 0)
     goes_on &= table.closed[row[before]] == OPEN
     goes_on &= index <= _first_closes(index, flags, current, late | goes_on)[before]
     late |= goes_on

@@ -240,7 +240,7 @@ def test_closes_and_jumps_take_linear_time(monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.mark.parametrize("end", [0, 1])
-@pytest.mark.parametrize("ahead", [-100, -1, 0, 100, 1 << 23, 3 << 30])
+@pytest.mark.parametrize("ahead", [-100, 0, 1, 100, 1 << 23, 3 << 30])
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_a_connection_goes_on_after_syns_that_no_end_accepts(block: int, ahead: int, end: int):
     """Forged SYNs, also inside the window: the receiver acknowledges what it received before (RFC
@@ -260,6 +260,28 @@ def test_a_connection_goes_on_after_syns_that_no_end_accepts(block: int, ahead: 
         connection.exchange(request(3, 1, number), response(number))
     out = dissect(dialogue.packets, packets_per_block=block)
     assert [len(each) for each in out.messages(0)] == [60, 60]
+    assert out.problems == []
+
+
+@pytest.mark.parametrize("has_reset", [True, False])
+@pytest.mark.parametrize("ahead", [-5000, 0, 1 << 20])
+@pytest.mark.parametrize("block", [1, 7, 1000])
+def test_a_restart_without_its_syn_ack(block: int, ahead: int, has_reset: bool):
+    """A client that crashed uses the port again. Its numbers are near the earlier ones, as those of
+    Linux are within seconds, and the capture dropped the SYN-ACK."""
+    dialogue, old = Dialogue.connected(port=41000)
+    old.exchanges(range(40))
+    isn = tuple(number + ahead for number in old.seq)
+    if has_reset:
+        old.packet(0, flags=RST)
+    new = dialogue.connect(port=41000, handshake=False, isn=isn)
+    new.seq = [isn[0], isn[1]]
+    new.packet(0, flags=SYN, ack=0)
+    new.packet(1, flags=SYN | ACK, sent=False)
+    new.packet(0)
+    new.exchanges(range(100, 150))
+    out = dissect(dialogue.packets, packets_per_block=block)
+    assert [[len(each) for each in out.messages(row)] for row in (0, 1)] == [[40, 40], [50, 50]]
     assert out.problems == []
 
 
