@@ -155,12 +155,11 @@ class FrameReader:
         )  # fmt: skip
 
     def _read_secrets(self) -> None:
-        are_first = not self._keys.size
         for text in self._keylog_source.read_new():
+            if self.secrets and not self._keys.size:
+                table = self.streams.connections
+                self._has_late_secrets = bool(np.any(table.protocol[: table.count] == TLS))
             self._keys.add(text)
-        if are_first and self._keys.size and self.secrets:
-            table = self.streams.connections
-            self._has_late_secrets = bool(np.any(table.protocol[: table.count] == TLS))
 
     def _with_decrypted(self, frames: FrameBlock) -> deque[FrameBlock]:
         decrypted, self.streams.decrypted = self.streams.decrypted, []
