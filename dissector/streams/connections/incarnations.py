@@ -277,9 +277,7 @@ def incarnations_of(
         _near_numbers(block, index, end, row[each], table, streams) for each in (before, current)
     )
     goes_on = (before < current) & no_syn & (near_before > near_current)
-    # An end that has accepted a SYN sends, or acknowledges, the number behind it.
-    is_accepted = (streams.state[streams_at(row)] != NEW).reshape(-1, 2).any(axis=1)
-    is_accepted[current[known & (distance == 0) & no_syn]] = True
+    is_accepted = _are_accepted(row, current[known & (distance == 0) & no_syn], streams)
     goes_on &= ~is_accepted[current] | (near_current == 0)
     goes_on &= table.closed[row[before]] == OPEN
     goes_on &= index <= _first_closes(index, flags, current, late | goes_on)[before]
@@ -334,6 +332,14 @@ def _first_closes(index: Int64, flags: UInt8, current: Int64, stays: Bools) -> I
         owner = incarnation - (is_earlier and packet < first[incarnation - 1])
         first[owner] = min(first[owner], packet)
     return first
+
+
+def _are_accepted(row: Int64, confirmed: Int64, streams: StreamTable) -> Bools:
+    """Whether an end has accepted the SYN of each incarnation: there is payload, or a packet sends
+    or acknowledges the number behind the SYN. `confirmed`: the incarnations of such packets."""
+    are_accepted: Bools = (streams.state[streams_at(row)] != NEW).reshape(-1, 2).any(axis=1)
+    are_accepted[confirmed] = True
+    return are_accepted
 
 
 def _answered_before(
