@@ -5,12 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from functools import cached_property
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from analysis.answers import ANSWERS, select
 from analysis.answers.network import LINKS
 from analysis.columns import resolved
 from analysis.diagnosis.time import COLUMNS, time_of_clients
+from analysis.diagnosis.words import rows_by
 from analysis.sql.context import ALL_EXCHANGES
 from analysis.sql.expressions import endpoint, extents, literal, ms_between
 from analysis.sql.query import Row, row_dicts, shaped
@@ -56,6 +58,8 @@ class Case:
         self._answers: dict[str, pa.Table] = {}
         self._rows: dict[str, list[Row]] = {}
         """By the command of an answer, or the query."""
+        self._indexes: dict[tuple[str, str], dict[Any, list[Row]]] = {}
+        """By the same, and the names of columns."""
 
     def table(self, command: str) -> pa.Table:
         """The result of an answer: ``throttle --by client_id,api``, as on the command line."""
@@ -80,19 +84,23 @@ class Case:
             self._rows[query] = row_dicts(select(self._tables, query))
         return self._rows[query]
 
+    def matching(self, source: str, row: Row, names: str) -> list[Row]:
+        """The rows of a query, or of the command of an answer, with the same `cells` as a row."""
+        if (source, names) not in self._indexes:
+            rows = self.answer(source) if source.split()[0] in ANSWERS else self.rows(source)
+            self._indexes[source, names] = rows_by(rows, *names.split())
+        return self._indexes[source, names].get(itemgetter(*names.split())(row), [])
+
     def span_of_connections(self, rows: Sequence[Row], condition: str) -> dict[str, Any]:
         """The times of the first and of the last packet of connections, as fields of a finding.
 
         `rows`: their client ids and brokers. `condition`: SQL on the columns of `LINKS`.
         """
-        ends = {(row["client_id"], row["broker"]) for row in rows}
-        links = [
-            link for link in self.rows(f"""
-              select client_id, {endpoint("broker")} as broker,
-                min(first_time) as first_time, max(last_time) as last_time
-              from {LINKS} where {condition} group by all""")
-            if (link["client_id"], link["broker"]) in ends
-        ]  # fmt: skip
+        query = f"""
+          select client_id, {endpoint("broker")} as broker,
+            min(first_time) as first_time, max(last_time) as last_time
+          from {LINKS} where {condition} group by all"""
+        links = [link for row in rows for link in self.matching(query, row, "client_id broker")]
         return {
             "first_time": min((link["first_time"] for link in links), default=None),
             "last_time": max((link["last_time"] for link in links), default=None),
@@ -171,4 +179,4 @@ class Case:
         return float(sum(row["span_ms"] or 0 for row in self._hosts_of(client_id)))
 
     def _hosts_of(self, client_id: str | None) -> list[Row]:
-        return [row for row in self.hosts.values() if row["client_id"] == (client_id or "")]
+        return self.matching(HOSTS, {"client_id": client_id or ""}, "client_id")

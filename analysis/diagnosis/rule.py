@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from analysis.columns import Column
+from analysis.diagnosis.words import Side
 from dissector.arrays import value
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 Severity: TypeAlias = Literal["critical", "warning", "note"]
 SEVERITIES: Final = get_args(Severity)
 """The worst first."""
-Side: TypeAlias = Literal["client", "broker", "network", "capture"]
 
 Limits: TypeAlias = Mapping[str, float]
 """The values of a rule's thresholds, by name."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from analysis.display.terminal import shell_words
 
 if TYPE_CHECKING:
-    from analysis.diagnosis.rule import Numbers, Side
     from analysis.sql.query import Row
+
+Side: TypeAlias = Literal["client", "broker", "network", "capture"]
 
 _SPECIAL: Final = re.compile(r'["$`\\!]')
 """Characters with a meaning inside of double quotes."""
@@ -130,11 +131,6 @@ def trace(row: Row, offset: int) -> str:
     )
 
 
-def matching(rows: Iterable[Row], row: Row, names: str) -> list[Row]:
-    """The rows with the same `cells` as a row."""
-    return [each for each in rows if cells(each, names) == cells(row, names)]
-
-
 def rows_by(rows: Iterable[Row], *names: str) -> dict[Any, list[Row]]:
     """Rows by the value of a column, or by those of several."""
     by_key: dict[Any, list[Row]] = {}
@@ -148,7 +144,7 @@ def share(part: float | None, whole: float | None) -> float:
     return 100 * part / whole if part and whole else 0.0
 
 
-def cells(row: Row, names: str) -> Numbers:
+def cells(row: Row, names: str) -> Row:
     """The `numbers` of a finding; `names`: of columns of the row, separated by spaces."""
     return {name: row[name] for name in names.split()}
 

@@ -49,25 +49,24 @@ GROUPS_OF_READERS: Final = intermediate_table("groups_of_readers", f"""
     select distinct connection_id, unnest(topics) as topic, group_id from exchanges
     where api in {literals(MEMBERSHIP)} and group_id != ''),
   own as (
-    select connection_id, topic, partition, members.group_id, nth, own_topics.topic is null as rank
-    from reads join spans using (connection_id)
-      join (
-        select *, min(group_id) over of_connection = max(group_id) over of_connection as is_alone
-        from members window of_connection as (partition by connection_id)) as members
-        using (connection_id, client_ip)
-      left join own_topics using (connection_id, topic, group_id)
-    where is_alone or own_topics.topic is not null),
+    select connection_id, topic, partition, group_id, nth, false as rank
+    from reads join own_topics using (connection_id, topic)
+      join members using (connection_id, group_id)
+    union all
+    select connection_id, topic, partition, group_id, nth, true as rank
+    from reads join (
+      select connection_id, min(group_id) as group_id, min(nth) as nth from members
+      group by connection_id having min(group_id) = max(group_id)) using (connection_id)),
   near as (
     select reads.*, members.group_id, members.nth, named.topic is null as rank
-    from reads join spans using (connection_id)
+    from reads anti join members using (connection_id) join spans using (connection_id)
       join members on spans.client_ip = members.client_ip
         and spans.client_id is not distinct from members.client_id
         and spans.since <= members.until and members.since <= spans.until
       left join named on members.connection_id = named.connection_id
         and members.group_id = named.group_id and reads.topic = named.topic
         and reads.partition = named.partition
-    where reads.connection_id not in (select connection_id from members)
-      and (named.topic is not null or members.group_id not in (select group_id from named))),
+    where named.topic is not null or members.group_id not in (select group_id from named)),
   candidates as (from own union all by name from near)
   select connection_id, topic, partition, group_id, min(nth) as nth from (
     from candidates

@@ -16,7 +16,7 @@ from typing import Final
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Limits
-from analysis.diagnosis.words import matching, share
+from analysis.diagnosis.words import share
 from analysis.sql.expressions import endpoint
 from analysis.sql.query import Row
 
@@ -49,10 +49,10 @@ def _messages(message: str, sender: str) -> str:
       from exchanges where {message}_packet is not null"""
 
 
-def _delays(case: Case, connections: list[int]) -> list[Row]:
-    """The messages on these connections that came more than a round trip later than usual: their
-    number, and the longest delay, in each direction."""
-    return case.rows(f"""
+def _delays(connections: list[int]) -> str:
+    """SQL: the messages on these connections that came more than a round trip later than usual:
+    their number, and the longest delay, in each direction."""
+    return f"""
       with messages as ({_messages("request", "client")} union all
         {_messages("response", "broker")}),
       arrived as (
@@ -67,7 +67,7 @@ def _delays(case: Case, connections: list[int]) -> list[Row]:
       select client_id, {endpoint("broker")} as broker, sender, count(*) as delayed,
         max(delay_ms) as longest_ms
       from compared join {LINKS} using (connection_id)
-      where delay_ms >= greatest(rtt_ms, {LEAST_MS}) group by all""")
+      where delay_ms >= greatest(rtt_ms, {LEAST_MS}) group by all"""
 
 
 def is_many(row: Row, count: int, limits: Limits) -> bool:
@@ -90,14 +90,14 @@ def lossy_directions(case: Case, limits: Limits) -> list[Row]:
         if is_many(row, row["retransmitted"] + row["late"], limits)
     ]  # fmt: skip
     late = [number for row in candidates for number in row["connections"] or ()]
-    delays = _delays(case, late) if late else []
-    rows = [row | _lost(row, matching(delays, row, "client_id broker sender"), limits)
-            for row in candidates]  # fmt: skip
+    delays = _delays(late)
+    rows = [row | _lost(case, row, delays, limits) for row in candidates]
     return [row for row in rows if is_many(row, row["sent_again"], limits)]
 
 
-def _lost(row: Row, delays: list[Row], limits: Limits) -> Row:
-    """The columns that `lossy_directions` adds to a row; `delays`: the one of this direction."""
+def _lost(case: Case, row: Row, query: str, limits: Limits) -> Row:
+    """The columns that `lossy_directions` adds to a row; `query`: of `_delays`."""
+    delays = case.matching(query, row, "client_id broker sender") if row["late"] else []
     delayed, longest_ms = (sum(each[name] for each in delays) for name in ("delayed", "longest_ms"))
     needed = max(limits["delayed"], row["late"] * limits["delayed_percent"] / 100)
     lost = row["late"] if delayed >= max(needed, 1) else 0

@@ -27,7 +27,6 @@ from analysis.diagnosis.words import (
     client,
     clients,
     listed,
-    matching,
     ms,
     of_ends,
 )
@@ -104,9 +103,7 @@ def short_timeouts(case: Case, least: float) -> list[Row]:
 
 def short_timeout_finding(case: Case, rows: list[Row]) -> Finding:
     """The finding for rows of `SHORT_TIMEOUTS` with one broker, with the most connections first."""
-    links = {
-        row["client_id"]: matching(case.answer(COMMAND), row, "client_id broker")[0] for row in rows
-    }
+    links = {row["client_id"]: case.matching(COMMAND, row, "client_id broker")[0] for row in rows}
     row, link = rows[0], links[rows[0]["client_id"]]
     count = sum(each["connections"] for each in links.values())
     connections, early = (sum(row[name] for row in rows) for name in ("connections", "early"))

@@ -15,7 +15,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits
-from analysis.diagnosis.words import client, listed, matching, ms, of_client, percent, share, sql
+from analysis.diagnosis.words import client, listed, ms, of_client, percent, share, sql
 from analysis.display.terminal import counted, size_text
 from analysis.sql.expressions import endpoint, first_packet, ms_between, sum_of_ms
 from analysis.sql.query import Row
@@ -85,7 +85,7 @@ def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
     is_request, name = row["message"] == "request", client(row["client_id"])
     rate = size_text(round(1000 * row["bytes"] / row["transfer_ms"]))
     part = percent(share(row["transfer_ms"], row["span_ms"]))
-    (link,) = matching(case.answer("network --by client_id,broker"), row, "client_id broker")
+    (link,) = case.matching("network --by client_id,broker", row, "client_id broker")
     average = (
         f", {ms(row['transfer_ms'] / row['messages'])} on average" if row["messages"] > 1 else ""
     )

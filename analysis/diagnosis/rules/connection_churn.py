@@ -18,6 +18,7 @@ Other rules report reconnects with a known cause:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
@@ -35,7 +36,6 @@ from analysis.diagnosis.words import (
     client,
     clients,
     listed,
-    matching,
     of_ends,
     rows_by,
     sql,
@@ -134,28 +134,33 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
             yield _short_lived(row)
     churning = []
     for row in case.answer("leadership --show clients"):
-        name, host = row["client_id"] or None, case.hosts.get((row["client_id"], row["client_ip"]))
+        host = case.hosts.get((row["client_id"], row["client_ip"]))
         if row["reconnects"] < max(limits["reconnects"], 1) or host is None:
             continue
-        span_ms, requests = max(host["span_ms"], 1), host["requests"]
-        if row["reconnects"] / (span_ms / 60_000) < limits["per_minute"]:
-            continue
-        explained = sum(
-            each["connections"]
-            for each in (
-                *oversized_requests(case), *unauthenticated_clients(case),
-                *case.rows(FAILED), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
-                *short_timeouts(case, DECLARED["no_response"].limits["requests"]),
-            )
-            if (each["client_id"] or "") == (name or "")
-            and each.get("client_ip", row["client_ip"]) == row["client_ip"]
-        )  # fmt: skip
-        if 2 * explained >= row["reconnects"]:
-            continue
-        (opened,) = matching(case.rows(OPENED), row, "client_id client_ip")
-        churning.append(row | opened | {"requests": requests, "span_ms": span_ms})
-    if churning:
-        yield _finding(sorted(churning, key=lambda row: -row["reconnects"]))
+        span_ms = max(host["span_ms"], 1)
+        if row["reconnects"] / (span_ms / 60_000) >= limits["per_minute"]:
+            churning.append(row | {"requests": host["requests"], "span_ms": span_ms})
+    explained = _explained(case) if churning else {}
+    unexplained = [
+        row | case.matching(OPENED, row, "client_id client_ip")[0] for row in churning
+        if 2 * sum(explained.get((row["client_id"] or None, host), 0)
+                   for host in (row["client_ip"], None)) < row["reconnects"]
+    ]  # fmt: skip
+    if unexplained:
+        yield _finding(sorted(unexplained, key=lambda row: -row["reconnects"]))
+
+
+def _explained(case: Case) -> Counter[tuple[str | None, str | None]]:
+    """The connections that ended because of another problem, by client id, and by its address if
+    it is known."""
+    counts: Counter[tuple[str | None, str | None]] = Counter()
+    for row in (
+        *oversized_requests(case), *unauthenticated_clients(case),
+        *case.rows(FAILED), *case.rows(AFTER_ERROR), *case.rows(WITHOUT_BROKER),
+        *short_timeouts(case, DECLARED["no_response"].limits["requests"]),
+    ):  # fmt: skip
+        counts[row["client_id"] or None, row.get("client_ip")] += row["connections"]
+    return counts
 
 
 def _finding(rows: list[Row]) -> Finding:

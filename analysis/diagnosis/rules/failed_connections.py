@@ -30,7 +30,7 @@ from analysis.diagnosis.causes.advertised import (
 )
 from analysis.diagnosis.causes.failed_endpoints import COMMAND, FailedEndpoint, endpoints_finding
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import clients, known, matching, ms, rows_by
+from analysis.diagnosis.words import clients, known, ms, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS, endpoint, ms_between
 from analysis.sql.failures import CLOSED, FAILED_ENDPOINTS, NO_REPLY, OUTAGES, REFUSED
@@ -164,7 +164,7 @@ def _closing(case: Case, row: Row, limits: Limits) -> FailedEndpoint | None:
 
 def _same(case: Case, query: str, row: Row) -> list[Row]:
     """The rows of a query about the failure of an endpoint."""
-    return matching(case.rows(query), row, "broker failure")
+    return case.matching(query, row, "broker failure")
 
 
 def _ends(case: Case, row: Row, limits: Limits) -> bool:
@@ -191,7 +191,7 @@ def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float
 def _gone_ms(case: Case, outage: Row) -> float:
     """The time from the first failure to the last Metadata response without the broker, or 0."""
     start, end = outage["first_time"], outage["end_time"]
-    times = [row["time"] for row in matching(case.rows(FORGOTTEN), outage, "broker")]
+    times = [row["time"] for row in case.matching(FORGOTTEN, outage, "broker")]
     gone = [time for time in times if start <= time and (end is None or time <= end)]
     return float((max(gone, default=start) - start) / 1e6)
 

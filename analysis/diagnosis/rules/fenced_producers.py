@@ -19,7 +19,6 @@ from analysis.diagnosis.words import (
     cells,
     client,
     listed,
-    matching,
     ms,
     of_clients,
     rows_by,
@@ -84,7 +83,7 @@ def overdue_producers(case: Case) -> set[int]:
 def _instances(case: Case, row: Row) -> list[Row]:
     """The processes that started a producer with the transactional id of a row."""
     id = row["transactional_id"]
-    return matching(case.rows(INSTANCES), row, "transactional_id") if id else []
+    return case.matching(INSTANCES, row, "transactional_id") if id else []
 
 
 def _is_overdue(row: Row, instances: list[Row]) -> bool:
@@ -96,7 +95,7 @@ def _is_overdue(row: Row, instances: list[Row]) -> bool:
 def _evidence(case: Case, row: Row) -> str:
     """A sentence about the transactions that brokers aborted; empty without any."""
     ended = [
-        each for each in matching(case.answer("producers --show transactions"), row, "producer_id")
+        each for each in case.matching("producers --show transactions", row, "producer_id")
         if each["outcome"] == ABORTED
     ]  # fmt: skip
     if not ended:

@@ -47,7 +47,6 @@ from analysis.diagnosis.words import (
     cells,
     known,
     listed,
-    matching,
     percent,
     rows_by,
     share,
@@ -222,7 +221,7 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         finding, row = _finding(case, topics_of_group), topics_of_group[0]
         if row["is_abandoned"]:
             finding = _abandoned(finding, row["last_request"])
-        for blocked in matching(case.rows(NOT_AVAILABLE), row, "client_id"):
+        for blocked in case.matching(NOT_AVAILABLE, row, "client_id"):
             finding = _blocked(finding, blocked)
         if fetches := repeated.get(_committed(row)):
             finding = _stuck(finding, row, fetches)
@@ -303,7 +302,7 @@ def _has_moved(case: Case, row: Row) -> bool:
     last_reading = row["last_reading"] or 0
     return last_reading < row["last_quarter"] and any(
         last_reading < group["time"] + PENDING_NS
-        for group in matching(case.rows(REBALANCED), row, "group_id")
+        for group in case.matching(REBALANCED, row, "group_id")
     )
 
 

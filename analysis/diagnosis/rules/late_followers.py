@@ -27,7 +27,7 @@ from analysis.diagnosis.causes.advertised import FORGOTTEN
 from analysis.diagnosis.causes.stalled_producers import stalled_finding, stalled_producers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.slow_broker import IDS
-from analysis.diagnosis.words import Advice, capital, cells, listed, matching, ms, rows_by, span_of
+from analysis.diagnosis.words import Advice, capital, cells, listed, ms, rows_by, span_of
 from analysis.display.terminal import counted, time_text
 from analysis.sql.expressions import endpoint, literal
 from analysis.sql.failures import OUTAGES, REFUSED
@@ -146,7 +146,7 @@ def _absence(case: Case, rows: list[Row]) -> Row | None:
     """The first row of `ABSENT` while a follower was out of sync."""
     first = min(row["first_without"] for row in rows)
     last = max(row["last_without"] for row in rows)
-    absent = matching(case.rows(ABSENT), rows[0], "replica_id")
+    absent = case.matching(ABSENT, rows[0], "replica_id")
     return next((row for row in absent if first <= row["time"] <= last), None)
 
 

@@ -21,7 +21,6 @@ from analysis.diagnosis.words import (
     addresses,
     capital,
     clients,
-    matching,
     of_ends,
     rows_by,
     topics,
@@ -97,7 +96,7 @@ def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
         ):
             continue
         missing, (storm,) = (
-            matching(case.rows(each), row, "client_id client_ip") for each in (MISSING, query)
+            case.matching(each, row, "client_id client_ip") for each in (MISSING, query)
         )
         missing = [each for each in missing if 2 * each["responses"] >= row["metadata_requests"]]
         if missing and unknown_topics(case).issuperset(missing[0]["topics"]):

@@ -22,7 +22,6 @@ from analysis.diagnosis.words import (
     client,
     clients,
     listed,
-    matching,
     ms,
     of_ends,
     percent,
@@ -101,7 +100,7 @@ def queueing(case: Case, limits: Limits) -> Iterator[Finding]:
             queued.append(rows)
     if queued:
         queued.sort(key=lambda rows: -sum(row["queue_ms"] for row in rows))
-        (most,) = matching(case.answer(COMMAND), queued[0][0], "client_id api")
+        (most,) = case.matching(COMMAND, queued[0][0], "client_id api")
         yield _finding([row for rows in queued for row in rows], most)
 
 

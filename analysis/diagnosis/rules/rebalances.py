@@ -36,7 +36,6 @@ from analysis.diagnosis.words import (
     client,
     known,
     listed,
-    matching,
     ms,
     percent,
     rows_by,
@@ -247,7 +246,7 @@ def _were_removed(case: Case, group: str, causes: list[Row]) -> bool:
 def _without_coordinator(case: Case, finding: Finding, rows: list[Row], spent_ms: float) -> Finding:
     """The finding; with another cause if the coordinator was down for most of the rebalances."""
     down: Counter[str] = Counter()
-    for outage in matching(case.rows(COORDINATORS_DOWN), rows[0], "group_id"):
+    for outage in case.matching(COORDINATORS_DOWN, rows[0], "group_id"):
         for row in rows:
             start = max(row["start_time"] or 0, outage["first_time"])
             end = min(row["end_time"] or case.last_message or 0, outage["last_time"])
@@ -274,7 +273,7 @@ def _long_finding(
 ) -> Finding:
     row = max(rows, key=lambda row: _duration_ms(case, row))
     lasts_ms, name = _duration_ms(case, row), row["last_client_id"]
-    joined = matching(case.rows(LAST_JOINS), row, "group_id generation")
+    joined = case.matching(LAST_JOINS, row, "group_id generation")
     waited_ms = (joined[0]["time"] - row["start_time"]) / 1e6 if joined else 0.0
     is_busy = waited_ms >= lasts_ms / 2
     is_streams = STREAM_THREAD in (row["trigger_client_id"] or "")

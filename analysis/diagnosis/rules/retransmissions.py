@@ -35,7 +35,6 @@ from analysis.diagnosis.words import (
     by_end,
     cells,
     ends,
-    matching,
     ms,
     of_ends,
     percent,
@@ -75,11 +74,11 @@ REPEATED_ENDS: Final = f"""
 )  # fmt: skip
 def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Directions of connections with retransmissions, by the answer `network`."""
-    links = [
-        row for row in case.answer(COMMAND)
-        if row["retransmitted"] + row["out_of_order"] >= limits["retransmitted"]
-    ]  # fmt: skip
-    directions = lossy_directions(case, limits) if links else []
+    is_lossy = any(
+        row["retransmitted"] + row["out_of_order"] >= limits["retransmitted"]
+        for row in case.answer(COMMAND)
+    )
+    directions = lossy_directions(case, limits) if is_lossy else []
     vain = _in_vain(case) if directions else Counter()
     blocked = _blocked_paths(case) if directions else set()
     interrupted = interrupted_directions(case) if directions else {}
@@ -99,9 +98,9 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     for group in by_end(lossy, "sent_again"):
         counted_packets = "retransmitted + out_of_order" if _has_lost(group) else "retransmitted"
         span = case.span_of_connections(group, f"{counted_packets} > 0")
-        yield _finding(group, links, span)
+        yield _finding(case, group, span)
     for group in by_end(silent, "sent_again"):
-        (link,) = matching(links, group[0], PAIR)
+        (link,) = case.matching(COMMAND, group[0], PAIR)
         yield interrupted_finding(group, cells(link, NUMBERS), COMMAND)
 
 
@@ -131,12 +130,12 @@ def _has_lost(rows: list[Row]) -> bool:
     return any(row["lost"] for row in rows)
 
 
-def _finding(rows: list[Row], links: list[Row], span: dict[str, Any]) -> Finding:
+def _finding(case: Case, rows: list[Row], span: dict[str, Any]) -> Finding:
     """A finding for the connections of one client, or of one broker.
 
-    `rows`: of `lossy_directions`. `links`: rows of the answer `network`.
+    `rows`: of `lossy_directions`.
     """
-    (link,) = matching(links, rows[0], PAIR)
+    (link,) = case.matching(COMMAND, rows[0], PAIR)
     (name, broker), (most, its_broker) = ends(rows), ends(rows[:1])
     count, packets = (sum(row[name] for row in rows) for name in ("sent_again", "packets"))
     senders = {row["sender"] for row in rows}
@@ -159,17 +158,18 @@ def _finding(rows: list[Row], links: list[Row], span: dict[str, Any]) -> Finding
         "the error and drop counters of interfaces (ip -s link) on the path.",
         reference="RFC 9293, section 3.8.1",
         command=COMMAND,
-        requests=_most_requests(rows, links),
+        requests=_most_requests(case, rows),
         **span,
     )
 
 
-def _most_requests(rows: list[Row], links: list[Row]) -> int:
+def _most_requests(case: Case, rows: list[Row]) -> int:
     """The number of requests that had to wait, at most."""
-    packets: Counter[tuple[str | None, str]] = Counter()
-    for row in rows:
-        packets[row["client_id"], row["broker"]] += row["sent_again"]
-    return sum(min(packets[row["client_id"], row["broker"]], row["requests"]) for row in links)
+    return sum(
+        min(sum(row["sent_again"] for row in directions), link["requests"])
+        for directions in rows_by(rows, *PAIR.split()).values()
+        for link in case.matching(COMMAND, directions[0], PAIR)
+    )
 
 
 def _lost_evidence(rows: list[Row]) -> str:

@@ -20,7 +20,7 @@ from analysis.answers.producers import COORDINATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ABORTED, overdue_producers
-from analysis.diagnosis.words import cells, client, matching, ms, of_client, rows_by
+from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS
 from analysis.sql.query import Row
@@ -73,7 +73,7 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     for group in rows_by(ended, "client_id").values():
         if len(group) >= limits["timed_out"]:
             finding = _aborted(group)
-            for stopped in matching(case.rows(STOPPED), group[0], "client_id"):
+            for stopped in case.matching(STOPPED, group[0], "client_id"):
                 finding = _stopped(finding, group, stopped["last_time"])
             yield finding
     for row in still_open:

@@ -22,7 +22,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
-from analysis.diagnosis.words import Advice, by_end, capital, ends, matching, of_ends
+from analysis.diagnosis.words import Advice, by_end, capital, ends, of_ends
 from analysis.sql.expressions import endpoint, sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
 from analysis.sql.query import Row
@@ -92,7 +92,7 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
             advice = _FOLLOWER if row["client_id"] in case.followers else _CLIENT
             alike.setdefault(("client_zero_windows", advice), []).append(row)
         if _is_slow_broker(case, row, limits["packets"]):
-            is_full = matching(case.rows(PIPELINED), row, "client_id broker")
+            is_full = case.matching(PIPELINED, row, "client_id broker")
             advice = _IN_FLIGHT if is_full else _BROKER
             alike.setdefault(("broker_zero_windows", advice), []).append(row)
     for (column, advice), rows in alike.items():
@@ -146,5 +146,5 @@ def _finding(case: Case, rows: list[Row], column: str, advice: Advice) -> Findin
 
 def _refused_packets(case: Case, row: Row) -> int:
     """Zero windows of the broker that large requests explain."""
-    refused = matching(case.rows(REFUSED), row, "client_id broker")
+    refused = case.matching(REFUSED, row, "client_id broker")
     return sum(each["zero_windows"] for each in refused)
