@@ -39,8 +39,8 @@ class Names:
         """`names`: a network may have several; the first one is shown."""
         self._networks: defaultdict[Network, dict[str, None]] = defaultdict(dict)
         self._brokers: dict[tuple[int, str, int], None] = {}
-        self._ids: dict[tuple[str, int | None], dict[str, int]] = {}
-        """Host and id of brokers, by address and port."""
+        self._located: dict[tuple[str, int | None], dict[tuple[str, int], None]] = {}
+        """Host and id of brokers, by address and port. Brokers may share an address by mistake."""
         self._hosts: set[str] = set()
         """Addresses with a name of their own."""
         self._looked_up: dict[str, tuple[str, ...]] = {}
@@ -71,8 +71,7 @@ class Names:
         Without a name, the endpoint remains first: ``10.0.0.9:9092 (id 1)``.
         """
         address, port = _divided(endpoint)
-        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()]
-        words = [*self._of(address)[:1], endpoint, *ids]
+        words = [*self._of(address)[:1], endpoint, *self._ids(address, port)]
         return f"{words[0]} ({', '.join(words[1:])})" if words[1:] else endpoint
 
     def name(self, address: str) -> str | None:
@@ -88,9 +87,9 @@ class Names:
         if address not in self._hosts:
             return self.shown(endpoint)
         name = self._of(address)[0]
-        ids = [f"id {id}" for id in self._ids.get((address, port), {}).values()]
+        ids = ", ".join(self._ids(address, port))
         head = f"{name}:{port}" if port else name
-        return f"{head} ({', '.join(ids)})" if ids else head
+        return f"{head} ({ids})" if ids else head
 
     def in_text(self, text: str) -> str:
         """The text with every address as in `shown`."""
@@ -99,8 +98,14 @@ class Names:
     def all_names(self, endpoint: str) -> list[str]:
         """All names by which filters find an endpoint; for a broker also its host and id."""
         address, port = _divided(endpoint)
-        brokers = self._ids.get((address, port), {})
-        return [*dict.fromkeys([*self._of(address), *brokers, *map(str, brokers.values())])]
+        brokers = self._located.get((address, port), {})
+        hosts, ids = (host for host, _ in brokers), (str(id) for _, id in brokers)
+        return [*dict.fromkeys([*self._of(address), *hosts, *ids])]
+
+    def _ids(self, address: str, port: int | None) -> list[str]:
+        """The ids of the brokers at an address, as ``id 1``."""
+        ids = {id for _, id in self._located.get((address, port), {})}
+        return [f"id {id}" for id in sorted(ids)]
 
     def _of(self, address: str) -> tuple[str, ...]:
         """The names of an address, or nothing for other texts."""
@@ -119,11 +124,11 @@ class Names:
                 self._hosts.add(str(network.network_address))
                 for name in names:
                     hosts[name.lower()].add(str(network.network_address))
-        self._ids = {}
+        self._located = {}
         for id, host, port in self._brokers:
             parsed = _parsed(host.strip("[]"))
             for address in [str(parsed)] if parsed else hosts[host.lower().rstrip(".")]:
-                self._ids.setdefault((address, port), {})[host] = id
+                self._located.setdefault((address, port), {})[host, id] = None
 
 
 def endpoint(ip: str, port: int) -> str:

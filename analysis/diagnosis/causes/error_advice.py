@@ -127,6 +127,14 @@ _SASL: Final = Advice(
     "listener.security.protocol.map and sasl.enabled.mechanisms of the broker, for this port.",
     "KIP-43; Kafka documentation: Security, Authentication using SASL",
 )  # fmt: skip
+MISROUTED: Final = Advice(
+    "connections for one broker reach another one: several brokers advertise the same address, for "
+    "example that of a load balancer, or a broker has the former address of another one",
+    "broker", "advertised.listeners",
+    "Advertise an address of its own for each broker. A load balancer in front of several brokers "
+    "may only be in bootstrap.servers.",
+    "KIP-1242; Kafka documentation: Broker Configs, advertised.listeners",
+)  # fmt: skip
 
 ADVICE: Final[Mapping[str, Advice]] = {
     "TOPIC_AUTHORIZATION_FAILED": _ACL,
@@ -157,6 +165,7 @@ ADVICE: Final[Mapping[str, Advice]] = {
         "sasl.enabled.mechanisms of the broker.",
         setting="sasl.mechanism",
     ),
+    "REBOOTSTRAP_REQUIRED": MISROUTED,
     "NOT_LEADER_OR_FOLLOWER": _LEADER,
     "LEADER_NOT_AVAILABLE": _NO_LEADER,
     "FENCED_LEADER_EPOCH": _LEADER,
@@ -403,6 +412,8 @@ _OF_BROKERS: Final = (
 )  # fmt: skip
 """Advice on errors that do not depend on the topic of the request."""
 MOVED: Final = tuple(name for name, given in ADVICE.items() if given == _LEADER)
+MISPLACED: Final = (*MOVED, "NOT_COORDINATOR", "REBOOTSTRAP_REQUIRED")
+"""Errors of brokers that are not the one that the client needs."""
 REMOVED: Final = tuple(name for name, given in ADVICE.items() if given == _MEMBER)
 OFFLINE: Final = "KAFKA_STORAGE_ERROR"
 NO_LEADER: Final = "LEADER_NOT_AVAILABLE"

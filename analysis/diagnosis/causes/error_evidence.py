@@ -7,11 +7,19 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.causes.error_advice import NO_LEADER, OFFLINE
+from analysis.diagnosis.causes.error_advice import MISPLACED, NO_LEADER, OFFLINE
 from analysis.diagnosis.words import clients, listed
 from analysis.display.terminal import counted, shell_words
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
+
+SHARED_ADDRESSES: Final = """
+  with responses as (
+    select host || ':' || port as address, list_sort(list(distinct broker_id)) as broker_ids
+    from brokers where api = 'Metadata' and host is not null
+    group by connection_id, correlation_id, time, address)
+  select distinct address, broker_ids from responses where len(broker_ids) > 1 order by all"""
+"""SQL: addresses of several brokers, by the same Metadata response."""
 
 LEADERLESS: Final = """
   select topic, partition, any_value(replicas) as replicas from topics where leader < 0
@@ -54,6 +62,14 @@ REFUSED_MECHANISMS: Final = """
 DENIED: Final = """
   select distinct client_id, error, resource from errors
   where ends_with(error, '_AUTHORIZATION_FAILED') and resource is not null order by all"""
+
+
+def _shared_addresses(case: Case, errors: list[Row]) -> str:
+    """Sentences about addresses that several brokers advertise."""
+    return "".join(
+        f" Brokers {listed(row['broker_ids'])} advertise the same address: {row['address']}."
+        for row in case.rows(SHARED_ADDRESSES)
+    )
 
 
 def _too_large_alone(case: Case, errors: list[Row]) -> str:
@@ -141,6 +157,7 @@ _RESOURCES: Final = {
 EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     **dict.fromkeys(SHARED_INSTANCES, _instances),
     "INCONSISTENT_GROUP_PROTOCOL": _protocols,
+    **dict.fromkeys(MISPLACED, _shared_addresses),
     NO_LEADER: _leaderless,
     OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,

@@ -37,6 +37,8 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.error_advice import (
     AFTER_END,
     DELETED,
+    MISPLACED,
+    MISROUTED,
     MOVED,
     NO_LEADER,
     NOT_RESET,
@@ -47,7 +49,7 @@ from analysis.diagnosis.causes.error_advice import (
     advice,
     cause,
 )
-from analysis.diagnosis.causes.error_evidence import EVIDENCE
+from analysis.diagnosis.causes.error_evidence import EVIDENCE, SHARED_ADDRESSES
 from analysis.diagnosis.causes.no_offset import without_offset, without_offset_finding
 from analysis.diagnosis.causes.resets import (
     OFFSET_OUT_OF_RANGE,
@@ -321,6 +323,8 @@ def _finding(
         given = AFTER_END
     elif _is_reset(row) and is_repeated(continued):
         given = NOT_RESET
+    elif row["error"] in MISPLACED and case.rows(SHARED_ADDRESSES):
+        given = MISROUTED
     return Finding(
         severity="critical" if is_critical and (is_outage or not row["retriable"]) else "warning",
         **of_clients(_values(rows, "client_id")),

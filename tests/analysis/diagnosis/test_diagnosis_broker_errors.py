@@ -7,7 +7,15 @@ import pytest
 from analysis.diagnosis.causes.error_advice import FINAL, advice
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, connection, error, exchange, exchange_at
+from tests.analysis.made_rows import (
+    SECOND,
+    START,
+    advertised,
+    connection,
+    error,
+    exchange,
+    exchange_at,
+)
 
 
 @pytest.mark.parametrize(
@@ -262,3 +270,29 @@ def test_a_topic_that_exists_may_be_what_the_client_wants() -> None:
     (finding,) = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
     assert "to be sure that it exists" in finding.cause
     assert "harmless" in finding.change
+
+
+@pytest.mark.parametrize(
+    ("name", "ids", "is_shared", "setting"),
+    [
+        ("REBOOTSTRAP_REQUIRED", (1, 2), True, "advertised.listeners"),
+        ("REBOOTSTRAP_REQUIRED", (1,), False, "advertised.listeners"),
+        ("NOT_LEADER_OR_FOLLOWER", (1, 2), True, "advertised.listeners"),
+        ("NOT_LEADER_OR_FOLLOWER", (1,), False, "auto.leader.rebalance.enable"),
+        ("NOT_COORDINATOR", (1, 2), True, "advertised.listeners"),
+        ("NOT_ENOUGH_REPLICAS", (1, 2), False, "min.insync.replicas"),
+    ],
+)
+def test_brokers_that_advertise_one_address(
+    name: str, ids: tuple[int, ...], is_shared: bool, setting: str
+) -> None:
+    """Behind a load balancer, each connection reaches any of them (KIP-1242)."""
+    times = [START + n * SECOND for n in range(30)]
+    errors = [error(time=time, error=name, correlation_id=n) for n, time in enumerate(times)]
+    rows = [exchange(correlation_id=n, request_time=time) for n, time in enumerate(times)]
+    brokers = [advertised("kafka.internal", broker_id=id) for id in ids]
+    tables = made(exchanges=rows, errors=errors, brokers=brokers)
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.setting == setting
+    shared = " Brokers 1, 2 advertise the same address: kafka.internal:9092."
+    assert finding.evidence.endswith(shared) == is_shared

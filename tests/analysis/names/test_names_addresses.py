@@ -116,6 +116,17 @@ def test_addresses_in_a_sentence() -> None:
     )
 
 
+def test_an_address_that_several_brokers_share() -> None:
+    """A load balancer that all brokers advertise; the second host is its name."""
+    names = Names()
+    names.learn_hosts([("10.0.0.9", "kafka")])
+    hosts = ["10.0.0.9", "10.0.0.9", "kafka"]
+    names.learn_brokers(pa.table({"broker_id": [2, 1, 1], "host": hosts, "port": [9092] * 3}))
+    assert names.shown("10.0.0.9:9092") == "kafka (10.0.0.9:9092, id 1, id 2)"
+    assert names.brief("10.0.0.9:9092") == "kafka:9092 (id 1, id 2)"
+    assert names.all_names("10.0.0.9:9092") == ["kafka", "10.0.0.9", "2", "1"]
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_name_resolution_blocks(tmp_path: Path, order: str) -> None:
     """draft-ietf-opsawg-pcapng, section 4.5: record types 1 and 2, several names, an option."""
