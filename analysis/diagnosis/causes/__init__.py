@@ -1,6 +1,7 @@
 """Causes that rules look for, each with its queries, evidence and advice.
 
 advertised         addresses that brokers advertise
+corrupt_batches    batches with a wrong checksum that consumers get
 dropped            connections that a device on the path drops
 error_advice       causes and remedies of error codes
 error_evidence     what findings about errors add to their evidence

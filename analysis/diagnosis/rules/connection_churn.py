@@ -24,6 +24,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.advertised import LOOKUP, PREPARING
+from analysis.diagnosis.causes.corrupt_batches import CORRUPT
 from analysis.diagnosis.causes.no_offset import WITHOUT_OFFSET
 from analysis.diagnosis.causes.sessions import unauthenticated_clients
 from analysis.diagnosis.causes.short_timeouts import short_timeouts
@@ -88,14 +89,15 @@ AFTER_ERROR: Final = f"""
     from connections join {CLIENT_IDS} using (connection_id) where closed is not null),
   failures as (
     select client_id, client_ip, time from errors where not retriable and not {IS_NORMAL}
-    union all select client_id, client_ip, time from {WITHOUT_OFFSET})
+    union all select client_id, client_ip, time from {WITHOUT_OFFSET}
+    union all select client_id, client_ip, time from {CORRUPT})
   select ends.client_id, ends.client_ip, count(*) as connections
   from ends asof join failures
     on ends.client_id is not distinct from failures.client_id
       and ends.client_ip = failures.client_ip and ends.last_time >= failures.time
   where epoch_ns(last_time) - epoch_ns(time) < 1e9 group by all"""
 """SQL: connections that the client closed because of an error, on this or another connection, or
-because its group has no offset."""
+because its group has no offset, or of a batch with a wrong checksum."""
 
 WITHOUT_BROKER: Final = f"""
   with lookups as (

@@ -22,6 +22,9 @@ A group that keeps fetching from its committed offset does not get past a record
 application fails to process it, and reads it again after a restart or a seek. A share group gets
 such a record a few times only; then the broker archives it (KIP-932). A group that never commits
 begins at the same offset after each start or rebalance.
+
+The rule does not report a reader that cannot get past a batch with a wrong checksum, which
+`recurring_errors` reports.
 """
 
 from __future__ import annotations
@@ -33,6 +36,7 @@ from typing import Any, Final
 
 from analysis.answers.lag import ENDS, KNOWN_END, RESPONDED, SHARE_STATE, STATES, SUCCESSFUL
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.corrupt_batches import CORRUPT
 from analysis.diagnosis.causes.redeliveries import redeliveries, redelivery_finding
 from analysis.diagnosis.causes.without_commits import (
     COMMITS_NS,
@@ -161,6 +165,10 @@ COPIED: Final = """
   where api = 'OffsetCommit' and client_id is not null"""
 """SQL: clients that commit offsets of a group, but are not members and do not read the topic."""
 
+UNREADABLE: Final = f"""
+  select distinct client_id, topic, partition from {CORRUPT}"""
+"""SQL: partitions with a batch that a reader cannot get past; `recurring_errors` reports it."""
+
 REPEATED: Final = f"""
   select readers.group_id, topic, partition, "offset", count(*) as fetches
   from partitions join (
@@ -197,12 +205,14 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in (case.rows(QUARTERS) if _are_behind(case, limits["lag"]) else ())
         if row["group_id"] not in uncommitted and _grows(row)
     }
+    unreadable = [tuple(row.values()) for row in (case.rows(UNREADABLE) if growing else ())]
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
     rows = [
         row | quarters for row in (case.answer("lag") if growing else ())
         if (quarters := growing.get((row["group_id"], row["topic"], row["partition"])))
         # Null if the topic was deleted, and its offsets with it.
         and (row["lag"] or 0) >= limits["lag"] and _reader(row) not in copied
+        and (row["client_id"], row["topic"], row["partition"]) not in unreadable
         and not _is_between_commits(row | quarters)
     ]  # fmt: skip
     last_times = {

@@ -23,7 +23,8 @@ Partitions without other replicas then have no leader, which is part of the same
 FindCoordinator gets COORDINATOR_NOT_AVAILABLE for as long as the internal topic does not exist.
 
 A consumer without a committed offset and with auto.offset.reset=none raises an exception, although
-no response has an error. It counts if it does so again and again.
+no response has an error. It counts if it does so again and again. So does a consumer that gets a
+batch with a wrong checksum: one counts, if no response contains the batch with the right checksum.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.corrupt_batches import corrupt_batches
 from analysis.diagnosis.causes.error_advice import (
     AFTER_END,
     DELETED,
@@ -125,7 +127,7 @@ REQUESTS: Final = """
 @rule(
     question="Does a client keep getting the same error, or stop because of one?",
     place=8,
-    rests_on="errors partitions memberships",
+    rests_on="errors partitions memberships batches",
     thresholds=(
         Threshold("responses", 3, "responses", "Responses with the error for one client, API and "
                   "topic. A request that fails, and its retry, are two. One is enough if the "
@@ -152,6 +154,7 @@ REQUESTS: Final = """
 )  # fmt: skip
 def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     """Recurring errors, by the answer `errors`; consumers that stop without an error code."""
+    yield from corrupt_batches(case)
     yield from map(without_offset_finding, without_offset(case, limits["responses"]))
     errors = [
         row for row in case.answer(ERRORS)

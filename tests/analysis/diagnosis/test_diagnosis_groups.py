@@ -12,6 +12,7 @@ from tests.analysis.made_rows import (
     MS,
     SECOND,
     START,
+    batch,
     connection,
     error,
     exchange,
@@ -317,6 +318,18 @@ def test_a_group_whose_topic_is_deleted_no_longer_falls_behind() -> None:
     tables["exchanges"].append(exchange_at(START + 13 * SECOND, api="DeleteTopics", **end))
     tables["partitions"].append(fetched(15, 0) | {"offset": 650, "high_watermark": 700})
     assert findings_of("growing_lag", made(**tables)) == []
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_group_cannot_get_past_a_damaged_batch(is_right: bool) -> None:
+    tables = slow_group()
+    fetch = tables["exchanges"][0]
+    read = batch(
+        "Fetch", fetch["response_time"], client_id="reader", base_offset=0, crc_ok=is_right
+    )
+    read["correlation_id"] = fetch["correlation_id"]
+    tables["batches"] = [read]
+    assert len(findings_of("growing_lag", made(**tables))) == is_right
 
 
 def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
