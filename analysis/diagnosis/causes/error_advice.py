@@ -239,7 +239,8 @@ ADVICE: Final[Mapping[str, Advice]] = {
     ),
     "KAFKA_STORAGE_ERROR": _STORAGE,
     "INVALID_TXN_STATE": Advice(
-        "the producer calls transactional methods in the wrong order, or after a timeout",
+        "the producer calls transactional methods in the wrong order, or the broker has ended its "
+        "transaction: after a timeout, or for another producer with the same transactional.id",
         "client", "transaction.timeout.ms",
         "Abort after an error before the next transaction; see producers --show transactions.",
         "KIP-98",

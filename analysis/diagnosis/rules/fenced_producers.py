@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
+from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import (
     Advice,
     capital,
@@ -78,6 +78,12 @@ def overdue_producers(case: Case) -> set[int]:
     """Ids of fenced producers whose transactions took too long."""
     fenced = [row for row in case.answer("producers") if row["fenced"]]
     return {row["producer_id"] for row in fenced if _is_overdue(row, _instances(case, row))}
+
+
+def fenced_clients(case: Case) -> set[str]:
+    """Clients of findings with default thresholds."""
+    findings = fenced_producers(case, DECLARED["fenced_producers"].limits)
+    return {name for each in findings for name in each.clients}
 
 
 def _instances(case: Case, row: Row) -> list[Row]:

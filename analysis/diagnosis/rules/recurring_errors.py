@@ -4,7 +4,8 @@ Clients retry after a retriable error, and report nothing until they give up. Er
 of Kafka's normal operation (see the answer `errors`) count only if they persist. Quotas, fenced
 producers and rebalances have their own rules; MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS only
 show how often members join. A group removes members when it rebalances, and their requests then get
-errors such as UNKNOWN_MEMBER_ID: `rebalances` reports why, if it reports the group.
+errors such as UNKNOWN_MEMBER_ID: `rebalances` reports why, if it reports the group. Likewise,
+`fenced_producers` reports why a fenced producer gets INVALID_TXN_STATE.
 
 Producers and consumers stop if they get an error that is not retriable when they authenticate, join
 a group, or produce. Members of a group also stop if another one has their group.instance.id. A
@@ -62,7 +63,7 @@ from analysis.diagnosis.causes.resets import (
 )
 from analysis.diagnosis.causes.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
-from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED
+from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED, fenced_clients
 from analysis.diagnosis.rules.rebalances import rebalancing_clients
 from analysis.diagnosis.words import (
     cells,
@@ -95,6 +96,9 @@ them again and again. They persist only if most of its requests fail."""
 NORMAL_RESPONSES: Final = 20
 NORMAL_MS: Final = 10_000
 """Errors of normal operation persist beyond these; see the thresholds."""
+
+ENDED: Final = "INVALID_TXN_STATE"
+"""The error of EndTxn while the coordinator aborts the transaction of a fenced producer."""
 
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 REGISTERED_AGAIN: Final = "DUPLICATE_BROKER_REGISTRATION"
@@ -164,7 +168,7 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     if not errors:
         return
     ends = ends_of(case, limits["silent_ms"])
-    errors = _without_removals(case, _unresolved(case, errors), ends)
+    errors = _without_removals(case, _without_fenced(case, _unresolved(case, errors)), ends)
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
     for rows in _by_cause(case, errors, ends, limits):
         sent = {(row["client_id"], row["api"]) for row in rows}
@@ -173,6 +177,13 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         given = dict.fromkeys(EVIDENCE.get(row["error"]) for row in rows)
         added = "".join(evidence(case, rows) for evidence in given if evidence)
         yield replace(finding, evidence=finding.evidence + added)
+
+
+def _without_fenced(case: Case, errors: list[Row]) -> list[Row]:
+    """The errors without those of transactions that ended because their producer was fenced."""
+    is_ended = any(row["error"] == ENDED for row in errors)
+    fenced = fenced_clients(case) if is_ended else set()
+    return [row for row in errors if row["error"] != ENDED or row["client_id"] not in fenced]
 
 
 def _without_removals(case: Case, errors: list[Row], ends: Ends) -> list[Row]:

@@ -189,6 +189,21 @@ def test_instances_that_share_a_transactional_id(starts: tuple[str, ...]) -> Non
     assert findings_of("stuck_transactions", tables) == []
 
 
+@pytest.mark.parametrize(("name", "fires"), [("app-1", False), ("another", True)])
+def test_transactions_that_end_because_of_another_producer_are_part_of_its_finding(
+    name: str, fires: bool
+) -> None:
+    """While the coordinator aborts the transaction of a fenced producer, its EndTxn gets this."""
+    refused = of_producer(0, "EndTxn", 0, error_code=90, error="PRODUCER_FENCED", committed=True)
+    state = {"api": "EndTxn", "error": "INVALID_TXN_STATE", "error_code": 48, "retriable": False}
+    errors = [
+        error(time=START + n * SECOND, client_id=name, correlation_id=n, **state) for n in range(3)
+    ]
+    tables = made(exchanges=[exchange()], transactions=[refused], errors=errors)
+    assert len(findings_of("fenced_producers", tables)) == 1
+    assert len(findings_of("recurring_errors", tables)) == fires
+
+
 def test_a_producer_that_is_fenced_after_a_long_transaction_has_one_finding() -> None:
     """The broker aborts the transaction after 25 s, and refuses its end."""
     batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
