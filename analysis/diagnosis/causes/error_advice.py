@@ -62,6 +62,14 @@ _NO_COORDINATOR: Final = Advice(
     "transaction.state.log.replication.factor and transaction.state.log.min.isr.",
     "Kafka documentation: Broker Configs, offsets.topic.replication.factor",
 )  # fmt: skip
+_NO_PRODUCER_IDS: Final = Advice(
+    "the broker has no producer ids left, and no active controller gives it a new block; or, for a "
+    "producer with a transactional.id, the coordinator is loading its state",
+    "broker", "controller.quorum.bootstrap.servers",
+    "Look for controllers that are down or that the broker cannot reach, and for an error of "
+    "AllocateProducerIds in the log of the broker.",
+    "KIP-730",
+)  # fmt: skip
 _FEW_BROKERS: Final = Advice(
     "the cluster has fewer brokers than the replication factor of a new topic",
     "client", None,
@@ -400,6 +408,7 @@ FINAL: Final = Advice(
 
 IN_API: Final[Mapping[tuple[str, str], Advice]] = {
     ("FindCoordinator", "COORDINATOR_NOT_AVAILABLE"): _NO_COORDINATOR,
+    ("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS"): _NO_PRODUCER_IDS,
     ("Produce", "REQUEST_TIMED_OUT"): _REPLICAS,  # the leader waited for followers
 }
 """Advice that depends on the API, by API and error."""

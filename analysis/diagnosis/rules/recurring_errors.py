@@ -78,7 +78,7 @@ from analysis.diagnosis.words import (
 from analysis.display.terminal import counted, excerpt
 from analysis.kafka.errors import error_name
 from analysis.kafka.normal import NORMAL_IN_API
-from analysis.sql.expressions import literal
+from analysis.sql.expressions import literal, of_exchange
 from analysis.sql.query import Row
 
 ELSEWHERE: Final = (
@@ -135,16 +135,19 @@ REQUESTS: Final = """
     thresholds=(
         Threshold("responses", 3, "responses", "Responses with the error for one client, API and "
                   "topic. A request that fails, and its retry, are two. One is enough if the "
-                  "client stops or skips records because of it."),
+                  "client stops or skips records because of it, or if a log directory is "
+                  "offline."),
         Threshold("metadata_responses", 10, "responses", "The same for retriable errors of "
                   "Metadata: while a topic is created, clients ask for it ten times a second for "
                   "up to a second."),
         Threshold("normal_responses", NORMAL_RESPONSES, "responses",
-                  "The same for errors of normal operation: a client retries ten times a second "
-                  "while a leader moves, which takes a second or two."),
+                  "The same for errors of normal operation, unless they fill more than half of the "
+                  "time from the first to the last: a client retries ten times a second while a "
+                  "leader moves, which takes a second or two."),
         Threshold("normal_ms", NORMAL_MS, "ms",
-                  "Errors of normal operation must also last this long, counted in seconds with an "
-                  "error: an election, or the loading of a coordinator, takes seconds."),
+                  "Errors of normal operation must also last this long, counted in seconds in "
+                  "which the client waits for a response with an error: an election, or the "
+                  "loading of a coordinator, takes seconds."),
         Threshold("critical_percent", 50, "%", "Critical if an error that is not retriable is in "
                   "this share of the client's responses of the API, and in ten or more of them."),
         Threshold("critical_ms", 30_000, "ms", "The same for a retriable error that lasts this "
@@ -281,24 +284,33 @@ def _recurs(case: Case, row: Row, responses: int, limits: Limits) -> bool:
         return False
     if row["normal"]:
         lasts_ms = (row["last_time"] - row["first_time"]) / 1e6
-        return (
-            lasts_ms >= limits["normal_ms"]
-            and row["responses"] >= limits["normal_responses"]
-            and 1000 * _seconds(case, row) >= limits["normal_ms"]
-            and (row["error"] not in PASSING or _persists(case, row))
+        if min(lasts_ms, failed_ms := 1000 * _seconds(case, row)) < limits["normal_ms"]:
+            return False
+        # With exponential back-off, a client retries once a second (KIP-580).
+        is_frequent = row["responses"] >= limits["normal_responses"] or (
+            row["responses"] >= limits["responses"] and share(failed_ms, lasts_ms) > 50
         )
+        return is_frequent and (row["error"] not in PASSING or _persists(case, row))
+    if row["error"] == OFFLINE:
+        return True  # The broker stops if it has no other log directory (KIP-112).
     waits = row["api"] == "Metadata" and row["retriable"]
     return bool(responses >= limits["metadata_responses" if waits else "responses"])
 
 
 def _seconds(case: Case, row: Row) -> int:
-    """The number of seconds in which the client got the error: two elections are short, although
-    minutes may lie between them."""
+    """The number of seconds in which the client waited for the error: two elections are short,
+    although minutes may lie between them."""
     (errors,) = case.rows(f"""
-      select count(distinct epoch_ns(time) // 1000000000) as seconds from errors
-      where api = {literal(row["api"])} and error_code = {row["error_code"]}
-        and client_id is not distinct from {literal(row["client_id"])}
-        and topic is not distinct from {literal(row["topic"])}""")
+      with failed as (
+        select epoch_ns(coalesce(request_time, time)) // 1000000000 as first,
+          epoch_ns(time) // 1000000000 as last
+        from errors left join {of_exchange("request_time", "response_time", "errors")}
+          using (connection_id, correlation_id, time)
+        where api = {literal(row["api"])} and error_code = {row["error_code"]}
+          and client_id is not distinct from {literal(row["client_id"])}
+          and topic is not distinct from {literal(row["topic"])})
+      select count(distinct second) as seconds from (
+        select unnest(range(first, last + 1)) as second from failed)""")
     return int(errors["seconds"])
 
 

@@ -64,6 +64,26 @@ def test_elections_that_follow_each_other_do_not_add_up_to_a_long_one(
     )
 
 
+@pytest.mark.parametrize(
+    ("count", "wait_s", "period_s", "fires"),
+    [(17, 0, 0.8, True), (4, 5, 5, True), (4, 0, 5, False), (17, 0, 5, False), (2, 15, 15, False)],
+    ids=["back-off", "slow", "rare", "elections", "two"],
+)
+def test_errors_that_last_need_not_be_frequent(
+    count: int, wait_s: int, period_s: float, fires: bool
+) -> None:
+    """A client retries once a second (KIP-580), and a coordinator waits for replicas for 5 s."""
+    times = [START + int(n * period_s * SECOND) for n in range(1, count + 1)]
+    moved = {"error": "NOT_COORDINATOR", "error_code": 16, "retriable": True}
+    errors = [error(time=time, correlation_id=n, **moved) for n, time in enumerate(times)]
+    rows = [
+        exchange(correlation_id=n, request_time=time - wait_s * SECOND, response_time=time)
+        for n, time in enumerate(times)
+    ]
+    fired = rules("recurring_errors", exchanges=rows, errors=errors)
+    assert fired == ["recurring_errors"] * fires
+
+
 @pytest.mark.parametrize(("last", "fires"), [(0, False), (101, True)])
 def test_a_broker_that_starts_again_within_its_session_is_registered_later(
     last: int, fires: bool
@@ -206,13 +226,14 @@ def test_brokers_that_do_not_serve_their_clients(
     assert ("fewer replicas are in sync" in finding.cause) == (api == "Produce")
 
 
+@pytest.mark.parametrize("count", [1, 3])
 @pytest.mark.parametrize(("topic", "names"), [("t", ["app", "lost"]), ("u", ["app"])])
-def test_a_log_directory_that_is_offline(topic: str, names: list[str]) -> None:
+def test_a_log_directory_that_is_offline(topic: str, names: list[str], count: int) -> None:
     """A partition without other replicas has no leader until the broker is restarted."""
     failed = [
         error(api="Produce", error="KAFKA_STORAGE_ERROR", error_code=56, retriable=True,
               correlation_id=n, broker_ip="10.0.0.9", broker_port=9092)
-        for n in range(3)
+        for n in range(count)
     ]  # fmt: skip
     later = [
         error(
@@ -235,7 +256,7 @@ def test_a_log_directory_that_is_offline(topic: str, names: list[str]) -> None:
     [
         ("t", 20, ["default.replication.factor"]),
         ("u", 20, ["auto.leader.rebalance.enable", "default.replication.factor"]),
-        ("t", 19, ["auto.leader.rebalance.enable"]),
+        ("t", 9, ["auto.leader.rebalance.enable"]),
     ],
     ids=["no leader", "another topic", "an election"],
 )
@@ -296,3 +317,10 @@ def test_brokers_that_advertise_one_address(
     assert finding.setting == setting
     shared = " Brokers 1, 2 advertise the same address: kafka.internal:9092."
     assert finding.evidence.endswith(shared) == is_shared
+
+
+@pytest.mark.parametrize(("api", "is_named"), [("InitProducerId", True), ("Heartbeat", False)])
+def test_a_broker_without_producer_ids(api: str, is_named: bool) -> None:
+    """Kafka's RPCProducerIdManager has this error until the controller gives it a block."""
+    given = advice(api, "COORDINATOR_LOAD_IN_PROGRESS", retriable=True, topic=None)
+    assert ("no producer ids left" in given.cause) == is_named
