@@ -6,7 +6,8 @@ or memory damages the batch, the response has no error code. The consumer then r
 cannot copy the batch, either.
 
 If any response contains the batch with the right checksum, only that copy of it was damaged on its
-way.
+way. A client that does not compare checksums continues behind the batch, as librdkafka does by
+default.
 """
 
 from __future__ import annotations
@@ -40,8 +41,13 @@ CORRUPT: Final = f"""(
     select topic, partition, base_offset from fetched group by all
     having count(*) filter (not crc_ok) > 0 and count(*) filter (crc_ok) = 0)
     using (topic, partition, base_offset)
-  where not crc_ok)"""
-"""SQL: the batches of responses that no response contains with the right checksum."""
+  where not crc_ok and not exists (
+    from partitions as later
+    where later.api = 'Fetch' and later.client_id is not distinct from fetched.client_id
+      and later.topic = fetched.topic and later.partition = fetched.partition
+      and later."offset" > fetched.base_offset and later.time > fetched.time))"""
+"""SQL: the batches of responses that no response contains with the right checksum, and behind which
+the client does not continue."""
 
 _ROWS: Final = f"""
   select broker, topic, partition, base_offset, count(*) as responses,

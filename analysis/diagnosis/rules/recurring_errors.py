@@ -25,7 +25,7 @@ FindCoordinator gets COORDINATOR_NOT_AVAILABLE for as long as the internal topic
 
 A consumer without a committed offset and with auto.offset.reset=none raises an exception, although
 no response has an error. It counts if it does so again and again. So does a consumer that gets a
-batch with a wrong checksum: one counts, if no response contains the batch with the right checksum.
+batch with a wrong checksum and does not continue: one counts.
 """
 
 from __future__ import annotations

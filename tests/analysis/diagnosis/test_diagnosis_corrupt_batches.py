@@ -8,7 +8,7 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of, rules
-from tests.analysis.made_rows import SECOND, START, batch, connection, exchange_at
+from tests.analysis.made_rows import SECOND, START, batch, connection, exchange_at, partition
 
 Rows = dict[str, list[dict[str, Any]]]
 
@@ -53,6 +53,13 @@ def test_a_batch_that_the_broker_stored_is_damaged(
         "wrong checksum"
     ] * fires
     assert all(each.severity == "critical" for each in findings)
+
+
+@pytest.mark.parametrize(("offset", "fires"), [(173, True), (174, False)])
+def test_a_consumer_that_does_not_compare_checksums_continues(offset: int, fires: bool) -> None:
+    later = partition("Fetch", START + 5 * SECOND, offset=offset)
+    tables = made(**fetches(False), partitions=[later])
+    assert len(findings_of("recurring_errors", tables)) == fires
 
 
 @pytest.mark.parametrize("is_right", [True, False])
