@@ -6,7 +6,8 @@ few, and do not show a lossy link.
 
 Packets have no times in the tables. But a request of a client then waits for its response, until
 the path is back or the connection ends. After a response in vain, the client sends no request, and
-the connection does not end with FIN. A connection that was only idle sends nothing again.
+the connection does not end with FIN. A connection that was only idle sends nothing again. One of
+which the capture has a single direction does not show what came back.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def interrupted_directions(case: Case) -> dict[tuple[str | None, str, str], Row]
     rows = case.rows(f"""
       with resending as (
         select *, {endpoint("broker")} as broker from {LINKS}
-        where client_ip != broker_ip
+        where client_ip != broker_ip and client_packets > 0 and broker_packets > 0
           and greatest(client_retransmitted, broker_retransmitted) >= {RETRANSMITTED}),
       sent as (
         select resending.*, request_time, response_time, status, api,

@@ -241,6 +241,13 @@ def test_a_client_that_retransmits_a_request_in_vain(
     assert ("in vain" in finding.sentence) == is_in_vain
 
 
+def test_a_capture_of_one_direction_does_not_show_that_nothing_came_back() -> None:
+    link = connection(client_packets=400, client_retransmitted=8, broker_packets=0)
+    row = exchange_at(START, status="unanswered")
+    (finding,) = findings_of("retransmissions", made(exchanges=[row], connections=[link]))
+    assert "in vain" not in finding.sentence
+
+
 @pytest.mark.parametrize(("number", "expected"), [(1, "retransmissions"), (2, "slow_broker")])
 def test_requests_that_clients_retransmit_in_vain_show_a_paused_broker(
     number: int, expected: str
