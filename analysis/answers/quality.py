@@ -22,11 +22,15 @@ the address translation, for example with `--broker`.
 all other answers; a connection with only one direction has no latencies; encrypted connections, and
 versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
 encrypted connection: it hides no request. A connection was captured more than once if both sides
-sent about twice the bytes of their messages, or more, and many packets repeat captured bytes. Its
-rows and latencies are those of the first copy, but the other copies count as retransmitted. A
-Produce request was captured in several connections if the same batches, with the same client id and
-correlation id, wait for the response in two of them. Other answers count each copy. A response may
-be missing if `unanswered` has the reason loss, one_sided or capture_end for its request.
+sent about twice the bytes of their messages, or more, and many packets repeat captured bytes. One
+side is enough if it has a repeated packet for every second message, and ten at least: a bridge may
+show only the requests twice. The rows and latencies of such connections are those of the first
+copy, but the other copies count as retransmitted. The other side of a connection is under another
+address if a connection with that side has the same client or broker, and the same correlation ids
+at the same time. A Produce request was captured in several connections if the same batches, with
+the same client id and correlation id, wait for the response in two of them. Other answers count
+each copy. A response may be missing if `unanswered` has the reason loss, one_sided or capture_end
+for its request.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
 leave no trace. Only pcapng files contain the number of packets that the capture dropped. A
@@ -122,16 +126,27 @@ _ENCRYPTED: Final = f"""protocol = 'tls' and connection_id not in (
 """SQL: whether a row of `connections` hides requests. None follows a failed handshake."""
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 
-REPEATED: Final = """(
+_LEAST_REPEATED: Final = 10
+"""Packets. The timeout doubles each time (RFC 6298, section 5.5): a packet that is retransmitted as
+often in vain takes minutes, longer than clients wait."""
+REPEATED: Final = f"""(
   select connection_id, client_bytes + broker_bytes - sent - received as surplus,
-    (client_bytes + broker_bytes) / (sent + received) as copies
-  from connections join (
-    select connection_id, sum(request_bytes) as sent, sum(response_bytes) as received
-    from exchanges group by all) using (connection_id)
+    greatest(client_copies, broker_copies) as copies
+  from (
+    select *, client_bytes / nullif(sent, 0) as client_copies,
+      broker_bytes / nullif(received, 0) as broker_copies
+    from connections join (
+      select connection_id, count(*) as messages, coalesce(sum(request_bytes), 0) as sent,
+        coalesce(sum(response_bytes), 0) as received
+      from exchanges group by all) using (connection_id))
   where client_retransmitted + broker_retransmitted >= (client_packets + broker_packets) / 20
-    and client_bytes >= 1.9 * sent and broker_bytes >= 1.9 * received)"""
+    and (client_copies >= 1.9 and broker_copies >= 1.9
+      or client_copies >= 1.9 and client_retransmitted >= greatest(messages / 2, {_LEAST_REPEATED})
+      or broker_copies >= 1.9
+        and broker_retransmitted >= greatest(messages / 2, {_LEAST_REPEATED})))"""
 """SQL: connections whose packets were captured more than once, the bytes of the other copies, and
-how often each byte was captured. Retransmissions alone do not double the bytes of both sides."""
+how often each byte of the side with more copies was captured. Retransmissions alone double neither
+the bytes of both sides, nor those of one side with many messages."""
 
 _COPIES: Final = """(
   with sent as (
@@ -146,19 +161,27 @@ _COPIES: Final = """(
       and earlier.client_id is not distinct from sent.client_id
       and earlier.correlation_id = sent.correlation_id and earlier.crcs = sent.crcs
       and (earlier.request_time, earlier.nth) < (sent.request_time, sent.nth)
-      and earlier.response_time >= sent.request_time) as is_copy
+      and coalesce(earlier.response_time >= sent.request_time, true)) as is_copy
   from sent)"""
 """SQL: Produce requests with batches, and whether each is a copy: the same request waits for its
-response in another connection. A client that sends batches again gives them another id."""
+response in another connection, which may lack the direction of responses. A client that sends
+batches again gives them another id."""
 
-_TRANSLATED: Final = """(
+_TRANSLATED: Final = f"""(
+  with ids as (
+    select connection_id, count(*) as messages, sum(correlation_id) as ids from exchanges
+    group by all),
+  known as (from {_KAFKA} join ids using (connection_id))
   select if(count(*) = 0, '', '; other side under another address (NAT): ' || count(*))
-  from flawed as sent join flawed as received using (broker_ip, broker_port, client_port)
-  where sent.broker_packets = 0 and received.client_packets = 0
-    and sent.client_ip != received.client_ip
-    and sent.first_time <= received.last_time and received.first_time <= sent.last_time)"""
-"""SQL: how many connections have their responses in a connection of another client. Address
-translation keeps the port of the client if no other connection uses it."""
+  from known as half semi join known as other on half.messages = other.messages
+    and half.ids = other.ids and half.connection_id != other.connection_id
+    and (half.client_packets = 0 and other.client_packets > 0
+      or half.broker_packets = 0 and other.broker_packets > 0)
+    and ((half.client_ip, half.client_port) = (other.client_ip, other.client_port)
+      or (half.broker_ip, half.broker_port) = (other.broker_ip, other.broker_port))
+    and half.first_time <= other.last_time and other.first_time <= half.last_time)"""
+"""SQL: how many connections have their other direction in a connection with another client or
+broker: the same correlation ids at the same time. Address translation may change all ports."""
 
 
 def _flaws() -> tuple[str, ...]:

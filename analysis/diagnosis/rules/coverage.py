@@ -82,8 +82,10 @@ FLAWS: Final[Mapping[str, Flaw]] = {
     "connections with one side only": Flaw(
         "{count} of {total} {have} packets in only one direction: latencies, errors and throttling "
         "are unknown",
-        "the filter or the mirror port of the capture has only one direction",
-        "Capture both directions, for example on the host of the broker.",
+        "the filter or the mirror port of the capture has only one direction, or the other one has "
+        "another address at the capture point (NAT)",
+        "Capture both directions, for example on the host of the broker. With NAT, capture on the "
+        "interface of the container or of the network.",
     ),
     HOLES: Flaw(
         "{count} of {total} {have} lost bytes: requests are missing",

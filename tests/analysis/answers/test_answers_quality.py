@@ -57,18 +57,31 @@ def test_responses_without_requests_are_counted() -> None:
     assert flaw["count"] == flaw["total"] == 437
 
 
-def test_sides_with_different_client_addresses_are_those_of_nat() -> None:
-    requests, responses = {"broker_packets": 0}, {"client_packets": 0, "client_ip": "172.17.0.1"}
-    later = {"first_time": START + 10**11, "last_time": START + 2 * 10**11}
-    rows = [
-        *(requests, responses),  # masquerade on a bridge
-        *(requests | {"client_port": 50001}, responses | {"client_port": 50002}),
-        *(requests | {"client_port": 50003}, responses | {"client_port": 50003} | later),
-    ]
-    connections = [connection(connection_id=number, **row) for number, row in enumerate(rows)]
-    flaw = analysis.quality(made(connections=connections)).set_index("flaw").iloc[3]
-    assert (flaw.name, flaw["count"]) == ("connections with one side only", 6)
-    assert "other side under another address (NAT): 1" in flaw["detail"]
+@pytest.mark.parametrize(
+    ("columns", "ids", "expected"),
+    [
+        ({"client_ip": "172.17.0.1"}, (7, 8), 2),  # masquerade on a bridge
+        ({"client_ip": "172.17.0.1", "client_port": 1024}, (7, 8), 2),  # with a random port
+        ({"broker_ip": "127.0.0.1", "broker_port": 15001}, (7, 8), 2),  # redirected to a sidecar
+        ({"client_ip": "172.17.0.1", "client_packets": 5}, (7, 8), 1),
+        ({"client_ip": "172.17.0.1", "client_packets": 5, "broker_packets": 0}, (7, 8), 0),
+        ({"client_ip": "172.17.0.1", "broker_ip": "127.0.0.1"}, (7, 8), 0),
+        ({"client_ip": "172.17.0.1"}, (7, 9), 0),
+        ({"client_ip": "172.17.0.1"}, (7,), 0),
+        ({"first_time": START + 10**11, "last_time": START + 2 * 10**11}, (7, 8), 0),
+    ],
+)
+def test_sides_with_different_addresses_are_those_of_nat(
+    columns: dict[str, Any], ids: tuple[int, ...], expected: int
+) -> None:
+    sides = ({"broker_packets": 0}, {"client_packets": 0} | columns)
+    connections = [connection(connection_id=number, **row) for number, row in enumerate(sides)]
+    rows = [exchange(connection_id=number, correlation_id=each)
+            for number, each in [(0, 7), (0, 8), *((1, each) for each in ids)]]  # fmt: skip
+    tables = made(connections=connections, exchanges=rows)
+    flaw = analysis.quality(tables).set_index("flaw").loc["connections with one side only"]
+    assert ("other side under another address" in flaw["detail"]) == bool(expected)
+    assert not expected or flaw["detail"].endswith(f"(NAT): {expected}")
 
 
 def test_made_flaws_are_counted() -> None:
@@ -105,6 +118,12 @@ def test_made_flaws_are_counted() -> None:
     [
         ({}, (1, 1, 90, "each byte 2.0 times")),
         ({"client_bytes": 90, "broker_bytes": 180}, (1, 1, 180, "each byte 3.0 times")),
+        # A bridge shows only the requests, or the responses, twice.
+        ({"broker_bytes": 60, "client_retransmitted": 10}, (1, 1, 30, "each byte 2.0 times")),
+        (
+            {"client_bytes": 30, "client_retransmitted": 0, "broker_retransmitted": 10},
+            (1, 1, 60, "each byte 2.0 times"),
+        ),
         # A dead path: the client sends its request again and again.
         ({"client_bytes": 300, "broker_bytes": 60}, (0, 1, 0, None)),
         # Skipped bytes of a connection that began before the capture.
@@ -120,30 +139,41 @@ def test_connections_whose_packets_were_captured_more_than_once(
     assert tuple(flaw.astype("object").where(flaw.notna(), None)) == expected
 
 
+@pytest.mark.parametrize("status", ["answered", "unanswered"])  # or without its responses
 @pytest.mark.parametrize(
     ("columns", "crc", "expected"),
     [
         ({}, 7, (1, 2, 30, "Produce requests, most to 172.17.0.2:9092")),
-        ({"request_time": START + 3_000_000}, 7, (0, 2, 0, None)),  # sent again, after the response
         ({"correlation_id": 8}, 7, (0, 2, 0, None)),
         ({"client_id": "other"}, 7, (0, 2, 0, None)),
         ({}, 8, (0, 2, 0, None)),
     ],
 )
 def test_requests_captured_on_both_sides_of_a_proxy(
-    columns: dict[str, Any], crc: int, expected: tuple[int, int, int, str | None]
+    status: str, columns: dict[str, Any], crc: int, expected: tuple[int, int, int, str | None]
 ) -> None:
     relayed = {"connection_id": 1, "request_time": START + 1_000_000, "broker_ip": "172.17.0.2"}
-    rows = [exchange(api="Produce"), exchange(api="Produce", **relayed | columns)]
+    rows = [exchange(api="Produce", status=status), exchange(api="Produce", **relayed | columns)]
+    flaw = _copies(rows, (7, crc))
+    assert tuple(flaw.astype("object").where(flaw.notna(), None)) == expected
+
+
+def test_a_request_that_is_sent_again_after_the_response_is_no_copy() -> None:
+    again = {"connection_id": 1, "request_time": START + 3_000_000}
+    rows = [exchange(api="Produce"), exchange(api="Produce", **again)]
+    assert _copies(rows, (7, 7))["count"] == 0
+
+
+def _copies(rows: list[dict[str, Any]], crcs: tuple[int, int]) -> Any:
+    """The row of requests in several connections, for Produce requests with these batches."""
     names = ("connection_id", "correlation_id", "client_id", "api")
     batches = [
-        {name: row[name] for name in names} | {"crc": each}
-        for row, each in zip(rows, (7, crc), strict=True)
+        {name: row[name] for name in names} | {"crc": crc}
+        for row, crc in zip(rows, crcs, strict=True)
     ]
     tables = made(connections=[connection()], exchanges=rows, batches=batches)
     counts = analysis.quality(tables).set_index("flaw")
-    flaw = counts.loc["requests captured in several connections"]
-    assert tuple(flaw.astype("object").where(flaw.notna(), None)) == expected
+    return counts.loc["requests captured in several connections"]
 
 
 def test_responses_earlier_than_their_requests_are_counted() -> None:
