@@ -52,9 +52,10 @@ NUMBERS: Final = f"{PAIR} retransmitted retransmitted_percent out_of_order"
 """Columns of the answer for the evidence."""
 
 REPEATED_ENDS: Final = f"""
-  select distinct client_id, {endpoint("broker")} as broker
-  from {LINKS} semi join {REPEATED} using (connection_id)"""
-"""SQL: the client ids and brokers of connections that were captured more than once."""
+  select client_id, {endpoint("broker")} as broker, max(copies) as copies
+  from {LINKS} join {REPEATED} using (connection_id) group by all"""
+"""SQL: the client ids and brokers of connections that were captured more than once, and how often
+each packet was captured, at most."""
 
 
 @rule(

@@ -22,6 +22,7 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.pauses import paused_brokers
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
+from analysis.diagnosis.rules.retransmissions import REPEATED_ENDS
 from analysis.diagnosis.words import Advice, by_end, capital, ends, of_ends
 from analysis.sql.expressions import endpoint, sum_of_ms
 from analysis.sql.latency_breakdown import exchanges_with_parts
@@ -88,10 +89,13 @@ def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
     """Connections with zero windows, by the answer `network`."""
     alike: dict[tuple[str, Advice], list[Row]] = {}
     for row in case.answer(COMMAND):
-        if row["client_zero_windows"] >= limits["packets"]:
+        if max(row["client_zero_windows"], row["broker_zero_windows"]) < limits["packets"]:
+            continue
+        packets = limits["packets"] * _copies(case, row)
+        if row["client_zero_windows"] >= packets:
             advice = _FOLLOWER if row["client_id"] in case.followers else _CLIENT
             alike.setdefault(("client_zero_windows", advice), []).append(row)
-        if _is_slow_broker(case, row, limits["packets"]):
+        if _is_slow_broker(case, row, packets):
             is_full = case.matching(PIPELINED, row, "client_id broker")
             advice = _IN_FLIGHT if is_full else _BROKER
             alike.setdefault(("broker_zero_windows", advice), []).append(row)
@@ -142,6 +146,12 @@ def _finding(case: Case, rows: list[Row], column: str, advice: Advice) -> Findin
         **case.span_of_connections(rows, f"{column} > 0"),
         **advice._asdict(),
     )  # fmt: skip
+
+
+def _copies(case: Case, row: Row) -> float:
+    """How often the capture contains each packet between a client and a broker, at most."""
+    repeated = case.matching(REPEATED_ENDS, row, "client_id broker")
+    return max((each["copies"] for each in repeated), default=1)
 
 
 def _refused_packets(case: Case, row: Row) -> int:

@@ -17,6 +17,17 @@ def test_zero_windows(side: str, count: int) -> None:
     assert [each.side for each in findings_of("zero_windows", rows)] == [side] * (count == 5)
 
 
+@pytest.mark.parametrize(("count", "expected"), [(14, []), (15, ["client"])])
+def test_copies_of_a_packet_are_one_zero_window(count: int, expected: list[str]) -> None:
+    """The capture contains each packet three times."""
+    row = connection(
+        client_bytes=90, broker_bytes=180, client_retransmitted=2, client_zero_windows=count,
+        broker_zero_windows=0,
+    )  # fmt: skip
+    rows = made(exchanges=[exchange()], connections=[row])
+    assert [each.side for each in findings_of("zero_windows", rows)] == expected
+
+
 @pytest.mark.parametrize(
     ("replica_id", "setting"),
     [(2, "replica.socket.receive.buffer.bytes"), (None, "receive.buffer.bytes")],
