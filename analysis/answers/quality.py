@@ -171,12 +171,13 @@ _TRANSLATED: Final = f"""(
   with ids as (
     select connection_id, count(*) as messages, sum(correlation_id) as ids from exchanges
     group by all),
-  known as (from {_KAFKA} join ids using (connection_id))
+  known as (from {_KAFKA} join ids using (connection_id)),
+  sides as (
+    select *, unnest(['client', 'broker']) as side, unnest([client_packets, broker_packets]) as sent
+    from known)
   select if(count(*) = 0, '', '; other side under another address (NAT): ' || count(*))
-  from known as half semi join known as other on half.messages = other.messages
-    and half.ids = other.ids and half.connection_id != other.connection_id
-    and (half.client_packets = 0 and other.client_packets > 0
-      or half.broker_packets = 0 and other.broker_packets > 0)
+  from (from sides where sent = 0) as half semi join (from sides where sent > 0) as other
+    on half.side = other.side and half.messages = other.messages and half.ids = other.ids
     and ((half.client_ip, half.client_port) = (other.client_ip, other.client_port)
       or (half.broker_ip, half.broker_port) = (other.broker_ip, other.broker_port))
     and half.first_time <= other.last_time and other.first_time <= half.last_time)"""
