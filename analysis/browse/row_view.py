@@ -13,6 +13,7 @@ from textual.message import Message
 
 from analysis.browse.cursor_view import CursorView
 from analysis.browse.rows import Numbers, Order, Rows
+from analysis.display.listing import cell_text
 from analysis.display.row_table import DAY, cells, is_number
 
 SAMPLE: Final = 300
@@ -133,7 +134,8 @@ class RowView(CursorView):
 
     def _cells(self, name: str, numbers: Numbers) -> list[Text]:
         values = self.rows.take(name, numbers)
-        texts = cells(name, values, self._from_day, DIGITS, decimals=3)
+        shown = cells(name, values, self._from_day, DIGITS, decimals=3)
+        texts = [Text(cell) if isinstance(cell, str) else cell.copy() for cell in shown]
         style = self.rows.columns[name].style
         for text, value in zip(texts, values, strict=True):
             text.stylize(style(value.as_py()))
@@ -147,7 +149,7 @@ class RowView(CursorView):
         samples = {name: self.rows.take(name, sample) for name in self._names if len(sample)}
         self._of_numbers = {n for n, values in samples.items() if is_number(values.type)}
         times = {n: values for n, values in samples.items() if pa.types.is_timestamp(values.type)}
-        days = {text.plain[:DAY] for each in times.items() for text in cells(*each)} - {"-"}
+        days = {cell_text(cell)[:DAY] for each in times.items() for cell in cells(*each)} - {"-"}
         self._from_day = DAY + 1 if len(days) == 1 else 0
         self._widths = []
         limit = min(max(self.size.width // SHARE, LEAST), WIDEST)

@@ -179,7 +179,7 @@ class Output:
             terminal.write(parts, pager=self.pager, is_wide=self.is_wide)
             return
         with self.opened() as sink:
-            sink.write(terminal.plain(parts).encode())
+            sink.writelines(text.encode() for text in terminal.plain(parts))
 
 
 def on_output(command: F, forms: Sequence[str] = FORMAT_NAMES, secrets: bool = True) -> F:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from analysis.diagnosis.run import Diagnosis, counts
 from analysis.diagnosis.words import ms
-from analysis.display.listing import OPTIONAL, Column, Listing
+from analysis.display.listing import OPTIONAL, Cell, Column, Listing
 from analysis.display.presentation import names
 from analysis.display.terminal import (
     counted,
@@ -177,13 +177,11 @@ def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
         Column("requests", number=True, rank=OPTIONAL),
         *(Column(name, number=True, rank=rank) for rank, name in enumerate(parts, 1)),
     ]
-    cells = [
-        (
-            Text(excerpt(row["client_id"])) if row["client_id"] else Text("-", "dim"),
-            Text(f"{row['requests']:,}"),
-            *(_ms(row[column]) for column in parts.values()),
-        )
-        for row in rows[:MOST_CLIENTS]
+    shown = rows[:MOST_CLIENTS]
+    cells: list[Sequence[Cell]] = [
+        [excerpt(row["client_id"]) or Text("-", "dim") for row in shown],
+        [f"{row['requests']:,}" for row in shown],
+        *([_ms(row[column]) for row in shown] for column in parts.values()),
     ]
     others = len(rows) - MOST_CLIENTS
     note = f"and {counted(others, 'more client')}" if others > 0 else ""

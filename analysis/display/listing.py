@@ -2,22 +2,34 @@
 
 If the terminal is too narrow, columns are hidden, the least important first, and text is folded. A
 number, a time or a heading is never broken.
+
+The cells may be a million. So a cell without a style is a `str`, and lines are joined as text: rich
+makes only the cells with a style, and folds text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Final
+from itertools import chain
+from typing import Final, TypeAlias
 
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.segment import Segment
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.style import StyleType
 from rich.table import Table
 from rich.text import Text
 
 from analysis.display.terminal import printable
 from dissector.arrays import value
 
+Cell: TypeAlias = str | Text
+"""A text without a style, or with one."""
+Piece: TypeAlias = str | tuple[str, StyleType]
+"""The same for `Text.assemble`."""
+
+ROWS: Final = 1000
+"""Most rows that are printed in one piece."""
 GAP: Final = 2
 """Spaces between columns."""
 FOLDED: Final = 20
@@ -48,31 +60,53 @@ class Column:
     """Follows the rows, once, if a column with it is shown."""
 
 
+class Lines:
+    """Lines of pieces with styles. A `Text` of rich takes more than ten times as long to make."""
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        """`pieces`: texts, or texts with their style; they contain the ends of all lines but the
+        last."""
+        self._pieces = pieces
+
+    @property
+    def plain(self) -> str:
+        """The lines without styles."""
+        return "".join([each if isinstance(each, str) else each[0] for each in self._pieces])
+
+    def __rich__(self) -> Text:
+        return Text.assemble(*self._pieces)
+
+
 class Listing:
-    """Columns and rows of cells, for rich to print."""
+    """Columns with their cells, for rich to print."""
 
     def __init__(
         self,
         columns: Sequence[Column],
-        rows: Iterable[Sequence[Text]],
+        cells: Sequence[Sequence[Cell]],
         *,
         note: str = "",
         hint: str = "",
         is_wide: bool = False,
     ) -> None:
-        """`note`: follows the rows. `hint`: how to see hidden columns, if there is an option.
-        `is_wide`: hide and fold nothing; lines may exceed the width of the terminal."""
+        """`cells`: those of each column. `note`: follows the rows. `hint`: how to see hidden
+        columns, if there is an option. `is_wide`: hide and fold nothing; lines may exceed the width
+        of the terminal."""
         self._columns = [replace(each, name=printable(each.name)) for each in columns]
-        self._rows = list(rows)
+        self._cells = cells
         self._note = note
         self._hint = hint
         self._is_wide = is_wide
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return self.pieces(options.max_width)
+
+    def pieces(self, room: int) -> Iterator[RenderableType]:
+        """Parts of the listing in this width, so that a long one is not printed as a whole."""
         widths = self._widths()
-        shown = self._shown(widths, options.max_width)
-        if sum(widths[index] + GAP for index in shown) - GAP <= options.max_width:
-            yield from self._lines(shown, widths, console)
+        shown = self._shown(widths, room)
+        if sum(widths[index] + GAP for index in shown) - GAP <= room:
+            yield from self._lines(shown, widths)
         else:
             yield self._folded(shown, widths)
         if self._note:
@@ -84,22 +118,20 @@ class Listing:
         for note in dict.fromkeys(filter(None, (self._columns[index].note for index in shown))):
             yield Text(note, "dim")
 
-    def _lines(
-        self, shown: Sequence[int], widths: Sequence[int], console: Console
-    ) -> Iterator[Segment]:
+    def _lines(self, shown: Sequence[int], widths: Sequence[int]) -> Iterator[Lines]:
         """A line for each row. A table of rich takes more than ten times as long."""
-        heads = [Text(column.name, "dim") for column in self._columns]
-        places = [(index, widths[index], self._columns[index].number) for index in shown]
-        for row in (heads, *self._rows):
-            gap = ""
-            for index, width, is_number in places:
-                cell = row[index]
-                padding = " " * (width - cell.cell_len)
-                style = console.get_style(cell.style) if cell.style else None
-                text = padding + cell.plain if is_number else cell.plain + padding
-                yield Segment(gap + text, style)
-                gap = " " * GAP
-            yield Segment.line()
+        last = max(map(len, self._cells), default=0)
+        heads: list[Sequence[Cell]] = [[Text(column.name, "dim")] for column in self._columns]
+        parts = (
+            [cells[start : start + ROWS] for cells in self._cells] for start in range(0, last, ROWS)
+        )
+        for columns in chain([heads], parts):
+            padded = [
+                _padded(columns[index], self._columns[index], widths[index], GAP if place else 0)
+                for place, index in enumerate(shown)
+            ]
+            ends = ["\n"] * len(padded[0])
+            yield Lines([*chain.from_iterable(zip(*padded, ends, strict=True))][:-1])
 
     def _folded(self, shown: Sequence[int], widths: Sequence[int]) -> Table:
         """A table with texts on several lines."""
@@ -114,14 +146,14 @@ class Listing:
                 overflow="fold",
                 min_width=width if is_whole else self._least(index, width, LEAST),
             )
-        for row in self._rows:
-            table.add_row(*(row[index] for index in shown))
+        for row in zip(*(self._cells[index] for index in shown), strict=True):
+            table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))
         return table
 
     def _widths(self) -> list[int]:
-        heads = [Text(column.name) for column in self._columns]
         return [
-            max(cell.cell_len for cell in cells) for cells in zip(heads, *self._rows, strict=True)
+            max(map(cell_width, (column.name, *cells)))
+            for column, cells in zip(self._columns, self._cells, strict=True)
         ]
 
     def _shown(self, widths: Sequence[int], room: int) -> list[int]:
@@ -147,8 +179,30 @@ class Listing:
 
     def _least(self, index: int, width: int, folded: int) -> int:
         """The width of a column whose text is folded to this width."""
-        head = Text(self._columns[index].name).cell_len
+        head = cell_width(self._columns[index].name)
         return min(width, max(folded, head)) if self._is_text(index) else width
 
     def _is_text(self, index: int) -> bool:
         return not (self._columns[index].number or self._columns[index].is_whole)
+
+
+def cell_width(cell: Cell) -> int:
+    """The width of a text, or of a cell, on a terminal."""
+    text = cell_text(cell)
+    return len(text) if text.isascii() else cell_len(text)
+
+
+def cell_text(cell: Cell) -> str:
+    """The text of a cell without its style."""
+    return cell if isinstance(cell, str) else cell.plain
+
+
+def _padded(cells: Sequence[Cell], column: Column, width: int, gap: int) -> list[Piece]:
+    """The cells of a column in its width, after a gap."""
+    padded: list[Piece] = []
+    for cell in cells:
+        text = cell_text(cell)
+        space = " " * (width - cell_width(text))
+        text = " " * gap + (space + text if column.number else text + space)
+        padded.append(text if isinstance(cell, str) else (text, cell.style))
+    return padded

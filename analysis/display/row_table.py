@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import pyarrow as pa
@@ -19,7 +20,18 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from analysis.display import presentation
-from analysis.display.listing import ALWAYS, OPTIONAL, Column, Listing
+from analysis.display.listing import (
+    ALWAYS,
+    OPTIONAL,
+    ROWS,
+    Cell,
+    Column,
+    Lines,
+    Listing,
+    Piece,
+    cell_text,
+    cell_width,
+)
 from analysis.display.terminal import EMPTY, excerpt, local_date, printable, time_text, zone_name
 from analysis.input.times import is_days
 from analysis.names.addresses import COLUMNS as ADDRESSES
@@ -68,7 +80,7 @@ def screen(
         )
         for index, field in enumerate(rows.schema)
     ]
-    yield Listing(columns, zip(*texts, strict=True), hint=HINT, is_wide=is_wide)
+    yield Listing(columns, texts, hint=HINT, is_wide=is_wide)
 
 
 def markdown(rows: pa.Table) -> Iterator[RenderableType]:
@@ -80,28 +92,31 @@ def markdown(rows: pa.Table) -> Iterator[RenderableType]:
         yield Text("No rows.")
         return
     texts, caption = _texts(rows)
-    heads = [Text(printable(name)) for name in rows.column_names]
     columns = [
-        _markdown_column([head, *column], is_number=is_number(field.type))
-        for head, column, field in zip(heads, texts, rows.schema, strict=True)
+        _markdown_column([printable(field.name), *column], is_number=is_number(field.type))
+        for column, field in zip(texts, rows.schema, strict=True)
     ]
-    lines = [f"| {' | '.join(row)} |" for row in zip(*columns, strict=True)]
-    yield Text("\n".join([*lines, *(["", caption] if caption else [])]), no_wrap=True)
+    lines = (f"| {' | '.join(row)} |" for row in zip(*columns, strict=True))
+    while part := [*islice(lines, ROWS)]:
+        yield Text("\n".join(part), no_wrap=True)
+    if caption:
+        yield Text(f"\n{caption}", no_wrap=True)
 
 
-def _markdown_column(texts: Sequence[Text], *, is_number: bool) -> list[str]:
+def _markdown_column(cells: Sequence[Cell], *, is_number: bool) -> list[str]:
     """The cells of a column, of which the first is its name, with the same width."""
-    escaped = [Text(_MARKDOWN.sub(r"\\\g<0>", text.plain)) for text in texts]
-    width = max(3, *(text.cell_len for text in escaped))
-    padding = [" " * (width - text.cell_len) for text in escaped]
-    head, *cells = (
-        space + text.plain if is_number else text.plain + space
-        for text, space in zip(escaped, padding, strict=True)
-    )
-    return [head, "-" * (width - 1) + (":" if is_number else "-"), *cells]
+    texts = [*map(cell_text, cells)]
+    escaped = {text: _MARKDOWN.sub(r"\\\g<0>", text) for text in {*texts}}
+    width = max(3, *map(cell_width, escaped.values()))
+    padded = {}
+    for text, shown in escaped.items():
+        space = " " * (width - cell_width(shown))
+        padded[text] = space + shown if is_number else shown + space
+    head, *others = (padded[text] for text in texts)
+    return [head, "-" * (width - 1) + (":" if is_number else "-"), *others]
 
 
-def _texts(rows: pa.Table) -> tuple[list[list[Text]], str]:
+def _texts(rows: pa.Table) -> tuple[list[list[Cell]], str]:
     """The cells of each column, and the caption with the day of all times; empty without one."""
     days = _days(rows)
     from_day = DAY + 1 if len(days) == 1 else 0
@@ -130,14 +145,13 @@ def vertical(rows: pa.Table, total: int) -> Iterator[RenderableType]:
     ]
     names = [printable(name) for name in rows.column_names]
     width = max(map(len, names))
+    heads = [(f"  {name:<{width}}  ", "dim") for name in names]
     for index, row in enumerate(zip(*columns, strict=True)):
-        head = Text(f"{'' if not index else chr(10)}row {index + 1} of {total}", "dim")
-        lines = [
-            Text.assemble((f"  {name:<{width}}  ", "dim"), value)
-            for name, value in zip(names, row, strict=True)
-        ]
-        # To print a text takes longer than to make it.
-        yield Text("\n").join([head, *lines])
+        number = f"{chr(10) if index else ''}row {index + 1} of {total}"
+        lines: list[Piece] = [(number, "dim"), "\n"]
+        for head, cell in zip(heads, row, strict=True):
+            lines += head, cell if isinstance(cell, str) else (cell.plain, cell.style), "\n"
+        yield Lines(lines[:-1])
 
 
 def dated(rows: pa.Table, by: Sequence[str]) -> pa.Table:
@@ -153,7 +167,7 @@ def dated(rows: pa.Table, by: Sequence[str]) -> pa.Table:
 def cells(
     name: str, column: Values, from_day: int = 0, digits: int = 3, *, is_brief: bool = True,
     decimals: int | None = None,
-) -> list[Text]:  # fmt: skip
+) -> list[Cell]:  # fmt: skip
     """The text of each value of a column. `from_day`: characters of times to leave out.
 
     `digits`: of the fraction of seconds in times. `is_brief`: a name stands for the address of its
@@ -177,12 +191,19 @@ def cells(
     missing, empty = Text("-", "dim"), Text(EMPTY, "dim")
     is_text = _is_text(column.type)
     longest = LONGEST if is_brief else sys.maxsize
-    return [
-        missing if value is None
-        else empty if is_text and not value
-        else Text(excerpt(text(value), longest))
-        for value in column.to_pylist()
-    ]  # fmt: skip
+
+    def cell(value: Any) -> Cell:
+        if value is None:
+            return missing
+        return empty if is_text and not value else excerpt(text(value), longest)
+
+    if pa.types.is_nested(column.type):  # Arrow makes no dictionary of it
+        return [*map(cell, column.to_pylist())]
+    # Many values are repeated: a text is made once.
+    chunks = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+    encoded = chunks.dictionary_encode().combine_chunks()
+    texts = [*map(cell, encoded.dictionary.to_pylist())]
+    return [missing if at is None else texts[at] for at in encoded.indices.to_pylist()]
 
 
 def _rank(column: pa.ChunkedArray, rank: int, last: int) -> int:

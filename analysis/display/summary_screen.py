@@ -418,7 +418,7 @@ def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
 def _listed(rows: Sequence[Row], *columns: Cells) -> Iterator[RenderableType]:
     """A listing of the first `MOST` rows, and the number of further rows."""
     if rows:
-        cells = [[cell(row) for _, cell in columns] for row in rows[:MOST]]
+        cells = [[cell(row) for row in rows[:MOST]] for _, cell in columns]
         yield Listing([column for column, _ in columns], cells)
     if len(rows) > MOST:
         yield Text(f"and {len(rows) - MOST:,} more", "dim")

@@ -178,7 +178,7 @@ def write(parts: Iterable[RenderableType], *, pager: bool = False, is_wide: bool
     width of the terminal.
     """
     if not sys.stdout.isatty():
-        sys.stdout.write(plain(parts, colours=has_colours()))
+        sys.stdout.writelines(plain(parts, colours=has_colours()))
         return
     if not (pager or is_wide):
         _write(_console(), parts)
@@ -224,18 +224,16 @@ def _paged(text: str, is_wide: bool) -> bool:
     return True
 
 
-def plain(parts: Iterable[RenderableType], *, colours: bool = False) -> str:
-    """The text for a pipe or a file."""
-    from rich.text import Text
-
+def plain(parts: Iterable[RenderableType], *, colours: bool = False) -> Iterator[str]:
+    """The text for a pipe or a file, in pieces."""
     console = _console(width=PIPE_WIDTH, color_system="standard" if colours else None)
-    if colours:
-        return _captured(console, parts)
-    # A console takes more than ten times as long for a text, and `show` may have a million.
-    return "".join(
-        _stripped(part.plain + part.end) if isinstance(part, Text) else _captured(console, [part])
-        for part in parts
-    )
+    for part in parts:
+        for piece in part.pieces(PIPE_WIDTH) if hasattr(part, "pieces") else [part]:
+            # A console takes more than ten times as long for a text, and there may be a million.
+            if colours or not hasattr(piece, "plain"):
+                yield _captured(console, [piece])
+            else:
+                yield _stripped(f"{piece.plain}\n")
 
 
 def _console(**settings: Any) -> Console:

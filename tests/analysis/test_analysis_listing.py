@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 
 import pyarrow as pa
 import pytest
 from markdown_it import MarkdownIt
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from analysis.answers import ANSWERS
-from analysis.display.listing import Column, Listing
+from analysis.display.listing import ROWS, Column, Listing, cell_text
 from analysis.display.row_table import cells, markdown, screen, vertical
-from analysis.display.terminal import excerpt
+from analysis.display.terminal import excerpt, plain
 from tests.analysis.answering import capture
 from tests.analysis.printing import printed
 
@@ -53,7 +54,7 @@ def listed(name: str, recording: str, width: int) -> list[str]:
 @pytest.mark.parametrize("width", [80, 10])
 def test_headings_from_a_capture_move_no_cursor(width: int) -> None:
     columns = [Column("count"), Column("\x1b[31m\u202e\n[bold]", rank=1)]
-    text = printed([Listing(columns, [[Text("1"), Text("2")]], hint="use --wide")], width)
+    text = printed([Listing(columns, [["1"], ["2"]], hint="use --wide")], width)
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert r"\x1b[31m\u202e\n[bold]" in "".join(text.split())
@@ -143,7 +144,7 @@ def test_texts_are_folded_further_before_an_important_number_is_hidden() -> None
 
 def test_an_empty_text_is_not_a_missing_one() -> None:
     client_ids = pa.chunked_array([["", None]])
-    assert [cell.plain for cell in cells("client_id", client_ids)] == ['""', "-"]
+    assert [cell_text(cell) for cell in cells("client_id", client_ids)] == ['""', "-"]
 
 
 def test_columns_without_values_are_hidden_first() -> None:
@@ -159,19 +160,19 @@ def test_a_number_is_never_cut(width: int, numbers: int) -> None:
         Column("API"),
         *(Column(name, number=True) for name in ("requests", "p50 ms", "p99")),
     ]
-    row = [Text(each) for each in ("ConsumerGroupHeartbeat", "1,234,567", "3.125", "123,456.789")]
-    head, first, *_ = printed([Listing(columns, [row])], width).splitlines()
+    row = ["ConsumerGroupHeartbeat", "1,234,567", "3.125", "123,456.789"]
+    head, first, *_ = printed([Listing(columns, [[cell] for cell in row])], width).splitlines()
     assert head.startswith("API")
     cells = first.split()[1:]
-    assert cells == [each.plain for each in row[1:]][:numbers]
+    assert cells == row[1:][:numbers]
 
 
 def test_lines_are_those_of_a_table_of_rich() -> None:
     columns = [Column("name"), Column("数", number=True), Column("time", is_whole=True)]
     rows = [
-        [Text("日本語"), Text("1"), Text("03:10:11")],
-        [Text("e\u0301 and a space"), Text("1,234.5"), Text("-", "dim")],
-        [Text(""), Text("-", "bold red"), Text("x")],
+        ["日本語", "1", "03:10:11"],
+        ["e\u0301 and a space", "1,234.5", Text("-", "dim")],
+        ["", Text("-", "bold red"), "x"],
     ]
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for column in columns:
@@ -180,9 +181,29 @@ def test_lines_are_those_of_a_table_of_rich() -> None:
         table.add_row(*row)
     expected, shown = (
         [line.rstrip() for line in printed([each], width=60).splitlines()]
-        for each in (table, Listing(columns, rows))
+        for each in (table, Listing(columns, [*zip(*rows, strict=True)]))
     )
     assert shown == expected
+
+
+@pytest.mark.parametrize("form", [screen, markdown, partial(vertical, total=2500)])
+def test_a_pipe_gets_long_tables_in_pieces_with_the_text_of_rich(
+    form: Callable[[pa.Table], Iterable[RenderableType]],
+) -> None:
+    names = [("a|b", "日本語", "", None)[index % 4] for index in range(2500)]
+    rows = pa.table({"name": names, "number": pa.array(range(2500)), "none": pa.nulls(2500)})
+    pieces = [*plain(form(rows))]
+    assert max(piece.count("\n") for piece in pieces) <= ROWS
+    lines = printed(form(rows)).splitlines()
+    assert "".join(pieces).splitlines() == [line.rstrip() for line in lines]
+
+
+def test_a_cell_without_a_style_is_a_str_which_equal_values_share() -> None:
+    values = pa.chunked_array([["app", "app"], ["app", None]])
+    first, *others, missing = cells("client_id", values)
+    assert type(first) is str
+    assert all(cell is first for cell in others)
+    assert isinstance(missing, Text)
 
 
 def test_a_table_in_markdown_has_the_cells_of_the_screen() -> None:
@@ -213,7 +234,7 @@ def test_a_table_in_markdown_has_the_cells_of_the_screen() -> None:
         for token in parser.parse(text) if token.type == "inline"
     ]  # fmt: skip
     expected = [cells(name, rows[name]) for name in rows.column_names]
-    shown = [cell.plain for row in zip(*expected, strict=True) for cell in row]
+    shown = [cell_text(cell) for row in zip(*expected, strict=True) for cell in row]
     assert cells_of == ["x|y", "n", *shown]
     assert len({Text(line).cell_len for line in text.splitlines()}) == 1
     assert "| __j " in text
