@@ -3,8 +3,8 @@
 If the terminal is too narrow, columns are hidden, the least important first, and text is folded. A
 number, a time or a heading is never broken.
 
-The cells may be a million. So a cell without a style is a `str`, and lines are joined as text: rich
-makes only the cells with a style, and folds text.
+A listing may have millions of cells. So a cell without a style is a `str`, and a pipe gets lines
+that are joined without rich. rich folds text, and writes colours.
 """
 
 from __future__ import annotations

@@ -197,7 +197,7 @@ def cells(
             return missing
         return empty if is_text and not value else excerpt(text(value), longest)
 
-    if pa.types.is_nested(column.type):  # Arrow makes no dictionary of it
+    if pa.types.is_nested(column.type) or not len(column):  # Arrow makes no dictionary of them
         return [*map(cell, column.to_pylist())]
     # Many values are repeated: a text is made once.
     chunks = pa.chunked_array([column]) if isinstance(column, pa.Array) else column

@@ -147,6 +147,13 @@ def test_an_empty_text_is_not_a_missing_one() -> None:
     assert [cell_text(cell) for cell in cells("client_id", client_ids)] == ['""', "-"]
 
 
+@pytest.mark.parametrize("type", [pa.string(), pa.date32(), pa.null(), pa.list_(pa.string())])
+def test_a_column_may_have_no_rows_and_no_values(type: pa.DataType) -> None:
+    assert cells("name", pa.nulls(0, type)) == []
+    assert cells("name", pa.chunked_array([], type)) == []
+    assert [cell_text(cell) for cell in cells("name", pa.nulls(2, type))] == ["-", "-"]
+
+
 def test_columns_without_values_are_hidden_first() -> None:
     table = pa.table({"name": ["a"], "message": pa.nulls(1, pa.string()), "time_ms": [1 << 30]})
     lines = printed(screen(table, (), ("message", "time_ms")), width=20).splitlines()
