@@ -276,13 +276,13 @@ sys.exit(main())
 @pytest.mark.parametrize(
     "capture", ["kafka-4-transactions.pcap.zst", "kafka-4-tls-secrets.pcapng.zst"]
 )
-def test_without_privileges_no_module_is_read(tmp_path: Path, capture: str) -> None:
+def test_without_privileges_no_module_is_read(tmp_path: Path, capture: str, sniff: Sniff) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    for program, name in ((SNIFF[2], "all"), (UNREADABLE, "unreadable")):
-        words = ["--table", "all", "--export", str(tmp_path / name), "--metrics", str(port)]
-        command = [sys.executable, "-c", program, "sniff", str(ROOT / "captures" / capture), *words]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    words = [str(ROOT / "captures" / capture), "--table", "all", "--metrics", str(port), "--export"]
+    command = [sys.executable, "-c", UNREADABLE, "sniff", *words, str(tmp_path / "unreadable")]
+    unreadable = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=180)
+    for done in (unreadable, sniff(*words, str(tmp_path / "all"))):
         assert (done.returncode, done.stderr.count("\n")) == (0, 1)
     for name in TABLES:
         whole, rows = (pq.read_table(tmp_path / each / name) for each in ("all", "unreadable"))
