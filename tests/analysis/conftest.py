@@ -46,12 +46,17 @@ def one_rule(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def short_reports(one_rule: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports have few answers, and the findings of one rule."""
+def few_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports have few answers, because the charts of all take seconds."""
     from analysis.report import sections
 
     names = ("latency", "errors", "groups", "quality")
     monkeypatch.setattr(sections, "ANSWERS", {name: sections.ANSWERS[name] for name in names})
+
+
+@pytest.fixture
+def short_reports(one_rule: None, few_answers: None) -> None:
+    """Reports have few answers, and the findings of one rule."""
 
 
 @pytest.fixture

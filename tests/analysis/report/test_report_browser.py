@@ -218,7 +218,7 @@ def test_a_note_has_no_colour_of_an_alarm() -> None:
 
 def test_a_printed_table_fits_the_page_and_breaks_no_number() -> None:
     page = 1032  # A4, landscape, without margins, in CSS pixels
-    chromium().open(report_of("kafka-4-misused"), wide=page)
+    chromium().open(report_of("kafka-4-misused"), wide=page, draw=False)
     chromium().driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
     try:
         widest = "return Math.max(...[...document.querySelectorAll('table')].map((e) => %s))"

@@ -72,7 +72,9 @@ def test_the_head_of_a_part_has_its_time_and_bytes(short_reports: None, tmp_path
     assert f"<dd>{size}</dd>" in head
 
 
-def test_findings_about_a_capture_of_refused_connections(made: Make, tmp_path: Path) -> None:
+def test_findings_about_a_capture_of_refused_connections(
+    made: Make, few_answers: None, tmp_path: Path
+) -> None:
     refused = connection(
         protocol="unknown", client_packets=1, broker_packets=1, client_bytes=0, broker_bytes=0,
         closed="rst", handshake_rtt_ms=None,

@@ -24,13 +24,17 @@ def tables() -> dict[str, pd.DataFrame]:
     return analysis.load(path_of(QUOTAS), DIAGNOSIS_TABLES)
 
 
-def test_findings_are_those_of_diagnose(tables: dict[str, pd.DataFrame]) -> None:
-    chromium().open(report_of(QUOTAS))
+@pytest.fixture(scope="module")
+def findings(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+    return analysis.diagnose(tables)
+
+
+def test_findings_are_those_of_diagnose(findings: pd.DataFrame) -> None:
+    chromium().open(report_of(QUOTAS), draw=False)
     shown = chromium().run(
         "return [...document.querySelectorAll('.finding')].map((each) =>"
         " [each.querySelector('.severity').textContent, each.querySelector('h3').textContent])"
     )
-    findings = analysis.diagnose(tables)
     assert len(findings) > 1
     sentences = [sentence.replace("`", "") for sentence in findings["sentence"]]
     expected = zip(findings["severity"], sentences, strict=True)
@@ -39,13 +43,12 @@ def test_findings_are_those_of_diagnose(tables: dict[str, pd.DataFrame]) -> None
 
 
 def test_many_findings_of_a_rule_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    findings: pd.DataFrame, few_answers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    findings = run._findings
-    monkeypatch.setattr(run, "_findings", lambda *given: findings(*given) * 12)
+    once = run._findings
+    monkeypatch.setattr(run, "_findings", lambda *given: once(*given) * 12)
     page = report(tmp_path / "x.html", str(path_of(QUOTAS))).read_text()
-    rules = set(analysis.diagnose(path_of(QUOTAS))["rule"])
-    assert page.count('<article class="finding') == 10 * len(rules)
+    assert page.count('<article class="finding') == 10 * findings["rule"].nunique()
     assert re.search(r"And \d+ more findings: .*\d+ of throttling", page)
     assert f"<code>kafka-dissector diagnose {path_of(QUOTAS).name} --format jsonl<" in page
 
@@ -73,13 +76,12 @@ def test_the_slowest_requests_are_listed(tables: dict[str, pd.DataFrame]) -> Non
 
 
 def test_findings_with_the_same_advice_show_it_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    findings: pd.DataFrame, few_answers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Such as those of clients with the same settings."""
-    findings = run._findings
-    count = len(analysis.diagnose(path_of(QUOTAS)))
+    once, count = run._findings, len(findings)
     monkeypatch.setattr(
-        run, "_findings", lambda *given: [row for row in findings(*given) for _ in range(2)]
+        run, "_findings", lambda *given: [row for row in once(*given) for _ in range(2)]
     )
     page = report(tmp_path / "x.html", str(path_of(QUOTAS))).read_text()
     assert page.count('<article class="finding') == 2 * count
