@@ -13,6 +13,7 @@ longer exists.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import os
@@ -128,11 +129,8 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_finish() -> None:
-    gc.freeze()  # a garbage collection of a command skips the thousands of tests
-
-
-def pytest_unconfigure() -> None:
-    gc.unfreeze()  # DuckDB reports its objects that are not freed at the end
+    gc.freeze()  # a garbage collection skips the thousands of tests, also when pytest ends
+    atexit.register(gc.unfreeze)  # DuckDB reports its objects that Python did not free
 
 
 def sampled(items: list[pytest.Item]) -> list[pytest.Item]:
