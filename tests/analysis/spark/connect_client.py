@@ -21,12 +21,16 @@ from pyspark.sql import SparkSession
 
 import analysis
 import analysis.spark
+from analysis.spark.session import _JAVA_OPTIONS
+
+SETTINGS = {"spark.driver.defaultJavaOptions": _JAVA_OPTIONS, "spark.ui.enabled": "false"}
+"""For the server: for so little work, a second compilation takes longer than it saves."""
 
 
 def main() -> None:
     """Run the client."""
     folder, *paths = sys.argv[1:]
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark = SparkSession.builder.remote("local[2]").config(map=SETTINGS).getOrCreate()
     try:
         analysis.spark.register(spark)
         tables = analysis.spark.load(spark, paths, ("exchanges", "batches", "connections"))
