@@ -30,22 +30,26 @@ from analysis.diagnosis.words import (
 )
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint, first_packet, literal
+from analysis.sql.intermediate import intermediate_table
 from analysis.sql.query import Row
 
-CORRUPT: Final = f"""(
-  with fetched as (
+CORRUPT: Final = intermediate_table(
+    "corrupt_batches",
+    f"""
+  with damaged as (
     select batches.*, client_ip, {endpoint("broker")} as broker, request_packet
     from batches join exchanges using (connection_id, correlation_id)
-    where batches.api in ('Fetch', 'ShareFetch') and response_time = time)
-  from fetched semi join (
-    select topic, partition, base_offset from fetched group by all
-    having count(*) filter (not crc_ok) > 0 and count(*) filter (crc_ok) = 0)
+    where batches.api in ('Fetch', 'ShareFetch') and not crc_ok and topic is not null
+      and response_time = time)
+  from damaged anti join (
+    from batches where api in ('Fetch', 'ShareFetch') and crc_ok) as undamaged
     using (topic, partition, base_offset)
-  where not crc_ok and not exists (
+  where not exists (
     from partitions as later
-    where later.api = 'Fetch' and later.client_id is not distinct from fetched.client_id
-      and later.topic = fetched.topic and later.partition = fetched.partition
-      and later."offset" > fetched.base_offset and later.time > fetched.time))"""
+    where later.api = 'Fetch' and later.client_id is not distinct from damaged.client_id
+      and later.topic = damaged.topic and later.partition = damaged.partition
+      and later."offset" > damaged.base_offset and later.time > damaged.time)""",
+)
 """SQL: the batches of responses that no response contains with the right checksum, and behind which
 the client does not continue."""
 
