@@ -27,10 +27,10 @@ side is enough if it has a repeated packet for every second message, and ten at 
 show only the requests twice. The rows and latencies of such connections are those of the first
 copy, but the other copies count as retransmitted. The other side of a connection is under another
 address if a connection with that side has the same client or broker, and the same correlation ids
-at the same time. A Produce request was captured in several connections if the same batches, with
-the same client id and correlation id, wait for the response in two of them. Other answers count
-each copy. A response may be missing if `unanswered` has the reason loss, one_sided or capture_end
-for its request.
+at the same time; with another port of the client, that connection must lack one side, too. A
+Produce request was captured in several connections if the same batches, with the same client id and
+correlation id, wait for the response in two of them. Other answers count each copy. A response may
+be missing if `unanswered` has the reason loss, one_sided or capture_end for its request.
 
 **Limitations.** Packets that were lost before the first and after the last packet of a connection
 leave no trace. Only pcapng files contain the number of packets that the capture dropped. A
@@ -179,10 +179,13 @@ _TRANSLATED: Final = f"""(
   from (from sides where sent = 0) as half semi join (from sides where sent > 0) as other
     on half.side = other.side and half.messages = other.messages and half.ids = other.ids
     and ((half.client_ip, half.client_port) = (other.client_ip, other.client_port)
-      or (half.broker_ip, half.broker_port) = (other.broker_ip, other.broker_port))
+      or (half.broker_ip, half.broker_port) = (other.broker_ip, other.broker_port)
+        and (half.client_port = other.client_port or 0 in (other.client_packets,
+          other.broker_packets)))
     and half.first_time <= other.last_time and other.first_time <= half.last_time)"""
 """SQL: how many connections have their other direction in a connection with another client or
-broker: the same correlation ids at the same time. Address translation may change all ports."""
+broker: the same correlation ids at the same time. Address translation may change all ports; but
+many clients have the same ids, so a connection with another port must lack a direction, too."""
 
 
 def _flaws() -> tuple[str, ...]:

@@ -64,6 +64,7 @@ def test_responses_without_requests_are_counted() -> None:
         ({"client_ip": "172.17.0.1", "client_port": 1024}, (7, 8), 2),  # with a random port
         ({"broker_ip": "127.0.0.1", "broker_port": 15001}, (7, 8), 2),  # redirected to a sidecar
         ({"client_ip": "172.17.0.1", "client_packets": 5}, (7, 8), 1),
+        ({"client_ip": "10.0.0.8", "client_port": 1024, "client_packets": 5}, (7, 8), 0),
         ({"client_ip": "172.17.0.1", "client_packets": 5, "broker_packets": 0}, (7, 8), 0),
         ({"client_ip": "172.17.0.1", "broker_ip": "127.0.0.1"}, (7, 8), 0),
         ({"client_ip": "172.17.0.1"}, (7, 9), 0),
