@@ -5,7 +5,8 @@ of Kafka's normal operation (see the answer `errors`) count only if they persist
 producers and rebalances have their own rules; MEMBER_ID_REQUIRED and REBALANCE_IN_PROGRESS only
 show how often members join. A group removes members when it rebalances, and their requests then get
 errors such as UNKNOWN_MEMBER_ID: `rebalances` reports why, if it reports the group. Likewise,
-`fenced_producers` reports why a fenced producer gets INVALID_TXN_STATE.
+`fenced_producers` and `stuck_transactions` report why a producer gets INVALID_TXN_STATE after the
+broker has aborted its transaction.
 
 Producers and consumers stop if they get an error that is not retriable when they authenticate, join
 a group, or produce. Members of a group also stop if another one has their group.instance.id. A
@@ -65,6 +66,7 @@ from analysis.diagnosis.causes.stopped_clients import Ends, ends_of, is_fatal
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.fenced_producers import ERRORS, FENCED, fenced_clients
 from analysis.diagnosis.rules.rebalances import rebalancing_clients
+from analysis.diagnosis.rules.stuck_transactions import ENDED, aborted_transactions
 from analysis.diagnosis.words import (
     cells,
     clients,
@@ -96,9 +98,6 @@ them again and again. They persist only if most of its requests fail."""
 NORMAL_RESPONSES: Final = 20
 NORMAL_MS: Final = 10_000
 """Errors of normal operation persist beyond these; see the thresholds."""
-
-ENDED: Final = "INVALID_TXN_STATE"
-"""The error of EndTxn while the coordinator aborts the transaction of a fenced producer."""
 
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 REGISTERED_AGAIN: Final = "DUPLICATE_BROKER_REGISTRATION"
@@ -183,7 +182,8 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
     if not errors:
         return
     ends = ends_of(case, limits["silent_ms"])
-    errors = _without_removals(case, _without_fenced(case, _unresolved(case, errors)), ends)
+    errors = _without_aborted(case, _unresolved(case, errors))
+    errors = _without_removals(case, errors, ends)
     requests = {(row["client_id"], row["api"]): row["requests"] for row in case.rows(REQUESTS)}
     for rows in _by_cause(case, errors, ends, limits):
         sent = {(row["client_id"], row["api"]) for row in rows}
@@ -194,11 +194,12 @@ def recurring_errors(case: Case, limits: Limits) -> Iterator[Finding]:
         yield replace(finding, evidence=finding.evidence + added)
 
 
-def _without_fenced(case: Case, errors: list[Row]) -> list[Row]:
-    """The errors without those of transactions that ended because their producer was fenced."""
-    is_ended = any(row["error"] == ENDED for row in errors)
-    fenced = fenced_clients(case) if is_ended else set()
-    return [row for row in errors if row["error"] != ENDED or row["client_id"] not in fenced]
+def _without_aborted(case: Case, errors: list[Row]) -> list[Row]:
+    """The errors without those of transactions that a broker has aborted."""
+    if all(row["error"] != ENDED for row in errors):
+        return errors
+    names = {*fenced_clients(case), *aborted_transactions(case)}
+    return [row for row in errors if row["error"] != ENDED or row["client_id"] not in names]
 
 
 def _without_removals(case: Case, errors: list[Row], ends: Ends) -> list[Row]:

@@ -2,8 +2,9 @@
 
 Consumers with `isolation.level=read_committed` read up to the first open transaction of a
 partition. A transaction that stays open stops them all. After `transaction.timeout.ms` the broker
-aborts it, and the producer loses its records. If the connections of the producer ended before, it
-stopped or crashed inside the transaction.
+aborts it, and the producer loses its records. A later EndTxn fails with INVALID_TXN_STATE, or with
+an outdated epoch, which `fenced_producers` reports. If the connections of the producer ended
+before, it stopped or crashed inside the transaction.
 
 A capture at the leader of a partition may lack the coordinator of a transaction, or packets of the
 coordinator, and so the end of the transaction. Then only the last stable offset shows whether the
@@ -19,12 +20,14 @@ from typing import Any, Final
 from analysis.answers.producers import COORDINATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.rules.fenced_producers import ABORTED, overdue_producers
+from analysis.diagnosis.rules.fenced_producers import ABORTED, ERRORS, overdue_producers
 from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS
 from analysis.sql.query import Row
 
+ENDED: Final = "INVALID_TXN_STATE"
+"""The error of an EndTxn after the broker has aborted the transaction."""
 STARTS: Final = """
   select transactional_id, epoch_ns(time) as time from transactions
   where api = 'InitProducerId' and transactional_id is not null"""
@@ -56,7 +59,6 @@ STOPPED: Final = f"""
 def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     """Open transactions, and those that the broker aborted, by the answer `producers`."""
     rows, end = case.answer("producers --show transactions"), case.last_message or 0
-    ended = [row for row in rows if row["outcome"] == ABORTED]
     still_open = [
         row | {"age_ms": (end - row["start_time"]) / 1e6} for row in rows
         if row["outcome"] == "open" and (end - row["start_time"]) / 1e6 >= limits["open_ms"]
@@ -65,14 +67,10 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
         row for row in case.answer("stuck")
         if row["is_open"] and row["duration_ms"] >= limits["open_ms"]
     ]  # fmt: skip
-    producers = case.rows(COMPLETE) if ended or still_open or held else ()
-    coordinated = {row["producer_id"] for row in producers}
-    ended = [
-        row for row in ended if row["producer_id"] in coordinated and not _is_fenced(case, row)
-    ]
-    for group in rows_by(ended, "client_id").values():
+    coordinated = _coordinated(case) if still_open or held else set()
+    for group in aborted_transactions(case).values():
         if len(group) >= limits["timed_out"]:
-            finding = _aborted(group)
+            finding = _aborted(group, case.matching(ERRORS, group[0], "client_id"))
             for stopped in case.matching(STOPPED, group[0], "client_id"):
                 finding = _stopped(finding, group, stopped["last_time"])
             yield finding
@@ -83,6 +81,22 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in held:
         if row["producer_id"] not in begun & coordinated:  # a reader may show the id
             yield _held(row, began_before=row["producer_id"] not in begun)
+
+
+def aborted_transactions(case: Case) -> dict[str | None, list[Row]]:
+    """Transactions that brokers aborted although their producer was not fenced, by client id."""
+    rows = case.answer("producers --show transactions")
+    aborted = [row for row in rows if row["outcome"] == ABORTED]
+    coordinated = _coordinated(case) if aborted else set()
+    return rows_by(
+        (row for row in aborted
+         if row["producer_id"] in coordinated and not _is_fenced(case, row)),
+        "client_id",
+    )  # fmt: skip
+
+
+def _coordinated(case: Case) -> set[int]:
+    return {row["producer_id"] for row in case.rows(COMPLETE)}
 
 
 def _is_fenced(case: Case, row: Row) -> bool:
@@ -142,15 +156,18 @@ def _held(row: Row, *, began_before: bool) -> Finding:
     )
 
 
-def _aborted(rows: list[Row]) -> Finding:
+def _aborted(rows: list[Row], errors: list[Row]) -> Finding:
+    """The finding for transactions of a client; `errors`: its rows of `ERRORS`."""
     row = max(rows, key=lambda row: row["duration_ms"] or 0)
+    refused = sum(each["responses"] for each in errors if each["error"] == ENDED)
     count = "a transaction" if len(rows) == 1 else f"{len(rows):,} transactions"
     return Finding(
         severity="warning",
         sentence=f"The broker aborted {count} of {client(row['client_id'])}",
-        evidence=f"Transactional id `{row['transactional_id']}`: no EndTxn of the producer, but "
-        f"markers of the broker {ms(row['duration_ms'])} after the start (longest); "
-        f"{counted(sum(each['records'] for each in rows), 'record')} lost.",
+        evidence=f"Transactional id `{row['transactional_id']}`: markers of the broker "
+        f"{ms(row['duration_ms'])} after the start (longest), without an EndTxn of the producer; "
+        f"{counted(sum(each['records'] for each in rows), 'record')} lost."
+        + f" {counted(refused, 'later EndTxn')} failed with {ENDED}." * bool(refused),
         cause="the transaction took longer than transaction.timeout.ms, or a producer with the "
         "same id replaced this one",
         change="Make transactions shorter, or raise transaction.timeout.ms (1 minute by default, "

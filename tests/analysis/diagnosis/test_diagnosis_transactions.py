@@ -228,3 +228,12 @@ def test_a_producer_that_is_fenced_after_a_long_transaction_has_one_finding() ->
         "25.0 s after its start."
     )
     assert findings_of("stuck_transactions", tables) == []
+
+
+@pytest.mark.parametrize("name", ["kafka-4-transactions", "kafka-4-java-4-0"])
+def test_a_late_end_of_an_aborted_transaction_is_part_of_the_finding_about_it(name: str) -> None:
+    tables = capture(name, DIAGNOSIS_TABLES)
+    (finding,) = findings_of("stuck_transactions", tables)
+    assert finding.evidence.endswith("lost. 1 later EndTxn failed with INVALID_TXN_STATE.")
+    errors = findings_of("recurring_errors", tables)
+    assert all(finding.clients != each.clients for each in errors)
