@@ -18,6 +18,8 @@ import pyspark
 
 ROOT = Path(__file__).parent.parent
 HOME = Path(pyspark.__file__).parent
+_END_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL")
+"""SIGTERM and SIGKILL end this process without its `finally`."""
 _SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ENVIRONMENT = os.environ | {
     "SPARK_HOME": str(HOME),
@@ -78,8 +80,9 @@ def kill(process: subprocess.Popen[bytes]) -> None:
 def _process(
     log: IO[bytes], name: str, *arguments: str, before: Sequence[str] = ()
 ) -> Iterator[subprocess.Popen[bytes]]:
+    java = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments]
     process = subprocess.Popen(
-        [*before, HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{name}", *arguments],
+        [*before, *_END_WITH_PARENT, *java],
         stdout=log, stderr=log, env=ENVIRONMENT, start_new_session=True,
     )  # fmt: skip
     try:

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip("pyspark", reason="the dependency group spark is not installed")
 
 from bench.cluster import ENVIRONMENT, Cluster, cluster, kill
+from tests.analysis.live.sniffing import wait_for
 from tests.analysis.spark.sharding import (
     CAPTURES,
     TEST_TABLES,
@@ -22,6 +23,7 @@ from tests.analysis.spark.sharding import (
     write_with_one_process,
 )
 from tests.dissector.runs.cutting import may_mount
+from tests.dissector.runs.test_runs_processes import is_group
 
 DRIVER = "tests.analysis.spark.cluster_driver"
 
@@ -78,6 +80,29 @@ def test_a_folder_that_is_not_shared_and_a_killed_worker(java: None, tmp_path: P
     assert len(printed) == 2
     assert [*unshared.iterdir()] == []
     compare(tmp_path, paths)
+
+
+STARTED = """
+import sys
+from pathlib import Path
+from bench.cluster import cluster
+
+with cluster(Path(sys.argv[1]), before=[()]) as running:
+    print(running.workers[0].pid, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_cluster_ends_with_the_process_that_started_it(java: None, tmp_path: Path) -> None:
+    """SIGTERM, as of `timeout`, ends Python without leaving its contexts."""
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTED, tmp_path],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=ENVIRONMENT,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        worker = int(process.stdout.readline())
+        process.terminate()
+    wait_for(lambda: not is_group(worker))
 
 
 @pytest.mark.parametrize("shuffled", [False, True], ids=["rotated", "shuffled"])
