@@ -17,6 +17,8 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _PYTHON: Final = re.compile(r"^(?P<kind>[A-Za-z_][\w.]*)(?:: (?P<detail>.*))?$")
 _JAVA: Final = re.compile(r"^(?:Caused by|:) ?:? ?(?P<cause>[\w.$]+(?:Exception|Error): .+)$", re.M)
 _MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+_NOT_RUN: Final = re.compile(r'Cannot run program "([^"]+)"')
+"""A message of java.lang.ProcessBuilder; its cause lacks the name of the program."""
 _KILLED: Final = "Python worker exited unexpectedly"
 _GENERIC: Final = re.compile(r"An error occurred while calling|An exception was thrown from")
 
@@ -28,6 +30,11 @@ def cause(error: BaseException) -> str:
         return (
             f"an executor's Python has no module {module[1]}: install kafka-dissector and its "
             f"dependencies on the executors; {DOCS}"
+        )
+    if program := _NOT_RUN.search(str(error)):
+        return (
+            f"an executor cannot run {program[1]}: install Python there, or set PYSPARK_PYTHON to "
+            f"the path of the executors' Python; {DOCS}"
         )
     if _KILLED in sentence:
         return (

@@ -158,6 +158,15 @@ Caused by: java.io.EOFException
 \tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:398)
 \t... 21 more
 """
+NOT_RUN = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 \
+times, most recent failure: Lost task 0.3 in stage 0.0 (TID 5) (127.0.0.1 executor 1): \
+java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory
+\tat java.base/java.lang.ProcessBuilder.start(ProcessBuilder.java:1143)
+Caused by: java.io.IOException: error=2, No such file or directory
+\tat java.base/java.lang.ProcessImpl.forkAndExec(Native Method)
+\t... 14 more
+"""
 
 
 @pytest.mark.parametrize(
@@ -186,6 +195,7 @@ Caused by: java.io.EOFException
             JAVA.replace("Python worker exited", "Task exited"),
             "org.apache.spark.SparkException: Task exited unexpectedly (crashed)",
         ),
+        (NOT_RUN, "an executor cannot run /no/python: install Python there, or set PYSPARK_PYTHON"),
         ("[TABLE_OR_VIEW_NOT_FOUND] The table or view x cannot be found.", "[TABLE_OR_VIEW"),
         ("", "ValueError"),
     ],
