@@ -46,7 +46,7 @@ from analysis.spark.options import Request, parse
 from analysis.spark.output import digest
 from analysis.spark.plan_server import PlanClient, rows_of
 from analysis.spark.schemas import arrow_schema, to_spark
-from dissector.errors import DissectorError
+from dissector.errors import DissectorError, reason
 from dissector.exchanges.topic_names import TopicNames
 from dissector.frame_reader import Broker
 from dissector.pipeline import Pipeline
@@ -151,20 +151,29 @@ class _State:
 def batch(spark: SparkSession, request: Request, offsets: tuple[Any, ...]) -> str:
     """Write the rows of a batch between two offsets; returns the folder. Raises DissectorError."""
     start, end = offsets
-    before, after = _folder(request, start), _folder(request, end)
+    after = _folder(request, end)
     done, options = after / "done", digest(request)
-    if not done.exists() or done.read_text() != options:  # of a query with other options
-        shutil.rmtree(after, ignore_errors=True)
-        (after / "rows").mkdir(parents=True)
-        files = GrowingFiles(plan.block_bytes(request), expects_secrets=request.keylog is not None)
-        state = _load(before) if start["batch"] else _State(files)
-        schema = arrow_schema(request.tables[0])
-        with pa.parquet.ParquetWriter(after / "rows" / "part.parquet", schema) as file:
-            for rows in _rows(request, state, end):
-                file.write_batch(rows)
-        (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
-        done.write_text(options)
+    try:
+        if not done.exists() or done.read_text() != options:  # of a query with other options
+            shutil.rmtree(after, ignore_errors=True)
+            _write(request, start, end)
+            done.write_text(options)
+    except OSError as error:
+        raise DissectorError(f"cannot write {after}: {reason(error)}") from error
     return str(after / "rows")
+
+
+def _write(request: Request, start: Offset, end: Offset) -> None:
+    """Write the rows of a batch, and the state after it. Raises OSError and DissectorError."""
+    before, after = _folder(request, start), _folder(request, end)
+    (after / "rows").mkdir(parents=True)
+    files = GrowingFiles(plan.block_bytes(request), expects_secrets=request.keylog is not None)
+    state = _load(before) if start["batch"] else _State(files)
+    schema = arrow_schema(request.tables[0])
+    with pa.parquet.ParquetWriter(after / "rows" / "part.parquet", schema) as file:
+        for rows in _rows(request, state, end):
+            file.write_batch(rows)
+    (after / "state").write_bytes(zstandard.compress(pickle.dumps(state), 1))
 
 
 def _rows(request: Request, state: _State, end: Offset) -> Iterator[pa.RecordBatch]:

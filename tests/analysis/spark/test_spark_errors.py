@@ -158,7 +158,7 @@ Caused by: java.io.EOFException
 \tat java.base/java.io.DataInputStream.readInt(DataInputStream.java:398)
 \t... 21 more
 """
-NOT_RUN = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.
+NOT_RUN = """An error occurred while calling o98.collectToPython.
 : org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 \
 times, most recent failure: Lost task 0.3 in stage 0.0 (TID 5) (127.0.0.1 executor 1): \
 java.io.IOException: Cannot run program "/no/python": error=2, No such file or directory

@@ -387,6 +387,14 @@ def test_a_file_that_cannot_be_opened_is_a_problem(tmp_path: Path) -> None:
     assert rows["kind"].to_pylist() == ["unreadable_file"]
 
 
+def test_a_state_folder_that_cannot_be_written(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.touch()
+    end = file_offsets.latest(file_offsets.START, [str(QUORUM)], WATERMARK)
+    with pytest.raises(DissectorError, match=f"cannot write {state}/exchanges.*: Not a directory"):
+        batch(QUORUM, state, file_offsets.START, end)
+
+
 def test_a_state_that_cannot_be_read(tmp_path: Path) -> None:
     """It is damaged, or its classes are those of another version."""
     end = file_offsets.latest(file_offsets.START, [str(QUORUM)], WATERMARK)
