@@ -8,20 +8,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-import threading
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from analysis.extras import needed
 from analysis.spark.causes import cause
+from analysis.startup import deferred_interruption
 from dissector.errors import DissectorError
 
 if TYPE_CHECKING:
@@ -91,30 +90,6 @@ def on_this_machine(cores: int | str) -> str:
     return f"local[{cores},{ATTEMPTS}]"
 
 
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """A context in which Ctrl-C waits until Java runs: PySpark would leave its process behind.
-
-    PySpark sets a handler of its own then, and this one ends.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield  # signals are not for this thread
-        return
-    waiting: list[int] = []
-
-    def wait(number: int, frame: object) -> None:
-        waiting.append(number)
-
-    before = signal.signal(signal.SIGINT, wait)
-    try:
-        yield
-    finally:
-        if signal.getsignal(signal.SIGINT) is wait:
-            signal.signal(signal.SIGINT, before)
-    if waiting:
-        raise KeyboardInterrupt
-
-
 def session(
     master: str | None = None, settings: Mapping[str, str] = MappingProxyType({})
 ) -> SparkSession:
@@ -150,7 +125,7 @@ def session(
     for name, value in (_SETTINGS | {**settings}).items():
         builder = builder.config(name, value)
     try:
-        with _interrupts_wait():
+        with deferred_interruption():  # PySpark would leave Java behind
             session: SparkSession = builder.getOrCreate()
     except (PySparkException, Py4JError) as error:
         raise DissectorError(f"cannot use Spark at {master}: {cause(error)}") from error

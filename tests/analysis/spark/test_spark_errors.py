@@ -28,8 +28,15 @@ from tests.analysis.spark.sharding import QUOTAS
 
 
 @pytest.mark.sampled(2)
-@pytest.mark.parametrize("line", ["Setting default log level", "Setting Spark log level"])
-def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
+@pytest.mark.parametrize(
+    ("line", "number", "status"),
+    [
+        ("Setting default log level", signal.SIGTERM, 143),
+        ("Setting default log level", signal.SIGINT, 130),
+        ("Setting Spark log level", signal.SIGINT, 130),
+    ],
+)
+def test_an_interrupt_ends_spark(tmp_path: Path, line: str, number: int, status: int) -> None:
     """The first line is of Java, before it connects to this process; the second of the session.
     Standard error stays open while Java runs."""
     command = [sys.executable, "-m", "kafka_dissector", "spark", str(QUOTAS)]
@@ -38,9 +45,9 @@ def test_an_interrupt_ends_spark(tmp_path: Path, line: str) -> None:
     ) as process:
         assert process.stderr is not None
         before = next(each for each in process.stderr if each.startswith(line))
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, after = process.communicate(timeout=180)
-    assert process.returncode == 130, (before, after)
+    assert process.returncode == status, (before, after)
     assert "Traceback" not in after
 
 
