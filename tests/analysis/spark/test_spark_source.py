@@ -160,6 +160,18 @@ def test_spark_reports_invalid_options_and_captures(
         registered.read.format("kafka_capture").load(str(tmp_path / "nothing.pcap")).count()
 
 
+def test_a_message_without_a_traceback(registered: SparkSession) -> None:
+    """As docs/spark.md describes."""
+    name = "spark.sql.execution.pyspark.udf.hideTraceback.enabled"
+    registered.conf.set(name, "true")
+    try:
+        with pytest.raises(AnalysisException) as raised:
+            registered.read.format("kafka_capture").option("table", "rows").load(str(QUOTAS))
+    finally:
+        registered.conf.unset(name)
+    assert "DissectorError: unknown table rows" in str(raised.value).splitlines()[0]
+
+
 def raises(spark: SparkSession, request: options.Request, arguments: tuple[object, ...]) -> str:
     raise LookupError("unexpected")
 
