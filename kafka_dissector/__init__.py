@@ -13,7 +13,10 @@ takes no time, and the command can prepare for Ctrl-C before.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
+from os.path import dirname
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     import analysis
@@ -40,3 +43,23 @@ else:  # type checkers would take every name for an attribute
 
     def __dir__() -> list[str]:
         return sorted({*__getattr__("__all__")})
+
+
+_PACKAGES: Final = ("analysis", "dissector")
+_FOLDER: Final = dirname(dirname(__file__))  # noqa: PTH120 - faster than pathlib
+
+
+class _OwnPackages:
+    """Finds the two packages in the folder of this one. A user's script is often ``analysis.py``,
+    and Python searches the folder of the script first."""
+
+    @staticmethod
+    def find_spec(name: str, *_: Any) -> ModuleSpec | None:
+        return PathFinder.find_spec(name, [_FOLDER]) if name in _PACKAGES else None
+
+
+for _name in _PACKAGES:
+    _module = sys.modules.get(_name)
+    if _module and not hasattr(_module, "__all__"):
+        raise ImportError(f"{_module} has the name of a package of kafka_dissector: rename it")
+sys.meta_path.insert(sys.meta_path.index(PathFinder), _OwnPackages)

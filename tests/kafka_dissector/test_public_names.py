@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 NAMES = sorted({*kafka_dissector.__all__})
 VALUES = {"ANSWERS", "DIAGNOSIS_TABLES", "__version__"}
 """Neither functions nor classes."""
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 
 
 def test_the_names_are_those_of_both_packages() -> None:
@@ -60,6 +62,26 @@ def test_names_are_typed(tmp_path: Path) -> None:
 def test_the_import_brings_no_other_package() -> None:
     program = "import sys, kafka_dissector; print({'pandas', 'pyarrow', 'duckdb'} & {*sys.modules})"
     assert printed(program) == "set()\n"
+
+
+def test_a_script_may_have_the_name_of_a_package(tmp_path: Path) -> None:
+    """Python searches the folder of the script first."""
+    script = tmp_path / "analysis.py"
+    script.write_text("import kafka_dissector as kd; print(kd.load.__module__, kd.open_capture)")
+    done = subprocess.run([sys.executable, script], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.stdout.startswith("analysis <function open_capture"), done.stderr
+
+
+def test_a_module_with_the_name_of_a_package_is_named(tmp_path: Path) -> None:
+    module = tmp_path / "dissector.py"
+    module.touch()
+    script = tmp_path / "script.py"
+    script.write_text("import dissector, kafka_dissector")
+    done = subprocess.run([sys.executable, script], env=ENVIRONMENT, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: <module 'dissector' from '{module}'> has the name of a package of "
+        "kafka_dissector: rename it"
+    )
 
 
 def test_kafka_dissector_is_the_command() -> None:
