@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from dissector.exchanges.exchange import Exchange
     from dissector.problems import Problem
 
-Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+FilePath: TypeAlias = str | os.PathLike[str]
+Paths: TypeAlias = FilePath | Sequence[FilePath] | Iterator[FilePath]
 Names: TypeAlias = str | Collection[str]
 Row = TypeVar("Row")
 

@@ -67,7 +67,7 @@ _OPEN: Final[dict[duckdb.DuckDBPyConnection, set[str]]] = {}
 @contextmanager
 def _opened(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
     """See `connected`."""
-    if isinstance(tables, str | os.PathLike | Sequence | Capture):
+    if isinstance(tables, str | os.PathLike | Sequence | Iterator | Capture):
         from analysis.input.clusters import CLUSTERS, ENDPOINTS
         from analysis.sql.stored import stored
 

@@ -49,6 +49,7 @@ arrow = dissector.open_capture("kafka.pcap").tables(["exchanges", "batches", "co
 analysis.latency(arrow)
 analysis.latency("kafka.pcap", by="api")
 analysis.errors([Path("a.pcap"), Path("b.pcap")])
+analysis.errors(Path("captures").glob("*.pcap"))
 analysis.diagnose(dissector.open_capture("kafka.pcap", keylog="keys.txt"))
 analysis.compare("before.pcap", Path("after.pcap"))
 analysis.lag(analysis.connect("kafka.pcap"), show="all")
@@ -205,6 +206,11 @@ def test_other_functions_read_a_capture_too(
     assert not len(analysis.compare(CAPTURE, [CAPTURE]))
     traced = analysis.trace(CAPTURE, topic="bulk", offset=0)
     pd.testing.assert_frame_equal(traced, analysis.trace(tables, topic="bulk", offset=0))
+
+
+def test_paths_may_come_from_an_iterator(tables: dict[str, pd.DataFrame]) -> None:
+    found = analysis.throttle(CAPTURE.parent.glob(CAPTURE.name))
+    pd.testing.assert_frame_equal(found, analysis.throttle(tables))
 
 
 READERS: dict[str, Callable[[list[Path]], pd.DataFrame]] = {
