@@ -183,6 +183,8 @@ def _table(table: Table) -> str:
         "",
         f"    kafka-dissector export CAPTURE... --table {table.name}",
         "",
+        f"In [Python](../reference/python.md), `kafka_dissector.load(paths, \"{table.name}\")`.",
+        "",
     ]
     if table.name in MAKES_ROWS:
         sources = {d: apis for d, apis in _apis_with(MAKES_ROWS[table.name]).items() if apis}
@@ -196,7 +198,7 @@ def _table(table: Table) -> str:
     heads = ("column", "type", "unit", "meaning", "filled by")
     lines += [*_markdown(heads, rows), ""]
     if table.name == "exchanges":
-        lines += ["SQL (`sql`, `analysis.connect`) adds these columns:", ""]
+        lines += ["SQL (`sql`, `kafka_dissector.connect`) adds these columns:", ""]
         lines += _columns(exchange_columns.COLUMNS)
     return "\n".join(lines)
 
@@ -219,11 +221,10 @@ def _versioned(api: str, versions: range) -> str:
     all_versions = registry.versions(key)
     if versions == all_versions:
         return api
-    return (
-        f"{api} {versions[0]}+"
-        if versions[-1] == all_versions[-1]
-        else f"{api} {versions[0]}-{versions[-1]}"
-    )
+    first, last = versions[0], versions[-1]
+    if last == all_versions[-1]:
+        return f"{api} {first}+"
+    return f"{api} {first}" if first == last else f"{api} {first}-{last}"
 
 
 def _answer(answer: Answer) -> str:
@@ -232,8 +233,8 @@ def _answer(answer: Answer) -> str:
     lines = [
         f"# {answer.name}", "", answer.question, "",
         f"    kafka-dissector {answer.name} CAPTURE...{options}", "",
-        f"In Python, `analysis.{answer.name}(tables)`, where `tables` needs "
-        f"{_links(answer.tables)}.", "",
+        f"In [Python](../reference/python.md), `kafka_dissector.{answer.name}(paths)`. "
+        f"It reads {_links(answer.tables)}.", "",
         f"In SQL, `select * from {name_of(answer)}`"
         f"{', with the default options' if answer.options else ''}.", "",
         head, "",
@@ -247,7 +248,7 @@ def _answer(answer: Answer) -> str:
     for variant, (option, others) in zip(
         answer.variants, answer.other_columns.items(), strict=True
     ):
-        also = f" (`tables` also needs {_links(variant.tables)})" if variant.tables else ""
+        also = f" (it also reads {_links(variant.tables)})" if variant.tables else ""
         lines += [f"The columns with `{option}`{also}:", ""]
         lines += _columns(others)
     return "\n".join(lines)
