@@ -66,7 +66,8 @@ class Filter:
     clients. `topic`: names of topics. `api`: names and numbers of APIs. `broker`: addresses, with
     or without a port, ids and names of brokers. `cluster`: ids of clusters. In `client` and
     `topic`, ``*`` matches any text. `since`: requests from this time on, in ISO 8601, as a time of
-    day, or in seconds after the first packet. `until`: requests before this time.
+    day, or in seconds after the first packet; ``str(time)`` for a time of pandas. `until`: requests
+    before this time. `zone`: the zone of both, unless they have an offset.
 
     Raises DissectorError for a value of another type, an unknown API, a wrong time, a wrong
     condition, and an end that is not after the start.
@@ -83,7 +84,7 @@ class Filter:
     start: int | None = None
     """Time of the first packet, ns; only needed if `is_relative`."""
     zone: tzinfo = UTC
-    """Zone of `since` and `until` without an offset."""
+    """Zone of `since` and `until`, unless they have an offset."""
     names: Names = field(default_factory=Names, compare=False)
     """Names of clients and brokers, besides their addresses."""
 
@@ -92,6 +93,8 @@ class Filter:
             object.__setattr__(self, name, arguments.texts(name, getattr(self, name)))
         for name in ("since", "until"):
             arguments.text(name, getattr(self, name))
+        if not isinstance(self.zone, tzinfo):
+            raise DissectorError(f"zone must be a tzinfo such as ZoneInfo, not {self.zone!r}")
         _ = self._apis
         since, until = self._time("since"), self._time("until")
         if since is not None and until is not None and until <= since:

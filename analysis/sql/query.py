@@ -193,7 +193,8 @@ def checked_table(name: str, rows: pd.DataFrame | pa.Table) -> pa.Table:
     try:
         return _in_schema(rows, schema)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise DissectorError(f"the table {name} has a column of another type: {error}") from error
+        reason = "; ".join(map(str, error.args))  # pandas adds the name of the column
+        raise DissectorError(f"the table {name} has a column of another type: {reason}") from error
 
 
 def _is_frame(rows: object) -> bool:

@@ -209,8 +209,8 @@ def test_other_functions_read_a_capture_too(
 
 
 def test_paths_may_come_from_an_iterator(tables: dict[str, pd.DataFrame]) -> None:
-    found = analysis.throttle(CAPTURE.parent.glob(CAPTURE.name))
-    pd.testing.assert_frame_equal(found, analysis.throttle(tables))
+    rows = analysis.throttle(CAPTURE.parent.glob(CAPTURE.name))
+    pd.testing.assert_frame_equal(rows, analysis.throttle(tables))
 
 
 READERS: dict[str, Callable[[list[Path]], pd.DataFrame]] = {
@@ -304,6 +304,7 @@ WRONG_CALLS: dict[str, Callable[[], object]] = {
     "memory=-1": lambda: analysis.cut(CAPTURE, pd.DataFrame(), "x.pcapng", memory=-1),
     "ports=3": lambda: analysis.cut(CAPTURE, pd.DataFrame(), "x.pcapng", ports=3),  # type: ignore[arg-type]
     "chosen='app'": lambda: analysis.load(CAPTURE, chosen="app"),  # type: ignore[arg-type]
+    "zone='UTC'": lambda: analysis.Filter(since="04:17:40", zone="UTC"),  # type: ignore[arg-type]
     "paths=b'a'": lambda: analysis.load(b"a"),  # type: ignore[arg-type]
     "paths=[1]": lambda: analysis.latency([1]),  # type: ignore[list-item]
     "paths=['']": lambda: analysis.load([""]),
@@ -331,6 +332,7 @@ def test_columns_that_are_missing_or_of_another_type(tables: Mapping[str, pd.Dat
     for wrong, error in (
         (exchanges.drop(columns="client_id"), "no column client_id"),
         (exchanges.assign(client_id=[[1]] * len(exchanges)), "another type: .*client_id"),
+        (exchanges.explode("topics"), r"another type: [^()]+; [^()]+ topics [^()]+$"),
     ):
         with pytest.raises(DissectorError, match=f"the table exchanges has .*{error}"):
             analysis.latency({**tables, "exchanges": wrong})
