@@ -183,7 +183,7 @@ def _table(table: Table) -> str:
         "",
         f"    kafka-dissector export CAPTURE... --table {table.name}",
         "",
-        f"In [Python](../reference/python.md), `kafka_dissector.load(paths, \"{table.name}\")`.",
+        f'In [Python](../reference/python.md), `kafka_dissector.load(paths, "{table.name}")`.',
         "",
     ]
     if table.name in MAKES_ROWS:

@@ -161,7 +161,7 @@ class Answer:
         return frame(self._rows(tables, given))
 
     def arrow(self, *arguments: Any, **options: Any) -> pa.Table:
-        """The same as an Arrow table; the tables are not DataFrames of Spark."""
+        """The result as an Arrow table, except from DataFrames of Spark."""
         return self._rows(*self._bound(*arguments, **options))
 
     def _bound(self, *arguments: Any, **options: Any) -> tuple[Tables, dict[str, Any]]:

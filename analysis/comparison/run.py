@@ -90,8 +90,8 @@ def compare(
 ) -> pd.DataFrame:
     """What changed between two captures, most important first: causes before effects.
 
-    `before`, `after`: captures, or their tables exchanges, errors, batches and connections; see
-    `Tables`. `by`: columns to group requests by. `least_percent`: smallest change that matters.
+    `before`, `after`: captures, or their tables exchanges, errors, batches and connections. `by`:
+    columns to group requests by. `least_percent`: smallest change that matters.
     `confidence`: probability, less than 1, that none of the changes is noise. `unchanged`: also
     list measures without a change.
 

@@ -207,7 +207,7 @@ class Filter:
     def apply(self, tables: Mapping[str, Rows]) -> dict[str, Rows]:
         """The selected rows of tables, of which one is `exchanges`.
 
-        `tables`: those of `analysis.load` or `Capture.tables`. The start of the capture is the
+        `tables`: those of `load` or `Capture.tables`. The start of the capture is the
         first time of `connections`, if given. Raises DissectorError.
         """
         import pyarrow as pa

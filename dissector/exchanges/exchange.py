@@ -32,7 +32,11 @@ DirectionName: TypeAlias = Literal["request", "response"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Exchange:
-    """A request with its response. Columns as in `tables.EXCHANGES`; times in ns; None is null."""
+    """A request with its response: a row of the table `exchanges`, with the bytes of its messages.
+
+    The attributes are the columns of the table. None is null. Times are integers: nanoseconds since
+    1970 in UTC, as ``pandas.to_datetime(time, utc=True)`` expects them.
+    """
 
     capture: str
     connection_id: int
@@ -137,7 +141,7 @@ class Exchange:
         self, direction: Direction | DirectionName, *, decode: Decode | None = None,
         explanation: Explanation | None = None,
     ) -> Explanation | None:  # fmt: skip
-        """As `explain`, with the structures inside fields of bytes: see `embedded`.
+        """As `explain`, with the structures inside fields of bytes, such as records and tokens.
 
         `decode`: a function from the id of a schema and the payload of a record's key or value to
         text; None if it cannot. `explanation`: the result of `explain`, if it is known.

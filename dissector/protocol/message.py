@@ -57,7 +57,8 @@ class Message:
     client_id: str | None
     """None in a response, and if the client sent none."""
     body: dict[str, Any]
-    """Field names as in Kafka's protocol guide; see `decode`."""
+    """Values by the names of Kafka's protocol guide, such as ``topic_data``. Structs are dicts, and
+    arrays are lists of them."""
     surplus: bytes = b""
     """Bytes after the last field, which brokers and clients ignore."""
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from subprocess import run
 
 import pytest
 
+import kafka_dissector as kd
 from tools.shown_output import ROOT
 
 
@@ -29,6 +31,13 @@ def test_each_page_is_built(site: Path) -> None:
 def test_commands_and_functions_are_described(site: Path) -> None:
     assert "--keylog" in (site / "reference/commands.html").read_text()
     assert "DissectorError" in (site / "reference/python.html").read_text()
+
+
+def test_each_class_and_function_of_python_is_described(site: Path) -> None:
+    page = (site / "reference/python.html").read_text()
+    named = {*kd.__all__} - {*kd.ANSWERS} - {"Direction", "OpenOptions"}
+    named -= {name for name in named if not callable(getattr(kd, name))}
+    assert named <= set(re.findall(r'id="\S+\.(\w+)" class="doc doc-heading"', page))
 
 
 def test_pages_load_nothing_from_elsewhere(site: Path) -> None:
