@@ -78,7 +78,7 @@ def load(
 ) -> dict[str, pd.DataFrame]:
     """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
 
-    `paths` and `options` are those of `dissector.open_capture`; `paths` may also be tables that
+    `paths` and `options` are those of `open_capture`; `paths` may also be tables that
     were exported as Parquet. `tables`: one or more names; by default, all tables that are not
     opt-in. `chosen`: load only the rows of exchanges that meet it:
     ``load("x.pcap", chosen=Filter(client=["app"]))``.
@@ -89,7 +89,7 @@ def load(
         integers, booleans  Int64, Int32, …, boolean: pandas' nullable types, null is NA
         numbers in ms       float64, null is NaN
         text                str, as pandas has it by default; null is missing
-        bytes, lists        object: bytes, NumPy arrays; null is None
+        bytes, lists        object: bytes, NumPy arrays; null is None. Headers are dicts in an array
 
     Issues a UserWarning for each file that could not be read completely. Raises CaptureError if
     nothing could be read, and DissectorError for a table that does not exist.

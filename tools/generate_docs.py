@@ -20,9 +20,14 @@ from typing import Final
 import pyarrow as pa
 
 from analysis.answers import ANSWERS, Answer, Option
+from analysis.columns import resolved
+from analysis.comparison import run as comparison
+from analysis.diagnosis import rule as diagnosis
 from analysis.diagnosis.catalog import RULES
+from analysis.encrypted import response_times as encrypted
 from analysis.sql import exchange_columns
 from analysis.sql.views import name_of
+from analysis.timeline import record as trace
 from dissector.protocol import registry
 from dissector.protocol.notation import Direction, Field
 from dissector.tables import TABLES, Table, TableColumn
@@ -86,6 +91,7 @@ def pages() -> dict[Path, str]:
     single = {
         ROOT / "docs/README.md": _index(),
         ROOT / "docs/rules.md": _rules(),
+        ROOT / "docs/reference/columns.md": _results(),
         ROOT / "analysis/functions.py": _functions(),
     }
     return tables | answers | single | share_files()
@@ -308,7 +314,8 @@ def _index() -> str:
             "found](explanation/messages.md), [where the time goes](time.md), "
             "[architecture](explanation/architecture.md), [terms](glossary.md).", "",
             "Reference: [commands](reference/commands.md), [Python](reference/python.md), [input "
-            "and output](reference/output.md), [rules of diagnose](rules.md), "
+            "and output](reference/output.md), [rules of diagnose](rules.md), [columns of "
+            "diagnose, compare, trace and encrypted](reference/columns.md), "
             "[limits](reference/limits.md), [dependencies](reference/dependencies.md), and the "
             "pages below.", "",
             "## Answers", "",
@@ -343,6 +350,26 @@ def _rules() -> str:
         rows = [(f"`{t.name}`", f"{t.default:g} {t.unit}", t.reason) for t in rule.thresholds]
         if rows:
             lines += [*_markdown(("threshold", "default", "reason"), rows), ""]
+    return "\n".join(lines)
+
+
+def _results() -> str:
+    """The columns of commands that are no answers."""
+    results = {
+        "diagnose": (diagnosis.COLUMNS, "A row is a finding. In Python, two columns follow: "
+                     "`clients`, a tuple of client ids, and `numbers`, a dict."),
+        "compare": (comparison.COLUMNS, "A row is a change. The columns of `--by` come first."),
+        "trace": (trace.COLUMNS, "A row is an event of a record."),
+        "encrypted": (encrypted.COLUMNS, "A row is a group of connections. The columns of `--by` "
+                      "come first. In Python, the function is `response_times`."),
+    }  # fmt: skip
+    lines = [
+        "# Columns of other results", "",
+        "Each [answer and table](../README.md#answers) has a page with its columns. These are the "
+        "columns of the other commands and functions that return rows.", "",
+    ]  # fmt: skip
+    for name, (columns, row) in results.items():
+        lines += [f"## {name}", "", row, "", *_columns(resolved(columns))]
     return "\n".join(lines)
 
 
