@@ -78,10 +78,9 @@ def load(
 ) -> dict[str, pd.DataFrame]:
     """A capture as DataFrames, by table name: ``load("x.pcap")["exchanges"]``.
 
-    `paths` and `options` are those of `open_capture`; `paths` may also be tables that
-    were exported as Parquet. `tables`: one or more names; by default, all tables that are not
-    opt-in. `chosen`: load only the rows of exchanges that meet it:
-    ``load("x.pcap", chosen=Filter(client=["app"]))``.
+    `paths` and `options` are those of `open_capture`; `paths` may also be tables that were exported
+    as Parquet. `tables`: one or more names; by default, all tables that are not opt-in. `chosen`:
+    load only the rows of exchanges that meet it: ``load("x.pcap", chosen=Filter(client=["app"]))``.
 
     A column has the same dtype in every capture:
 

@@ -24,6 +24,8 @@ class LoadedTables:
 
     def __init__(self, tables: Mapping[str, Rows]) -> None:
         """Raises DissectorError if one is not a table of the dissector."""
+        if not isinstance(tables, Mapping):
+            raise DissectorError(f"tables must be those of load(), not {tables!r}")
         self._tables = {name: checked_table(name, tables[name]) for name in known_tables([*tables])}
 
     def stream(self, names: Collection[str]) -> Iterator[NamedBatch]:

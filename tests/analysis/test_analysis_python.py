@@ -308,6 +308,7 @@ WRONG_CALLS: dict[str, Callable[[], object]] = {
     "paths=b'a'": lambda: analysis.load(b"a"),  # type: ignore[arg-type]
     "paths=[1]": lambda: analysis.latency([1]),  # type: ignore[list-item]
     "paths=['']": lambda: analysis.load([""]),
+    "tables='a.pcap'": lambda: analysis.Filter(client="app").apply("a.pcap"),  # type: ignore[arg-type]
     "tables=3": lambda: analysis.load(CAPTURE, 3),  # type: ignore[arg-type]
     "thresholds='app'": lambda: analysis.diagnose(CAPTURE, thresholds="app"),  # type: ignore[arg-type]
     "memory=0": lambda: analysis.load(CAPTURE, memory=0),
