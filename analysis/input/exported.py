@@ -283,7 +283,8 @@ def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:
 
     schema, values = TABLES[name].schema, dict.fromkeys(_LATER.get(name, ())) | _values(file)
     try:
-        for batch in pq.ParquetFile(file).iter_batches(_BATCH_ROWS):
+        # With pre_buffer, PyArrow keeps the bytes of the whole file until it is read.
+        for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(_BATCH_ROWS):
             rows = in_schema(batch, schema, values)
             rows.validate(full=True)  # PyArrow does not check that texts are UTF-8
             yield rows

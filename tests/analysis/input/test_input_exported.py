@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -391,3 +392,15 @@ def test_an_export_that_was_divided_keeps_its_numbers(tmp_path: Path) -> None:
     for name, rows in whole.items():
         ids = sorted(rows["connection_id"].to_pylist())
         assert sorted(read[name]["connection_id"].to_pylist()) == ids
+
+
+def test_bytes_of_row_groups_that_were_read_do_not_stay_in_memory(tmp_path: Path) -> None:
+    schema, count = TABLES["problems"].schema, 200_000
+    columns = {field.name: pa.nulls(count, field.type) for field in schema}
+    digits = np.random.default_rng(0).integers(48, 58, (count, 100), np.uint8)
+    columns["detail"] = pa.array(digits.view("S100")[:, 0]).cast(pa.string())
+    file = tmp_path / "problems.parquet"
+    pq.write_table(pa.table(columns, schema), file, row_group_size=10_000, compression="none")
+    before = pa.total_allocated_bytes()
+    held = [pa.total_allocated_bytes() - before for _ in ExportedTables([file]).stream()]
+    assert held[-1] < file.stat().st_size / 2
