@@ -2,12 +2,13 @@
 
 Arrow groups the columns of each batch, and a `Tally` merges the groups with those of earlier
 batches. So memory grows with the number of APIs, clients, error codes and connections, not with the
-number of exchanges. Only latencies are kept one by one, for exact quantiles: twelve bytes per
-exchange.
+number of exchanges. Only latencies are kept one by one, for exact quantiles: eight bytes per
+exchange, and those of one API and version at a time once more.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
@@ -27,6 +28,8 @@ _KIND: Final = ("api_key", "api", "api_version")
 _CLIENT: Final = ("connection_id", "client_id", "client_ip")
 _RESPONSE: Final = (*_CLIENT, "correlation_id", "time", "api", "api_version")
 """Columns of `errors` with one value in each response."""
+_QUANTILES: Final = (0.5, 0.99, 1)
+"""Of latencies."""
 
 
 class Summary:
@@ -71,7 +74,8 @@ class Summary:
         )  # fmt: skip
         self._named: list[pa.Table] = []
         """Connections with a known client software."""
-        self._latencies: list[tuple[NDArray[np.uint32], NDArray[np.float64]]] = []
+        self._latencies: defaultdict[int, list[NDArray[np.float64]]] = defaultdict(list)
+        """By `_kind_code`."""
 
     def read(self, batches: Iterable[tuple[str, pa.RecordBatch]]) -> None:
         """Count the rows of all batches."""
@@ -280,18 +284,18 @@ class Summary:
         self._failed_handshakes.add_problems(rows)
 
     def _add_latencies(self, kind: NDArray[np.uint32], latency: NDArray[np.float64]) -> None:
-        self._latencies.append((kind, latency))
+        order = np.argsort(kind, kind="stable")
+        kinds, first = np.unique(kind[order], return_index=True)
+        parts = np.split(latency[order], first[1:])
+        for each, part in zip(kinds.tolist(), parts, strict=False):  # without rows, one part
+            self._latencies[each].append(part)
 
     def _latencies_by_kind(self) -> dict[int, list[float]]:
-        if not self._latencies:
-            return {}
-        kind = np.concatenate([kind for kind, _ in self._latencies])
-        order = np.argsort(kind, kind="stable")
-        latency = np.concatenate([latency for _, latency in self._latencies])[order]
-        kinds, first = np.unique(kind[order], return_index=True)
-        parts = np.split(latency, first[1:]) if len(first) else []
-        quantiles = [np.quantile(part, (0.5, 0.99, 1)).tolist() for part in parts]
-        return dict(zip(kinds.tolist(), quantiles, strict=True))
+        """Median, 0.99 quantile and maximum of the latency, by `_kind_code`."""
+        return {
+            kind: np.quantile(np.concatenate(parts), _QUANTILES, overwrite_input=True).tolist()
+            for kind, parts in self._latencies.items()
+        }
 
     def _software(self) -> dict[int, str]:
         """Name and version of the client software, by connection_id."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import tracemalloc
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ from analysis.summary.counts import Summary
 from dissector.protocol import registry
 from tests.analysis.answering import capture, made, path_of
 from tests.analysis.made_rows import SECOND, START, connection, error, exchange
-from tests.analysis.summary.summing import SILENT, Rows, recorded, summed
+from tests.analysis.summary.summing import SILENT, Rows, batches, recorded, summed
 
 EXCHANGES = st.lists(
     st.builds(
@@ -294,3 +295,17 @@ def test_problems_count_the_packets_they_stand_for() -> None:
     ]
     (problem,) = summed(problems=rows).problems()
     assert problem["count"] == 43
+
+
+def test_quantiles_take_the_memory_of_the_latencies_of_one_api() -> None:
+    kinds, count = 10, 200_000
+    (rows,) = batches(1000, exchanges=[exchange(api_key=n % kinds) for n in range(1000)])
+    summary = Summary()
+    summary.read([rows] * (count // 1000))
+    tracemalloc.start()
+    try:
+        assert [use.count for use in summary.apis()] == [count // kinds] * kinds
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 * count / 2
