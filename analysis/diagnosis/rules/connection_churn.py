@@ -22,6 +22,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow.compute as pc
+
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.advertised import LOOKUP, PREPARING
 from analysis.diagnosis.causes.corrupt_batches import CORRUPT
@@ -67,10 +69,10 @@ SHORT_LIVED: Final = rf"""
     count(*) as clients, sum(connections)::bigint as connections,
     sum(requests)::bigint as requests, quantile_disc(client_id, [0.25, 0.5, 0.75]) as examples,
     min(first_time) as first_time, max(last_time) as last_time
-  from clients group by client_ip, pattern
+  from clients group by client_ip, pattern having count(*) >= {{clients}}
   order by clients desc, client_ip, pattern"""
 """SQL: the clients of each host whose ids differ in their numbers only, and which closed all of
-their connections soon."""
+their connections soon; `clients`: at least so many."""
 
 SHORT_COMMAND: Final = sql("""
   select client_ip, client_id, min(request_time) as first_time, max(response_time) as last_time,
@@ -128,16 +130,15 @@ connect to a broker."""
 )  # fmt: skip
 def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that reconnect often, by the answer `leadership`, and hosts with many short ones."""
-    for row in case.rows(SHORT_LIVED):
+    least = max(limits["reconnects"], 1)
+    for row in case.rows(SHORT_LIVED.format(clients=least)):
         minutes = max(row["last_time"] - row["first_time"], 1) / 60e9
-        if row["clients"] >= max(limits["reconnects"], 1) and (
-            row["clients"] / minutes >= limits["per_minute"]
-        ):
+        if row["clients"] / minutes >= limits["per_minute"]:
             yield _short_lived(row)
     churning = []
-    for row in case.answer("leadership --show clients"):
+    for row in case.answer_where("leadership --show clients", pc.field("reconnects") >= least):
         host = case.hosts.get((row["client_id"], row["client_ip"]))
-        if row["reconnects"] < max(limits["reconnects"], 1) or host is None:
+        if host is None:
             continue
         span_ms = max(host["span_ms"], 1)
         if row["reconnects"] / (span_ms / 60_000) >= limits["per_minute"]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+import pyarrow.compute as pc
+
 from analysis.answers.leadership import TOGETHER
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
@@ -88,12 +90,10 @@ _MISSING: Final = Advice(
 def metadata_storm(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients with many Metadata requests, by the answer `leadership`."""
     query = STORMS.format(requests=limits["in_ten_seconds"])
+    is_busy = pc.field("metadata_busiest") >= max(limits["in_ten_seconds"], 1)
     storms: dict[Advice, list[Row]] = {}
-    for row in case.answer("leadership --show clients"):
-        if (
-            row["metadata_busiest"] < max(limits["in_ten_seconds"], 1)
-            or row["reconnects"] > row["metadata_requests"] / 2
-        ):
+    for row in case.answer_where("leadership --show clients", is_busy):
+        if row["reconnects"] > row["metadata_requests"] / 2:
             continue
         missing, (storm,) = (
             case.matching(each, row, "client_id client_ip") for each in (MISSING, query)

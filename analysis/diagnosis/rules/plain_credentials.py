@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pyarrow.compute as pc
+
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, rule
 from analysis.diagnosis.words import capital, cells, clients, of_clients, span_of
@@ -22,10 +24,9 @@ from analysis.sql.query import Row
 )
 def plain_credentials(case: Case, limits: Limits) -> Iterator[Finding]:
     """Clients that authenticate in clear, by the answer `security`; one connection is enough."""
-    rows = case.answer("security")
     for finding, secrets in (("clear password", "passwords"), ("clear token", "tokens")):
-        if chosen := [row for row in rows if row["finding"] == finding]:
-            yield _finding(case, chosen, secrets)
+        if rows := case.answer_where("security", pc.field("finding") == finding):
+            yield _finding(case, rows, secrets)
 
 
 def _finding(case: Case, rows: list[Row], secrets: str) -> Finding:

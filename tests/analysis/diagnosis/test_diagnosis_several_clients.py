@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+import pytest
+
+from analysis.diagnosis import case
 from analysis.diagnosis.rule import Finding
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
@@ -178,3 +182,25 @@ def test_clients_without_sasl_are_one_finding_for_each_broker() -> None:
     )
     assert (both.clients, both.requests) == (("b", "a"), 7)
     assert alone.sentence.startswith("10.0.0.9:9093 closes all connections of client `c` after")
+
+
+@pytest.mark.parametrize("rule", ["connection_churn", "metadata_storm", "plain_credentials"])
+def test_rows_of_clients_without_a_finding_are_not_converted(
+    rule: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """These rules read an answer with a row for each client; a dict takes a kilobyte."""
+    links = [connection(connection_id=n, client_ip=f"10.0.1.{n}") for n in range(20)]
+    requests = [
+        exchange_at(START, connection_id=n, client_ip=f"10.0.1.{n}", client_id=f"app{n}")
+        for n in range(20)
+    ]
+    convert = case.row_dicts
+    converted: list[Row] = []
+
+    def counted(table: pa.Table) -> list[Row]:
+        converted.extend(rows := convert(table))
+        return rows
+
+    monkeypatch.setattr(case, "row_dicts", counted)
+    assert not findings_of(rule, made(exchanges=requests, connections=links))
+    assert not converted
