@@ -1,4 +1,4 @@
-"""Parquet files, to which rows are added batch by batch."""
+"""Parquet files, to which rows are added batch by batch, and from which they are read so."""
 
 from __future__ import annotations
 
@@ -13,6 +13,14 @@ import pyarrow as pa
 GROUP_ROWS: Final = 1 << 15
 GROUP_BYTES: Final = 32 << 20
 """A row group is written when it has this many rows or bytes."""
+
+
+def read_batches(file: Path) -> Iterator[pa.RecordBatch]:
+    """The rows of a Parquet file. Raises OSError or pa.ArrowException if the file is damaged."""
+    from pyarrow.parquet import ParquetFile as Reader
+
+    # With pre_buffer, PyArrow keeps the bytes of the whole file until it is read.
+    yield from Reader(file, pre_buffer=False).iter_batches(GROUP_ROWS)
 
 
 class RowGroup:

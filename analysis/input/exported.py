@@ -31,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from analysis.export.parquet import read_batches
 from dissector.errors import CaptureError, DissectorError
 from dissector.exchanges.columns import with_column
 from dissector.packets.paths import STANDARD_INPUT, find, matches
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 _SUFFIX: Final = ".parquet"
 _LATER: Final = MappingProxyType({"errors": {"resource"}})
 """Columns that earlier exports lack, and no answer needs; they are null."""
-_BATCH_ROWS: Final = 1 << 15
 _RECORDING: Final = re.compile(r"[a-z_]+-(\d{8}T\d{6})\.\d+Z-\d+")
 """The name of a file of `sniff`: see `analysis.live.rotation`."""
 _DIVIDED: Final = ("date", "api")
@@ -279,12 +279,9 @@ def _values(file: Path) -> dict[str, str | None]:
 
 def _batches(name: str, file: Path) -> Iterator[pa.RecordBatch]:
     """The rows of a file, in the schema of the table."""
-    import pyarrow.parquet as pq
-
     schema, values = TABLES[name].schema, dict.fromkeys(_LATER.get(name, ())) | _values(file)
     try:
-        # With pre_buffer, PyArrow keeps the bytes of the whole file until it is read.
-        for batch in pq.ParquetFile(file, pre_buffer=False).iter_batches(_BATCH_ROWS):
+        for batch in read_batches(file):
             rows = in_schema(batch, schema, values)
             rows.validate(full=True)  # PyArrow does not check that texts are UTF-8
             yield rows

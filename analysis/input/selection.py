@@ -18,10 +18,9 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from analysis.export.parquet import TableFiles
+from analysis.export.parquet import TableFiles, read_batches
 from analysis.input.cluster_connections import ClusterConnections
 from analysis.names.addresses import Names
 from analysis.sql.conditions import Condition, database
@@ -193,7 +192,7 @@ def _following(
     )
     numbers = np.asarray(connection.execute(query).fetchnumpy()["nth"])
     start = 0
-    for batch in pq.ParquetFile(file).iter_batches():
+    for batch in read_batches(file):
         first, last = np.searchsorted(numbers, [start, start + len(batch)])
         if first < last:
             yield batch.take(pa.array(numbers[first:last] - start)).cast(TABLES[name].schema)
