@@ -10,7 +10,8 @@ The cause is derived from the reader: whether it has fetched the records that it
 and how much of the time it has a Fetch pending at the broker. A consumer that seldom has one is
 busy processing records: it is the bottleneck, unless it gets errors all the time because it has no
 coordinator or leader. A group whose members send nothing in the last quarter no longer has members:
-they left or crashed.
+they left or crashed. A reader that sends nothing, not even heartbeats, while other members do, is
+paused or cut off; its partitions wait until the coordinator removes it.
 
 A capture may have packets of some members only. If no member reads or commits a partition after the
 last rebalance, while they send other requests, its reader is not in the capture.
@@ -29,7 +30,7 @@ The rule does not report a reader that cannot get past a batch with a wrong chec
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any, Final
@@ -49,6 +50,7 @@ from analysis.diagnosis.rules.recurring_errors import NORMAL_MS, NORMAL_RESPONSE
 from analysis.diagnosis.words import (
     Advice,
     cells,
+    client,
     known,
     listed,
     percent,
@@ -136,18 +138,21 @@ NOT_AVAILABLE: Final = f"""
     and 1000 * count(distinct epoch_ns(time) // 1000000000) >= {NORMAL_MS}"""
 """SQL: clients that had no coordinator or leader for longer than an election takes."""
 
+HEARTBEATS_NS: Final = 10**10
+"""A member sends several heartbeats in this time: one every 3 s, or 5 s (KIP-848), by default."""
+
 LAST_REQUESTS: Final = f"""
   with readers as (
     select distinct group_id, client_id, client_ip
     from (select connection_id, group_id from {GROUPS_OF_READERS}) as reading
       join (select distinct connection_id, client_id, client_ip from exchanges)
       using (connection_id))
-  select group_id, epoch_ns(max(time)) as last_time from (
-    select readers.group_id, request_time as time
+  select group_id, client_id, epoch_ns(max(time)) as last_time from (
+    select readers.group_id, client_id, request_time as time
     from exchanges join readers using (client_id, client_ip)
-    union all select group_id, time from memberships)
-  where group_id is not null group by group_id"""
-"""SQL: the last request of the members of each group. An administrator reads and commits offsets,
+    union all select group_id, client_id, time from memberships)
+  where group_id is not null group by group_id, client_id"""
+"""SQL: the last request of each member of each group. An administrator reads and commits offsets,
 too."""
 
 REBALANCED: Final = """
@@ -215,22 +220,16 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         and (row["client_id"], row["topic"], row["partition"]) not in unreadable
         and not _is_between_commits(row | quarters)
     ]  # fmt: skip
-    last_times = {
-        row["group_id"]: row["last_time"] for row in (case.rows(LAST_REQUESTS) if rows else ())
-    }
-    rows = [
-        row for row in rows
-        if last_times.get(row["group_id"], 0) < row["last_quarter"] or not _has_moved(case, row)
-    ]  # fmt: skip
+    members = rows_by(case.rows(LAST_REQUESTS) if rows else (), "group_id")
+    rows = [row | _last_requests(case, row, members.get(row["group_id"], [])) for row in rows]
+    rows = [row for row in rows if row["is_abandoned"] or not _has_moved(case, row)]
     repeated = {
         (row["group_id"], row["topic"], row["partition"], row["offset"]): row["fetches"]
         for row in (case.rows(REPEATED) if rows else ())
         if row["fetches"] >= limits["repeated"]
     }
-    for topics_of_group in _alike(case, rows, repeated, last_times):
+    for topics_of_group in _alike(case, rows, repeated):
         finding, row = _finding(case, topics_of_group), topics_of_group[0]
-        if row["is_abandoned"]:
-            finding = _abandoned(finding, row["last_request"])
         for blocked in case.matching(NOT_AVAILABLE, row, "client_id"):
             finding = _blocked(finding, blocked)
         if fetches := repeated.get(_committed(row)):
@@ -250,9 +249,23 @@ def _uncommitted(case: Case, limits: Limits) -> dict[str, Finding]:
     return findings
 
 
-def _alike(
-    case: Case, rows: list[Row], repeated: Collection[Any], last_times: Mapping[str, int]
-) -> Iterable[list[Row]]:
+def _last_requests(case: Case, row: Row, members: list[Row]) -> Row:
+    """Whether the members of a group, or only the reader of a partition, send nothing any more, and
+    the time of the last request. `members`: rows of `LAST_REQUESTS`."""
+    last_time = max((each["last_time"] for each in members), default=row["last_quarter"])
+    is_abandoned = last_time < row["last_quarter"]
+    own = next((each for each in members if each["client_id"] == row["client_id"]), None)
+    last_own = own["last_time"] if own else last_time
+    silent_ns = (case.last_message or 0) - last_own
+    is_silent = last_own < row["last_quarter"] and silent_ns >= HEARTBEATS_NS
+    return {
+        "last_request": last_time if is_abandoned else last_own,
+        "is_abandoned": is_abandoned,
+        "is_silent": is_silent and not is_abandoned,
+    }
+
+
+def _alike(case: Case, rows: list[Row], repeated: Collection[Any]) -> Iterable[list[Row]]:
     """The worst partition of each topic of a group, together with those that have the same cause,
     that with the largest lag first.
 
@@ -263,17 +276,14 @@ def _alike(
     alike: dict[Any, list[Row]] = {}
     for partitions in rows_by(rows, "group_id", "topic").values():
         row = max(partitions, key=lambda row: (_committed(row) in repeated, row["lag"]))
-        client_id, last_time = row["client_id"], last_times.get(row["group_id"])
-        last_time = last_time or row["last_quarter"]
+        client_id = row["client_id"]
         row = row | {
             "growing": len(partitions),
             "pending": share(fetching.get(client_id), case.span_ms(client_id)),
-            "last_request": last_time,
-            "is_abandoned": last_time < row["last_quarter"],
         }
         stuck = row["topic"] if _committed(row) in repeated else None
         reader = client_id if client_id in blocked else None
-        cause = (row["group_id"], row["is_abandoned"], stuck, reader, _advice(row))
+        cause = (row["group_id"], stuck, reader, _advice(row))
         alike.setdefault(cause, []).append(row)
     return (sorted(each, key=lambda row: -row["lag"]) for each in alike.values())
 
@@ -324,19 +334,6 @@ def _committed(row: Row) -> tuple[str, str, int, int]:
     return row["group_id"], row["topic"], row["partition"], row["committed_offset"]
 
 
-def _abandoned(finding: Finding, last_time: int) -> Finding:
-    """The finding for a group whose members are gone."""
-    return replace(
-        finding,
-        evidence=f"{finding.evidence} Its members sent nothing after {moment_text(last_time)}.",
-        cause="the group has no members any more: they left, or crashed",
-        side="client",
-        setting=None,
-        change="Look at the log of the application at that time, and start it again. If nobody "
-        "needs the group, delete it with kafka-consumer-groups.sh --delete.",
-    )
-
-
 def _blocked(finding: Finding, row: Row) -> Finding:
     """The finding for a reader without a coordinator or leader."""
     return replace(
@@ -371,10 +368,7 @@ def _stuck(finding: Finding, row: Row, fetches: int) -> Finding:
 
 def _finding(case: Case, rows: list[Row]) -> Finding:
     """A finding for topics of a group with the same cause: a list of `_alike`."""
-    row, busy = rows[0], ""
-    if row["pending"] and not row["is_abandoned"]:
-        pending = percent(min(row["pending"], 100))
-        busy = f" The reader has a Fetch pending at the broker for {pending} of the time."
+    row = rows[0]
     not_fetched, lags = row["position_lag"] or 0, ", ".join(f"{lag:,}" for lag in row["lags"])
     readers = list(dict.fromkeys(each["client_id"] for each in rows))
     of_topic, in_topics = "", ""
@@ -389,7 +383,8 @@ def _finding(case: Case, rows: list[Row]) -> Finding:
         evidence=f"Lag of partition {row['partition']}{of_topic} at the end of each quarter of its "
         f"time: {lags}; at the end {counted(row['lag'], 'record')}, "
         f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
-        f"{counted(sum(each['growing'] for each in rows), 'partition')}{in_topics}.{busy}",
+        f"{counted(sum(each['growing'] for each in rows), 'partition')}{in_topics}."
+        + _activity(row),
         numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
         command="lag",
         requests=sum(map(case.requests_of, readers)),
@@ -399,7 +394,26 @@ def _finding(case: Case, rows: list[Row]) -> Finding:
     )
 
 
+def _activity(row: Row) -> str:
+    """What the members do, for the evidence."""
+    if row["is_abandoned"]:
+        return f" Its members sent nothing after {moment_text(row['last_request'])}."
+    if row["is_silent"]:
+        return (
+            f" The reader, {client(row['client_id'])}, sent nothing after "
+            f"{moment_text(row['last_request'])}, while other members did."
+        )
+    if not row["pending"]:
+        return ""
+    pending = percent(min(row["pending"], 100))
+    return f" The reader has a Fetch pending at the broker for {pending} of the time."
+
+
 def _advice(row: Row) -> Advice:
+    if row["is_abandoned"]:
+        return _ABANDONED
+    if row["is_silent"]:
+        return _SILENT
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return _SLOW
     return _BUSY if 0 < row["pending"] < 50 else _WAITING
@@ -420,4 +434,17 @@ _WAITING: Final = Advice(
     "Look at the other findings of this client. Larger fetches (fetch.min.bytes, "
     "max.partition.fetch.bytes) need fewer round trips.",
     "Kafka documentation: Monitoring, Consumer lag",
+)  # fmt: skip
+_ABANDONED: Final = _SLOW._replace(
+    cause="the group has no members any more: they left, or crashed",
+    change="Look at the log of the application at that time, and start it again. If nobody needs "
+    "the group, delete it with kafka-consumer-groups.sh --delete.",
+)
+_SILENT: Final = Advice(
+    "the reader is paused, was killed or is cut off from the brokers, and still has its partitions",
+    "client", "session.timeout.ms=45000",
+    "Look for a process that is paused (garbage collection, CPU limits) or was killed. Other "
+    "members get its partitions after 45 s without heartbeats, by default: session.timeout.ms, or "
+    "group.consumer.session.timeout.ms of the brokers with group.protocol=consumer.",
+    "KIP-735, KIP-848",
 )  # fmt: skip

@@ -454,6 +454,27 @@ def test_a_group_without_members_falls_behind(seconds: int) -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "other", "cause"),
+    [(5, 16, "the reader is paused, was killed"), (13, 16, "the consumer"),
+     (8, 16, "the consumer"), (5, 5, "the group has no members")],
+    ids=["silent", "active", "for less than 10 s", "no members"],
+)  # fmt: skip
+def test_a_reader_that_is_silent_while_another_member_is_not(
+    seconds: int, other: int, cause: str
+) -> None:
+    """As after SIGSTOP: it keeps its partitions until its session ends."""
+    tables = read_for_a_while(seconds, seconds)
+    member = {"group_id": "g", "client_id": "other", "error_code": 0, "api": "Heartbeat"}
+    tables["memberships"] = [
+        member | {"time": START + second * SECOND, "response_time": START + second * SECOND}
+        for second in range(other + 1)
+    ]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert finding.cause.startswith(cause)
+    assert ("`reader`, sent nothing after" in finding.evidence) == ("paused" in cause)
+
+
+@pytest.mark.parametrize(
     ("rebalances", "seconds", "count"),
     [([0], 13, 1), ([0, 1], 13, 1), ([0, 3], 13, 0), ([0, 3], 5, 1)],
     ids=["the first one", "it fetches later", "moved", "no members"],
