@@ -8,8 +8,9 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.error_advice import MISPLACED, NO_LEADER, OFFLINE
-from analysis.diagnosis.words import clients, listed
-from analysis.display.terminal import counted, shell_words
+from analysis.diagnosis.causes.sessions import BEFORE_LOGIN
+from analysis.diagnosis.words import capital, client, clients, listed
+from analysis.display.terminal import counted, shell_words, time_text
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
 
@@ -62,6 +63,15 @@ REFUSED_MECHANISMS: Final = """
 DENIED: Final = """
   select distinct client_id, error, resource from errors
   where ends_with(error, '_AUTHORIZATION_FAILED') and resource is not null order by all"""
+
+
+NOT_AUTHENTICATED: Final = "SASL_AUTHENTICATION_FAILED"
+NOT_AUTHORIZED: Final = "TOPIC_AUTHORIZATION_FAILED"
+CHANGES: Final = {
+    NOT_AUTHENTICATED: ("AlterUserScramCredentials", "ExpireDelegationToken"),
+    NOT_AUTHORIZED: ("CreateAcls", "DeleteAcls"),
+}
+"""APIs that change what a client may do."""
 
 
 def _shared_addresses(case: Case, errors: list[Row]) -> str:
@@ -130,6 +140,35 @@ def _resources(case: Case, errors: list[Row]) -> str:
     return f" {_RESOURCES[error]}: {listed(denied)}." if denied else ""
 
 
+def _earlier_successes(case: Case, errors: list[Row]) -> str:
+    """Sentences about requests that succeeded before the first error, and the change since then."""
+    error, first = errors[0]["error"], min(row["first_time"] for row in errors)
+    names = literals({row["client_id"] for row in errors if row["client_id"]})
+    apis, topics = ({row[name] for row in errors} for name in ("api", "topic"))
+    is_alike = (
+        f"""api not in {literals(BEFORE_LOGIN)} and connection_id in (
+          select connection_id from connections where sasl_mechanism is not null)"""
+        if error == NOT_AUTHENTICATED
+        else f"api in {literals(apis)} and list_has_any(topics, {list(map(str, topics))})"
+    )
+    before = f"from exchanges where error_code = 0 and epoch_ns(response_time) < {first}"
+    (successes,) = case.rows(f"""
+      select count(*) as requests, epoch_ns(max(response_time)) as last_time
+      {before} and client_id in {names} and {is_alike}""")
+    if not successes["requests"]:
+        return ""
+    changes = case.rows(f"""
+      select client_id, api, epoch_ns(request_time) as time
+      {before} and api in {literals(CHANGES[error])} order by time desc limit 1""")
+    return (
+        f" Before, {counted(successes['requests'], 'request')} succeeded, the last one at "
+        f"{time_text(successes['last_time'], 3)}."
+    ) + "".join(
+        f" {capital(client(row['client_id']))} sent {row['api']} at {time_text(row['time'], 3)}."
+        for row in changes
+    )
+
+
 def _instances(case: Case, errors: list[Row]) -> str:
     """Sentences about clients that share a group.instance.id."""
     names = {row["client_id"] for row in errors}
@@ -162,6 +201,7 @@ EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,
     **dict.fromkeys(_RESOURCES, _resources),
+    **dict.fromkeys(CHANGES, _earlier_successes),
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
 }
 """Functions that add to the evidence of an error."""

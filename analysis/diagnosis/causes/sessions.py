@@ -24,7 +24,7 @@ from analysis.sql.query import Row
 
 COMMAND: Final = "unanswered --by client_id,broker,api,reason"
 
-_BEFORE_LOGIN: Final = ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
+BEFORE_LOGIN: Final = ("ApiVersions", "SaslHandshake", "SaslAuthenticate")
 _LEAST_MS: Final = 1000
 """A shorter session is not useful."""
 
@@ -36,7 +36,7 @@ def unauthenticated_clients(case: Case) -> list[Row]:
     """
     return case.rows(f"""
       with others as (
-        select * from exchanges where api not in {literals(_BEFORE_LOGIN)}),
+        select * from exchanges where api not in {literals(BEFORE_LOGIN)}),
       served as (
         select distinct connection_id, broker_ip, broker_port from others
         where status = 'answered'),
@@ -52,7 +52,7 @@ def unauthenticated_clients(case: Case) -> list[Row]:
         max(request_time) as last_time
       from {unanswered_requests()} left join logins using (broker_ip, broker_port)
       where reason in ('closed', 'reset') and wait_ms < {TIMEOUT_MS}
-        and api not in {literals(_BEFORE_LOGIN)} and connection_id in (from plain)
+        and api not in {literals(BEFORE_LOGIN)} and connection_id in (from plain)
         and connection_id in (select connection_id from exchanges
           where api = 'ApiVersions' and status = 'answered')
         and (broker_ip, broker_port) not in (

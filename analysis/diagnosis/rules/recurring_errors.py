@@ -357,7 +357,7 @@ def _finding(
         sentence=_sentence(rows),
         evidence=_counts(case, rows, part, span)
         + reset_evidence(continued)
-        + _ends_evidence(rows, ends)
+        + _ends_evidence(case, rows, ends)
         + _messages(rows),
         numbers=cells(row, "client_id api error topic count responses first_packet"),
         command=ERRORS,
@@ -397,13 +397,22 @@ def _counts(case: Case, rows: list[Row], part: float, span: Row) -> str:
     )
 
 
-def _ends_evidence(rows: list[Row], ends: Ends) -> str:
-    """A sentence about clients that all stopped after the error."""
+def _ends_evidence(case: Case, rows: list[Row], ends: Ends) -> str:
+    """A sentence about clients that all stopped after the error, or after the last of several."""
     names = {*_values(rows, "client_id")}
-    stopped = {row["client_id"] for row in rows if is_fatal(row, ends)}
+    stopped = {
+        row["client_id"] for row in rows if is_fatal(row, ends) and not _may_retry(case, row)
+    }
     if stopped != names:
         return ""
-    return f" {'The client' if len(names) == 1 else 'Each client'} stopped after it."
+    which = "it" if _responses(rows) == len(names) else "the last one"
+    return f" {'The client' if len(names) == 1 else 'Each client'} stopped after {which}."
+
+
+def _may_retry(case: Case, row: Row) -> bool:
+    """Whether the capture ends before the next error of a client that retries may follow."""
+    silent = (case.last_message or 0) - row["last_time"]
+    return bool(silent * (row["responses"] - 1) < row["last_time"] - row["first_time"])
 
 
 def _messages(rows: list[Row]) -> str:

@@ -366,6 +366,53 @@ def test_a_login_with_scram_has_two_requests() -> None:
     assert "10 responses, 100 % of the logins of the client" in finding.evidence
 
 
+@pytest.mark.parametrize(
+    ("failing", "name", "working", "change"),
+    [
+        ("Produce", "TOPIC_AUTHORIZATION_FAILED", "Produce", "DeleteAcls"),
+        ("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", "Fetch", "AlterUserScramCredentials"),
+    ],
+)
+@pytest.mark.parametrize("first", [3, 10], ids=["before", "after"])
+def test_requests_that_succeeded_before_a_change(
+    failing: str, name: str, working: str, change: str, first: int
+) -> None:
+    errors = [
+        error(time=START + n * SECOND, api=failing, error=name, retriable=False, correlation_id=n,
+              client_id="app", topic="t" if failing == "Produce" else None)
+        for n in range(5, 9)
+    ]  # fmt: skip
+    where = {"client_id": "app", "topics": ["t"], "error_code": 0}
+    served = [exchange_at(START + (first + n) * SECOND, api=working, **where) for n in range(2)]
+    changed = exchange_at(START + 4 * SECOND, api=change, client_id="admin", error_code=0)
+    tables = made(
+        exchanges=[*served, changed], errors=errors,
+        connections=[connection(sasl_mechanism="SCRAM-SHA-256")],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert ("Before, 2 requests succeeded" in finding.evidence) == (first == 3)
+    assert (f"`admin` sent {change} at" in finding.evidence) == (first == 3)
+
+
+@pytest.mark.parametrize(
+    ("count", "last", "stopped"),
+    [(1, 30, "it."), (5, 30, "the last one."), (5, 9, "")],
+    ids=["at once", "after retries", "the next one may follow"],
+)
+def test_a_client_that_stops_after_an_error(count: int, last: int, stopped: str) -> None:
+    errors = [
+        error(time=START + 2 * n * SECOND, api="JoinGroup", error="INCONSISTENT_GROUP_PROTOCOL",
+              client_id="app", retriable=False, correlation_id=n)
+        for n in range(count)
+    ]  # fmt: skip
+    tables = made(
+        exchanges=[exchange(client_id="app"), exchange_at(START + last * SECOND, client_id="b")],
+        errors=errors, connections=[connection(closed="fin")],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert finding.evidence.partition("stopped after ")[2] == stopped
+
+
 def test_an_error_of_several_clients_lasts_from_its_first_response_to_its_last() -> None:
     errors = [
         error(
