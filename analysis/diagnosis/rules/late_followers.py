@@ -59,6 +59,15 @@ ABSENT: Final = f"""
   order by time"""
 """SQL: the times at which a broker was not in the cluster, and what shows it."""
 
+LAST_FETCHES: Final = """
+  with followers as (
+    select distinct connection_id, replica_id from partitions
+    where api = 'Fetch' and replica_id >= 0)
+  select replica_id, epoch_ns(max(request_time)) as last_time
+  from exchanges join followers using (connection_id) where api = 'Fetch' group by replica_id"""
+"""SQL: the last Fetch of each follower. In a fetch session, it does not name partitions without new
+records (KIP-227)."""
+
 _AFTER_RESTARTS: Final = (
     "After the restart of a broker, wait until UnderReplicatedPartitions is 0 before the next one. "
     "Set min.insync.replicas, so that producers fail rather than lose records."
@@ -92,7 +101,7 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     yield from delays
     absent = [_absence(case, rows) for rows in late.values()]
     findings = [
-        _left(_finding(rows, case.last_message or 0), absence)
+        _left(_finding(rows, _silent_ms(case, rows)), absence)
         for rows, absence in zip(late.values(), absent, strict=True)
     ]
     if len(findings) > 1:
@@ -127,7 +136,7 @@ def _withheld_finding(rows: list[Row]) -> Finding:
     names = [f"{each['topic']}-{each['partition']}" for each in rows]
     followers = dict.fromkeys(f"broker {each['replica_id']}" for each in rows)
     return replace(
-        _finding(rows, row["last_time"]),
+        _finding(rows),
         subject=", ".join(followers),
         sentence=f"Followers of {counted(len(rows), 'partition')} ({listed(names)}) were out of "
         "sync, because leaders withheld records from them",
@@ -195,7 +204,7 @@ def _delays(case: Case, slow: dict[int, list[Row]], limits: Limits) -> Iterator[
         has_other_cause = leader_paused or longest["is_behind"]
         if (longest["latency_ms"] or 0) >= limits["delay_ms"] and not has_other_cause:
             finding = replace(
-                _finding([row], case.last_message or 0),
+                _finding([row], _silent_ms(case, [row])),
                 sentence=f"Broker {row['replica_id']}, a follower, delayed Produce requests to "
                 f"topic `{row['topic']}` by up to {ms(row['delay_max_ms'])}",
                 evidence=f"It was in sync, so requests with acks=all to partition "
@@ -249,18 +258,22 @@ def _several(late: dict[int, list[Row]], findings: list[Finding], *, have_left: 
     )
 
 
-def _finding(rows: list[Row], end: int) -> Finding:
-    """A finding for a follower of one or more partitions; `end`: of the capture, in ns."""
+def _silent_ms(case: Case, rows: list[Row]) -> float:
+    """Time from the last Fetch of a follower to the end of the capture, in ms."""
+    last = case.matching(LAST_FETCHES, rows[0], "replica_id")
+    return sum((case.last_message or 0) - each["last_time"] for each in last) / 1e6
+
+
+def _finding(rows: list[Row], silent_ms: float = 0.0) -> Finding:
+    """A finding for a follower of one or more partitions; `silent_ms`: see `_silent_ms`."""
     row = max(rows, key=lambda row: row["without"])
     partition = f"{row['topic']}-{row['partition']}"
     delay = row["delay_max_ms"]
     late = f", and received records up to {ms(delay)} late" if delay else ""
-    silent_ms = (end - max(each["last_time"] for each in rows)) / 1e6
     pause = f"It sent no Fetch for {ms(row['pause_max_ms'])}{late}."
     if silent_ms > (row["pause_max_ms"] or 0):
-        these = "this partition" if len(rows) == 1 else "these partitions"
-        pause = f"In the last {ms(silent_ms)} of the capture, it sent no Fetch for {these}: it was "
-        pause += "down, or had become the leader."
+        pause = f"In the last {ms(silent_ms)} of the capture, it sent no Fetch: it was down, or had "
+        pause += "become the leader."
     followed, start = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
     return Finding(
         severity="warning",

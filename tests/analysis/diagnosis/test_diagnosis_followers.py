@@ -11,8 +11,17 @@ from tests.analysis.diagnosis.diagnosing import findings_of
 from tests.analysis.made_rows import SECOND, START, advertised, connection, exchange, exchange_at
 
 
-def test_a_follower_that_is_gone() -> None:
-    """Its last Fetch was long before the end, and no record was confirmed late."""
+@pytest.mark.parametrize(
+    ("fetches", "says"),
+    [
+        (1, "In the last 11.0 s of the capture, it sent no Fetch: it was down, or had become the "
+            "leader."),
+        (12, "It sent no Fetch for 1.0 s."),
+    ],
+    ids=["gone", "in a fetch session"],
+)  # fmt: skip
+def test_a_follower_whose_last_fetch_of_a_partition_is_long_ago(fetches: int, says: str) -> None:
+    """No record was confirmed late. In a session (KIP-227), later Fetches name no partitions."""
     row = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
     fetch = row | {"api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
     produced = [
@@ -24,15 +33,15 @@ def test_a_follower_that_is_gone() -> None:
         exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
         for n in range(1, 12)
     ]
+    exchanges += [
+        exchange_at(START + n * SECOND, api="Fetch", correlation_id=99 + n) for n in range(fetches)
+    ]
     tables = made(
         exchanges=exchanges, partitions=[fetch | {"correlation_id": 99}, *produced],
         connections=[connection()],
     )  # fmt: skip
     (finding,) = findings_of("late_followers", tables)
-    assert finding.evidence.endswith(
-        "In the last 11.0 s of the capture, it sent no Fetch for this partition: it was down, or "
-        "had become the leader."
-    )
+    assert finding.evidence.endswith(says)
 
 
 @pytest.mark.parametrize(
