@@ -132,7 +132,6 @@ def _is_withheld(row: Row, rows: list[Row]) -> bool:
 
 def _withheld_finding(rows: list[Row]) -> Finding:
     """The finding for partitions of which leaders withheld records."""
-    row = max(rows, key=lambda row: row["without"])
     names = [f"{each['topic']}-{each['partition']}" for each in rows]
     followers = dict.fromkeys(f"broker {each['replica_id']}" for each in rows)
     return replace(
@@ -272,8 +271,8 @@ def _finding(rows: list[Row], silent_ms: float = 0.0) -> Finding:
     late = f", and received records up to {ms(delay)} late" if delay else ""
     pause = f"It sent no Fetch for {ms(row['pause_max_ms'])}{late}."
     if silent_ms > (row["pause_max_ms"] or 0):
-        pause = f"In the last {ms(silent_ms)} of the capture, it sent no Fetch: it was down, or had "
-        pause += "become the leader."
+        pause = f"In the last {ms(silent_ms)} of the capture, it sent no Fetch: it was down, or "
+        pause += "had become the leader."
     followed, start = (partition, "") if len(rows) == 1 else (f"{len(rows):,} partitions", "Most: ")
     return Finding(
         severity="warning",
