@@ -88,7 +88,9 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in directions:
         end = row["client_id"], row["broker"], row["sender"]
         silence = interrupted.get(end)
-        if end[:2] in repeated or row["sent_again"] - vain[end] < limits["retransmitted"]:
+        # The last packets in vain of a capture cannot be told from lost ones.
+        least = max(limits["retransmitted"], vain[end])
+        if end[:2] in repeated or row["sent_again"] - vain[end] < least:
             continue
         if any((host, row["broker"]) in blocked for host in case.addresses_of(row["client_id"])):
             continue

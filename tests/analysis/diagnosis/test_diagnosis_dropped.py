@@ -106,11 +106,13 @@ def test_large_requests_that_do_not_arrive(size: int, largest: int, count: int) 
         assert "a smaller MTU" in finding.cause
 
 
-@pytest.mark.parametrize("others", [4, 5])
-def test_packets_sent_in_vain_are_no_faulty_link(others: int) -> None:
-    """Each dropped connection has three of them."""
-    findings = findings_of("retransmissions", tables(SILENT, WAIT_S, retransmitted=others))
-    assert len(findings) == (others == 5)
+@pytest.mark.parametrize(
+    ("number", "others", "count"), [(3, 8, 0), (3, 9, 1), (1, 4, 0), (1, 5, 1)]
+)
+def test_packets_sent_in_vain_are_no_faulty_link(number: int, others: int, count: int) -> None:
+    """Each dropped connection has three of them. Others may be of one that the capture cuts off."""
+    made_tables = tables(SILENT, WAIT_S, idle=(50,) * number, retransmitted=others)
+    assert len(findings_of("retransmissions", made_tables)) == count
 
 
 @pytest.mark.parametrize(("size", "largest", "count"), [(15_000, 300, 0), (15_000, 15_000, 1)])
