@@ -87,7 +87,8 @@ def reset_evidence(rows: Sequence[Row]) -> str:
     steps = [row["continued"] - row["offset"] for row in rows if row["continued"] is not None]
     skipped, repeated = sum(s for s in steps if s > 0), -sum(s for s in steps if s < 0)
     does = [f"skipped up to {counted(skipped, 'record')}"] * (skipped > 0)
-    does += [f"went back by up to {counted(repeated, 'record')}"] * (repeated > 0)
+    # They requested offsets after the end of the log, of which there are no records.
+    does += [f"went back by up to {counted(repeated, 'offset')}"] * (repeated > 0)
     if not does:
         return " Consumers continued at the same offset."
     most = "most " if len(steps) > 1 else ""

@@ -152,7 +152,7 @@ def test_a_consumer_that_skips_records_is_one_response(replica_id: int | None) -
          "Consumers skipped up to 5,000 records: from offset 3 to 5,003 of partition 0."),
         # The application asks for the end, and seeks to the start.
         ([("ListOffsets", 5_003), ("Fetch", 1)],
-         "Consumers went back by up to 2 records: from offset 3 to 1 of partition 0."),
+         "Consumers went back by up to 2 offsets: from offset 3 to 1 of partition 0."),
         # KIP-392: the consumer fetches from the leader what a follower does not have yet.
         ([("Fetch", 3)], "Consumers continued at the same offset."),
         ([("ListOffsets", 10)],
@@ -212,7 +212,7 @@ def test_a_reset_because_a_topic_was_created_again(
     assert len(reported) == findings
     assert reported[0].cause.startswith("the topic was deleted")
     assert reported[0].severity == "critical"
-    assert ("went back by up to 900 records" in reported[0].evidence) == (findings == 1)
+    assert ("went back by up to 900 offsets" in reported[0].evidence) == (findings == 1)
 
 
 @pytest.mark.parametrize(
