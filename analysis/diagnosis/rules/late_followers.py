@@ -260,7 +260,7 @@ def _several(late: dict[int, list[Row]], findings: list[Finding], *, have_left: 
 def _silent_ms(case: Case, rows: list[Row]) -> float:
     """Time from the last Fetch of a follower to the end of the capture, in ms."""
     last = case.matching(LAST_FETCHES, rows[0], "replica_id")
-    return sum((case.last_message or 0) - each["last_time"] for each in last) / 1e6
+    return float(sum((case.last_message or 0) - each["last_time"] for each in last) / 1e6)
 
 
 def _finding(rows: list[Row], silent_ms: float = 0.0) -> Finding:

@@ -88,7 +88,7 @@ def retransmissions(case: Case, limits: Limits) -> Iterator[Finding]:
     for row in directions:
         end = row["client_id"], row["broker"], row["sender"]
         silence = interrupted.get(end)
-        # The last packets in vain of a capture cannot be told from lost ones.
+        # Those at the end of the capture look like lost ones: no connection works afterwards.
         least = max(limits["retransmitted"], vain[end])
         if end[:2] in repeated or row["sent_again"] - vain[end] < least:
             continue
