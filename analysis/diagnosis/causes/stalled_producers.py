@@ -60,7 +60,7 @@ def _stalled(least_ms: float) -> str:
         and others.response_time <= stalled.response_time
       group by all
       having count(distinct epoch(others.response_time)::bigint) >= stalled.net_ms / 2000
-      order by net_ms desc, request_packet"""
+      order by net_ms desc, request_packet, client_id"""
 
 
 _OUTAGES: Final = f"""
