@@ -71,7 +71,7 @@ CHANGES: Final = {
     NOT_AUTHENTICATED: ("AlterUserScramCredentials", "ExpireDelegationToken"),
     NOT_AUTHORIZED: ("CreateAcls", "DeleteAcls"),
 }
-"""APIs that change what a client may do."""
+"""APIs that change what a client may do, by the error that it then gets."""
 
 
 def _shared_addresses(case: Case, errors: list[Row]) -> str:
@@ -143,13 +143,14 @@ def _resources(case: Case, errors: list[Row]) -> str:
 def _earlier_successes(case: Case, errors: list[Row]) -> str:
     """Sentences about requests that succeeded before the first error, and the change since then."""
     error, first = errors[0]["error"], min(row["first_time"] for row in errors)
-    names = literals({row["client_id"] for row in errors if row["client_id"]})
-    apis, topics = ({row[name] for row in errors} for name in ("api", "topic"))
+    names, apis, topics = (
+        literals({row[name] for row in errors}) for name in ("client_id", "api", "topic")
+    )
     is_alike = (
         f"""api not in {literals(BEFORE_LOGIN)} and connection_id in (
           select connection_id from connections where sasl_mechanism is not null)"""
         if error == NOT_AUTHENTICATED
-        else f"api in {literals(apis)} and list_has_any(topics, {list(map(str, topics))})"
+        else f"api in {apis} and list_has_any(topics, list_value{topics}::varchar[])"
     )
     before = f"from exchanges where error_code = 0 and epoch_ns(response_time) < {first}"
     (successes,) = case.rows(f"""

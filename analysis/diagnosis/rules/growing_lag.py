@@ -151,7 +151,7 @@ LAST_REQUESTS: Final = f"""
     select readers.group_id, client_id, request_time as time
     from exchanges join readers using (client_id, client_ip)
     union all select group_id, client_id, time from memberships)
-  where group_id is not null group by group_id, client_id"""
+  where group_id is not null and time is not null group by group_id, client_id"""
 """SQL: the last request of each member of each group. An administrator reads and commits offsets,
 too."""
 
@@ -210,7 +210,7 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
         for row in (case.rows(QUARTERS) if _are_behind(case, limits["lag"]) else ())
         if row["group_id"] not in uncommitted and _grows(row)
     }
-    unreadable = [tuple(row.values()) for row in (case.rows(UNREADABLE) if growing else ())]
+    unreadable = {tuple(row.values()) for row in (case.rows(UNREADABLE) if growing else ())}
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
     rows = [
         row | quarters for row in (case.answer("lag") if growing else ())

@@ -63,7 +63,7 @@ LAST_FETCHES: Final = """
   with followers as (
     select distinct connection_id, replica_id from partitions
     where api = 'Fetch' and replica_id >= 0)
-  select replica_id, epoch_ns(max(request_time)) as last_time
+  select replica_id, epoch_ns(max(coalesce(request_time, response_time))) as last_time
   from exchanges join followers using (connection_id) where api = 'Fetch' group by replica_id"""
 """SQL: the last Fetch of each follower. In a fetch session, it does not name partitions without new
 records (KIP-227)."""

@@ -394,6 +394,25 @@ def test_requests_that_succeeded_before_a_change(
     assert (f"`admin` sent {change} at" in finding.evidence) == (first == 3)
 
 
+@pytest.mark.parametrize("client_id", ["it's", "", None])
+@pytest.mark.parametrize("topic", ["it's", "\\", None])
+@pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED"])
+def test_names_of_refused_requests_may_be_any_text(
+    name: str, topic: str | None, client_id: str | None
+) -> None:
+    """A capture may contain names that no broker accepts, and requests without a client id."""
+    where = {"api": "Produce", "client_id": client_id}
+    refused = where | {"error": name, "topic": topic, "retriable": False}
+    errors = [error(time=START + n * SECOND, correlation_id=n, **refused) for n in range(5, 9)]
+    served = exchange_at(START, topics=[topic] if topic else None, error_code=0, **where)
+    (finding,) = findings_of(
+        "recurring_errors",
+        made(exchanges=[served], errors=errors, connections=[connection(sasl_mechanism="PLAIN")]),
+    )
+    is_known = client_id is not None and (topic is not None or name.startswith("SASL"))
+    assert ("Before, 1 request succeeded" in finding.evidence) == is_known
+
+
 @pytest.mark.parametrize(
     ("count", "last", "stopped"),
     [(1, 30, "it."), (5, 30, "the last one."), (5, 9, "")],

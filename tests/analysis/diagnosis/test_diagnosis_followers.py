@@ -12,15 +12,18 @@ from tests.analysis.made_rows import SECOND, START, advertised, connection, exch
 
 
 @pytest.mark.parametrize(
-    ("fetches", "says"),
+    ("fetches", "columns", "says"),
     [
-        (1, "In the last 11.0 s of the capture, it sent no Fetch: it was down, or had become the "
-            "leader."),
-        (12, "It sent no Fetch for 1.0 s."),
+        (1, {}, "In the last 11.0 s of the capture, it sent no Fetch: it was down, or had become "
+                "the leader."),
+        (12, {}, "It sent no Fetch for 1.0 s."),
+        (12, {"request_time": None}, "It sent no Fetch for an unknown time."),
     ],
-    ids=["gone", "in a fetch session"],
+    ids=["gone", "in a fetch session", "only responses"],
 )  # fmt: skip
-def test_a_follower_whose_last_fetch_of_a_partition_is_long_ago(fetches: int, says: str) -> None:
+def test_a_follower_whose_last_fetch_of_a_partition_is_long_ago(
+    fetches: int, columns: dict[str, None], says: str
+) -> None:
     """No record was confirmed late. In a session (KIP-227), later Fetches name no partitions."""
     row = {"connection_id": 0, "topic": "t", "partition": 0, "error_code": 0}
     fetch = row | {"api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
@@ -34,7 +37,8 @@ def test_a_follower_whose_last_fetch_of_a_partition_is_long_ago(fetches: int, sa
         for n in range(1, 12)
     ]
     exchanges += [
-        exchange_at(START + n * SECOND, api="Fetch", correlation_id=99 + n) for n in range(fetches)
+        exchange_at(START + n * SECOND, api="Fetch", correlation_id=99 + n) | columns
+        for n in range(fetches)
     ]
     tables = made(
         exchanges=exchanges, partitions=[fetch | {"correlation_id": 99}, *produced],

@@ -474,6 +474,13 @@ def test_a_reader_that_is_silent_while_another_member_is_not(
     assert ("`reader`, sent nothing after" in finding.evidence) == ("paused" in cause)
 
 
+def test_a_member_of_which_only_responses_were_captured() -> None:
+    tables = read_for_a_while(13, 13)
+    tables["memberships"] = [{"group_id": "g", "client_id": "other", "api": "Heartbeat"}]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert finding.cause.startswith("the consumer")
+
+
 @pytest.mark.parametrize(
     ("rebalances", "seconds", "count"),
     [([0], 13, 1), ([0, 1], 13, 1), ([0, 3], 13, 0), ([0, 3], 5, 1)],
