@@ -11,7 +11,7 @@ from analysis.diagnosis import case
 from analysis.diagnosis.rule import Finding
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.diagnosis.test_diagnosis_groups import slow_group
+from tests.analysis.diagnosis.test_diagnosis_growing_lag import slow_group
 from tests.analysis.made_rows import (
     MS,
     SECOND,
