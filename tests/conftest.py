@@ -94,6 +94,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return Groups(config, log)
 
 
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """`-n auto`: one process more than processors. Tests of Spark, commands and live capture wait
+    a quarter of their time."""
+    return (yield) + 1
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     text = "run each test function once, with its first parameters; leave out slow ones"
     parser.addoption("--quick", action="store_true", help=text)

@@ -14,11 +14,13 @@ from dissector.tables import EXCHANGES, TABLES
 MS = 10**6
 SECOND = 10**9
 START = 1_700_000_000 * SECOND
+NULLS = dict.fromkeys(EXCHANGES.schema.names)
+"""A row of `exchanges` without values."""
 
 
 def exchange(**columns: Any) -> dict[str, Any]:
     """A row of `exchanges`: an answered Metadata request, but for what is given."""
-    row = dict.fromkeys(EXCHANGES.schema.names) | {
+    row = NULLS | {
         "capture": "made.pcap", "connection_id": 0, "client_ip": "10.0.0.1",
         "client_port": 50000, "broker_ip": "10.0.0.9", "broker_port": 9092, "api_key": 3,
         "api": "Metadata", "api_version": 12, "correlation_id": 7, "client_id": "app",

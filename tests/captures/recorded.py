@@ -26,6 +26,7 @@ SAME_KINDS = tuple(
 )  # fmt: skip
 """Larger recordings, without an API, version, error or filled column of an API that no smaller one
 has."""
+SMALLER = [path for path in RECORDINGS if path.name not in SAME_KINDS]
 ETHERNET, IPV6 = 14, 0x86DD
 FIN, SYN = 0x01, 0x02
 BEGINNING = 1_700_000_000 * 10**9

@@ -19,12 +19,12 @@ from dissector.errors import DecodeError, UnknownVersion
 from dissector.exchanges.exchange import Exchange
 from dissector.protocol.registry import error_name
 from dissector.tables.memberships import GROUP_TYPES
-from tests.captures.recorded import CAPTURES, RECORDINGS, SAME_KINDS
+from tests.captures.recorded import CAPTURES, SMALLER
 
 WHOLE = sorted(
     path.name
-    for path in RECORDINGS
-    if not path.name.startswith(("kafka-4-cut-", "chatter", "kafka-4-quorum", *SAME_KINDS))
+    for path in SMALLER
+    if not path.name.startswith(("kafka-4-cut-", "chatter", "kafka-4-quorum"))
 )
 
 Row = dict[str, Any]

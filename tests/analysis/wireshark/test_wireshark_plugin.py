@@ -31,14 +31,14 @@ from tests.analysis.wireshark.plugin_output import (
     shown,
     tshark,
 )
-from tests.captures.recorded import CAPTURES, RECORDINGS, SAME_KINDS
+from tests.captures.recorded import CAPTURES, RECORDINGS, SMALLER
 from tests.dissector.packets import packet_bytes
 from tests.kafka_bytes import request, text
 from tests.robustness.robustness_damage import recording
 
 PARTS = [path for path in RECORDINGS if "-cut-" in path.name]
 """Captures of a part of the packets or bytes."""
-WHOLE = [path for path in RECORDINGS if path not in PARTS and path.name not in SAME_KINDS]
+WHOLE = [path for path in SMALLER if path not in PARTS]
 OTHER = sorted((CAPTURES / "other").iterdir())
 QUOTAS = CAPTURES / "kafka-4-quotas.pcap.zst"
 PASSWORDS = (b"alice-secret", b"broker-secret", b"made-for-the-recording", b"plugin-secret")

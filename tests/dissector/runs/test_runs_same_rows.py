@@ -40,7 +40,6 @@ from tests.dissector.runs.cutting import (
 )
 
 CHATTER = recorded.CAPTURES / "chatter-mock.pcap.zst"
-SMALLER = [path for path in recorded.RECORDINGS if path.name not in recorded.SAME_KINDS]
 BULK = recorded.CAPTURES / "bulk-tansu.pcap.zst"
 
 
@@ -64,7 +63,7 @@ def whole(chatter: Path) -> dict[str, pa.Table]:
 
 @pytest.mark.sampled(12)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("path", SMALLER, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", recorded.SMALLER, ids=lambda path: path.name)
 @pytest.mark.parametrize("count", [2, 7])
 def test_each_recording(path: Path, count: int, tmp_path: Path) -> None:
     generator = random.Random(path.name)
@@ -77,7 +76,7 @@ def test_each_recording(path: Path, count: int, tmp_path: Path) -> None:
 
 @pytest.mark.sampled(8)
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("path", SMALLER[1:], ids=lambda path: path.name)
+@pytest.mark.parametrize("path", recorded.SMALLER[1:], ids=lambda path: path.name)
 def test_states_that_are_learned_in_the_run(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

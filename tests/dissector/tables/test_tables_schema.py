@@ -8,11 +8,11 @@ import pytest
 
 from dissector import open_capture
 from dissector.tables import TABLES
-from tests.captures.recorded import RECORDINGS
+from tests.captures.recorded import SMALLER
 from tools.generate_docs import filled_by
 
 
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.partition(".")[0])
+@pytest.mark.parametrize("path", SMALLER, ids=lambda path: path.name.partition(".")[0])
 def test_a_column_is_null_only_as_its_documentation_states(path: Path) -> None:
     """A column with APIs in `filled by` is null in rows of others."""
     documented = {
