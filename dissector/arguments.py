@@ -87,7 +87,7 @@ def _utf_8(name: str, given: str) -> str:
 
 
 def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:
-    """The argument `name`, a path or several; ``file:`` URIs become paths.
+    """The argument `name`, a path or several; see `local_path`.
 
     Raises DissectorError for any other value.
     """
@@ -99,10 +99,13 @@ def paths(name: str, given: Any) -> list[str | os.PathLike[str]]:
 
 
 def local_path(path: str) -> str:
-    """The path that a ``file:`` URI names (RFC 8089); any other path or URL as it is.
+    """The path that a ``file:`` URI names (RFC 8089), or a path below ``~``; others as they are.
 
     Spark and fsspec do not percent-encode: a file with exactly the name in the URI is meant first.
+    Nor does a shell expand the name of a file that begins with ``~``.
     """
+    if path.startswith("~") and not os.path.lexists(path):
+        return os.path.expanduser(path)  # noqa: PTH111 - Path raises without a home
     if not path.startswith("file:/"):
         return path
     from urllib.parse import unquote
@@ -123,10 +126,10 @@ def name_text(path: str) -> str:
 
 
 def path(name: str, given: Any) -> str | os.PathLike[str]:
-    """The argument `name`, a path. Raises DissectorError for any other value."""
+    """The argument `name`, a path; see `local_path`. Raises DissectorError for any other value."""
     if not _is_path(given):
         raise DissectorError(f"{name} must be a path, not {_shown(given)}")
-    value: str | os.PathLike[str] = given
+    value: str | os.PathLike[str] = local_path(given) if isinstance(given, str) else given
     return value
 
 

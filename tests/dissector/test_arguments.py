@@ -119,6 +119,15 @@ def test_a_name_in_a_uri_may_be_without_percent_encoding(tmp_path: Path) -> None
     assert arguments.local_path((tmp_path / "a%20b").as_uri()) == str(tmp_path / "a%20b")
 
 
+def test_a_path_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert arguments.paths("paths", ["~/a.pcap", "a~"]) == [f"{tmp_path}/a.pcap", "a~"]
+    assert arguments.path("keylog", "~/keys.log") == f"{tmp_path}/keys.log"
+    (tmp_path / "~").touch()
+    assert arguments.local_path("~") == "~"
+
+
 @pytest.mark.parametrize("given", [b"ab", bytearray(b"ab"), np.frombuffer(b"ab", np.uint8)])
 def test_buffers(given: Any) -> None:
     assert arguments.buffer("frame", given) == b"ab"
