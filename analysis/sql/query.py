@@ -13,6 +13,7 @@ that increases in the order of `analysis.sql.row_order`.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
@@ -218,7 +219,10 @@ def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
     def run() -> pa.Table:
         create_intermediate_tables(connection, query)
-        return connection.sql(query).to_arrow_table()
+        # `sql` has no warning, but plans a query twice: a tenth of the time of `diagnose`.
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
+            return connection.execute(query).to_arrow_table()
 
     return within_memory(connection, run)
 
