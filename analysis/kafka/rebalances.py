@@ -83,6 +83,7 @@ def of_classic_group(steps: list[Step]) -> Iterator[Span]:
         if step.api == "SyncGroup":
             syncs[step.request_generation].append(step)
     before: list[Step] = []
+    queued: list[Step] = []
     since = 0
     joins.sort(key=lambda step: step.end)
     for generation, run in groupby(joins, key=lambda step: step.generation):
@@ -98,12 +99,18 @@ def of_classic_group(steps: list[Step]) -> Iterator[Span]:
         for step in got:
             parts.setdefault(step.member_id, step.end)
         until = joined[-1].end
-        left = _between(leaves, left_at, since, until)
+        joined_at = {step.member_id: step.time for step in joined}
+        left = [*queued, *_between(leaves, left_at, since, until)]
+        # A member that leaves while it waits for this generation does so in the next one, because
+        # the coordinator reads the requests of a connection in order.
+        queued = [step for step in left if step.time > joined_at.get(step.member_id, step.time)]
+        left = [step for step in left if step not in queued]
         notices = _between(signs, signs_at, since, until)
         before, left = _without_departed(before, left, joined, has_others=bool(notices))
         cause = _cause_of_join(before, joined, left, notices)
         yield {
             **cause,
+            "start_time": max(cause["start_time"], since),
             "end_time": max([until, *(parts[member] for member in members & parts.keys())]),
             "generation": generation,
             "member_count": max((step.member_count or 0 for step in joined), default=0)

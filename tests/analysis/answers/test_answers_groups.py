@@ -270,6 +270,27 @@ def test_a_dead_member_is_a_member_until_its_session_ends() -> None:
     assert (last["member_count"], last["completed"]) == (1, True)
 
 
+def test_a_member_that_leaves_while_it_waits_for_the_others() -> None:
+    """The coordinator reads its LeaveGroup after the response to its JoinGroup, when the other
+    member has joined, too."""
+    rows = [
+        DONE | {"group_id": "g", "group_type": "classic", "api": api, "member_id": member,
+                "client_id": member, "generation": generation, "time": start, "response_time": end}
+        for api, member, generation, start, end in (
+            ("JoinGroup", "stays", 1, 0, 1), ("JoinGroup", "leaves", 2, 10, 30),
+            ("LeaveGroup", "leaves", None, 20, 31), ("JoinGroup", "stays", 2, 29, 30),
+            ("JoinGroup", "stays", 3, 40, 41),
+        )
+    ]  # fmt: skip
+    notice = {"api": "Heartbeat", "error": "REBALANCE_IN_PROGRESS", "error_code": 27}
+    rows.append(rows[0] | notice | {"time": 33, "response_time": 34, "generation": None})
+    spans = analysis.groups(made(memberships=rows)).to_dict("records")
+    assert [(each["trigger"], each["start_time"].value) for each in spans[1:]] == [
+        ("joined", 10), ("left", 30),
+    ]  # fmt: skip
+    assert spans[-1]["trigger_client_id"] == "leaves"
+
+
 def test_a_join_that_the_capture_does_not_see_answered() -> None:
     row = {"time": 5, "api": "JoinGroup", "group_id": "g", "group_type": "classic"}
     (span,) = analysis.groups(made(memberships=[row])).to_dict("records")
