@@ -4,6 +4,7 @@
 Handshakes show the round trip at the start of a connection only. Later, no response is faster than
 it. Disks, followers and pauses delay some requests more than others. So the network is the cause if
 the quickest response of each second takes much longer than before, and equally long in all seconds.
+If a broker pauses for more than a second again and again, responses between the pauses are quick.
 A broker that a quota throttles may delay its responses by an equal time (before KIP-219).
 """
 
@@ -42,12 +43,15 @@ GROWN: Final = intermediate_table("grown_round_trips", f"""
     where latency_ms is not null and poll_ms = 0 and coalesce(throttle_time_ms, 0) = 0
     group by all having count(*) >= {LEAST_REQUESTS}),
   usual as (select broker, min(rtt_ms) as usual_ms from seconds group by all),
+  numbered as (
+    select *, row_number() over (partition by broker order by second) as nth
+    from seconds join usual using (broker)),
   grown as (
-    from seconds join usual using (broker)
+    from numbered
     where rtt_ms >= greatest({LEAST_MS}, {TIMES_QUICKEST} * usual_ms)),
   steady as (
     select broker from grown group by all
-    having count(*) >= {LEAST_SECONDS}
+    having count(*) >= {LEAST_SECONDS} and 2 * count(*) > max(nth) - min(nth)
       and quantile_cont(rtt_ms, 0.9) - quantile_cont(rtt_ms, 0.1) <= {STEADY} * median(rtt_ms))
   from grown semi join steady using (broker)""")  # fmt: skip
 """SQL: the seconds in which the round trip to a broker has grown."""

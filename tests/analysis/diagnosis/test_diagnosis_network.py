@@ -405,9 +405,10 @@ def test_round_trips_behind_the_transfers_of_another_client(
         ([80.0] * 10, 0, ["network_time"]),
         ([80.0] * 4, 0, []),
         ([80.0, 300.0] * 5, 0, ["slow_broker"]),
+        ([80.0, 2.0, 2.0] * 5, 0, []),
         ([80.0] * 10, 80, []),
     ],
-    ids=["steady", "short", "unsteady", "a quota"],
+    ids=["steady", "short", "unsteady", "pauses", "a quota"],
 )
 def test_a_round_trip_that_grows_is_not_a_slow_broker(
     longer: list[float], throttle_ms: int, rule: list[str]
