@@ -251,7 +251,8 @@ def _uncommitted(case: Case, limits: Limits) -> dict[str, Finding]:
 
 def _last_requests(case: Case, row: Row, members: list[Row]) -> Row:
     """Whether the members of a group, or only the reader of a partition, send nothing any more, and
-    the time of the last request. `members`: rows of `LAST_REQUESTS`."""
+    the time of the last request; whether the capture has only readers of the offsets of the group.
+    `members`: rows of `LAST_REQUESTS`."""
     last_time = max((each["last_time"] for each in members), default=row["last_quarter"])
     is_abandoned = last_time < row["last_quarter"]
     own = next((each for each in members if each["client_id"] == row["client_id"]), None)
@@ -262,6 +263,7 @@ def _last_requests(case: Case, row: Row, members: list[Row]) -> Row:
         "last_request": last_time if is_abandoned else last_own,
         "is_abandoned": is_abandoned,
         "is_silent": is_silent and not is_abandoned,
+        "is_unseen": not members and row["committed_time"] is None and row["position"] is None,
     }
 
 
@@ -381,8 +383,10 @@ def _finding(case: Case, rows: list[Row]) -> Finding:
         sentence=f"Group `{row['group_id']}` falls behind in "
         f"{topics([each['topic'] for each in rows])}",
         evidence=f"Lag of partition {row['partition']}{of_topic} at the end of each quarter of its "
-        f"time: {lags}; at the end {counted(row['lag'], 'record')}, "
-        f"of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched. It grows in "
+        f"time: {lags}; at the end {counted(row['lag'], 'record')}"
+        + f", of which {not_fetched:,} {verb(not_fetched, 'are')} not fetched"
+        * (row["position"] is not None)
+        + f". It grows in "
         f"{counted(sum(each['growing'] for each in rows), 'partition')}{in_topics}."
         + _activity(row),
         numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
@@ -396,6 +400,8 @@ def _finding(case: Case, rows: list[Row]) -> Finding:
 
 def _activity(row: Row) -> str:
     """What the members do, for the evidence."""
+    if row["is_unseen"]:
+        return " The capture contains neither members of the group nor their commits."
     if row["is_abandoned"]:
         return f" Its members sent nothing after {moment_text(row['last_request'])}."
     if row["is_silent"]:
@@ -410,6 +416,8 @@ def _activity(row: Row) -> str:
 
 
 def _advice(row: Row) -> Advice:
+    if row["is_unseen"]:
+        return _UNSEEN
     if row["is_abandoned"]:
         return _ABANDONED
     if row["is_silent"]:
@@ -439,6 +447,12 @@ _ABANDONED: Final = _SLOW._replace(
     cause="the group has no members any more: they left, or crashed",
     change="Look at the log of the application at that time, and start it again. If nobody needs "
     "the group, delete it with kafka-consumer-groups.sh --delete.",
+)
+_UNSEEN: Final = _ABANDONED._replace(
+    cause="the group has no members, or they are not in the capture: another client reads its "
+    "offsets",
+    change="Look for members with kafka-consumer-groups.sh --describe --members. If there are "
+    "none, start the application. If nobody needs the group, delete it (--delete).",
 )
 _SILENT: Final = Advice(
     "the reader is paused, was killed or is cut off from the brokers, and still has its partitions",

@@ -317,6 +317,24 @@ def test_a_member_of_which_only_responses_were_captured() -> None:
     assert finding.cause.startswith("the consumer")
 
 
+@pytest.mark.parametrize("is_member", [False, True])
+def test_a_group_whose_offsets_only_an_administrator_reads(is_member: bool) -> None:
+    """It reads the committed offset of each partition once a second, as exporters do."""
+    tables = read_for_a_while(0, 0)
+    offset = {"group_id": "g", "offset": 20, "high_watermark": None, "connection_id": 1}
+    produced = [row for row in tables["partitions"] if row["api"] == "Produce"]
+    reads = [fetched(n, 0) | {"api": "OffsetFetch"} | offset for n in range(17)]
+    tables = {"exchanges": tables["exchanges"][-1:], "partitions": [*produced, *reads]}
+    if is_member:
+        tables["memberships"] = [
+            {"group_id": "g", "client_id": None, "api": "Heartbeat", "time": START + 16 * SECOND}
+        ]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert ("neither members of the group" in finding.evidence) == (not is_member)
+    assert finding.cause.startswith("the group has no members, or they are") == (not is_member)
+    assert "not fetched" not in finding.evidence
+
+
 @pytest.mark.parametrize(
     ("rebalances", "seconds", "count"),
     [([0], 13, 1), ([0, 1], 13, 1), ([0, 3], 13, 0), ([0, 3], 5, 1)],
