@@ -8,8 +8,9 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.error_advice import MISPLACED, NO_LEADER, OFFLINE
+from analysis.diagnosis.causes.resets import OFFSET_OUT_OF_RANGE, skipped_dates
 from analysis.diagnosis.causes.sessions import BEFORE_LOGIN
-from analysis.diagnosis.words import capital, client, clients, listed
+from analysis.diagnosis.words import capital, client, clients, listed, ms
 from analysis.display.terminal import counted, shell_words, time_text
 from analysis.sql.expressions import endpoint, literals
 from analysis.sql.query import Row
@@ -34,6 +35,13 @@ TOO_LARGE_ALONE: Final = """
   select client_id, topic, count(*) as batches from batches
   where api = 'Produce' and error_code = 10 and record_count = 1 group by all order by all"""
 """SQL: batches of one record that brokers refused with MESSAGE_TOO_LARGE."""
+
+REFUSED_DATES: Final = """
+  select client_id, topic,
+    max(epoch_ns(max_timestamp) / 1e6 - epoch_ns(time) / 1e6) as ahead_ms,
+    max(epoch_ns(time) / 1e6 - epoch_ns(base_timestamp) / 1e6) as behind_ms
+  from batches where api = 'Produce' and error_code = 32 group by all"""
+"""SQL: how far the records of batches with INVALID_TIMESTAMP are from the clock of the capture."""
 
 SHARED_INSTANCES: Final = ("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID")
 
@@ -95,6 +103,18 @@ def _too_large_alone(case: Case, errors: list[Row]) -> str:
         f" {counted(number, 'batch')} of {clients([*batches])} {does} of one record, which is lost."
         if batches else ""
     )  # fmt: skip
+
+
+def _refused_dates(case: Case, errors: list[Row]) -> str:
+    """A sentence about the timestamps of refused records."""
+    refused = {(row["client_id"], row["topic"]) for row in errors}
+    ages = [
+        (row[f"{side}_ms"] or 0, words)
+        for row in case.rows(REFUSED_DATES) if (row["client_id"], row["topic"]) in refused
+        for side, words in (("ahead", "in the future"), ("behind", "in the past"))
+    ]  # fmt: skip
+    age_ms, words = max(ages, default=(0, ""))
+    return f" The records are dated up to {ms(age_ms)} {words}." if age_ms > 0 else ""
 
 
 def _leaderless(case: Case, errors: list[Row]) -> str:
@@ -201,6 +221,8 @@ EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     NO_LEADER: _leaderless,
     OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,
+    "INVALID_TIMESTAMP": _refused_dates,
+    OFFSET_OUT_OF_RANGE: skipped_dates,
     **dict.fromkeys(_RESOURCES, _resources),
     **dict.fromkeys(CHANGES, _earlier_successes),
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.words import capital, client, ms
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
@@ -41,6 +42,20 @@ RESETS: Final = f"""
   order by try(abs(continued - "offset")) desc nulls last, time, nth"""
 """SQL: the offset of each refused Fetch, the one at which the consumer continued, and the highest
 known end of the log; the largest difference first. A leader has one connection of the consumer."""
+
+_CHECK_MS: Final = 300_000
+"""log.retention.check.interval.ms by default: retention by time is no more exact."""
+
+_OLD: Final = f"""
+  select resets.client_id, resets.topic, arg_min(producers.client_id, age_ms) as producer,
+    min(age_ms) as age_ms
+  from ({RESETS}) as resets join (
+    select *, epoch_ns(time) / 1e6 - epoch_ns(max_timestamp) / 1e6 as age_ms
+    from batches where api = 'Produce' and error_code = 0) as producers
+    on resets.topic = producers.topic and resets.partition = producers.partition
+      and base_offset >= "offset" and last_offset < continued
+  group by all having min(age_ms) > {_CHECK_MS}"""
+"""SQL: the smallest age of the records that each client skipped, when they were produced."""
 
 
 def resets(case: Case, errors: Iterable[Row]) -> list[Row]:
@@ -95,4 +110,16 @@ def reset_evidence(rows: Sequence[Row]) -> str:
     return (
         f" Consumers {' and '.join(does)}: {most}from offset {row['offset']:,} to {continued:,} of "
         f"partition {partition}."
+    )
+
+
+def skipped_dates(case: Case, errors: Iterable[Row]) -> str:
+    """A sentence about records that were old when they were produced: retention by time deletes
+    them by their dates."""
+    skipped = {(row["client_id"], row["topic"]) for row in errors}
+    rows = [row for row in case.rows(_OLD) if (row["client_id"], row["topic"]) in skipped]
+    return "".join(
+        f" {capital(client(row['producer']))} dated skipped records of topic `{row['topic']}` "
+        f"{ms(row['age_ms'])} or more in the past, and retention.ms counts from these dates."
+        for row in rows[:1]
     )

@@ -6,7 +6,7 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.made_rows import SECOND, START
+from tests.analysis.made_rows import SECOND, START, batch, error, exchange, partition
 
 HOUR = 3600 * SECOND
 LATEST = 2**63 // 10**6 * 10**6
@@ -54,3 +54,56 @@ def test_batches_that_the_broker_refuses(error_code: int | None, count: int) -> 
     dates = {"base_timestamp": START, "max_timestamp": START + 3 * HOUR}
     batches = [batch | dates | {"error_code": error_code}]
     assert len(findings_of("wrong_timestamps", made(batches=batches))) == count
+
+
+NAMES = [None, 'it\'s a "name"', "n" * 300]
+
+
+@pytest.mark.parametrize("client_id", NAMES, ids=["null", "quotes", "long"])
+@pytest.mark.parametrize(
+    ("first", "last", "dates"),
+    [
+        (START, START + 3 * HOUR, " The records are dated up to 3.0 h in the future."),
+        (START - 2 * HOUR, START - HOUR, " The records are dated up to 2.0 h in the past."),
+        (None, None, ""),  # out of the range of the tables
+    ],
+)
+def test_dates_of_batches_that_the_broker_refuses(
+    client_id: str | None, first: int | None, last: int | None, dates: str
+) -> None:
+    dated = {"base_timestamp": first, "max_timestamp": last, "error_code": 32}
+    tables = made(
+        exchanges=[exchange(api="Produce", client_id=client_id)],
+        errors=[error(api="Produce", client_id=client_id, error_code=32, retriable=False,
+                      error="INVALID_TIMESTAMP", correlation_id=n) for n in range(3)],
+        batches=[batch("Produce", client_id=client_id) | dated],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert dates in finding.evidence
+    assert ("dated" in finding.evidence) == bool(dates)
+
+
+@pytest.mark.parametrize("client_id", NAMES, ids=["null", "quotes", "long"])
+@pytest.mark.parametrize(
+    ("age", "offset", "is_old"),
+    [(2 * HOUR, 50, True), (60 * SECOND, 50, False), (2 * HOUR, 500, False)],
+    ids=["old", "new", "not skipped"],
+)
+def test_skipped_records_that_were_old_when_they_were_produced(
+    client_id: str | None, age: int, offset: int, is_old: bool
+) -> None:
+    """Retention deletes them at once. The consumer continues at offset 100."""
+    dated = {"base_timestamp": START - age, "max_timestamp": START - age, "error_code": 0}
+    place = {"base_offset": offset, "last_offset": offset + 9}
+    refused = {"offset": 3, "error_code": 1, "error": "OFFSET_OUT_OF_RANGE"}
+    tables = made(
+        exchanges=[exchange(api="Fetch")],
+        errors=[error(error_code=1, error="OFFSET_OUT_OF_RANGE", api="Fetch", retriable=True)],
+        batches=[batch("Produce", client_id=client_id) | dated | place],
+        partitions=[
+            partition("Fetch") | refused, partition("Fetch", START + SECOND, offset=100),
+        ],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    assert "skipped up to 97 records" in finding.evidence
+    assert ("2.0 h or more in the past" in finding.evidence) == is_old
