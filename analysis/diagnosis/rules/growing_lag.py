@@ -7,7 +7,7 @@ above the maximum in the first one. If the group has fetched the records, it mus
 after the first quarter, or not for three default intervals (auto.commit.interval.ms).
 
 The cause is derived from the reader: whether it has fetched the records that it has not committed,
-and how much of the time it has a Fetch pending at the broker. A consumer that seldom has one is
+and how much of the time it has a Fetch pending, also on the way. A consumer that seldom has one is
 busy processing records: it is the bottleneck, unless it gets errors all the time because it has no
 coordinator or leader. A group whose members send nothing in the last quarter no longer has members:
 they left or crashed. A reader that sends nothing, not even heartbeats, while other members do, is
@@ -36,6 +36,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from analysis.answers.lag import ENDS, KNOWN_END, RESPONDED, SHARE_STATE, STATES, SUCCESSFUL
+from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.corrupt_batches import CORRUPT
 from analysis.diagnosis.causes.redeliveries import redeliveries, redelivery_finding
@@ -61,7 +62,7 @@ from analysis.diagnosis.words import (
     verb,
 )
 from analysis.display.terminal import counted, moment_text
-from analysis.sql.expressions import literals, sum_of_ms
+from analysis.sql.expressions import literals, ms_between, sum_of_ms
 from analysis.sql.query import Row
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
@@ -126,8 +127,14 @@ PENDING_NS: Final = 10**9
 """A Fetch that is pending at a rebalance ends later: fetch.max.wait.ms is 500 by default."""
 
 FETCHING: Final = f"""
-  select client_id, {sum_of_ms("latency_ms")} as fetch_ms from exchanges
-  where api = 'Fetch' and latency_ms is not null group by client_id"""
+  select client_id, {sum_of_ms("waited_ms")} as fetch_ms from (
+    select exchanges.client_id, latency_ms + coalesce(client_rtt_ms, 0)
+      + greatest({ms_between("response_time", "response_end_time")}, 0) as waited_ms
+    from exchanges left join {LINKS} as links using (connection_id)
+    where api = 'Fetch' and latency_ms is not null)
+  group by client_id"""
+"""SQL: the time for which each client waits for Fetches, also while they are on the way between it
+and the capture."""
 
 NOT_AVAILABLE: Final = f"""
   select client_id, list(distinct error order by error) as errors, count(*) as responses
@@ -412,7 +419,7 @@ def _activity(row: Row) -> str:
     if not row["pending"]:
         return ""
     pending = percent(min(row["pending"], 100))
-    return f" The reader has a Fetch pending at the broker for {pending} of the time."
+    return f" The reader has a Fetch pending for {pending} of the time."
 
 
 def _advice(row: Row) -> Advice:

@@ -13,6 +13,7 @@ from tests.analysis.made_rows import (
     SECOND,
     START,
     batch,
+    connection,
     error,
     exchange,
     exchange_at,
@@ -180,6 +181,23 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     (finding,) = findings_of("growing_lag", made(**tables, errors=errors))
     assert "20 responses with COORDINATOR_NOT_AVAILABLE" in finding.evidence
     assert finding.side == "broker"
+
+
+@pytest.mark.parametrize(
+    ("transfer_s", "rtt_ms", "is_waiting"),
+    [(0, 0.1, False), (8, 0.1, True), (0, 8000.0, True), (-8, 0.1, False)],
+    ids=["at once", "transfer", "distance", "clock set back"],
+)
+def test_a_reader_that_waits_while_its_fetch_is_on_the_way(
+    transfer_s: int, rtt_ms: float, is_waiting: bool
+) -> None:
+    """The capture is taken at the broker, which responds at once."""
+    tables = slow_group()
+    fetch = tables["exchanges"][0]
+    fetch["response_end_time"] = fetch["response_time"] + transfer_s * SECOND
+    tables["connections"] = [connection(handshake_rtt_ms=rtt_ms) | {"client_rtt_ms": rtt_ms}]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert finding.cause.startswith("the consumer always waits for a Fetch") == is_waiting
 
 
 @pytest.mark.parametrize(
