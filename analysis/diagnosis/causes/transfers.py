@@ -5,8 +5,8 @@ that a link is at its limit: a request or a response then takes long from its fi
 last.
 
 Connections with zero windows do not count, because their receiver reads slowly, nor do those that a
-quota throttles, or of which the capture lost bytes. Nor does a message that is incomplete, whose
-size is that of the whole.
+quota throttles, or of which the capture lost bytes. A few zero windows are short peaks. Of a message
+that is incomplete, the bytes that came count: the transfer may go on when the capture ends.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from analysis.display.terminal import counted, size_text
 from analysis.sql.expressions import endpoint, first_packet, ms_between, sum_of_ms
 from analysis.sql.query import Row
 
+ZERO_WINDOWS: Final = 5
+"""Zero windows of a receiver that reads slowly, by default; see the rule `zero_windows`."""
+
 RECEIVERS: Final = {"request": "broker", "response": "client"}
 """The receiver of each message."""
 
@@ -29,21 +32,22 @@ def _transfers(message: str, receiver: str) -> str:
     return f"""
       select any_value(client_id) as client_id, {endpoint("broker")} as broker,
         '{message}' as message, count(*) filter (transfer_ms > 0) as messages,
-        sum({message}_bytes) filter (transfer_ms > 0) as bytes,
+        sum({message}_bytes - coalesce(missing, 0)) filter (transfer_ms > 0) as bytes,
         {sum_of_ms("transfer_ms")} as transfer_ms,
         {first_packet()} as first_packet, min(request_time) as first_time,
         max(greatest(response_end_time, request_end_time)) as last_time,
         {ms_between("first_time", "last_time")} as span_ms
       from (
         select *, {ms_between(f"{message}_time", f"{message}_end_time")} as transfer_ms
-        from exchanges where request_time is not null)
+        from exchanges left join (
+          select connection_id, time, any_value(bytes) as missing from problems
+          where kind = 'cut_message' group by all) as cut
+          on exchanges.connection_id = cut.connection_id and {message}_time = cut.time
+        where request_time is not null)
       where connection_id in (
         select connection_id from connections
-        where coalesce({receiver}_zero_windows, 0) = 0
+        where coalesce({receiver}_zero_windows, 0) < {ZERO_WINDOWS}
           and coalesce(client_lost_bytes, 0) + coalesce(broker_lost_bytes, 0) = 0)
-        and (connection_id, {message}_time) not in (
-          select (connection_id, time) from problems
-          where kind = 'cut_message' and connection_id is not null and time is not null)
       group by connection_id, broker_ip, broker_port
       having coalesce(max(throttle_time_ms), 0) = 0 and messages > 0"""
 
@@ -94,6 +98,11 @@ def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
         f"{ms(each['handshake_rtt_ms'])})"
         for each in waiting
     ]
+    zero_windows = link[f"{RECEIVERS[row['message']]}_zero_windows"]
+    closed = (
+        f"it closed its window only {counted(zero_windows, 'time')}"
+        if zero_windows else "it never closed its window"
+    )  # fmt: skip
     ends = f"{name} to {row['broker']}" if is_request else f"{row['broker']} to {name}"
     return Finding(
         severity="warning",
@@ -102,7 +111,7 @@ def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
         f"{rate} a second",
         evidence=f"{counted(row['messages'], row['message'])} with {size_text(row['bytes'])} took "
         f"{ms(row['transfer_ms'])} from the first byte to the last{average}. The "
-        f"{RECEIVERS[row['message']]} read them as fast as they came: it never closed its window. "
+        f"{RECEIVERS[row['message']]} read them as fast as they came: {closed}. "
         f"{percent(link['retransmitted_percent'] or 0)} of the packets were retransmitted; the "
         f"round trip is {ms(link['rtt_ms'])}."
         + (f" Other packets between these hosts wait, too: round trips of {listed(others)}."

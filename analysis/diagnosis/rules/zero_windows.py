@@ -20,6 +20,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.pauses import paused_brokers
+from analysis.diagnosis.causes.transfers import ZERO_WINDOWS
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import OVERSIZED
 from analysis.diagnosis.rules.retransmissions import REPEATED_ENDS
@@ -81,7 +82,7 @@ REFUSED: Final = f"""
     place=4,
     rests_on="network throttle unanswered partitions latency",
     thresholds=(
-        Threshold("packets", 5, "packets", "One full buffer is a short peak. Several in one "
+        Threshold("packets", ZERO_WINDOWS, "packets", "One full buffer is a short peak. Several in one "
                   "capture mean that the receiver is regularly slower than the sender."),
     ),
 )  # fmt: skip

@@ -331,22 +331,24 @@ def test_the_end_that_connections_share_is_one_finding(
 
 @pytest.mark.parametrize("message", ["request", "response"])
 @pytest.mark.parametrize(
-    ("transfer_ms", "size", "changed", "throttle_ms", "is_complete", "fires"),
+    ("transfer_ms", "size", "changed", "throttle_ms", "missing", "fires"),
     [
-        (5000, 50_000_000, {}, 0, True, True),
-        (4999, 40_000_000, {}, 0, True, False),
-        (5000, 50_000_001, {}, 0, True, False),
-        (5000, 50_000_000, {"broker_zero_windows": 1, "client_zero_windows": 1}, 0, True, False),
-        (5000, 50_000_000, {"client_lost_bytes": 1}, 0, True, False),
-        (5000, 50_000_000, {}, 1, True, False),
-        (5000, 50_000_000, {}, 0, False, False),
+        (5000, 50_000_000, {}, 0, 0, True),
+        (4999, 40_000_000, {}, 0, 0, False),
+        (5000, 50_000_001, {}, 0, 0, False),
+        (5000, 50_000_000, {"broker_zero_windows": 4, "client_zero_windows": 4}, 0, 0, True),
+        (5000, 50_000_000, {"broker_zero_windows": 5, "client_zero_windows": 5}, 0, 0, False),
+        (5000, 50_000_000, {"client_lost_bytes": 1}, 0, 0, False),
+        (5000, 50_000_000, {}, 1, 0, False),
+        (5000, 60_000_000, {}, 0, 10_000_000, True),
+        (5000, 60_000_000, {}, 0, 0, False),
     ],
-    ids=["a slow link", "half idle", "a fast link", "a slow receiver", "lost bytes", "a quota",
-         "a part of a message"],
+    ids=["a slow link", "half idle", "a fast link", "short peaks", "a slow receiver", "lost bytes",
+         "a quota", "a part of a message", "all of it"],
 )  # fmt: skip
 def test_a_link_at_its_limit(
     message: str, transfer_ms: int, size: int, changed: dict[str, int], throttle_ms: int,
-    is_complete: bool, fires: bool,
+    missing: int, fires: bool,
 ) -> None:  # fmt: skip
     """A message takes this time of 10 s."""
     request_end = START + transfer_ms * MS * (message == "request")
@@ -357,7 +359,7 @@ def test_a_link_at_its_limit(
         times["response_time"] = end
     row = exchange(**times, **{f"{message}_bytes": size, "throttle_time_ms": throttle_ms})
     cut = {"stage": "frames", "kind": "cut_message", "detail": "x", "connection_id": 0}
-    cut["time"] = times[f"{message}_time"] - is_complete
+    cut |= {"time": times[f"{message}_time"] - (missing == 0), "bytes": missing}
     tables = made(exchanges=[row], connections=[connection(**changed)], problems=[cut])
     findings = findings_of("network_time", tables)
     ends = {"request": "client `app` to 10.0.0.9:9092", "response": "10.0.0.9:9092 to client `app`"}
@@ -365,6 +367,8 @@ def test_a_link_at_its_limit(
         f"The network transfers {message}s from {ends[message]} for 50 % of the time, at 10.0 MB a "
         "second"
     ] * fires
+    closed = "only 4 times" if changed else "never closed its window"
+    assert all(closed in each.evidence for each in findings)
 
 
 @pytest.mark.parametrize(
