@@ -5,8 +5,8 @@ that a link is at its limit: a request or a response then takes long from its fi
 last.
 
 Connections with zero windows do not count, because their receiver reads slowly, nor do those that a
-quota throttles, or of which the capture lost bytes. A few zero windows are short peaks. Of a message
-that is incomplete, the bytes that came count: the transfer may go on when the capture ends.
+quota throttles, or of which the capture lost bytes. A few zero windows are short peaks. Of an
+incomplete message, the bytes that came count: the transfer may go on when the capture ends.
 """
 
 from __future__ import annotations

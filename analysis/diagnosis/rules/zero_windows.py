@@ -82,8 +82,8 @@ REFUSED: Final = f"""
     place=4,
     rests_on="network throttle unanswered partitions latency",
     thresholds=(
-        Threshold("packets", ZERO_WINDOWS, "packets", "One full buffer is a short peak. Several in one "
-                  "capture mean that the receiver is regularly slower than the sender."),
+        Threshold("packets", ZERO_WINDOWS, "packets", "One full buffer is a short peak. Several in "
+                  "one capture mean that the receiver is regularly slower than the sender."),
     ),
 )  # fmt: skip
 def zero_windows(case: Case, limits: Limits) -> Iterator[Finding]:
