@@ -34,12 +34,14 @@ from analysis.diagnosis.words import (
     capital,
     cells,
     client,
+    clients,
     known,
     listed,
     ms,
     percent,
     rows_by,
     share,
+    topics,
 )
 from analysis.display.terminal import counted
 from analysis.sql.expressions import endpoint
@@ -75,6 +77,13 @@ GROUPS: Final = """
 members rejoin by design; the last three are protocols of Kafka Connect."""
 
 MEMBERS: Final = "select distinct group_id, client_id from memberships"
+
+TOPICS: Final = """
+  select group_id, client_id, list_sort(list(distinct topic)) as topics
+  from partitions semi join memberships using (group_id, client_id)
+  where api in ('OffsetCommit', 'OffsetFetch') and topic is not null
+  group by all order by client_id"""
+"""SQL: the topics of which each member of a group reads or commits offsets."""
 
 OVERDUE: Final = """
   select group_id, client_id, reason from memberships
@@ -227,7 +236,7 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
             finding = _long_finding(case, group, long, severity, time)
         else:
             continue
-        yield _without_coordinator(case, finding, rows, spent)
+        yield _without_coordinator(case, _with_topics(case, finding), rows, spent)
 
 
 def rebalancing_clients(case: Case) -> set[str | None]:
@@ -241,6 +250,28 @@ def _were_removed(case: Case, group: str, causes: list[Row]) -> bool:
     """Whether the coordinator had removed most of the members that rejoined."""
     removed = sum(row["removed"] for row in case.rows(REMOVED) if row["group_id"] == group)
     return bool(2 * removed >= sum(row["trigger"] == "rejoined" for row in causes))
+
+
+def _with_topics(case: Case, finding: Finding) -> Finding:
+    """The finding; with the topics of the members if these have none in common, as applications
+    with the same group.id. Instances of Kafka Streams divide topics by design."""
+    members = case.matching(TOPICS, dict(finding.numbers), "group_id")
+    parts: list[tuple[set[str], list[str | None]]] = []
+    for row in members:
+        own, names = {*row["topics"]}, [row["client_id"]]
+        for part in [part for part in parts if part[0] & own]:
+            parts.remove(part)
+            own, names = own | part[0], part[1] + names
+        parts.append((own, names))
+    if len(parts) < 2 or any(STREAM_THREAD in name for _, names in parts for name in names if name):
+        return finding
+    reading = listed(f"{topics(sorted(own))} of {clients(names)}" for own, names in parts)
+    return replace(
+        finding,
+        evidence=f"{finding.evidence} Members read different topics: {reading}.",
+        change=f"{finding.change} If these are different applications, give each a group.id of its "
+        "own: a rebalance concerns all members of a group.",
+    )
 
 
 def _without_coordinator(case: Case, finding: Finding, rows: list[Row], spent_ms: float) -> Finding:
@@ -310,7 +341,7 @@ def _finding(
     severity: Severity, time: str,
 ) -> Finding:  # fmt: skip
     triggers = Counter(row["trigger"] for row in rows)
-    clients = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])
+    names = Counter(row["trigger_client_id"] for row in causes if row["trigger_client_id"])
     given = [
         row["reason"].rstrip(".") for row in (*late, *causes)
         if row["reason"] and not row["reason"].startswith(WITH_MEMBER_ID)
@@ -322,17 +353,17 @@ def _finding(
     return Finding(
         severity=severity,
         subject=f"group `{group}`",
-        clients=known(clients),
+        clients=known(names),
         sentence=f"{capital(f'group `{group}`')} rebalanced {counted(len(rows), 'time')}",
         evidence=f"Triggers: {counts}; most by "
-        f"{listed(f'`{n}`' for n, _ in clients.most_common())}. "
+        f"{listed(f'`{n}`' for n, _ in names.most_common())}. "
         f"{time}; the longest takes {ms(longest['duration_ms'])}."
         + f" Members rejoined {counted(returned, 'time')} on the connection that they had left."
         * bool(returned)
         + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),
         numbers=cells(longest, "group_id trigger trigger_client_id generation duration_ms"),
         command="groups",
-        requests=sum(case.requests_of(name) for name in clients),
+        requests=sum(case.requests_of(name) for name in names),
         first_time=first,
         last_time=last,
         **_cause(causes, late, returned)._asdict(),

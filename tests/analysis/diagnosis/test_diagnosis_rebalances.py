@@ -16,6 +16,7 @@ from tests.analysis.made_rows import (
     error,
     exchange,
     exchange_at,
+    partition,
 )
 
 
@@ -54,6 +55,41 @@ def test_members_that_rejoin(protocol: str, span: int, setting: list[str]) -> No
     findings = findings_of("rebalances", rows)
     assert [each.setting for each in findings] == setting
     assert all("subscription" in each.cause for each in findings)
+
+
+@pytest.mark.parametrize(
+    ("names", "shared", "evidence"),
+    [
+        (("billing", "it's \"odd\""), (), "topic `orders` of client `billing`, topic `mails` of "
+         "client `it's \"odd\"`."),
+        (("billing", "n" * 300), (), f"topic `mails` of client `{'n' * 300}`."),
+        (("billing", "mailer"), ("orders",), ""),
+        (("billing", None), (), ""),
+        (("a-StreamThread-1-consumer", "a-StreamThread-2-consumer"), (), ""),
+    ],
+    ids=["other topics", "long", "a common topic", "without id", "Kafka Streams"],
+)  # fmt: skip
+def test_members_without_a_common_topic(
+    names: tuple[str | None, str | None], shared: tuple[str, ...], evidence: str
+) -> None:
+    """Two applications with the same group.id. An exporter, which is no member, reads all
+    offsets."""
+    left = {"group_id": "g", "group_type": "classic", "api": "LeaveGroup", "error_code": 0,
+            "error": "NONE", "reason": "consumer poll timeout has expired.", "time": START,
+            "response_time": START, "member_id": "m"}  # fmt: skip
+    members = [left | {"client_id": name} for name in names]
+    joined = left | {"api": "JoinGroup", "generation": 2, "time": START + MS, "reason": None}
+    members.append(joined | {"client_id": names[0], "response_time": START + SECOND})
+    topics = [("orders",), ("mails", *shared), ("orders", "mails")]
+    offsets = [
+        partition("OffsetFetch", group_id="g", client_id=name, topic=topic)
+        for name, read in zip((*names, "exporter"), topics, strict=True) for topic in read
+    ]  # fmt: skip
+    tables = made(exchanges=[exchange()], memberships=members, partitions=offsets)
+    (finding,) = findings_of("rebalances", tables)
+    assert finding.evidence.endswith(evidence)
+    assert ("different topics" in finding.evidence) == bool(evidence)
+    assert ("different applications" in finding.change) == bool(evidence)
 
 
 _MEMBER = {"group_id": "g", "group_type": "consumer", "api": "ConsumerGroupHeartbeat"}
