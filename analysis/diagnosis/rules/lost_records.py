@@ -61,6 +61,10 @@ LOST: Final = f"""
   group by topic, partition, log order by records desc, topic, partition"""
 """SQL: by partition, the acknowledged batches whose offsets were assigned again."""
 
+REPLICAS: Final = """
+  select topic, partition, max(len(replicas)) as replicas from topics group by all"""
+"""SQL: the largest number of replicas of each partition in Metadata."""
+
 _FEW: Final = Advice(
     "the leader failed before its followers had the records: a producer with acks=1 does not wait "
     "for them, or the new leader was not in sync (an unclean leader election)",
@@ -77,6 +81,14 @@ _ALL: Final = _FEW._replace(
     "the topic. Send the lost records again.",
 )  # fmt: skip
 
+_ALONE: Final = _ALL._replace(
+    cause="the partition has one replica, and the broker lost its disk or log directory",
+    setting="default.replication.factor",
+    change="Raise the replication factor of the topic to 3 (kafka-reassign-partitions.sh), and "
+    "then set min.insync.replicas=2. Send the lost records again.",
+    reference="Kafka documentation: Replication",
+)  # fmt: skip
+
 
 @rule(
     question="Were acknowledged records lost?",
@@ -90,14 +102,16 @@ def lost_records(case: Case, limits: Limits) -> Iterator[Finding]:
     """Partitions whose log was truncated, in one finding: a broker leads many of them."""
     rows = [row for row in case.rows(LOST) if row["records"] >= limits["records"]]
     if rows:
-        yield _finding(rows)
+        yield _finding(case, rows)
 
 
-def _finding(rows: list[Row]) -> Finding:
+def _finding(case: Case, rows: list[Row]) -> Finding:
     row, lost = rows[0], sum(row["records"] for row in rows)
     of = topics(list(dict.fromkeys(row["topic"] for row in rows)))
     names = known(name for each in rows for name in each["clients"])
     acks = sorted({each for row in rows for each in row["acks"] if each is not None})
+    known_replicas = [case.matching(REPLICAS, each, "topic partition") for each in rows]
+    is_alone = all(each and each[0]["replicas"] == 1 for each in known_replicas)
     where = f"partition {row['partition']} of topic `{row['topic']}`"
     first, last = row["first_offset"], row["last_offset"]
     offsets = f"offset {first:,}" if first == last else f"offsets {first:,} to {last:,}"
@@ -118,7 +132,7 @@ def _finding(rows: list[Row]) -> Finding:
         command=_batches(row),
         requests=sum(row["batches"] for row in rows),
         **span_of(rows) | {"last_time": max(row["end_time"] for row in rows)},
-        **(_ALL if acks == [-1] else _FEW)._asdict(),
+        **(_ALONE if is_alone else _ALL if acks == [-1] else _FEW)._asdict(),
     )  # fmt: skip
 
 

@@ -84,6 +84,24 @@ def test_the_setting_depends_on_acks(acks: int | None, setting: str) -> None:
     assert finding.setting == setting
 
 
+@pytest.mark.parametrize("topic", ["t", 'it\'s a "name"', "n" * 249])
+@pytest.mark.parametrize(
+    ("replicas", "setting"),
+    [([[2]], "default.replication.factor"), ([[1, 2]], "acks=all"), ([[2], [2, 3]], "acks=all"),
+     ([None], "acks=all"), ([], "acks=all")],
+    ids=["one", "two", "a reassignment", "unknown", "not in the capture"],
+)  # fmt: skip
+def test_a_partition_with_one_replica(
+    topic: str, replicas: list[list[int] | None], setting: str
+) -> None:
+    """With one replica, min.insync.replicas=2 would make all producers with acks=all fail."""
+    states = [{"topic": topic, "topic_id": "id-1", "partition": 0, "time": START + n}
+              | {"replicas": each} for n, each in enumerate(replicas)]  # fmt: skip
+    batches = [row | {"topic": topic} for row in (*OLD, batch(9, 30, 39))]
+    (finding,) = findings_of("lost_records", made(batches=batches, topics=states))
+    assert finding.setting == setting
+
+
 def test_a_client_that_uses_a_correlation_id_again() -> None:
     batches = [row | {"correlation_id": 0} for row in (*OLD, batch(9, 30, 39))]
     exchanges = [
