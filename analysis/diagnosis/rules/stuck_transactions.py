@@ -4,7 +4,8 @@ Consumers with `isolation.level=read_committed` read up to the first open transa
 partition. A transaction that stays open stops them all. After `transaction.timeout.ms` the broker
 aborts it, and the producer loses its records. A later EndTxn fails with INVALID_TXN_STATE, or with
 an outdated epoch, which `fenced_producers` reports. If the connections of the producer ended
-before, it stopped or crashed inside the transaction.
+before, it stopped or crashed inside the transaction. A long transaction that its producer ends
+delays these consumers, too.
 
 A capture at the leader of a partition may lack the coordinator of a transaction, or packets of the
 coordinator, and so the end of the transaction. Then only the last stable offset shows whether the
@@ -20,8 +21,13 @@ from typing import Any, Final
 from analysis.answers.producers import COORDINATED
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.rules.fenced_producers import ABORTED, ERRORS, overdue_producers
-from analysis.diagnosis.words import cells, client, ms, of_client, rows_by
+from analysis.diagnosis.rules.fenced_producers import (
+    ABORTED,
+    ERRORS,
+    fenced_clients,
+    overdue_producers,
+)
+from analysis.diagnosis.words import cells, client, known, ms, of_client, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS
 from analysis.sql.query import Row
@@ -63,12 +69,18 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
         row | {"age_ms": (end - row["start_time"]) / 1e6} for row in rows
         if row["outcome"] == "open" and (end - row["start_time"]) / 1e6 >= limits["open_ms"]
     ]  # fmt: skip
-    held = [
-        row for row in case.answer("stuck")
-        if row["is_open"] and row["duration_ms"] >= limits["open_ms"]
+    long = [row for row in case.answer("stuck") if row["duration_ms"] >= limits["open_ms"]]
+    held = [row for row in long if row["is_open"]]
+    coordinated = _coordinated(case) if still_open or long else set()
+    aborted = aborted_transactions(case)
+    ended = [
+        row for row in long
+        if not row["is_open"] and row["readers"] and row["producer_id"] in coordinated
     ]  # fmt: skip
-    coordinated = _coordinated(case) if still_open or held else set()
-    for group in aborted_transactions(case).values():
+    for client_id, group in rows_by(ended, "client_id").items():
+        if client_id not in {*aborted, *fenced_clients(case)}:
+            yield _ended(group)
+    for group in aborted.values():
         if len(group) >= limits["timed_out"]:
             finding = _aborted(group, case.matching(ERRORS, group[0], "client_id"))
             for stopped in case.matching(STOPPED, group[0], "client_id"):
@@ -153,6 +165,29 @@ def _held(row: Row, *, began_before: bool) -> Finding:
         reference="KIP-664",
         command="stuck",
         first_time=row["start_time"],
+    )
+
+
+def _ended(rows: list[Row]) -> Finding:
+    """A finding for transactions of a client that ended late, while readers waited for them."""
+    row = max(rows, key=lambda row: row["duration_ms"])
+    number = len({(each["producer_id"], each["start_time"]) for each in rows})
+    of_client = f" of {client(row['client_id'])}" if row["client_id"] else ""
+    held = f"partition {row['partition']} of topic `{row['topic']}`"
+    return replace(
+        _held(row, began_before=False),
+        severity="warning",
+        clients=known([row["client_id"]]),
+        sentence=f"{counted(number, 'transaction')}{of_client} held back {held} for up to "
+        f"{ms(row['duration_ms'])}",
+        evidence=f"The last stable offset of {counted(len(rows), 'partition')} did not advance; "
+        f"here, it was {row['offset']:,}. Meanwhile, consumers with read_committed got no later "
+        f"records, also of other producers. Readers: {row['readers']}.",
+        cause="the producer processes for long, or waits for something else, inside a transaction",
+        change="Commit more often, and do not wait for other systems inside a transaction. A "
+        "shorter transaction.timeout.ms (1 minute by default) limits the wait of the consumers.",
+        reference="KIP-98",
+        last_time=max((each["end_time"] for each in rows if each["end_time"]), default=None),
     )
 
 

@@ -19,6 +19,7 @@ from tests.analysis.made_rows import (
     exchange,
     exchange_at,
     fetched,
+    partition,
 )
 
 
@@ -133,6 +134,58 @@ def test_the_last_stable_offset_shows_a_transaction_without_its_coordinator(
     )  # fmt: skip
     (finding,) = findings_of("stuck_transactions", tables)
     assert finding.sentence == f"{sentence} partition 0 of topic `t`"
+
+
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("seconds", "isolation", "has_coordinator", "fires"),
+    [(15, "read_committed", True, True), (9, "read_committed", True, False),
+     (15, "read_uncommitted", True, False), (15, "read_committed", False, False)],
+    ids=["long", "short", "no reader waits", "without its coordinator"],
+)  # fmt: skip
+def test_a_long_transaction_that_its_producer_ends(
+    name: str | None, seconds: int, isolation: str, has_coordinator: bool, fires: bool
+) -> None:
+    """Records of other producers follow its records at offset 5, and readers wait for its end."""
+    end = START + seconds * SECOND
+    sent = {"connection_id": 1, "client_id": name, "producer_id": 7, "producer_epoch": 0,
+            "error_code": 0, "error": "NONE"}  # fmt: skip
+    written = partition("Produce", START, connection_id=1, client_id=name)
+    batches = [written | sent | {
+        "base_offset": 5, "last_offset": 9, "record_count": 5, "is_transactional": True,
+        "is_control": False, "base_sequence": 0,
+    }]  # fmt: skip
+    given = {"given_producer_id": 7, "given_producer_epoch": 0, "producer_id": None}
+    begin = {"transactional_id": "eos", "time": START - MS, "response_time": START - MS}
+    over = {"transactional_id": "eos", "time": end, "response_time": end, "committed": True}
+    transactions = [
+        sent | begin | given | {"api": "InitProducerId"},
+        sent | over | {"api": "EndTxn"},
+    ]
+    seen = [fetched(n, 5 if n <= seconds else 20) | {"high_watermark": 20} for n in range(30)]
+    fetches = [
+        exchange_at(
+            row["time"],
+            api="Fetch",
+            client_id="reader",
+            correlation_id=row["correlation_id"],
+            isolation_level=isolation,
+        )
+        for row in seen
+    ]
+    tables = made(
+        exchanges=[*fetches, exchange_at(START, connection_id=1, api="Produce", client_id=name)],
+        connections=[connection(), connection(connection_id=1)], partitions=seen,
+        batches=batches, transactions=transactions if has_coordinator else [],
+    )  # fmt: skip
+    findings = findings_of("stuck_transactions", tables)
+    assert len(findings) == fires
+    for each in findings:
+        of_client = f" of client `{name}`" if name else ""
+        assert each.sentence.startswith(f"1 transaction{of_client} held back partition 0")
+        assert each.clients == ((name,) if name else ())
+        assert each.evidence.endswith("Readers: reader.")
+        assert each.severity == "warning"
 
 
 def started(seconds: float, client: str, epoch: int) -> dict[str, Any]:
