@@ -95,6 +95,16 @@ LAST_JOINS: Final = """
   where api = 'JoinGroup' and error_code = 0 group by all"""
 """When the last member of each generation of a classic group joined."""
 
+KILLED: Final = """
+  with members as (
+    select group_id, member_id, client_id, arg_max(connection_id, time) as connection_id,
+      coalesce(bool_or(api = 'LeaveGroup' or request_generation < 0), false) as has_left
+    from memberships where member_id != '' and group_instance_id is null group by all)
+  select group_id, client_id, epoch_ns(last_time) as time from members
+    join connections using (connection_id) where not has_left and closed is not null"""
+"""SQL: members whose last connection ended, although they had not left. Static members return with
+the same id (KIP-345)."""
+
 WITH_MEMBER_ID: Final = "need to re-join with the given member-id"
 """The reason of a member that joins with its new id (KIP-394)."""
 
@@ -176,6 +186,15 @@ ABSENT: Final = BUSY._replace(
     setting="max.poll.interval.ms",
     change="Look for a member that is busy or was killed. The coordinator removes it after "
     "session.timeout.ms without heartbeats, or max.poll.interval.ms.",
+)
+CRASHED: Final = ABSENT._replace(
+    cause="the group waited for members that had been killed or had crashed: they did not leave",
+    setting="session.timeout.ms",
+    change="Look at the log of the application, and for processes that are killed (out of memory, "
+    "health checks). The coordinator removes such members after session.timeout.ms without "
+    "heartbeats (45 s by default). With a group.instance.id, an instance that starts again takes "
+    "its own place.",
+    reference="KIP-62, KIP-345",
 )
 STREAMS_STOPPED: Final = ABSENT._replace(
     cause="the group waited for members that did not join: an instance of Kafka Streams that stops "
@@ -308,23 +327,25 @@ def _long_finding(
     waited_ms = (joined[0]["time"] - row["start_time"]) / 1e6 if joined else 0.0
     is_busy = waited_ms >= lasts_ms / 2
     is_streams = STREAM_THREAD in (row["trigger_client_id"] or "")
-    advice = BUSY if is_busy else STREAMS_STOPPED if is_streams else ABSENT
-    trigger, group_name = client(row["trigger_client_id"]), f"group `{group}`"
+    killed = _killed(case, row)
+    advice = STREAMS_STOPPED if is_streams else CRASHED if killed else ABSENT
+    advice = BUSY if is_busy else advice
+    trigger = client(row["trigger_client_id"])
     began = f"{capital(trigger)} sent the first JoinGroup. "
     if row["trigger"] in ("joined", *DISRUPTIONS):
         began = f"It began because {trigger} {row['trigger']}. "
-    sentence = f"A rebalance of {group_name} took {ms(lasts_ms)}"
-    if row["end_time"] is None:
-        sentence = f"{capital(group_name)} has waited for the end of a rebalance for {ms(lasts_ms)}"
-    elif not row["completed"]:
-        sentence = f"A rebalance of {group_name} ended after {ms(lasts_ms)} without an assignment"
     return Finding(
         severity=severity,
         subject=f"group `{group}`",
         clients=known([name if is_busy else row["trigger_client_id"]]),
-        sentence=sentence,
+        sentence=_long_sentence(row, ms(lasts_ms)),
         evidence=began
         + f"{capital(client(name))} joined {ms(waited_ms)} later, as the last member. " * is_busy
+        + (
+            f"Connections of members ended without a LeaveGroup: {_counts(killed)}. "
+            if advice is CRASHED
+            else ""
+        )
         + time
         + ("." if len(rows) == 1 else f"; {len(rows):,} rebalances took long."),
         numbers=cells(row, "group_id trigger trigger_client_id generation duration_ms"),
@@ -334,6 +355,26 @@ def _long_finding(
         last_time=row["end_time"] or case.last_message,
         **advice._asdict(),
     )
+
+
+def _long_sentence(row: Row, lasts: str) -> str:
+    group = f"group `{row['group_id']}`"
+    if row["end_time"] is None:
+        return f"{capital(group)} has waited for the end of a rebalance for {lasts}"
+    if not row["completed"]:
+        return f"A rebalance of {group} ended after {lasts} without an assignment"
+    return f"A rebalance of {group} took {lasts}"
+
+
+def _killed(case: Case, row: Row) -> Counter[str | None]:
+    """The number of members, by client id, that were killed before the end of a rebalance."""
+    end = row["end_time"] or case.last_message or 0
+    members = case.matching(KILLED, row, "group_id")
+    return Counter(each["client_id"] for each in members if each["time"] <= end)
+
+
+def _counts(names: Counter[str | None]) -> str:
+    return listed(f"{count:,} of {client(name)}" for name, count in names.most_common())
 
 
 def _finding(

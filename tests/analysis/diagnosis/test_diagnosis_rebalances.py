@@ -198,6 +198,43 @@ def test_a_rebalance_that_takes_long(
     assert [each.setting for each in findings] == setting
 
 
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("last", "ends", "instance", "setting"),
+    [
+        ("Heartbeat", 1, None, "session.timeout.ms"),
+        ("JoinGroup", 1, None, "session.timeout.ms"),
+        ("LeaveGroup", 1, None, "max.poll.interval.ms"),
+        ("Heartbeat", 90, None, "max.poll.interval.ms"),
+        ("Heartbeat", None, None, "max.poll.interval.ms"),
+        ("Heartbeat", 1, "i-1", "max.poll.interval.ms"),
+    ],
+    ids=["killed", "killed in the rebalance", "left", "later", "open", "static"],
+)
+def test_a_rebalance_that_waits_for_a_member_that_was_killed(
+    name: str | None, last: str, ends: int | None, instance: str | None, setting: str
+) -> None:
+    """The other member joins when it has gone."""
+    group = {"group_id": "g", "group_type": "classic", "protocol": "range"}
+    gone = group | {"api": last, "client_id": name, "member_id": "gone", "connection_id": 1,
+                    "group_instance_id": instance, "time": START, "error_code": None}  # fmt: skip
+    join = group | {"api": "JoinGroup", "client_id": "stays", "member_id": "stays", "time": START,
+                    "connection_id": 0, "response_time": START + 60 * SECOND, "error_code": 0,
+                    "error": "NONE", "generation": 2}  # fmt: skip
+    closed = {"closed": None} if ends is None else {"last_time": START + ends * SECOND}
+    tables = made(
+        exchanges=[exchange(), exchange_at(START + 60 * SECOND)], memberships=[gone, join],
+        connections=[connection(closed=None), connection(connection_id=1) | closed],
+    )  # fmt: skip
+    (finding,) = [
+        each for each in findings_of("rebalances", tables) if each.numbers["generation"] == 2
+    ]
+    assert finding.setting == setting
+    of = f"client `{name}`" if name else "a client without id"
+    is_killed = f"ended without a LeaveGroup: 1 of {of}." in finding.evidence
+    assert is_killed == (setting == "session.timeout.ms")
+
+
 @pytest.mark.parametrize(
     ("error", "lasts", "fires"),
     [
