@@ -15,13 +15,13 @@ clients between the same hosts wait behind these transfers, which is part of the
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.grown_round_trips import grown_finding, grown_round_trips
 from analysis.diagnosis.causes.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import by_end, ends, ms, of_ends, percent
+from analysis.diagnosis.words import Advice, by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
 from analysis.sql.query import Row
 from analysis.sql.round_trips import longest_rtt_ms
@@ -62,7 +62,9 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
     ]
     distant = [row for row in rows if not any(row in each for each in behind)]
     for group in by_end(distant, "rtt_ms"):
-        yield _finding(group, case.span_of_connections(group, f"rtt_ms >= {limits['rtt_ms']}"))
+        yield _finding(
+            case, group, case.span_of_connections(group, f"rtt_ms >= {limits['rtt_ms']}")
+        )
     if grown := grown_round_trips(case):
         yield grown_finding(grown)
     for transfer, waiting in zip(transfers, behind, strict=True):
@@ -82,8 +84,31 @@ def _is_behind(case: Case, row: Row, transfer: Row, rtt_ms: float) -> bool:
     )  # fmt: skip
 
 
-def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
+WRITERS: Final = """
+  select client_id from exchanges group by client_id
+  having bool_or(api = 'Produce') and not bool_or(api in ('Fetch', 'ShareFetch'))"""
+"""SQL: clients that produce and do not consume."""
+
+_FAR: Final = Advice(
+    "client and broker are far apart, or their path has a slow link or proxy",
+    "network", "client.rack",
+    "Run the client near its broker. If it cannot move, send fewer and larger requests (linger.ms, "
+    "batch.size, fetch.min.bytes). With client.rack and the broker's replica.selector.class, a "
+    "consumer reads from the nearest replica.",
+    "KIP-392",
+)  # fmt: skip
+_FAR_WRITER: Final = _FAR._replace(
+    setting="batch.size",
+    change="Run the client near its broker. If it cannot move, send fewer and larger requests "
+    "(linger.ms, batch.size), and several at a time (max.in.flight.requests.per.connection, 5 by "
+    "default).",
+    reference="Kafka documentation: Producer Configs",
+)
+
+
+def _finding(case: Case, rows: list[Row], span: dict[str, Any]) -> Finding:
     """A finding for the connections of one client, or of one broker."""
+    is_writer = all(case.matching(WRITERS, each, "client_id") for each in rows)
     row, (name, broker), (farthest, its_broker) = rows[0], ends(rows), ends(rows[:1])
     return Finding(
         severity="warning",
@@ -97,16 +122,10 @@ def _finding(rows: list[Row], span: dict[str, Any]) -> Finding:
         f"(median of {counted(row['requests'], 'request')}). The broker takes "
         f"{ms(row['broker_p50_ms'])} (median). Round trip from the capture point to the client "
         f"{ms(row['client_rtt_ms'])}, to the broker {ms(row['broker_rtt_ms'])}.",
-        cause="client and broker are far apart, or their path has a slow link or proxy",
-        side="network",
-        setting="client.rack",
-        change="Run the client near its broker. If it cannot move, send fewer and larger "
-        "requests (linger.ms, batch.size, fetch.min.bytes). With client.rack and the broker's "
-        "replica.selector.class, a consumer reads from the nearest replica.",
-        reference="KIP-392",
         command="network --by client_id,broker",
         requests=sum(row["requests"] for row in rows),
         **span,
+        **(_FAR_WRITER if is_writer else _FAR)._asdict(),
     )
 
 

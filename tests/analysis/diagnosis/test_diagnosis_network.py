@@ -146,6 +146,24 @@ def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -
     assert rules("network_time", exchanges=rows, connections=[link]) == ["network_time"] * fires
 
 
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("apis", "setting"),
+    [(("Produce",), "batch.size"), (("Produce", "Fetch"), "client.rack"),
+     (("Fetch",), "client.rack"), (("Metadata",), "client.rack")],
+)  # fmt: skip
+def test_only_consumers_read_from_the_nearest_replica(
+    apis: tuple[str, ...], setting: str, name: str | None
+) -> None:
+    link = connection(handshake_rtt_ms=80.0, client_rtt_ms=80.0, broker_rtt_ms=0.1)
+    rows = [
+        exchange(api=api, latency_ms=0.5, correlation_id=n, client_id=name)
+        for n in range(20) for api in apis
+    ]  # fmt: skip
+    (finding,) = findings_of("network_time", made(exchanges=rows, connections=[link]))
+    assert finding.setting == setting
+
+
 def test_retransmissions_concern_at_most_one_request_each() -> None:
     link = connection(client_packets=200, client_retransmitted=5)
     rows = [exchange(correlation_id=n) for n in range(100)]
