@@ -150,7 +150,7 @@ def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -
 @pytest.mark.parametrize(
     ("apis", "setting"),
     [(("Produce",), "batch.size"), (("Produce", "Fetch"), "client.rack"),
-     (("Fetch",), "client.rack"), (("Metadata",), "client.rack")],
+     (("Metadata", "Fetch"), "client.rack"), (("Metadata",), "client.rack")],
 )  # fmt: skip
 def test_only_consumers_read_from_the_nearest_replica(
     apis: tuple[str, ...], setting: str, name: str | None
