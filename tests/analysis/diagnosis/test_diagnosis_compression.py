@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
 from tests.analysis.made_rows import MS, START
@@ -46,3 +48,44 @@ def test_the_evidence_is_that_of_the_most_bytes() -> None:
     assert finding.evidence.startswith("Most (client `a`, topic `u`): 60 batches with ")
     assert finding.numbers["bytes"] == 600_000
     assert finding.requests == 60  # a request may have batches for both topics
+
+
+@pytest.mark.parametrize("client_id", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("changed", "fires"),
+    [
+        ({}, True),
+        ({"codec": "none"}, True),
+        ({"codec": "lz4"}, False),
+        ({"base_offset": 1}, False),
+        ({"topic_id": "id-2"}, False),
+        ({"topic": "u"}, False),
+        ({"api": "Produce"}, False),
+    ],
+    ids=["gzip", "none", "the same", "other records", "created again", "another topic", "unread"],
+)
+def test_batches_that_the_broker_compresses_again(
+    changed: dict[str, Any], fires: bool, client_id: str | None
+) -> None:
+    """41 batches of 10 kB, of ten records each."""
+    produced = [
+        row | {"base_offset": 10 * n, "last_offset": 10 * n + 9, "topic_id": "id-1", "magic": 2}
+        | {"client_id": client_id, "uncompressed_bytes": 50_000}
+        for n, row in enumerate(_batches("a", "t", "lz4", 41))
+    ]  # fmt: skip
+    fetched = [
+        row | {"api": "Fetch", "client_id": "reader", "codec": "gzip", "topic_id": None} | changed
+        for row in produced
+    ]
+    tables = made(batches=[*produced, *fetched], decompressed_batches=produced)
+    findings = findings_of("compression", tables)
+    assert len(findings) == fires
+    for each in findings:
+        codec = changed.get("codec", "gzip")
+        assert each.sentence == (
+            "Brokers compress the batches of topic `t` again: lz4 in Produce requests is "
+            f"{codec} in Fetch responses"
+        )
+        assert each.numbers["batches"] == 41
+        assert each.clients == ((client_id,) if client_id else ())
+        assert each.setting == "compression.type=producer"
