@@ -20,10 +20,10 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.rule import Finding
-from analysis.diagnosis.words import Advice, cells, ms, percent, rows_by, share, span_of
+from analysis.diagnosis.words import Advice, cells, clients, ms, percent, rows_by, share, span_of
 from analysis.display.terminal import counted, moment_text
 from analysis.kafka.normal import REQUEST_TIMEOUT_MS, group_barriers
-from analysis.sql.expressions import endpoint, first_packet, literals, ms_between
+from analysis.sql.expressions import endpoint, first_packet, literal, literals, ms_between
 from analysis.sql.query import Row
 
 PAUSE_MS: Final = 5_000
@@ -36,6 +36,8 @@ CRITICAL_PERCENT: Final = 50
 """The share of the time of several pauses from which they are critical."""
 TIMES_USUAL: Final = 4
 """The shortest of several pauses, as a multiple of the time of quick requests."""
+LEAST_BEFORE: Final = 20
+"""Produce requests before the pause, from which on their absence is no chance."""
 SHORT_MS: Final = 50
 """The shortest of several pauses. With a CPU limit, Linux pauses a process for a part of each 100
 ms (cpu.max of its cgroup)."""
@@ -92,11 +94,16 @@ _COLLECTS: Final = _REPEATED._replace(
 def pauses(case: Case, pause_ms: float) -> dict[str, Row]:
     """The longest pause of each broker, by address; see `_pauses`.
 
-    `is_silent`: whether most of the pause has no message of any connection.
+    `is_silent`: whether most of the pause has no message of any connection. `stopped`: see
+    `_stopped_producers`.
     """
     rows = _pauses(case, pause_ms)
     silences = _silences(case, 0.9 * pause_ms) if rows else []
-    return {row["broker"]: row | {"is_silent": _is_silent(row, silences)} for row in rows}
+    return {
+        row["broker"]: row | {"is_silent": _is_silent(row, silences)}
+        | {"stopped": _stopped_producers(case, row)}
+        for row in rows
+    }  # fmt: skip
 
 
 def all_pauses(case: Case) -> list[Row]:
@@ -233,6 +240,28 @@ def _silences(case: Case, least_ms: float) -> list[Row]:
       where epoch_ns(until) - epoch_ns(since) >= {least_ms * 1e6}""")
 
 
+def _stopped_producers(case: Case, pause: Row) -> list[str | None]:
+    """Clients whose Produce requests wait for the end of a pause, and that send none to other
+    brokers in its second half, although they did before, and these respond to other requests: their
+    buffer is full."""
+    since, until = pause["since"], pause["until"]
+    half = (since + until) // 2
+    rows = case.rows(f"""
+      with sent as (
+        select client_id, api, {endpoint("broker")} = {literal(pause["broker"])} as is_paused,
+          epoch_ns(request_time) as time, epoch_ns(response_time) as replied
+        from exchanges where request_time is not null)
+      select client_id from sent
+      where api = 'Produce' and exists (
+        from sent where not is_paused and time >= {half} and replied < {until})
+      group by client_id
+      having bool_or(is_paused and time < {until} and replied >= {until})
+        and count(*) filter (not is_paused and time < {since}) >= {LEAST_BEFORE}
+        and not bool_or(not is_paused and time >= {half} and time < {until})
+      order by client_id""")
+    return [row["client_id"] for row in rows]
+
+
 def _is_silent(pause: Row, silences: list[Row]) -> bool:
     return any(
         pause["since"] <= each["since"] and each["until"] <= pause["until"]
@@ -253,13 +282,24 @@ def with_pause(finding: Finding, pause: Row, evidence: str = "") -> Finding:
         sentence=f"Broker {pause['broker']} sent no response for {ms(pause['lasts_ms'])}",
         evidence=f"{counted(pause['requests'], 'request')} of "
         f"{counted(pause['clients'], 'client')} waited until {moment_text(pause['until'])}."
-        f"{evidence}",
+        + _stopped_evidence(pause["stopped"])
+        + evidence,
         first_packet=pause["first_packet"],
         first_time=pause["since"],
         last_time=pause["until"],
         **(
             _LOGS_IN if pause["are_logins"] else _SILENT if pause["is_silent"] else _PAUSED
         )._asdict(),
+    )
+
+
+def _stopped_evidence(names: list[str | None]) -> str:
+    """A sentence about the clients of `_stopped_producers`."""
+    if not names:
+        return ""
+    return (
+        f" Meanwhile, {clients(names)} sent nothing to other brokers, either: a producer waits "
+        "when its buffer.memory is full."
     )
 
 

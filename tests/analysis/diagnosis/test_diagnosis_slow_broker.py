@@ -153,6 +153,38 @@ def test_a_broker_that_pauses_longer_than_clients_wait(
     assert [each.severity for each in findings if "9092" in each.subject] == [severity]
 
 
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("before", "last_s", "responds", "is_stopped"),
+    [(20, 0, True, True), (19, 0, True, False), (20, 5, True, False), (20, 0, False, False)],
+    ids=["stopped", "few requests", "continues", "all brokers are silent"],
+)
+def test_a_producer_that_waits_for_a_paused_broker_sends_nothing_to_others(
+    before: int, last_s: int, responds: bool, is_stopped: bool, name: str | None
+) -> None:
+    """Its buffer.memory is full of batches for the partitions of the paused broker. `last_s`: its
+    last request to the other one."""
+    end = START + 8 * SECOND
+    rows = [exchange_at(START - SECOND, connection_id=n, correlation_id=n) for n in range(2)]
+    rows += [
+        exchange_at(START, end, connection_id=n, api="Produce", client_id=name, latency_ms=8000.0)
+        for n in range(2)
+    ]
+    other = {"connection_id": 5, "broker_port": 9093}
+    times = [START - (n + 1) * MS for n in range(before)] + [START + last_s * SECOND]
+    rows += [
+        exchange_at(at, api="Produce", client_id=name, correlation_id=n, **other)
+        for n, at in enumerate(times)
+    ]
+    rows.append(exchange(status="unanswered", client_id=name, request_time=None, **other))
+    if responds:
+        rows.append(exchange_at(START + 6 * SECOND, client_id="other", **other))
+    (finding,) = findings_of("slow_broker", made(exchanges=rows))
+    assert finding.sentence == "Broker 10.0.0.9:9092 sent no response for 8.0 s"
+    assert ("sent nothing to other brokers" in finding.evidence) == is_stopped
+    assert (f"`{name}`" in finding.evidence) == (is_stopped and bool(name))
+
+
 @pytest.mark.parametrize(("other", "is_login"), [("SaslAuthenticate", True), ("Produce", False)])
 def test_a_broker_that_is_late_for_logins_only(other: str, is_login: bool) -> None:
     """It resolves a name for each login: `InetAddress.getHostName` in `SaslServerAuthenticator`."""
