@@ -420,3 +420,27 @@ def test_a_packet_of_several_files_has_the_name_of_its_file(
     assert f"; the first is packet 31{file}. " in finding.evidence
     shown = file.removeprefix(" of ") or "CAPTURE"
     assert finding.evidence.endswith(f" `kafka-dissector show {shown} --packet 31`.")
+
+
+@pytest.mark.parametrize("topic", [None, 'it\'s a "name"', "n" * 249])
+@pytest.mark.parametrize("client_id", [None, 'admin\'s "id"', "n" * 300])
+def test_who_deleted_a_topic(topic: str | None, client_id: str | None) -> None:
+    """Another topic is deleted later, and of one request only the response was captured."""
+    errors = [
+        error(error_code=100, error="UNKNOWN_TOPIC_ID", api="Produce", retriable=True, topic=topic,
+              time=START + n * SECOND)
+        for n in range(3)
+    ]  # fmt: skip
+    deleted = {"api": "DeleteTopics", "client_id": client_id, "topics": [topic]}
+    tables = made(
+        errors=errors,
+        exchanges=[
+            exchange(api="Produce"), exchange_at(START, **deleted),
+            exchange_at(START + SECOND, **deleted | {"topics": ["other"]}),
+            exchange(**deleted | {"request_time": None, "status": "request_missing"}),
+        ],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    who = f"Client `{client_id}`" if client_id else "A client without id"
+    sent = f" {who} sent DeleteTopics at "
+    assert finding.evidence.count(sent) == (topic is not None)
