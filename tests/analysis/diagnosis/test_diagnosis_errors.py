@@ -424,7 +424,7 @@ def test_a_packet_of_several_files_has_the_name_of_its_file(
 
 @pytest.mark.parametrize("topic", [None, 'it\'s a "name"', "n" * 249])
 @pytest.mark.parametrize("client_id", [None, 'admin\'s "id"', "n" * 300])
-def test_who_deleted_a_topic(topic: str | None, client_id: str | None) -> None:
+def test_the_client_that_deleted_a_topic(topic: str | None, client_id: str | None) -> None:
     """Another topic is deleted later, and of one request only the response was captured."""
     errors = [
         error(error_code=100, error="UNKNOWN_TOPIC_ID", api="Produce", retriable=True, topic=topic,
@@ -441,6 +441,6 @@ def test_who_deleted_a_topic(topic: str | None, client_id: str | None) -> None:
         ],
     )  # fmt: skip
     (finding,) = findings_of("recurring_errors", tables)
-    who = f"Client `{client_id}`" if client_id else "A client without id"
-    sent = f" {who} sent DeleteTopics at "
+    sender = f"Client `{client_id}`" if client_id else "A client without id"
+    sent = f" {sender} sent DeleteTopics at "
     assert finding.evidence.count(sent) == (topic is not None)
