@@ -1,4 +1,5 @@
-"""Lost records: a broker acknowledged records, and later gave their offsets to other records.
+"""Lost records: a broker acknowledged records, and later gave their offsets to other records; or a
+group skipped them.
 
 An offset of a log is assigned once. If a Produce response has an offset that an earlier response
 assigned to another batch, the log was truncated in between: the new leader did not have the records
@@ -7,6 +8,11 @@ that the previous leader acknowledged. Neither the producer nor the consumers ge
 The rule examines only topics whose id is known (Metadata 10, Produce 13). A topic that was deleted
 and created again, or a topic of the same name in another cluster, has the same offsets, too. The
 number of lost records is a lower bound: the capture may lack the first batch after the truncation.
+
+A group with auto.offset.reset=latest skips the first records of a partition that is added while it
+runs. It learns of the partition after metadata.max.age.ms, and begins at its end. Only records
+count that were produced some seconds after the group began to read the topic, and only if it had
+committed offsets of other partitions.
 """
 
 from __future__ import annotations
@@ -15,8 +21,19 @@ from collections.abc import Iterator
 from typing import Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.skipped_partitions import skipped_finding, skipped_partitions
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
-from analysis.diagnosis.words import Advice, cells, known, listed, span_of, sql, topics, verb
+from analysis.diagnosis.words import (
+    Advice,
+    cells,
+    known,
+    listed,
+    rows_by,
+    span_of,
+    sql,
+    topics,
+    verb,
+)
 from analysis.display.terminal import counted, moment_text, time_text
 from analysis.sql.expressions import first_packet, literal
 from analysis.sql.query import Row
@@ -91,18 +108,21 @@ _ALONE: Final = _ALL._replace(
 
 
 @rule(
-    question="Were acknowledged records lost?",
+    question="Were acknowledged records lost, or skipped by a group?",
     place=27,
-    rests_on="batches topics exchanges",
+    rests_on="batches topics exchanges partitions",
     thresholds=(
         Threshold("records", 1, "record", "One is enough: its producer regards it as written."),
     ),
 )
 def lost_records(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Partitions whose log was truncated, in one finding: a broker leads many of them."""
+    """Partitions whose log was truncated, in one finding: a broker leads many of them; records
+    that a group skipped."""
     rows = [row for row in case.rows(LOST) if row["records"] >= limits["records"]]
     if rows:
         yield _finding(case, rows)
+    skipped = [row for row in skipped_partitions(case) if row["records"] >= limits["records"]]
+    yield from map(skipped_finding, rows_by(skipped, "group_id").values())
 
 
 def _finding(case: Case, rows: list[Row]) -> Finding:
