@@ -86,8 +86,9 @@ AGAIN: Final = """
 def compression(case: Case, limits: Limits) -> Iterator[Finding]:
     """Producers without compression, or without its effect, by the answer `batching`; topics whose
     batches are compressed again."""
+    produced = case.answer("batching --by client_id,topic")
     large = [
-        row for row in case.answer("batching --by client_id,topic")
+        row for row in produced
         if row["bytes"] >= limits["bytes"] and row["bytes_p50"] >= limits["bytes_p50"]
     ]  # fmt: skip
     for codecs, rows in rows_by(large, "codecs").items():
@@ -96,7 +97,8 @@ def compression(case: Case, limits: Limits) -> Iterator[Finding]:
             yield _finding(rows, _NONE)
         elif "none" not in codecs and useless:
             yield _finding(useless, _USELESS)
-    for row in case.rows(AGAIN):
+    is_large = sum(row["bytes"] for row in produced) >= limits["bytes"]
+    for row in case.rows(AGAIN) if is_large else ():
         if row["bytes"] >= limits["bytes"]:
             yield _again(row)
 
