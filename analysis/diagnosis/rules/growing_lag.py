@@ -22,7 +22,8 @@ MirrorMaker, for example, copies offsets to another cluster (KIP-545).
 A group that keeps fetching from its committed offset does not get past a record there: the
 application fails to process it, and reads it again after a restart or a seek. A share group gets
 such a record a few times only; then the broker archives it (KIP-932). A group that never commits
-begins at the same offset after each start or rebalance.
+begins at the same offset after each start or rebalance. Consumers with assign() and the same
+group.id overwrite each other's commits.
 
 The rule does not report a reader that cannot get past a batch with a wrong checksum, which
 `recurring_errors` reports.
@@ -39,6 +40,10 @@ from analysis.answers.lag import ENDS, KNOWN_END, RESPONDED, SHARE_STATE, STATES
 from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.corrupt_batches import CORRUPT
+from analysis.diagnosis.causes.overwritten_commits import (
+    overwritten_commits,
+    overwritten_finding,
+)
 from analysis.diagnosis.causes.redeliveries import redeliveries, redelivery_finding
 from analysis.diagnosis.causes.without_commits import (
     COMMITS_NS,
@@ -201,7 +206,8 @@ REPEATED: Final = f"""
         Threshold("repeated", 3, "fetches", "Fetches that returned records from the last committed "
                   "offset, or starts of members at the same offset of a group that does not commit "
                   "for three default intervals (auto.commit.interval.ms). A restart or a rebalance "
-                  "repeats one of them."),
+                  "repeats one of them. Also commits by which a consumer sets the offset of "
+                  "another one back."),
         Threshold("deliveries", 5, "deliveries", "Deliveries of a record to a share group: the "
                   "default of group.share.delivery.count.limit, after which it is archived."),
     ),
@@ -210,12 +216,14 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups and topics with partitions whose lag grows, by the answer `lag`; share groups that get
     records again and again."""
     yield from map(redelivery_finding, redeliveries(case, max(limits["deliveries"], 2)))
+    overwritten = rows_by(overwritten_commits(case, limits["repeated"]), "group_id")
+    yield from map(overwritten_finding, overwritten.values())
     uncommitted = _uncommitted(case, limits)
     yield from uncommitted.values()
     growing = {
         (row["group_id"], row["topic"], row["partition"]): row
         for row in (case.rows(QUARTERS) if _are_behind(case, limits["lag"]) else ())
-        if row["group_id"] not in uncommitted and _grows(row)
+        if row["group_id"] not in {*uncommitted, *overwritten} and _grows(row)
     }
     unreadable = {tuple(row.values()) for row in (case.rows(UNREADABLE) if growing else ())}
     copied = {_reader(row) for row in (case.rows(COPIED) if growing else ())}
