@@ -437,6 +437,8 @@ def _advice(row: Row) -> Advice:
         return _ABANDONED
     if row["is_silent"]:
         return _SILENT
+    if row["position"] is None and row["done_count"] is None:
+        return _UNREAD
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return _SLOW
     return _BUSY if 0 < row["pending"] < 50 else _WAITING
@@ -448,6 +450,10 @@ _SLOW: Final = Advice(
     "Process records faster, or add members up to the number of partitions.",
     "Kafka documentation: Monitoring, Consumer lag",
 )  # fmt: skip
+_UNREAD: Final = _SLOW._replace(
+    cause="the consumer processes its records slowly, commits late, or waits for a Fetch: the "
+    "capture does not contain its Fetches of these partitions",
+)
 _BUSY: Final = _SLOW._replace(
     cause="the consumer is the bottleneck: most of the time it has no Fetch pending"
 )

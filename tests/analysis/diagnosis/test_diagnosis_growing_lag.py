@@ -183,6 +183,18 @@ def test_a_slow_group_has_no_event_in_a_quarter_of_its_time() -> None:
     assert finding.side == "broker"
 
 
+def test_a_group_of_which_the_capture_has_only_commits() -> None:
+    """The leader from which it fetches may be elsewhere."""
+    tables = slow_group()
+    tables = {name: [row for row in rows if row["api"] != "Fetch"]
+              for name, rows in tables.items()}  # fmt: skip
+    member = {"group_id": "g", "client_id": "reader", "api": "Heartbeat", "error_code": 0}
+    tables["memberships"] = [member | {"time": START + 12 * SECOND}]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert "does not contain its Fetches" in finding.cause
+    assert "not fetched" not in finding.evidence
+
+
 @pytest.mark.parametrize(
     ("transfer_s", "rtt_ms", "is_waiting"),
     [(0, 0.1, False), (8, 0.1, True), (0, 8000.0, True), (-8, 0.1, False)],
