@@ -52,6 +52,17 @@ def _between(steps: list[Step], times: list[int], since: int, until: int) -> lis
     return steps[bisect_right(times, since) : bisect_right(times, until)]
 
 
+def _in_order(left: list[Step], joined: list[Step]) -> tuple[list[Step], list[Step]]:
+    """The members that left before a generation, and those that leave it.
+
+    The coordinator reads the requests of a connection in order: a member that leaves while it waits
+    for the response to its join does so after it.
+    """
+    joined_at = {step.member_id: step.time for step in joined}
+    after = [step for step in left if step.time > joined_at.get(step.member_id, step.time)]
+    return [step for step in left if step not in after], after
+
+
 def _without_departed(
     before: list[Step], left: list[Step], joined: list[Step], *, has_others: bool
 ) -> tuple[list[Step], list[Step]]:
@@ -99,12 +110,7 @@ def of_classic_group(steps: list[Step]) -> Iterator[Span]:
         for step in got:
             parts.setdefault(step.member_id, step.end)
         until = joined[-1].end
-        joined_at = {step.member_id: step.time for step in joined}
-        left = [*queued, *_between(leaves, left_at, since, until)]
-        # A member that leaves while it waits for this generation does so in the next one, because
-        # the coordinator reads the requests of a connection in order.
-        queued = [step for step in left if step.time > joined_at.get(step.member_id, step.time)]
-        left = [step for step in left if step not in queued]
+        left, queued = _in_order([*queued, *_between(leaves, left_at, since, until)], joined)
         notices = _between(signs, signs_at, since, until)
         before, left = _without_departed(before, left, joined, has_others=bool(notices))
         cause = _cause_of_join(before, joined, left, notices)

@@ -83,6 +83,15 @@ COMMAND: Final = sql(f"""
   from ({_SPANS}) where ms > 0 group by all order by transfer_ms desc""")
 
 
+def _reading(receiver: str, link: Row) -> str:
+    """How a receiver reads messages; `link`: its row of `network`."""
+    times = link[f"{receiver}_zero_windows"]
+    closed = f"closed its window only {counted(times, 'time')}" if times else (
+        "never closed its window"
+    )  # fmt: skip
+    return f"{receiver} read them as fast as they came: it {closed}."
+
+
 def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
     """The finding for a row of `slow_transfers`; `waiting`: the rows of `network` of clients whose
     packets wait behind it."""
@@ -98,11 +107,6 @@ def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
         f"{ms(each['handshake_rtt_ms'])})"
         for each in waiting
     ]
-    zero_windows = link[f"{RECEIVERS[row['message']]}_zero_windows"]
-    closed = (
-        f"it closed its window only {counted(zero_windows, 'time')}"
-        if zero_windows else "it never closed its window"
-    )  # fmt: skip
     ends = f"{name} to {row['broker']}" if is_request else f"{row['broker']} to {name}"
     return Finding(
         severity="warning",
@@ -111,7 +115,7 @@ def transfer_finding(case: Case, row: Row, waiting: list[Row]) -> Finding:
         f"{rate} a second",
         evidence=f"{counted(row['messages'], row['message'])} with {size_text(row['bytes'])} took "
         f"{ms(row['transfer_ms'])} from the first byte to the last{average}. The "
-        f"{RECEIVERS[row['message']]} read them as fast as they came: {closed}. "
+        f"{_reading(RECEIVERS[row['message']], link)} "
         f"{percent(link['retransmitted_percent'] or 0)} of the packets were retransmitted; the "
         f"round trip is {ms(link['rtt_ms'])}."
         + (f" Other packets between these hosts wait, too: round trips of {listed(others)}."

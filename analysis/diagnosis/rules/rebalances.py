@@ -16,6 +16,9 @@ A single rebalance is a finding if it takes long. The coordinator waits until ev
 joined, and a member joins when its application polls: the others wait for the slowest one, for
 `max.poll.interval.ms` at most. If the broker of the coordinator is down, no member can join. A
 JoinGroup whose response may be missing from the capture does not show that a group still waits.
+Members whose connections ended without a LeaveGroup were killed or crashed.
+
+If members have no topic in common, perhaps several applications use one group.id.
 """
 
 from __future__ import annotations
