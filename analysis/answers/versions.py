@@ -59,12 +59,8 @@ _KEY: Final = ("client_id", "client", "software", "api", "api_version")
 )
 def versions(tables: Tables) -> ArrowTable:
     """Requests in removed versions: a row for each client, API and version, in that order."""
-    apis = removed_apis()
-    effect = {api.name: api.removal.effect for api in apis if api.removal}
-    removed = f"""(
-      select *, {by_api({api.name: api.kept_since for api in apis})} as kept_since
-      from exchanges
-      where api in {literals(effect)} and coalesce(api_version < kept_since, true))"""
+    effect = {api.name: api.removal.effect for api in removed_apis() if api.removal}
+    removed = f"(select *, {kept_since()} as kept_since from exchanges where {is_removed()})"
     query = grouped(
         with_columns(removed, _KEY, "exchanges"),
         _KEY,
@@ -77,6 +73,17 @@ def versions(tables: Tables) -> ArrowTable:
         last_time="max(request_time)",
     )
     return select(tables, query)
+
+
+def is_removed() -> str:
+    """SQL: whether Kafka 4.0 has removed the version of a request."""
+    names = literals(api.name for api in removed_apis())
+    return f"(api in {names} and coalesce(api_version < {kept_since()}, true))"
+
+
+def kept_since() -> str:
+    """SQL: the first version of an API that Kafka 4.0 supports; null if none."""
+    return by_api({api.name: api.kept_since for api in removed_apis()})
 
 
 def removed_apis() -> tuple[Api, ...]:

@@ -3,7 +3,9 @@
 Brokers return UNSUPPORTED_VERSION for ApiVersions only, and since 0.10 (KIP-35, KIP-511). At any
 other request of an unknown API or version, they close the connection at once, without a response.
 Clients that ask for the versions first do not send such requests. A client that is newer than a
-broker of 0.8 or 0.9 does: with ApiVersions, or with the requests of members of groups.
+broker of 0.8 or 0.9 does: with ApiVersions, or with the requests of members of groups. So does an
+old client with a broker of Kafka 4, which removed versions (KIP-896): the rule `removed_versions`
+reports it if the broker is newer than 0.9.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from functools import cache
 from typing import Final
 
 from analysis.answers.unanswered import unanswered_requests
+from analysis.answers.versions import is_removed
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.sessions import COMMAND
 from analysis.diagnosis.rule import Finding
@@ -28,16 +31,22 @@ _AT_ONCE_MS: Final = 100
 @cache
 def unsupported_requests() -> str:
     """SQL: requests at which a connection ended at once, of APIs and versions to which their broker
-    did not respond, although it responded to others."""
+    did not respond, although it responded to others. Without versions that Kafka 4.0 removed if the
+    broker is newer than 0.9: it has removed them."""
     return f"""(
   with answered as (
     select distinct broker_ip, broker_port, api, api_version from exchanges
-    where status = 'answered')
+    where status = 'answered'),
+  newer as (
+    select distinct broker_ip, broker_port from answered
+    where api = 'ApiVersions' or api = 'Metadata' and api_version > 0)
   select *, {endpoint("broker")} as broker from {unanswered_requests()} as unanswered
   where reason in {literals(_ENDS)} and wait_ms < {_AT_ONCE_MS} and api != 'Produce'
     and (broker_ip, broker_port) in (select (broker_ip, broker_port) from answered)
     and (broker_ip, broker_port, api, api_version) not in (
-      select (broker_ip, broker_port, api, api_version) from answered))"""
+      select (broker_ip, broker_port, api, api_version) from answered)
+    and not ({is_removed()} and (broker_ip, broker_port) in (
+      select (broker_ip, broker_port) from newer)))"""
 
 
 def unsupported_clients(case: Case, least: int) -> list[Row]:
@@ -68,13 +77,14 @@ def unsupported_finding(row: Row) -> Finding:
         f"{client(row['client_id'])}",
         evidence=f"{counted(row['connections'], 'connection')} ended at once after this request. "
         "The broker responds to other requests, and never to this one.",
-        cause="the broker is older than the client, and does not know this API or version",
+        cause="the broker does not know this API or version: it is older than the client, or Kafka "
+        "4 or newer, which removed old versions",
         side="client",
-        setting="api.version.request",
         change="Use a client library that supports the release of the broker: Java clients since "
         "0.10.2 support brokers since 0.10.0. Set api.version.request=false and "
-        "broker.version.fallback of librdkafka for older brokers; or upgrade the broker.",
-        reference="KIP-35, KIP-97",
+        "broker.version.fallback of librdkafka for older brokers; or upgrade the broker. The "
+        "answer versions lists the clients that Kafka 4 refuses.",
+        reference="KIP-35, KIP-97, KIP-896",
         command=COMMAND,
         requests=row["requests"],
     )

@@ -20,3 +20,23 @@ def test_connections_that_end_at_a_request(apart: int) -> None:
     findings = findings_of("no_response", made(exchanges=rows, connections=links))
     closes = [each for each in findings if "closes the connection at JoinGroup" in each.sentence]
     assert len(closes) == apart
+
+
+@pytest.mark.parametrize("known", [("Metadata", 0), ("Metadata", 1), ("ApiVersions", 0)])
+def test_a_broker_newer_than_0_9_has_removed_the_oldest_versions(known: tuple[str, int]) -> None:
+    api, version = known
+    rows, links = [], []
+    for number in range(3):
+        time = START + number * SECOND
+        common = {"connection_id": number, "client_id": "old"}
+        refused = {"api": "ListOffsets", "api_version": 0, "status": "unanswered"}
+        rows.append(exchange(api=api, api_version=version, **common))
+        rows.append(exchange_at(time, **common, **refused))
+        links.append(connection(connection_id=number, closed="rst", last_time=time + SECOND // 100))
+    tables = made(exchanges=rows, connections=links)
+    refusals = [
+        each for each in findings_of("no_response", tables)
+        if "closes the connection at ListOffsets 0" in each.sentence
+    ]  # fmt: skip
+    assert len(refusals) == (known == ("Metadata", 0))
+    assert len(findings_of("removed_versions", tables)) == 1
