@@ -50,7 +50,7 @@ class Finding:
     side: Side
     """Where to change something: client, broker, network or capture."""
     setting: str | None = None
-    """The name of the setting, with a value if one can be named."""
+    """The name of the setting, of clients in the Java client; with a value if one can be named."""
     change: str
     """What to change: an imperative sentence."""
     reference: str
@@ -123,7 +123,12 @@ COLUMNS: Final = (
     Column("evidence", "string", "numbers that show it"),
     Column("cause", "string", "likely cause"),
     Column("side", "string", "where to change something: client, broker, network or capture"),
-    Column("setting", "string", "name of the setting, with a value if one can be named"),
+    Column(
+        "setting",
+        "string",
+        "name of the setting, with a value if one can be named; settings of "
+        "clients have the names of the Java client",
+    ),
     Column("change", "string", "what to change"),
     Column("reference", "string", "KIP, RFC or section of Kafka's documentation"),
     Column("command", "string", "command that shows more"),

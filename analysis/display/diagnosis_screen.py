@@ -42,6 +42,7 @@ LABELS: Final = 9
 ADVICE: Final = ("rule", "cause", "side", "setting", "change", "reference", "command")
 """What findings of a rule may have in common, such as those of clients with the same settings."""
 REPEATED: Final = "As above, with the same change."
+NAMES_OF_SETTINGS: Final = "Settings of clients have the names of the Java client."
 
 Command = Callable[[str], str]
 """From a command to its command line on the same capture; empty if there is none."""
@@ -65,6 +66,8 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
             yield Text.assemble((label, "dim"), (printable(line), "cyan"), no_wrap=True)
     if others:
         yield Text(f"\nand {others}; --format jsonl writes all", "dim")
+    if any(finding["side"] == "client" and finding["setting"] for finding in shown):
+        yield Text(f"\n{NAMES_OF_SETTINGS}", "dim")
     yield from _time(diagnosis)
 
 

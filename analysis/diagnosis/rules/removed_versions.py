@@ -38,7 +38,7 @@ from analysis.sql.query import Row
 _OLD: Final = Advice(
     "the client library or its broker is older than Kafka 2.1, or the client is configured for an "
     "old broker",
-    "client", "api.version.request",
+    "client", None,
     "Upgrade the client library before the brokers, at least to Java 2.1, librdkafka 1.8.2, Sarama "
     "1.30.1, KafkaJS 1.15.0 or kafka-python 2.0.2. Remove settings that select an old version "
     "(broker.version.fallback, api_version, Sarama's Config.Version).",

@@ -14,7 +14,7 @@ import pytest
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import DIAGNOSIS_TABLES, Diagnosis, diagnosed
 from analysis.diagnosis.words import sql
-from analysis.display.diagnosis_screen import PARTS, screen
+from analysis.display.diagnosis_screen import NAMES_OF_SETTINGS, PARTS, screen
 from analysis.display.terminal import time_text, utc_text
 from analysis.sql.expressions import literal
 from tests.analysis.answering import CAPTURES, broker_log, capture
@@ -70,6 +70,13 @@ def test_findings_are_within_the_time_range(ran: Ran) -> None:
     times = [time for row in whole["findings"] if (time := row["first_time"])]
     assert times
     assert utc_text(whole["first_time"]) <= min(times)
+
+
+def test_names_of_settings_are_explained(ran: Ran) -> None:
+    """The client `hurried` is librdkafka, which has other names."""
+    name = str(CAPTURES / "kafka-4-misused.pcap.zst")
+    assert NAMES_OF_SETTINGS in ran("diagnose", name, "--client", "hurried").out
+    assert NAMES_OF_SETTINGS not in ran("diagnose", QUOTAS, "--client", "producer").out
 
 
 def test_no_findings_are_reported_as_such(one_rule: None, ran: Ran) -> None:
