@@ -78,8 +78,9 @@ NOT_AUTHORIZED: Final = "TOPIC_AUTHORIZATION_FAILED"
 CHANGES: Final = {
     NOT_AUTHENTICATED: ("AlterUserScramCredentials", "ExpireDelegationToken"),
     NOT_AUTHORIZED: ("CreateAcls", "DeleteAcls"),
+    **dict.fromkeys(("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"), ("DeleteTopics",)),
 }
-"""APIs that change what a client may do, by the error that it then gets."""
+"""APIs that change what a client may do, or delete its topics, by the error that it then gets."""
 
 
 def _shared_addresses(case: Case, errors: list[Row]) -> str:
@@ -166,21 +167,23 @@ def _earlier_successes(case: Case, errors: list[Row]) -> str:
     names, apis, topics = (
         literals({row[name] for row in errors}) for name in ("client_id", "api", "topic")
     )
+    is_of_topics = f"list_has_any(topics, list_value{topics}::varchar[])"
     is_alike = (
         f"""api not in {literals(BEFORE_LOGIN)} and connection_id in (
           select connection_id from connections where sasl_mechanism is not null)"""
         if error == NOT_AUTHENTICATED
-        else f"api in {apis} and list_has_any(topics, list_value{topics}::varchar[])"
+        else f"api in {apis} and {is_of_topics}"
     )
-    before = f"from exchanges where error_code = 0 and epoch_ns(response_time) < {first}"
     (successes,) = case.rows(f"""
-      select count(*) as requests, epoch_ns(max(response_time)) as last_time
-      {before} and client_id in {names} and {is_alike}""")
+      select count(*) as requests, epoch_ns(max(response_time)) as last_time from exchanges
+      where error_code = 0 and epoch_ns(response_time) < {first} and client_id in {names}
+        and {is_alike}""")
     if not successes["requests"]:
         return ""
     changes = case.rows(f"""
-      select client_id, api, epoch_ns(request_time) as time
-      {before} and api in {literals(CHANGES[error])} order by time desc limit 1""")
+      select client_id, api, epoch_ns(request_time) as time from exchanges
+      where error_code = 0 and epoch_ns(request_time) < {first} and api in {literals(CHANGES[error])}
+        and (api != 'DeleteTopics' or {is_of_topics}) order by time desc limit 1""")
     return (
         f" Before, {counted(successes['requests'], 'request')} succeeded, the last one at "
         f"{time_text(successes['last_time'], 3)}."

@@ -120,6 +120,9 @@ REGISTERED: Final = """
   group by client_id having arg_max(error_code, response_time) = 0"""
 """SQL: brokers whose last registration succeeded."""
 
+LOGINS: Final = ("SaslHandshake", "SaslAuthenticate")
+"""APIs whose errors end a connection before a client can do anything else."""
+
 REQUESTS: Final = """
   select client_id, api, case api when 'SaslAuthenticate' then count(distinct connection_id)
     else count(*) end as requests
@@ -160,7 +163,8 @@ although minutes may lie between them."""
                   "which the client waits for a response with an error: an election, or the "
                   "loading of a coordinator, takes seconds."),
         Threshold("critical_percent", 50, "%", "Critical if an error that is not retriable is in "
-                  "this share of the client's responses of the API, and in ten or more of them."),
+                  "this share of the client's responses of the API, and in ten or more of them. "
+                  "One is enough for a login, without which a client can do nothing."),
         Threshold("critical_ms", 30_000, "ms", "The same for a retriable error that lasts this "
                   "long, request.timeout.ms by default, if partitions or coordinators are not "
                   "available, or too few replicas are in sync."),
@@ -344,7 +348,7 @@ def _finding(
     is_outage = given in OUTAGES and lasts_ms >= limits["critical_ms"]
     # A log directory stays offline until a restart.
     are_many = part >= limits["critical_percent"] or row["error"] == OFFLINE
-    is_critical = are_many and responses >= 10
+    is_critical = are_many and (responses >= 10 or row["api"] in LOGINS)
     if _is_reset(row) and continued and is_after_end(continued[0]):
         given = AFTER_END
     elif _is_reset(row) and is_repeated(continued):

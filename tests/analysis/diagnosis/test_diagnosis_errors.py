@@ -210,6 +210,22 @@ def test_batches_behind_a_failed_one_are_sent_again(resent: dict[str, Any], fire
     assert rules("recurring_errors", **tables) == ["recurring_errors"] * fires
 
 
+@pytest.mark.parametrize(
+    ("api", "severity"),
+    [("SaslHandshake", "critical"), ("SaslAuthenticate", "critical"), ("CreateTopics", "warning")],
+)
+def test_few_failed_logins_are_critical(api: str, severity: str) -> None:
+    """Without a login, a client can do nothing."""
+    rows = [exchange(connection_id=n, correlation_id=n, api=api) for n in range(3)]
+    errors = [
+        error(connection_id=n, correlation_id=n, api=api, error_code=33,
+              error="UNSUPPORTED_SASL_MECHANISM", retriable=False)
+        for n in range(3)
+    ]  # fmt: skip
+    (finding,) = findings_of("recurring_errors", made(exchanges=rows, errors=errors))
+    assert finding.severity == severity
+
+
 def test_a_login_with_scram_has_two_requests() -> None:
     """RFC 5802: the server rejects a wrong password in its second message."""
     login = {"api": "SaslAuthenticate", "api_key": 36}
@@ -232,6 +248,8 @@ def test_a_login_with_scram_has_two_requests() -> None:
     [
         ("Produce", "TOPIC_AUTHORIZATION_FAILED", "Produce", "DeleteAcls"),
         ("SaslAuthenticate", "SASL_AUTHENTICATION_FAILED", "Fetch", "AlterUserScramCredentials"),
+        ("Produce", "UNKNOWN_TOPIC_OR_PARTITION", "Produce", "DeleteTopics"),
+        ("Fetch", "UNKNOWN_TOPIC_ID", "Fetch", "DeleteTopics"),
     ],
 )
 @pytest.mark.parametrize("first", [3, 10], ids=["before", "after"])
@@ -240,14 +258,18 @@ def test_requests_that_succeeded_before_a_change(
 ) -> None:
     errors = [
         error(time=START + n * SECOND, api=failing, error=name, retriable=False, correlation_id=n,
-              client_id="app", topic="t" if failing == "Produce" else None)
+              client_id="app", topic=None if failing == "SaslAuthenticate" else "t")
         for n in range(5, 9)
     ]  # fmt: skip
-    where = {"client_id": "app", "topics": ["t"], "error_code": 0}
-    served = [exchange_at(START + (first + n) * SECOND, api=working, **where) for n in range(2)]
-    changed = exchange_at(START + 4 * SECOND, api=change, client_id="admin", error_code=0)
+    where = {"topics": ["t"], "error_code": 0}
+    served = [
+        exchange_at(START + (first + n) * SECOND, api=working, client_id="app", **where)
+        for n in range(2)
+    ]
+    changed = exchange_at(START + 4 * SECOND, api=change, client_id="admin", **where)
+    later = {"api": "DeleteTopics", "client_id": "admin", "topics": ["other"], "error_code": 0}
     tables = made(
-        exchanges=[*served, changed], errors=errors,
+        exchanges=[*served, changed, exchange_at(START + 9 * SECOND // 2, **later)], errors=errors,
         connections=[connection(sasl_mechanism="SCRAM-SHA-256")],
     )  # fmt: skip
     (finding,) = findings_of("recurring_errors", tables)
