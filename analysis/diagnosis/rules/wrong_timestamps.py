@@ -5,8 +5,9 @@ Retention by time compares the largest timestamp of a segment with the clock of 
 that are dated in the past are deleted with their segment. Offsets that are looked up by time, and
 windows of Kafka Streams, are wrong, too.
 
-Timestamps are in ms since 1970. A time in seconds is a date in January 1970. A time in microseconds
-is beyond the range of the tables; since Kafka 3.6, brokers refuse it (INVALID_TIMESTAMP, KIP-937).
+Timestamps are in ms since 1970. A time in seconds is a date in January 1970. Some old client
+libraries set the timestamp 0 themselves. A time in microseconds is beyond the range of the tables;
+since Kafka 3.6, brokers refuse it (INVALID_TIMESTAMP, KIP-937).
 Old dates after 2011 may be intended, for example by an import or a mirror.
 """
 
@@ -67,9 +68,10 @@ def wrong_timestamps(case: Case, limits: Limits) -> Iterator[Finding]:
                 row, f"{local_date(row['earliest'])}",
                 f"The earliest timestamp is {moment_text(row['earliest'])}. Retention by time "
                 "deletes such records with their segment.",
-                "the application sets timestamps in seconds instead of milliseconds, or the clock "
-                "of the client is wrong",
-                "Send milliseconds since 1970, or no timestamp: the client then uses its clock.",
+                "the application sets timestamps in seconds instead of milliseconds, the clock of "
+                "the client is wrong, or its library sets the timestamp 0",
+                "Send milliseconds since 1970, or no timestamp: the client then uses its clock, "
+                "unless the library is too old.",
             )  # fmt: skip
 
 

@@ -39,6 +39,14 @@ def test_dates_of_records(api: str, first: int | None, last: int | None, dates: 
     assert sentences == (expected if api == "Produce" else [])
 
 
+def test_libraries_that_set_0() -> None:
+    """As KafkaJS 1.4.0 and kafka-node do."""
+    batch = {"api": "Produce", "time": START, "client_id": "app", "topic": "t"}
+    batches = [batch | {"base_timestamp": 0, "max_timestamp": 0}]
+    (finding,) = findings_of("wrong_timestamps", made(batches=batches))
+    assert "its library sets the timestamp 0" in finding.cause
+
+
 @pytest.mark.parametrize("time", [-START, 0])
 def test_a_capture_whose_clock_was_not_set(time: int) -> None:
     batches = [{"api": "Produce", "time": time, "client_id": "app", "topic": "t"}
