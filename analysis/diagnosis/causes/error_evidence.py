@@ -182,7 +182,8 @@ def _earlier_successes(case: Case, errors: list[Row]) -> str:
         return ""
     changes = case.rows(f"""
       select client_id, api, epoch_ns(request_time) as time from exchanges
-      where error_code = 0 and epoch_ns(request_time) < {first} and api in {literals(CHANGES[error])}
+      where error_code = 0 and epoch_ns(request_time) < {first}
+        and api in {literals(CHANGES[error])}
         and (api != 'DeleteTopics' or {is_of_topics}) order by time desc limit 1""")
     return (
         f" Before, {counted(successes['requests'], 'request')} succeeded, the last one at "
