@@ -58,7 +58,8 @@ def unsupported_clients(case: Case, least: int) -> list[Row]:
     return case.rows(f"""
       select client_id, broker, api, api_version, any_value(reason) as reason,
         count(*) as requests, count(distinct connection_id) as connections,
-        max(wait_ms) as longest_ms, {first_packet()} as first_packet,
+        bool_or({is_removed()}) as is_removed, max(wait_ms) as longest_ms,
+        {first_packet()} as first_packet,
         min(request_time) as first_time, max(request_time) as last_time
       from {unsupported_requests()} group by client_id, broker, api, api_version
       -- A broker that is killed ends connections, too, but all of them at the same time.
@@ -77,14 +78,13 @@ def unsupported_finding(row: Row) -> Finding:
         f"{client(row['client_id'])}",
         evidence=f"{counted(row['connections'], 'connection')} ended at once after this request. "
         "The broker responds to other requests, and never to this one.",
-        cause="the broker does not know this API or version: it is older than the client, or Kafka "
-        "4 or newer, which removed old versions",
+        cause="the broker is older than the client, and does not know this API or version"
+        + (", or it is Kafka 4 or newer, which removed this version" if row["is_removed"] else ""),
         side="client",
         change="Use a client library that supports the release of the broker: Java clients since "
         "0.10.2 support brokers since 0.10.0. Set api.version.request=false and "
-        "broker.version.fallback of librdkafka for older brokers; or upgrade the broker. The "
-        "answer versions lists the clients that Kafka 4 refuses.",
-        reference="KIP-35, KIP-97, KIP-896",
+        "broker.version.fallback of librdkafka for older brokers; or upgrade the broker.",
+        reference="KIP-35, KIP-97",
         command=COMMAND,
         requests=row["requests"],
     )

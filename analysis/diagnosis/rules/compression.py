@@ -2,7 +2,7 @@
 
 A capture shows whether batches are compressed, not how well their records would compress. This is
 therefore only a note: text and JSON shrink to a quarter, but compressed or encrypted values do not
-shrink. librdkafka sends such batches uncompressed, also with a codec.
+shrink. librdkafka, franz-go and kafka-python send such batches uncompressed, also with a codec.
 
 A batch that was produced with one codec and fetched with another was compressed again by the
 broker, because compression.type of its topic is not that of the producer.
@@ -32,8 +32,8 @@ from analysis.display.terminal import counted, size_text
 from analysis.sql.query import Row
 
 _NONE: Final = Advice(
-    "compression.type is none, the default, or the client is librdkafka, and its batches do not "
-    "shrink",
+    "compression.type is none, or the batches do not shrink: librdkafka, franz-go and kafka-python "
+    "then send them uncompressed",
     "client", "compression.type=lz4",
     "Set compression.type to lz4 or zstd if the records are text, JSON or Avro.",
     "Kafka documentation: Producer Configs; KIP-110",

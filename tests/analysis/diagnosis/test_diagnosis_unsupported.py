@@ -20,6 +20,7 @@ def test_connections_that_end_at_a_request(apart: int) -> None:
     findings = findings_of("no_response", made(exchanges=rows, connections=links))
     closes = [each for each in findings if "closes the connection at JoinGroup" in each.sentence]
     assert len(closes) == apart
+    assert all("Kafka 4" not in each.cause for each in closes)  # which accepts JoinGroup 0
 
 
 @pytest.mark.parametrize("known", [("Metadata", 0), ("Metadata", 1), ("ApiVersions", 0)])
@@ -39,4 +40,5 @@ def test_a_broker_newer_than_0_9_has_removed_the_oldest_versions(known: tuple[st
         if "closes the connection at ListOffsets 0" in each.sentence
     ]  # fmt: skip
     assert len(refusals) == (known == ("Metadata", 0))
+    assert all("Kafka 4" in each.cause for each in refusals)
     assert len(findings_of("removed_versions", tables)) == 1
