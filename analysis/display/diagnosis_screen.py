@@ -66,7 +66,7 @@ def screen(diagnosis: Diagnosis, name: str, command: Command) -> Iterator[Render
             yield Text.assemble((label, "dim"), (printable(line), "cyan"), no_wrap=True)
     if others:
         yield Text(f"\nand {others}; --format jsonl writes all", "dim")
-    if any(finding["side"] == "client" and finding["setting"] for finding in shown):
+    if name_settings(shown):
         yield Text(f"\n{NAMES_OF_SETTINGS}", "dim")
     yield from _time(diagnosis)
 
@@ -83,6 +83,11 @@ def first_of_rules(findings: Sequence[Row]) -> tuple[list[Row], str]:
     numbers = ", ".join(f"{count:,} of {rule}" for rule, count in others.items() if count > 0)
     total = counted(len(findings) - len(shown), "more finding")
     return shown, f"{total}: {numbers}" if numbers else ""
+
+
+def name_settings(findings: Sequence[Row]) -> bool:
+    """Whether findings name settings of clients, so that `NAMES_OF_SETTINGS` follows them."""
+    return any(finding["side"] == "client" and finding["setting"] for finding in findings)
 
 
 def have_same_advice(findings: Sequence[Row]) -> list[bool]:

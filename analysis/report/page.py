@@ -25,9 +25,11 @@ from analysis.diagnosis.case import Case
 from analysis.diagnosis.catalog import limits
 from analysis.diagnosis.run import diagnosis_of
 from analysis.display.diagnosis_screen import (
+    NAMES_OF_SETTINGS,
     REPEATED,
     first_of_rules,
     have_same_advice,
+    name_settings,
     sentence,
     times,
 )
@@ -112,6 +114,7 @@ def page(
         shown_findings=FINDINGS,
         finding_count=len(diagnosis.findings),
         other_findings=others,
+        names_of_settings=NAMES_OF_SETTINGS if name_settings(shown) else "",
         findings_command=command_line("diagnose --format jsonl"),
         rules=diagnosis.rules,
         sections=items,

@@ -12,6 +12,7 @@ import pytest
 import analysis
 from analysis.diagnosis import run
 from analysis.diagnosis.run import DIAGNOSIS_TABLES
+from analysis.display.diagnosis_screen import NAMES_OF_SETTINGS
 from analysis.report.page import _marked
 from tests.analysis.answering import path_of
 from tests.analysis.report.browser import chromium, report, report_of
@@ -51,6 +52,18 @@ def test_many_findings_of_a_rule_are_counted(
     assert page.count('<article class="finding') == 10 * findings["rule"].nunique()
     assert re.search(r"And \d+ more findings: .*\d+ of throttling", page)
     assert f"<code>kafka-dissector diagnose {path_of(QUOTAS).name} --format jsonl<" in page
+
+
+@pytest.mark.parametrize("side", ["client", "broker"])
+def test_names_of_settings_are_explained(
+    side: str, few_answers: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    once = run._findings
+    monkeypatch.setattr(
+        run, "_findings", lambda *given: [row | {"side": side} for row in once(*given)]
+    )
+    page = report(tmp_path / "x.html", str(path_of(QUOTAS))).read_text()
+    assert (NAMES_OF_SETTINGS in page) == (side == "client")
 
 
 @pytest.mark.parametrize(
