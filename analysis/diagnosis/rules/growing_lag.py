@@ -9,9 +9,11 @@ after the first quarter, or not for three default intervals (auto.commit.interva
 The cause is derived from the reader: whether it has fetched the records that it has not committed,
 and how much of the time it has a Fetch pending, also on the way. A consumer that seldom has one is
 busy processing records: it is the bottleneck, unless it gets errors all the time because it has no
-coordinator or leader. A group whose members send nothing in the last quarter no longer has members:
-they left or crashed. A reader that sends nothing, not even heartbeats, while other members do, is
-paused or cut off; its partitions wait until the coordinator removes it.
+coordinator or leader. So is a consumer that neither fetches nor commits in the last quarter, while
+it is a member: many clients send heartbeats while the application works on a record. A group whose
+members send nothing in the last quarter no longer has members: they left or crashed. A reader that
+sends nothing, not even heartbeats, while other members do, is paused or cut off; its partitions
+wait until the coordinator removes it.
 
 A capture may have packets of some members only. If no member reads or commits a partition after the
 last rebalance, while they send other requests, its reader is not in the capture.
@@ -94,8 +96,13 @@ QUARTERS: Final = f"""
       arg_max(lag, (source, nth)) as lag, arg_max(end_offset, (source, nth)) as end_offset,
       max(epoch_ns(time)) filter (source = 2 or committed_time = time) as reading
     from {STATES} where lag is not null and group_id is not null group by all),
+  members as (
+    select group_id, epoch_ns(max(response_time)) as last from memberships where error_code = 0
+    group by group_id),
   spans as (
-    select group_id, topic, min(moment) as first, max(moment) as last from states group by all),
+    select group_id, topic, min(moment) as first,
+      greatest(max(moment), any_value(members.last)) as last
+    from states left join members using (group_id) group by group_id, topic),
   quarters as (
     select group_id, topic, partition, quarter, first,
       first + ((quarter + 1) * (last - first)::hugeint // 4)::bigint as moment
@@ -126,7 +133,7 @@ QUARTERS: Final = f"""
 """SQL: the lags at the ends of the quarters, with what was produced since the last event of the
 group; the lowest lag at an event in each quarter, and the highest in the first one; the begins of
 the second and the last quarter; the last commit or Fetch. A group that works long on its records
-has no event in a quarter."""
+has no event in a quarter, only heartbeats: the time of a group lasts as long as it has members."""
 
 PENDING_NS: Final = 10**9
 """A Fetch that is pending at a rebalance ends later: fetch.max.wait.ms is 500 by default."""
@@ -424,10 +431,24 @@ def _activity(row: Row) -> str:
             f" The reader, {client(row['client_id'])}, sent nothing after "
             f"{moment_text(row['last_request'])}, while other members did."
         )
+    if _has_stopped(row):
+        return (
+            f" The reader, {client(row['client_id'])}, is a member, but has not fetched or "
+            f"committed since {moment_text(row['last_reading'])}."
+        )
     if not row["pending"]:
         return ""
     pending = percent(min(row["pending"], 100))
     return f" The reader has a Fetch pending for {pending} of the time."
+
+
+def _has_stopped(row: Row) -> bool:
+    """Whether the reader of a partition sends requests in the last quarter, but reads nothing."""
+    idle_ns = row["time"] - (row["last_reading"] or row["time"])
+    return bool(
+        row["time"] - idle_ns < row["last_quarter"] <= row["last_request"]
+        and idle_ns >= HEARTBEATS_NS
+    )
 
 
 def _advice(row: Row) -> Advice:
@@ -439,6 +460,8 @@ def _advice(row: Row) -> Advice:
         return _SILENT
     if row["position"] is None and row["done_count"] is None:
         return _UNREAD
+    if _has_stopped(row):
+        return _STOPPED
     if (row["position_lag"] or 0) * 2 < row["lag"]:
         return _SLOW
     return _BUSY if 0 < row["pending"] < 50 else _WAITING
@@ -464,6 +487,12 @@ _WAITING: Final = Advice(
     "max.partition.fetch.bytes) need fewer round trips.",
     "Kafka documentation: Monitoring, Consumer lag",
 )  # fmt: skip
+_STOPPED: Final = _SLOW._replace(
+    cause="the application has worked on the same records since then, waits, or has paused the "
+    "partition",
+    change="Look for what the application waits for: its threads, its log, and the systems that it "
+    "calls. Other members do not get the partition as long as the member sends heartbeats.",
+)
 _ABANDONED: Final = _SLOW._replace(
     cause="the group has no members any more: they left, or crashed",
     change="Look at the log of the application at that time, and start it again. If nobody needs "

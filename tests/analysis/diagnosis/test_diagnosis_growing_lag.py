@@ -340,6 +340,22 @@ def test_a_reader_that_is_silent_while_another_member_is_not(
     assert ("`reader`, sent nothing after" in finding.evidence) == ("paused" in cause)
 
 
+@pytest.mark.parametrize("last", [5, 16])
+def test_a_member_that_only_sends_heartbeats(last: int) -> None:
+    """The application works on a record while another thread sends heartbeats, as in franz-go."""
+    tables = read_for_a_while(5, 5)
+    for rows in tables.values():
+        rows[:] = [row for row in rows if row["api"] != "OffsetFetch"]  # of the administrator
+    heartbeat = {"group_id": "g", "client_id": "reader", "error_code": 0, "api": "Heartbeat"}
+    tables["memberships"] = [
+        heartbeat | {"time": START + second * SECOND, "response_time": START + second * SECOND}
+        for second in range(last + 1)
+    ]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert finding.cause.startswith("the application has worked") == (last == 16)
+    assert ("has not fetched or committed since" in finding.evidence) == (last == 16)
+
+
 def test_a_member_of_which_only_responses_were_captured() -> None:
     tables = read_for_a_while(13, 13)
     tables["memberships"] = [{"group_id": "g", "client_id": "other", "api": "Heartbeat"}]
