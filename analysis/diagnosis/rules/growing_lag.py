@@ -11,9 +11,10 @@ and how much of the time it has a Fetch pending, also on the way. A consumer tha
 busy processing records: it is the bottleneck, unless it gets errors all the time because it has no
 coordinator or leader. So is a consumer that neither fetches nor commits in the last quarter, while
 it is a member: many clients send heartbeats while the application works on a record. A group whose
-members send nothing in the last quarter no longer has members: they left or crashed. A reader that
-sends nothing, not even heartbeats, while other members do, is paused or cut off; its partitions
-wait until the coordinator removes it.
+members send nothing in the last quarter no longer has members: they left, crashed, or are blocked,
+as KafkaJS, which sends heartbeats between records. A reader that sends nothing, not even
+heartbeats, while other members do, is paused or cut off; its partitions wait until the coordinator
+removes it. The time after the last member has left does not count.
 
 A capture may have packets of some members only. If no member reads or commits a partition after the
 last rebalance, while they send other requests, its reader is not in the capture.
@@ -97,12 +98,16 @@ QUARTERS: Final = f"""
       max(epoch_ns(time)) filter (source = 2 or committed_time = time) as reading
     from {STATES} where lag is not null and group_id is not null group by all),
   members as (
-    select group_id, epoch_ns(max(response_time)) as last from memberships where error_code = 0
-    group by group_id),
+    select group_id, epoch_ns(max(response_time)) as last_time,
+      arg_max(api = 'LeaveGroup' or coalesce(request_generation < 0, false), time) as has_left
+    from memberships where error_code = 0 group by group_id),
+  produced as (select topic, epoch_ns(max(time)) as end_time from {ENDS} group by topic),
   spans as (
     select group_id, topic, min(moment) as first,
-      greatest(max(moment), any_value(members.last)) as last
-    from states left join members using (group_id) group by group_id, topic),
+      greatest(max(moment),
+        any_value(case when has_left then last_time when not has_left then end_time end)) as last
+    from states left join members using (group_id) left join produced using (topic)
+    group by group_id, topic),
   quarters as (
     select group_id, topic, partition, quarter, first,
       first + ((quarter + 1) * (last - first)::hugeint // 4)::bigint as moment
@@ -133,7 +138,8 @@ QUARTERS: Final = f"""
 """SQL: the lags at the ends of the quarters, with what was produced since the last event of the
 group; the lowest lag at an event in each quarter, and the highest in the first one; the begins of
 the second and the last quarter; the last commit or Fetch. A group that works long on its records
-has no event in a quarter, only heartbeats: the time of a group lasts as long as it has members."""
+has no event in a quarter. The time of a group lasts until its last member leaves it, or until the
+last known end of the topic: the application may work on a record for long."""
 
 PENDING_NS: Final = 10**9
 """A Fetch that is pending at a rebalance ends later: fetch.max.wait.ms is 500 by default."""
@@ -494,7 +500,7 @@ _STOPPED: Final = _SLOW._replace(
     "calls. Other members do not get the partition as long as the member sends heartbeats.",
 )
 _ABANDONED: Final = _SLOW._replace(
-    cause="the group has no members any more: they left, or crashed",
+    cause="the group has no members any more: they left, crashed, or are blocked",
     change="Look at the log of the application at that time, and start it again. If nobody needs "
     "the group, delete it with kafka-consumer-groups.sh --delete.",
 )

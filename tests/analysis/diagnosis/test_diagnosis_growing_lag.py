@@ -315,7 +315,9 @@ def read_for_a_while(fetches: int, seconds: int) -> dict[str, list[dict[str, Any
 @pytest.mark.parametrize("seconds", [5, 13])
 def test_a_group_without_members_falls_behind(seconds: int) -> None:
     (finding,) = findings_of("growing_lag", made(**read_for_a_while(seconds, seconds)))
-    is_gone = finding.cause == "the group has no members any more: they left, or crashed"
+    is_gone = (
+        finding.cause == "the group has no members any more: they left, crashed, or are blocked"
+    )
     assert is_gone == (seconds == 5)
 
 
@@ -340,20 +342,27 @@ def test_a_reader_that_is_silent_while_another_member_is_not(
     assert ("`reader`, sent nothing after" in finding.evidence) == ("paused" in cause)
 
 
-@pytest.mark.parametrize("last", [5, 16])
-def test_a_member_that_only_sends_heartbeats(last: int) -> None:
-    """The application works on a record while another thread sends heartbeats, as in franz-go."""
+@pytest.mark.parametrize(
+    ("last", "api", "cause"),
+    [(16, "Heartbeat", "the application has worked"), (5, "Heartbeat", "the group has no members"),
+     (5, "LeaveGroup", "the consumer")],
+    ids=["heartbeats", "blocked", "left"],
+)  # fmt: skip
+def test_a_member_that_does_not_fetch_any_more(last: int, api: str, cause: str) -> None:
+    """While the application works on a record, franz-go sends heartbeats, and KafkaJS does not."""
     tables = read_for_a_while(5, 5)
     for rows in tables.values():
         rows[:] = [row for row in rows if row["api"] != "OffsetFetch"]  # of the administrator
-    heartbeat = {"group_id": "g", "client_id": "reader", "error_code": 0, "api": "Heartbeat"}
+    member = {"group_id": "g", "client_id": "reader", "error_code": 0}
     tables["memberships"] = [
-        heartbeat | {"time": START + second * SECOND, "response_time": START + second * SECOND}
+        member | {"api": api if second == last else "Heartbeat"}
+        | {"time": START + second * SECOND, "response_time": START + second * SECOND}
         for second in range(last + 1)
-    ]
+    ]  # fmt: skip
     (finding,) = findings_of("growing_lag", made(**tables))
-    assert finding.cause.startswith("the application has worked") == (last == 16)
+    assert finding.cause.startswith(cause)
     assert ("has not fetched or committed since" in finding.evidence) == (last == 16)
+    assert ("sent nothing after" in finding.evidence) == (cause == "the group has no members")
 
 
 def test_a_member_of_which_only_responses_were_captured() -> None:
