@@ -279,7 +279,9 @@ def test_requests_that_succeeded_before_a_change(
 
 @pytest.mark.parametrize("client_id", ["it's", "", None])
 @pytest.mark.parametrize("topic", ["it's", "\\", None])
-@pytest.mark.parametrize("name", ["TOPIC_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED"])
+@pytest.mark.parametrize(
+    "name", ["TOPIC_AUTHORIZATION_FAILED", "SASL_AUTHENTICATION_FAILED", "UNKNOWN_TOPIC_ID"]
+)
 def test_names_of_refused_requests_may_be_any_text(
     name: str, topic: str | None, client_id: str | None
 ) -> None:
