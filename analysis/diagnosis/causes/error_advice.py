@@ -80,7 +80,9 @@ _FEW_BROKERS: Final = Advice(
 _MEMBER: Final = Advice(
     "the group removed the member, because it did not poll or send heartbeats in time",
     "client", "max.poll.interval.ms",
-    "See groups for the rebalances. Lower max.poll.records, or raise max.poll.interval.ms.",
+    "See groups for the rebalances. Lower max.poll.records, or raise max.poll.interval.ms. If "
+    "Heartbeats fail, the session ended: session.timeout.ms should be at least three times "
+    "heartbeat.interval.ms.",
     "KIP-62",
 )  # fmt: skip
 _REPLICAS: Final = Advice(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from analysis.diagnosis.case import Case
-from analysis.diagnosis.causes.error_advice import DELETED, MISPLACED, NO_LEADER, OFFLINE
+from analysis.diagnosis.causes.error_advice import MISPLACED, NO_LEADER, OFFLINE, UNKNOWN
 from analysis.diagnosis.causes.resets import OFFSET_OUT_OF_RANGE, skipped_dates
 from analysis.diagnosis.causes.sessions import BEFORE_LOGIN
 from analysis.diagnosis.words import capital, client, clients, listed, ms
@@ -78,7 +78,7 @@ NOT_AUTHORIZED: Final = "TOPIC_AUTHORIZATION_FAILED"
 CHANGES: Final = {
     NOT_AUTHENTICATED: ("AlterUserScramCredentials", "ExpireDelegationToken"),
     NOT_AUTHORIZED: ("CreateAcls", "DeleteAcls"),
-    **dict.fromkeys(("UNKNOWN_TOPIC_OR_PARTITION", "UNKNOWN_TOPIC_ID"), ("DeleteTopics",)),
+    **dict.fromkeys(UNKNOWN, ("DeleteTopics",)),
 }
 """APIs that change what a client may do, or delete its topics, by the error that it then gets."""
 
@@ -194,20 +194,6 @@ def _earlier_successes(case: Case, errors: list[Row]) -> str:
     )
 
 
-def _deletions(case: Case, errors: list[Row]) -> str:
-    """Sentences about the last requests that deleted or created the topics."""
-    names = {row["topic"] for row in errors if row["topic"]}
-    changes = case.rows(f"""
-      select client_id, api, epoch_ns(request_time) as time from exchanges
-      where api in ('DeleteTopics', 'CreateTopics') and error_code = 0 and request_time is not null
-        and list_has_any(topics, list_value{literals(names)}::varchar[])
-      order by request_time desc limit 2""") if names else []  # fmt: skip
-    return "".join(
-        f" {capital(client(row['client_id']))} sent {row['api']} at {time_text(row['time'], 3)}."
-        for row in reversed(changes)
-    )
-
-
 def _instances(case: Case, errors: list[Row]) -> str:
     """Sentences about clients that share a group.instance.id."""
     names = {row["client_id"] for row in errors}
@@ -243,7 +229,6 @@ EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     OFFSET_OUT_OF_RANGE: skipped_dates,
     **dict.fromkeys(_RESOURCES, _resources),
     **dict.fromkeys(CHANGES, _earlier_successes),
-    **dict.fromkeys(DELETED, _deletions),
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
 }
 """Functions that add to the evidence of an error."""
