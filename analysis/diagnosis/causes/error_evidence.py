@@ -178,17 +178,19 @@ def _earlier_successes(case: Case, errors: list[Row]) -> str:
       select count(*) as requests, epoch_ns(max(response_time)) as last_time from exchanges
       where error_code = 0 and epoch_ns(response_time) < {first} and client_id in {names}
         and {is_alike}""")
-    if not successes["requests"]:
+    if not successes["requests"] and error not in UNKNOWN:
         return ""
     changes = case.rows(f"""
       select client_id, api, epoch_ns(request_time) as time from exchanges
       where error_code = 0 and epoch_ns(request_time) < {first}
         and api in {literals(CHANGES[error])}
         and (api != 'DeleteTopics' or {is_of_topics}) order by time desc limit 1""")
-    return (
+    before = (
         f" Before, {counted(successes['requests'], 'request')} succeeded, the last one at "
         f"{time_text(successes['last_time'], 3)}."
-    ) + "".join(
+        if successes["requests"] else ""
+    )  # fmt: skip
+    return before + "".join(
         f" {capital(client(row['client_id']))} sent {row['api']} at {time_text(row['time'], 3)}."
         for row in changes
     )

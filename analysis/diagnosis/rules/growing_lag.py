@@ -449,10 +449,12 @@ def _activity(row: Row) -> str:
 
 
 def _has_stopped(row: Row) -> bool:
-    """Whether the reader of a partition sends requests in the last quarter, but reads nothing."""
+    """Whether the reader of a partition sends requests in the last quarter, but reads nothing,
+    although the capture has its Fetches."""
     idle_ns = row["time"] - (row["last_reading"] or row["time"])
     return bool(
-        row["time"] - idle_ns < row["last_quarter"] <= row["last_request"]
+        row["position"] is not None
+        and row["time"] - idle_ns < row["last_quarter"] <= row["last_request"]
         and idle_ns >= HEARTBEATS_NS
     )
 
