@@ -176,7 +176,7 @@ def _ended(rows: list[Row]) -> Finding:
     held = f"partition {row['partition']} of topic `{row['topic']}`"
     return replace(
         _held(row, began_before=False),
-        severity="warning",
+        severity="note",
         clients=known([row["client_id"]]),
         sentence=f"{counted(number, 'transaction')}{of_client} held back {held} for up to "
         f"{ms(row['duration_ms'])}",
@@ -184,8 +184,9 @@ def _ended(rows: list[Row]) -> Finding:
         f"here, it was {row['offset']:,}. Meanwhile, consumers with read_committed got no later "
         f"records, also of other producers. Readers: {row['readers']}.",
         cause="the producer processes for long, or waits for something else, inside a transaction",
-        change="Commit more often, and do not wait for other systems inside a transaction. A "
-        "shorter transaction.timeout.ms (1 minute by default) limits the wait of the consumers.",
+        change="Commit more often (Flink: at shorter intervals of checkpoints), and do not wait "
+        "for other systems inside a transaction. A shorter transaction.timeout.ms (1 minute by "
+        "default) limits the wait of the consumers.",
         reference="KIP-98",
         last_time=max((each["end_time"] for each in rows if each["end_time"]), default=None),
     )
