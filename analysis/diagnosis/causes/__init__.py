@@ -7,6 +7,7 @@ error_advice         causes and remedies of error codes
 error_evidence       what findings about errors add to their evidence
 incomplete           clients that close a connection before they have a whole response
 interrupted          paths that carry nothing for seconds
+lagging_readers      what the reader of a partition does while its lag grows
 late_packets         packets that were lost before the capture point
 no_offset            consumers without a committed offset
 overwritten_commits  consumers that overwrite each other's offsets
