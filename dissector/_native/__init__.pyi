@@ -70,15 +70,17 @@ def read_headers(
     """
 
 def find_damaged(
-    data: Bytes, order: Int64, keys: Int64, src_high: UInt64, src_low: UInt64, dst_high: UInt64,
-    dst_low: UInt64, src_port: UInt16, dst_port: UInt16,
+    data: Bytes, order: Int64, at: Int64, sound: Int64, src_high: UInt64, src_low: UInt64,
+    dst_high: UInt64, dst_low: UInt64, src_port: UInt16, dst_port: UInt16,
     seq: NDArray[np.uint32], ack: NDArray[np.uint32], payload: Int64, length: NDArray[np.int32],
     is_damaged: Bytes,
 ) -> None:  # fmt: skip
-    """Mark packets with a wrong TCP checksum whose payload differs from that of a copy with a right
-    one, which is at least as long.
+    """Mark packets with a wrong TCP checksum, if packets with a right one contain all bytes of
+    their payload, and differ from it.
 
-    `order`: packets that were captured completely, by their first byte, which `keys` identify.
+    `order`: packets that were captured completely, by the positions `at` of their first bytes.
+    Positions of two streams are apart. `sound`: as long; memory for the packets with a right
+    checksum.
     """
 
 # segments

@@ -377,7 +377,7 @@ MODULO = cython.declare(cython.longlong, 0xFFFF)
 @cython.final
 @cython.cclass
 class _Copies(_Numbers):
-    """Packets whose payloads have the same first byte of a stream."""
+    """Segments of streams, by their first byte. Copies have bytes of the same place."""
 
     src_high: Words
     src_low: Words
@@ -390,7 +390,9 @@ class _Copies(_Numbers):
     payload: Ints
     length: Ints32
     order: Ints
-    keys: Ints
+    at: Ints
+    sound: IntsOut
+    """Copies with a right checksum, each of which ends behind those before it."""
     is_damaged: BytesOut
 
     @cython.cfunc
@@ -457,14 +459,22 @@ class _Copies(_Numbers):
         return RIGHT if total % MODULO == 0 else WRONG
 
     @cython.cfunc
+    @cython.inline
+    @cython.nogil
+    @cython.exceptval(-0x7FFF_FFFF_FFFF_FF00)
+    def end(self, copy: Int) -> Int:
+        """Position behind the last byte of a copy."""
+        return self.at[copy] + self.length[self.order[copy]]
+
+    @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
     def differs(self, first: Int, second: Int) -> cython.int:
-        """Whether two payloads differ in the bytes that both have."""
-        size: Int = min(self.length[first], self.length[second])
-        begin: Int = self.payload[first]
-        other: Int = self.payload[second]
-        for place in range(size):
+        """Whether two copies differ in the bytes that both have."""
+        begin: Int = self.payload[self.order[first]] - self.at[first]
+        other: Int = self.payload[self.order[second]] - self.at[second]
+        low: Int = max(self.at[first], self.at[second])
+        for place in range(low, min(self.end(first), self.end(second))):
             if self.data[begin + place] != self.data[other + place]:
                 return 1
         return 0
@@ -472,23 +482,47 @@ class _Copies(_Numbers):
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=False)
+    def is_refuted(self, copy: Int, first: Int, count: Int) -> cython.int:
+        """Whether sound copies, from the one with the number `first` on, contain all bytes of a
+        copy, and other bytes."""
+        covered: Int = self.at[copy]
+        differs: cython.bint = False
+        for number in range(first, count):
+            other = self.sound[number]
+            if self.at[other] > covered or covered >= self.end(copy):
+                break
+            differs = differs or self.differs(copy, other)
+            covered = max(covered, self.end(other))
+        return differs and covered >= self.end(copy)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=False)
     def compare(self, begin: Int, end: Int) -> cython.int:
         """Mark the damaged ones of these copies."""
-        longest: Int = 0
+        longest: Int = begin
+        first: Int = 0
+        count: Int = 0
+        reach: Int = self.at[begin]
         is_equal: cython.bint = True
-        for index in range(begin + 1, end):
-            if self.differs(self.order[begin], self.order[index]):
+        for copy in range(begin + 1, end):
+            if self.differs(longest, copy):
                 is_equal = False
                 break
+            if self.end(copy) > self.end(longest):
+                longest = copy
         if is_equal:
             return 0
-        for index in range(begin, end):
-            row = self.order[index]
-            if self.length[row] > longest and self.checksum(row) == RIGHT:
-                longest = self.length[row]
-        for index in range(begin, end):
-            row = self.order[index]
-            if self.length[row] <= longest and self.checksum(row) == WRONG:
+        for copy in range(begin, end):
+            if self.end(copy) > reach and self.checksum(self.order[copy]) == RIGHT:
+                reach = self.end(copy)
+                self.sound[count] = copy
+                count += 1
+        for copy in range(begin, end):
+            while first < count and self.end(self.sound[first]) <= self.at[copy]:
+                first += 1
+            row = self.order[copy]
+            if self.is_refuted(copy, first, count) and self.checksum(row) == WRONG:
                 self.is_damaged[row] = 1
         return 0
 
@@ -498,10 +532,13 @@ class _Copies(_Numbers):
     def find(self) -> cython.int:
         """`find_damaged`."""
         begin: Int = 0
+        reach: Int
         end: Int
         while begin < self.order.shape[0]:
             end = begin + 1
-            while end < self.order.shape[0] and self.keys[end] == self.keys[begin]:
+            reach = self.end(begin)
+            while end < self.order.shape[0] and self.at[end] < reach:
+                reach = max(reach, self.end(end))
                 end += 1
             if end - begin > 1:
                 self.compare(begin, end)
@@ -510,12 +547,13 @@ class _Copies(_Numbers):
 
 
 def find_damaged(
-    data: Bytes, order: Ints, keys: Ints, src_high: Words, src_low: Words, dst_high: Words,
-    dst_low: Words, src_port: Ports, dst_port: Ports, seq: Words32, ack: Words32, payload: Ints,
-    length: Ints32, is_damaged: BytesOut,
+    data: Bytes, order: Ints, at: Ints, sound: IntsOut, src_high: Words, src_low: Words,
+    dst_high: Words, dst_low: Words, src_port: Ports, dst_port: Ports, seq: Words32, ack: Words32,
+    payload: Ints, length: Ints32, is_damaged: BytesOut,
 ) -> None:  # fmt: skip
     copies: _Copies = _Copies()
-    copies.data, copies.order, copies.keys, copies.is_damaged = data, order, keys, is_damaged
+    copies.data, copies.order, copies.at, copies.sound = data, order, at, sound
+    copies.is_damaged = is_damaged
     copies.src_high, copies.src_low, copies.dst_high, copies.dst_low = (
         src_high, src_low, dst_high, dst_low,
     )  # fmt: skip

@@ -2,19 +2,26 @@
 
 RFC 9293, section 3.1: a segment with a wrong checksum is discarded. But a wrong checksum is no
 proof of damage, because network cards complete the checksums of packets after their capture, and
-tools that change addresses may leave them as they are. So a segment is damaged only if its block
-also has a copy with a right checksum and other bytes.
+tools that change addresses may leave them as they are. So a segment is damaged only if segments of
+its block have a right checksum, contain all of its bytes, and differ in one of them. Their borders
+may be others: senders and network cards join and divide segments.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
 from dissector import _native
-from dissector.packets.block import Int64, PacketBlock
+from dissector.packets.block import SYN, Int64, PacketBlock
+from dissector.streams import sequence
 from dissector.streams.connections.flows import Assignment
+from dissector.streams.connections.table import FIRST_TIME
+
+_SEQUENCE_BITS: Final = 33
+"""So that no segment reaches into the numbers of another stream."""
 
 
 def damaged_copies(block: PacketBlock, assignment: Assignment) -> Int64:
@@ -24,16 +31,20 @@ def damaged_copies(block: PacketBlock, assignment: Assignment) -> Int64:
     count = _native.find_repeats(slot, block.seq, block.length, reach, repeats)
     if not count:
         return repeats[:0]
-    is_whole = (block.length > 0) & (block.captured == block.length)
-    key = slot << 32 | block.seq
-    packet = np.flatnonzero(is_whole)
-    packet = packet[np.isin(key[packet], key[repeats[:count]])]
-    packet = packet[np.argsort(key[packet], kind="stable")]
+    begin = block.seq + (block.flags & SYN != 0)
+    at = (slot << _SEQUENCE_BITS) + sequence.ahead(begin, reach.astype(np.uint32)[slot])
+    repeat = repeats[:count]
+    repeat = repeat[np.argsort(at[repeat])]
+    reached = np.maximum.accumulate(at[repeat] + block.length[repeat])
+    packet = np.flatnonzero((block.length > 0) & (block.captured == block.length))
+    before = at[repeat].searchsorted(at[packet] + block.length[packet])
+    packet = packet[np.append(FIRST_TIME, reached)[before] > at[packet]]
+    packet = packet[np.argsort(at[packet], kind="stable")]
     is_damaged = np.zeros(len(block), np.uint8)
     _native.find_damaged(
-        block.data, packet, key[packet], block.src_high, block.src_low, block.dst_high,
-        block.dst_low, block.src_port, block.dst_port, block.seq, block.ack, block.payload,
-        block.length, is_damaged,
+        block.data, packet, at[packet], np.empty_like(packet), block.src_high, block.src_low,
+        block.dst_high, block.dst_low, block.src_port, block.dst_port, block.seq, block.ack,
+        block.payload, block.length, is_damaged,
     )  # fmt: skip
     return np.flatnonzero(is_damaged)
 

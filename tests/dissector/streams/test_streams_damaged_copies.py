@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -76,12 +77,15 @@ def packet(
     return struct.pack(">BBHHHBBH", 69, 0, 20 + length, 0, 0, 64, 6, 0) + addresses + segment
 
 
-def client_ids(folder: Path, packets: list[bytes], version: int = 4) -> tuple[list[str], int]:
-    """Client ids of the requests, and the number of retransmitted packets of the client."""
+def client_ids(
+    folder: Path, packets: list[bytes], version: int = 4, begin: int = 1000
+) -> tuple[list[str], int]:
+    """Client ids of the requests, and the number of retransmitted packets of the client. `begin`:
+    the first sequence number of its payload."""
     opening = [
-        packet(b"", 999, 0, flags=SYN, version=version),
-        packet(b"", 4999, 1000, flags=SYN | ACK, is_broker=True, version=version),
-        packet(b"", 1000, 5000, version=version),
+        packet(b"", begin - 1, 0, flags=SYN, version=version),
+        packet(b"", 4999, begin, flags=SYN | ACK, is_broker=True, version=version),
+        packet(b"", begin, 5000, version=version),
     ]
     path = folder / "capture.pcap"
     path.write_bytes(pcap([*opening, *packets], link=RAW_IP))
@@ -103,6 +107,32 @@ def test_a_damaged_segment_is_replaced_by_its_retransmission(
     merged = packet(REQUEST + NEXT, 1000, 5000, version=version, options=options)
     assert client_ids(tmp_path, [damaged, again], version) == (["shop"], 1)
     assert client_ids(tmp_path, [damaged, merged], version) == (["shop"] * 2, 1)
+
+
+@pytest.mark.parametrize("begin", [1000, 2**32 - 10])
+@pytest.mark.parametrize("borders", [[20], [5, 10], [3, 4, 18, 19]])
+def test_retransmissions_with_other_borders(tmp_path: Path, begin: int, borders: list[int]) -> None:
+    """A sender joins and divides segments when it sends them again."""
+
+    def send(first: int, last: int, source: bytes = REQUEST + NEXT) -> bytes:
+        sent = (REQUEST + NEXT)[first:last]
+        return packet(source[first:last], (begin + first) % 2**32, 5000, sent=sent)
+
+    whole = send(0, 36, DAMAGED + NEXT)
+    parts = [send(*each) for each in pairwise([0, *borders, 36])]
+    assert client_ids(tmp_path, [whole, *parts], begin=begin) == (["shop"] * 2, 1)
+    # Also if two capture points contain it, and behind the retransmission.
+    assert client_ids(tmp_path, [whole, whole, *parts], begin=begin) == (["shop"] * 2, 2)
+    assert client_ids(tmp_path, [*parts, whole, *parts], begin=begin)[0] == ["shop"] * 2
+    pieces = [send(*each, DAMAGED + NEXT) for each in pairwise([0, *borders, 36])]
+    assert client_ids(tmp_path, [*pieces, send(0, 36)], begin=begin)[0] == ["shop"] * 2
+
+
+def test_a_damaged_segment_counts_if_copies_lack_one_of_its_bytes(tmp_path: Path) -> None:
+    sent = REQUEST + NEXT
+    damaged = packet(DAMAGED + NEXT, 1000, 5000, sent=sent)
+    part = packet(sent[:-1], 1000, 5000)
+    assert client_ids(tmp_path, [damaged, part]) == (["shXp", "shop"], 1)
 
 
 def test_a_damaged_copy_behind_the_segment_is_not_used(tmp_path: Path) -> None:
