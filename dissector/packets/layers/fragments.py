@@ -5,10 +5,11 @@ data, and the last fragment becomes the whole packet, with its own time and numb
 rare, so they are processed one by one. A duplicate fragment (two captures of the same traffic may
 be read as one) is kept for a second copy of the packet.
 
-The buffer is limited in packets and bytes: the oldest packet is dropped first. Packets older than
-TIMEOUT are dropped as well, since identifications are reused, and packets whose fragments overlap,
-except for duplicates (RFC 5722). Dropped fragments become a `Problem` with their number. For UDP,
-only fragments of tunnels count. Fragments of second copies do not count.
+The buffer is limited in packets and bytes: the oldest packet is dropped first. A packet is also
+dropped if a fragment shows that its identification is used again (RFC 4963): the fragment comes
+after TIMEOUT, or has other bytes than the one at its offset. So are packets whose fragments
+overlap, except for duplicates (RFC 5722). Dropped fragments become a `Problem` with their number.
+For UDP, only fragments of tunnels count. Fragments of second copies do not count.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ PACKETS = 4096
 """Maximum number of incomplete packets."""
 BYTES = 16 << 20
 """Maximum number of bytes of all incomplete packets."""
-TIMEOUT = 30 * 10**9
-"""ns of capture time; the same as in Linux (ipfrag_time)."""
+TIMEOUT = 10**9
+"""ns of capture time. The fragments of a packet follow each other. Fast senders need a few seconds
+for all identifications of IPv4 (RFC 4963, section 2)."""
 LARGEST = 0xFFFF
 """Bytes of the largest packet."""
 UDP = 17
@@ -79,6 +81,13 @@ class _Datagram:
             return True
         port = int.from_bytes(first.data[2:4], "big") if first else 0
         return bool(PORTS[port] != Kind.OTHER)
+
+    def is_over(self, offset: int, piece: _Fragment, time: int) -> bool:
+        """Whether a fragment is of a later packet with the same identification."""
+        before = self.pieces.get(offset, piece)
+        size = min(len(before.data), len(piece.data))
+        differs = before.length != piece.length or before.data[:size] != piece.data[:size]
+        return differs or abs(time - self.time) > TIMEOUT
 
     def payload(self) -> bytes | None:
         """Its bytes up to the first missing byte; None if fragments overlap."""
@@ -156,16 +165,14 @@ class Fragments:
         places = self._joined.get(place, [place])
         piece = _Fragment(packets.data[begin:end].tobytes(), wire_end - begin, protocol, places)
         pieces = self._waiting.get(key)
-        if pieces is not None and abs(time - pieces.time) > TIMEOUT:
+        if pieces is not None and pieces.is_over(offset, piece, time):
             self._discard(key)
             pieces = None
         if pieces is None:
             pieces = self._waiting[key] = _Datagram(time, names[place[0]], place[1])
         before = pieces.pieces.setdefault(offset, piece)
         if before is not piece:
-            if before.length != piece.length:
-                self._discard(key)
-            elif offset not in pieces.duplicates:  # captured or sent twice
+            if offset not in pieces.duplicates:  # captured or sent twice
                 pieces.duplicates[offset] = piece
                 self._bytes += len(piece.data)
             return None

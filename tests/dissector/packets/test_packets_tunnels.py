@@ -241,9 +241,20 @@ def test_fragments_that_contradict_each_other_are_given_up(tmp_path, wrong):
 
 def test_fragments_are_not_kept_for_ever(tmp_path):
     first, second = pieces_of(SEGMENT, 800)
-    late = pcap_header() + pcap_record(first) + pcap_record(second, seconds=1_700_000_031)
+    late = pcap_header() + pcap_record(first) + pcap_record(second, seconds=1_700_000_002)
     reading = read_bytes(tmp_path, late)
     assert (reading.rows, set(reading.kinds)) == ([], {"fragment"})
+
+
+@pytest.mark.parametrize("before", [[0], [0, 0, 1]])
+def test_an_identification_that_is_used_again(tmp_path, before):
+    """The last fragment of the packet before is missing, or its first one was captured twice."""
+    old, later = pieces_of(SEGMENT, 800), BODY[::-1]
+    packets = [*(old[index] for index in before), *pieces_of(tcp(later), 800)]
+    reading = read_bytes(tmp_path, pcap(packets))
+    is_complete = 1 in before
+    assert reading.payloads == [*[BODY] * is_complete, later]
+    assert reading.kinds == ["fragment"] * (not is_complete)
 
 
 def test_what_waits_is_bounded(tmp_path, monkeypatch):
