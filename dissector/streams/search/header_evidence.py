@@ -262,6 +262,9 @@ class HeaderScorer:
         size, correlation = chains.number(at, "i4"), chains.number(at + 4, "i4")
         low, high, known = self.expected_ids(stream)
         near = known & (correlation >= low) & (correlation <= high)
+        # Zeros are frequent, and clients often count from 0: then only a captured request counts.
+        zero = np.flatnonzero(near & (correlation == 0))
+        near[zero] = self._log.has(stream[zero] ^ 1, correlation[zero])
         is_large = size > USUAL_FRAME
         bad = (readable >= 4) & ((size < 4) | (is_large & (not any_size)))
         is_far = (correlation < RESERVED) & self.is_implausible(stream, correlation)

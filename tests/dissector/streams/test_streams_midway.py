@@ -364,3 +364,21 @@ def test_bytes_of_a_response_that_a_broker_sends_in_short_segments(segment: int,
         connection.broker(response(number, bytes(40)))
     out = dissect(split(dialogue.packets, segment))
     assert out.messages()[1] == [response(number, bytes(40))[4:] for number in range(3, 8)]
+
+
+@pytest.mark.parametrize("packets_per_block", [0, 1])
+def test_zeros_in_a_response_whose_beginning_is_missing(packets_per_block: int) -> None:
+    """A segment begins with an API of version 0, which looks like a size and the correlation id 0."""
+    versions = b"".join(struct.pack(">hhhb", key, 0, 0, 0) for key in range(90))
+    begin = 7 * 60 + len(response(2))
+    dialogue, connection = Dialogue.connected(handshake=False)
+    connection.client(request(18, 3, 2))
+    answer = response(2, versions)
+    connection.broker(answer[:begin], sent=False)
+    connection.broker(answer[begin:])
+    connection.client(request(3, 1, 3))
+    connection.fin()
+    out = dissect(dialogue.packets, packets_per_block=packets_per_block)
+    assert [each.message for each in out.frames] == [
+        request(18, 3, 2)[4:], request(3, 1, 3)[4:]
+    ]  # fmt: skip
