@@ -368,7 +368,7 @@ def test_bytes_of_a_response_that_a_broker_sends_in_short_segments(segment: int,
 
 @pytest.mark.parametrize("packets_per_block", [0, 1])
 def test_zeros_in_a_response_whose_beginning_is_missing(packets_per_block: int) -> None:
-    """A segment begins with an API of version 0, which looks like a size and the correlation id 0."""
+    """A segment begins with an API of version 0, which looks like a size and the id 0."""
     versions = b"".join(struct.pack(">hhhb", key, 0, 0, 0) for key in range(90))
     begin = 7 * 60 + len(response(2))
     dialogue, connection = Dialogue.connected(handshake=False)
