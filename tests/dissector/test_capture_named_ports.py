@@ -91,6 +91,14 @@ def test_a_connection_that_began_earlier(tmp_path: Path) -> None:
     assert "secr" not in row["detail"]
 
 
+def test_the_packets_of_a_server_alone(tmp_path: Path) -> None:
+    talk = Dialogue()
+    connection(talk, b"secret-password" * 9, b"x" * 50)
+    packets = [each for each in talk.packets if each.source == (BROKER, PORT)]
+    (row,) = tables(tmp_path / "a.pcap", packets, ports=[PORT])["problems"]
+    assert "the packets of one end are not in the capture" in row["detail"]
+
+
 def test_an_unknown_api_on_a_named_port_is_an_undecoded_exchange(tmp_path: Path) -> None:
     talk = Dialogue()
     connection(talk, framed(struct.pack(">hhih", 999, 7, 1, 6) + b"client"), b"")

@@ -111,7 +111,9 @@ class NamedPorts:
     def _reason(self, row: int) -> str:
         client = int(self._table.client[row])
         if client < 0 or self._table.isn[row, client] == NEVER:
-            return "its beginning is not in the capture, and no later bytes look like a request"
+            is_one_way = not self._table.packets[row].all()
+            missing = "the packets of one end are" if is_one_way else "its beginning is"
+            return f"{missing} not in the capture, and no later bytes look like a request"
         first = self._first.get(row, b"")
         if first and client_length(first) != REFUTED:
             return "the client's first bytes address a proxy (SOCKS, CONNECT); no request follows"
