@@ -325,7 +325,7 @@ class Reassembler:
         """Decide which holes stay open: a mask over the segments behind them.
 
         Segments behind a hole are stray if the hole was never acknowledged nor filled, while the
-        stream went on before it: they are removed. So is a single segment beyond any window.
+        stream went on only before it: they are removed. So is a single segment beyond any window.
         """
         streams, stream_ids = self._streams, assignment.streams
         kept = _segments(table)
@@ -350,8 +350,7 @@ class Reassembler:
         is_old = (time < now - PATIENCE) | give_up[slot]
         is_stray = is_old & ~is_acknowledged & ~is_full
         if is_stray.any():
-            latest = np.maximum(streams.readable_time[stream], _latest_before(kept)[hole])
-            is_stray &= (latest > time + GRACE) | (is_far & (segments == 1))
+            is_stray &= self._goes_on_before(kept, hole, stream) | (is_far & (segments == 1))
         if is_stray.any():
             cluster = np.cumsum((gap > 0) | np.append(True, np.diff(kept.stream) != 0))
             removed = np.isin(cluster, cluster[hole[is_stray]])
@@ -367,6 +366,17 @@ class Reassembler:
         open_holes = not_begun
         open_holes[hole] = ~(is_lost | is_full | is_old)
         return table, gap, open_holes, NO_GAPS
+
+    def _goes_on_before(self, segments: Segments, hole: Int64, stream: Int64) -> Bools:
+        """Whether each stream goes on before a hole, and not behind it: there, bytes that were sent
+        again may also arrive late. `hole`: the segments behind the holes."""
+        time = segments.time
+        before = _latest_before(segments.stream, time)[hole]
+        reverse = segments.stream[-1] - segments.stream[::-1]
+        behind = _latest_before(reverse, time[::-1])[::-1][hole]
+        latest = np.maximum(self._streams.readable_time[stream], before)
+        goes_on: Bools = latest > np.maximum(time[hole], behind) + GRACE
+        return goes_on
 
     def _is_overdue(self, time: Int64, now: int) -> Bools:
         """Whether all packets that were sent before these times have arrived, as far as reordering
@@ -425,13 +435,14 @@ class Reassembler:
         return replace(ready, time=time)
 
 
-def _latest_before(segments: Segments) -> Int64:
-    """The latest time of the segments before each segment in its stream."""
-    order = segments.time.argsort(kind="stable")
+def _latest_before(stream: Int64, time: Int64) -> Int64:
+    """The latest time of the segments before each segment in its stream; `FIRST_TIME` for the first
+    one."""
+    order = time.argsort(kind="stable")
     rank = np.empty_like(order)
     rank[order] = np.arange(len(order))
-    latest = running_maximum(segments.stream, rank, -1)  # -1: no segment is before it
-    times: Int64 = np.append(segments.time[order], FIRST_TIME)[latest]
+    latest = running_maximum(stream, rank, -1)
+    times: Int64 = np.append(time[order], FIRST_TIME)[latest]
     return times
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -619,4 +620,26 @@ def test_bytes_behind_a_lost_packet_are_not_stray_if_the_clock_is_set_back(
     connection.fin()
     out = dissect(dialogue.packets, packets_per_block=packets_per_block)
     assert [len(each) for each in out.messages()] == [7, 6]
+    assert "stray" not in out.kinds()
+
+
+@pytest.mark.parametrize("cuts", [(), range(1, 12), (6,), (7,)])
+@pytest.mark.parametrize("pause", [10, 8_000])
+def test_bytes_behind_a_hole_are_not_stray_if_bytes_before_it_are_sent_again(
+    pause: int, cuts: Iterable[int]
+) -> None:
+    """The packets of one end: no acknowledgement shows that the bytes of the hole are lost."""
+    dialogue, connection = Dialogue.connected()
+    sent = [request(3, 1, number) for number in range(8)]
+    for number in range(4):
+        connection.client(sent[number], sent=number not in (0, 2))
+    dialogue.wait(1_200)  # lost before the capture point
+    connection.retransmit(0, sent[0], sum(map(len, sent[:4])))
+    for each in sent[4:]:
+        dialogue.wait(pause)
+        connection.client(each)
+    connection.fin()
+    packets = [each for each in dialogue.packets if each.source == connection.ends[0]]
+    out = dissect(packets, cuts=[each for each in cuts if each < len(packets)])
+    assert out.messages()[0] == [each[4:] for each in (*sent[:2], *sent[3:])]
     assert "stray" not in out.kinds()
