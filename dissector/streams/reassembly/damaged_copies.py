@@ -18,10 +18,11 @@ from dissector import _native
 from dissector.packets.block import SYN, Int64, PacketBlock
 from dissector.streams import sequence
 from dissector.streams.connections.flows import Assignment
-from dissector.streams.connections.table import FIRST_TIME
 
 _SEQUENCE_BITS: Final = 33
 """So that no segment reaches into the numbers of another stream."""
+_NOWHERE: Final = np.iinfo(np.int64).min
+"""A position before all others."""
 
 
 def damaged_copies(block: PacketBlock, assignment: Assignment) -> Int64:
@@ -38,7 +39,7 @@ def damaged_copies(block: PacketBlock, assignment: Assignment) -> Int64:
     reached = np.maximum.accumulate(at[repeat] + block.length[repeat])
     packet = np.flatnonzero((block.length > 0) & (block.captured == block.length))
     before = at[repeat].searchsorted(at[packet] + block.length[packet])
-    packet = packet[np.append(FIRST_TIME, reached)[before] > at[packet]]
+    packet = packet[np.append(_NOWHERE, reached)[before] > at[packet]]
     packet = packet[np.argsort(at[packet], kind="stable")]
     is_damaged = np.zeros(len(block), np.uint8)
     _native.find_damaged(
