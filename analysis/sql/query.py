@@ -30,7 +30,7 @@ from analysis.sql.databases import open_database, within_memory
 from analysis.sql.expressions import By, column_names
 from analysis.sql.intermediate import create_intermediate_tables
 from analysis.sql.intervals import create_function
-from analysis.sql.row_order import NTH, register_numbered
+from analysis.sql.row_order import NTH, SMALL, SMALL_THREADS, register_numbered
 from dissector.capture import Capture
 from dissector.errors import DissectorError
 from dissector.tables import TABLES, TIME, TableColumn
@@ -87,9 +87,11 @@ def _opened(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyC
             return
         tables = {name: view.to_arrow_table() for name, view in views.items()}
     _check(tables, names)
-    with open_database() as connection:
-        for name in names:
-            register_numbered(connection, name, arrow_table(name, tables[name]))
+    given = {name: arrow_table(name, tables[name]) for name in names}
+    are_small = all(table.nbytes < SMALL for table in given.values())
+    with open_database(**({"threads": SMALL_THREADS} if are_small else {})) as connection:
+        for name, table in given.items():
+            register_numbered(connection, name, table)
         create_context(connection, names)
         create_function(connection)
         yield connection

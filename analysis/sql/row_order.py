@@ -37,6 +37,8 @@ BATCH_ROWS: Final = 1 << 18
 """Rows of `RANKS` that are read at a time."""
 SMALL: Final = 1 << 22
 """Bytes. A smaller table becomes one of DuckDB: the plan of each query would read its schema."""
+SMALL_THREADS: Final = 1
+"""Threads of DuckDB for small tables: to pass their queries to others takes a tenth of the time."""
 _GIVEN: Final = "given_rows"
 
 

@@ -33,6 +33,7 @@ from analysis.sql.row_order import (
     NTH,
     RANKS,
     SMALL,
+    SMALL_THREADS,
     in_order,
     rank_rows,
     register_numbered,
@@ -70,7 +71,7 @@ def stored(rows: Named, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConne
         if len(small) < len(files):
             _release_memory()
         # DuckDB's threads start after reading: a process with threads must not be forked.
-        with connect(folder) as connection:
+        with connect(folder, SMALL_THREADS if len(small) == len(files) else THREADS) as connection:
             for name, file in files.items():
                 create = (
                     partial(register_numbered, connection, name, small[name])
@@ -194,12 +195,15 @@ def _release_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def connect(folder: str) -> duckdb.DuckDBPyConnection:
-    """A connection to DuckDB with a memory budget, which spills to a folder."""
+def connect(folder: str, threads: int = THREADS) -> duckdb.DuckDBPyConnection:
+    """A connection to DuckDB with a memory budget, which spills to a folder.
+
+    `threads`: at most; DuckDB uses no more than there are processors.
+    """
     return open_database(
         temp_directory=folder,
         memory_limit=f"{MEMORY}B",
-        threads=min(os.cpu_count() or 1, THREADS),
+        threads=min(os.cpu_count() or 1, threads),
         preserve_insertion_order=False,  # every query orders its rows itself
         parquet_metadata_cache=True,  # each query reads a table several times
     )
