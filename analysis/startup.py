@@ -108,6 +108,14 @@ def _end_on_signals() -> None:
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
+    sys.unraisablehook = _report_unless_signal
+
+
+def _report_unless_signal(lost: sys.UnraisableHookArgs) -> None:
+    """Report an exception that Python cannot raise, as in a callback of an import, except that of a
+    signal: `raise_interruption` raises it again."""
+    if not issubclass(lost.exc_type, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

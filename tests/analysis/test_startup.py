@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.captures.recorded import CAPTURES
-from tests.programs import printed
+from tests.programs import ROOT, printed
 
 CAPTURE = CAPTURES / "aiokafka-tansu.pcap"
 TASKS = Path("/proc/self/task")
@@ -42,6 +42,30 @@ allow_pandas()
 import pandas
 assert pandas.Series(array).isna().tolist() == [False, True]
 """
+
+
+@pytest.mark.parametrize(("raised", "reported"), [("KeyboardInterrupt", 0), ("ValueError", 1)])
+def test_a_signal_in_a_callback_is_not_reported(raised: str, reported: int) -> None:
+    """Python ignores exceptions there, for example at the end of an import."""
+    program = f"""
+import os, signal
+from analysis import startup
+startup.prepare()
+class Ended:
+    def __del__(self):
+        if {raised} is ValueError:
+            raise ValueError
+        os.kill(os.getpid(), signal.SIGTERM)
+Ended()
+try:
+    startup.raise_interruption()
+except startup.Terminated as error:
+    print(error.number)
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert ended.stderr.count("Exception ignored") == reported
+    assert ended.stdout.split() == ["15"] * (not reported)
 
 
 def test_modules_are_imported_when_they_are_used() -> None:
