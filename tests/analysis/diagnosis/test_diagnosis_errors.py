@@ -274,7 +274,7 @@ def test_requests_that_succeeded_before_a_change(
     )  # fmt: skip
     (finding,) = findings_of("recurring_errors", tables)
     assert ("Before, 2 requests succeeded" in finding.evidence) == (first == 3)
-    # Others may have created ACLs; but a DeleteTopics is evidence also without successes.
+    # A DeleteTopics is evidence without earlier successes, too; a CreateAcls is not.
     is_change = first == 3 or change == "DeleteTopics"
     assert (f"`admin` sent {change} at" in finding.evidence) == is_change
 
