@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     import duckdb
 
 _QUERIES: Final[dict[str, str | Callable[[], str]]] = {}
 """The SQL of the rows, or a function that returns it, by the name of the table."""
+_CREATED: Final[WeakKeyDictionary[duckdb.DuckDBPyConnection, set[str]]] = WeakKeyDictionary()
+"""The names of the intermediate tables that each connection has."""
 
 
 def intermediate_table(name: str, query: str | Callable[[], str]) -> str:
@@ -31,19 +34,10 @@ def intermediate_table(name: str, query: str | Callable[[], str]) -> str:
 def create_intermediate_tables(connection: duckdb.DuckDBPyConnection, query: str) -> None:
     """Create the tables that a query names, directly or by others, unless the connection has
     them."""
+    created = _CREATED.setdefault(connection, set())
     for name, declared in _QUERIES.items():
-        # "if not exists" would plan the query of a table that exists: 30 ms.
-        if name in query and not _exists(connection, name):
+        if name in query and name not in created:
             rows = declared if isinstance(declared, str) else declared()
             create_intermediate_tables(connection, rows)
             connection.execute(f"create temp table {name} as {rows}")
-
-
-def _exists(connection: duckdb.DuckDBPyConnection, name: str) -> bool:
-    import duckdb
-
-    try:
-        connection.table(name)
-    except duckdb.CatalogException:
-        return False
-    return True
+            created.add(name)

@@ -7,9 +7,10 @@ newer than those of Python, which shows the times.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import UTC, tzinfo
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from analysis.display import presentation
 
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     import duckdb
     import numpy as np
     import pyarrow as pa
-
-_FUNCTION: Final = "kafka_local_interval"
 
 
 def is_interval(name: str) -> bool:
@@ -38,7 +37,7 @@ def interval_start(name: str, time: str) -> str:
     length, ns = length_ns(name), f"epoch_ns({time})"
     if presentation.zone() == UTC:
         return f"make_timestamp_ns({ns} // {length} * {length})"
-    return f"make_timestamp_ns({_FUNCTION}({ns}, {length}))"
+    return f'make_timestamp_ns("{_function(presentation.zone())}"({ns}, {length}))'
 
 
 def create_function(connection: duckdb.DuckDBPyConnection) -> None:
@@ -46,15 +45,22 @@ def create_function(connection: duckdb.DuckDBPyConnection) -> None:
     zone = presentation.zone()
     if zone == UTC:
         return
+    import duckdb
     from duckdb.func import PythonUDFType
 
-    connection.create_function(
-        _FUNCTION,
-        lambda times, lengths: _starts(zone, times, lengths),
-        ["BIGINT", "BIGINT"],
-        "BIGINT",
-        type=PythonUDFType.ARROW,
-    )
+    with suppress(duckdb.CatalogException):  # another connection to the database has created it
+        connection.create_function(
+            _function(zone),
+            lambda times, lengths: _starts(zone, times, lengths),
+            ["BIGINT", "BIGINT"],
+            "BIGINT",
+            type=PythonUDFType.ARROW,
+        )
+
+
+def _function(zone: tzinfo) -> str:
+    """The name of the function in SQL. Connections to one database share their functions."""
+    return f"kafka_local_interval {zone}"
 
 
 def _starts(zone: tzinfo, times: pa.Array, lengths: pa.Array) -> pa.Array:
