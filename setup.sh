@@ -32,6 +32,8 @@ if [ "$extra" = spark ]; then
       DEBIAN_FRONTEND=noninteractive apt-get install -y -qq default-jre-headless ||
       echo "Java could not be installed: the tests of Spark are skipped." >&2
   fi
+  "$venv/bin/python" -m tests.analysis.spark.class_archive >/dev/null 2>&1 ||
+    echo "Spark's classes could not be archived: its tests take longer." >&2
   exit
 fi
 

@@ -11,15 +11,13 @@ import pytest
 from analysis.spark import register
 from analysis.spark.session import find_java, session
 from dissector.errors import DissectorError
+from tests.analysis.spark.class_archive import java_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Several tests start Java. Without the verification of Spark's classes, it takes a sixth less time.
-os.environ.setdefault(
-    "SPARK_SUBMIT_OPTS", "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 SMALL = {"spark.driver.memory": "2g", "spark.sql.shuffle.partitions": "2"}
 
