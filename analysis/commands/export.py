@@ -102,19 +102,30 @@ def _export_spans(source: Input, endpoint: str | None, output: Output) -> None:
 def write_table(source: Input, table: str, output: Output) -> None:
     """Write the rows of a table to `output`."""
     output.check(source.captures)
+    from dissector.tables import TABLES
+
+    output.check_columns(TABLES[table].schema.names)
+    with source.opened(
+        show_progress=not output.is_on_terminal, show_secrets=output.show_secrets
+    ) as capture:
+        rows, schemas = _stream(capture, [table, *_coverage_of(table, capture)], output)
+        output.write(_explained(rows, source, table), schemas[table])
+
+
+def _stream(
+    capture: Opened, names: Sequence[str], output: Output
+) -> tuple[Iterator[tuple[str, pa.RecordBatch]], dict[str, pa.Schema]]:
+    """The rows of tables, and their schemas. To Parquet, texts are written from dictionaries."""
     from dissector.capture import Capture
     from dissector.tables import EXCHANGES, TABLES
     from dissector.tables.arrow import with_dictionaries
 
-    schema = TABLES[table].schema
-    output.check_columns(schema.names)
-    with source.opened(
-        show_progress=not output.is_on_terminal, show_secrets=output.show_secrets
-    ) as capture:
-        rows = capture.stream([table, *_coverage_of(table, capture)])
-        if table == EXCHANGES.name and isinstance(capture, Capture) and output.form == "parquet":
-            rows, schema = capture.stream([table], dictionaries=True), with_dictionaries(schema)
-        output.write(_explained(rows, source, table), schema)
+    schemas = {name: TABLES[name].schema for name in names}
+    if output.form != "parquet" or not isinstance(capture, Capture):
+        return capture.stream(names), schemas
+    if EXCHANGES.name in names:
+        schemas[EXCHANGES.name] = with_dictionaries(EXCHANGES.schema)
+    return capture.stream(names, dictionaries=True), schemas
 
 
 def _coverage_of(table: str, capture: Opened) -> list[str]:
@@ -148,15 +159,15 @@ def write_tables(source: Input, names: Sequence[str], output: Output) -> None:
 
         from analysis.export.files import claimed, folder, partial
         from analysis.export.parquet import TableFiles
-        from dissector.tables import TABLES
 
         files = {name: partial(path / f"{name}.parquet") for name in names}
         with folder(path), ExitStack() as stack:
             for file in files.values():  # another process may write to the folder
                 # Incomplete Parquet files are not readable, so they are removed.
                 stack.enter_context(claimed(file, is_new=not output.overwrite))
-            with TableFiles(files, {name: TABLES[name].schema for name in names}) as tables:
-                for name, batch in capture.stream(names):
+            rows, schemas = _stream(capture, names, output)
+            with TableFiles(files, schemas) as tables:
+                for name, batch in rows:
                     tables.add(name, batch)
         for file in files.values():
             file.replace(file.with_suffix(""))

@@ -8,14 +8,13 @@ in jsonl and an empty field in csv, where an empty string is ``""``.
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, BinaryIO, Final, TypeAlias
+from typing import BinaryIO, Final, TypeAlias
 
 import pyarrow as pa
 
-from analysis.export.parquet import RowGroup, parquet_options
+from analysis.export.parquet import Encoder, ParquetFile
 
 Batches: TypeAlias = Iterable[pa.RecordBatch]
 Export: TypeAlias = Callable[[Batches, pa.Schema, BinaryIO], None]
@@ -54,38 +53,14 @@ def csv(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
 
 
 def parquet(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
-    """Parquet with zstd: see `parquet_options`. Types of texts in `schema` may be dictionaries.
-
-    A thread encodes a row group, without Python's lock, while the next one is collected.
-    """
-    from concurrent.futures import Future, ThreadPoolExecutor
-
-    from pyarrow.parquet import ParquetWriter
-
-    plain = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in schema
-    ]
-    options = parquet_options(pa.schema(plain)) | {"store_schema": False}
-    with ParquetWriter(sink, schema, **options) as writer, ThreadPoolExecutor(1) as encoder:
-        # PyArrow would store the type of dictionaries, and return dictionaries to readers.
-        stored = base64.b64encode(pa.schema(plain).serialize())
-        writer.add_key_value_metadata({"ARROW:schema": stored})
-
-        writing: Future[None] | None = None
-        for group in _groups(batches):
-            if writing:
-                writing.result()
-            writing = encoder.submit(_encode, writer, schema, group)
-            del group  # so that its memory is free once it is encoded
-        if writing:
-            writing.result()
-
-
-def _encode(writer: Any, schema: pa.Schema, group: pa.Table) -> None:
-    """Write a row group to a ParquetWriter."""
-    group = group.cast(schema).unify_dictionaries()
-    writer.write_table(group, row_group_size=len(group))
+    """Parquet with zstd: see `ParquetFile`. Ends readable even if `batches` raise an error."""
+    with Encoder() as encoder:
+        file = ParquetFile(sink, schema, encoder=encoder)
+        try:
+            for batch in batches:
+                file.add(batch)
+        finally:
+            file.close()
 
 
 def arrow(batches: Batches, schema: pa.Schema, sink: BinaryIO) -> None:
@@ -110,12 +85,3 @@ def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     rows = max(TEXT_BYTES * len(batch) // max(batch.nbytes, 1), 1)
     for start in range(0, len(batch), rows):
         yield batch.slice(start, rows)
-
-
-def _groups(batches: Batches) -> Iterator[pa.Table]:
-    pending = RowGroup()
-    for batch in batches:
-        if pending.add(batch):
-            yield pending.take()
-    if (group := pending.take()) is not None:
-        yield group

@@ -24,7 +24,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from analysis.export.parquet import GROUP_ROWS, TableFiles
+from analysis.export.parquet import GROUP_ROWS, Encoder, TableFiles
 from analysis.sql.context import create_context
 from analysis.sql.databases import open_database, within_memory
 from analysis.sql.intervals import create_function
@@ -90,13 +90,14 @@ def _write(rows: Named, files: Mapping[str, Path]) -> dict[str, pa.Table]:
     large: dict[str, TableFiles] = {}
     sizes: Counter[str] = Counter()
     with ExitStack() as stack:
+        encoder = stack.enter_context(Encoder())
         for name, batch in rows:
             if name not in large:
                 small[name].append(batch)
                 sizes[name] += batch.nbytes
                 if sizes[name] < SMALL:
                     continue
-                writer = TableFiles({name: files[name]}, {name: schema(name)})
+                writer = TableFiles({name: files[name]}, {name: schema(name)}, encoder)
                 large[name] = stack.enter_context(writer)
             for each in small.pop(name, [batch]):
                 large[name].add(name, each)
