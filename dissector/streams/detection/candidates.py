@@ -87,6 +87,9 @@ class Candidates:
                 if positions[each] in rejected or len(rejected) == READINGS:
                     bits[each] = -1
                     continue
+                if self.is_guessing and self._table.client[stream >> 1] == stream & 1:
+                    bits[each] = DECISION  # to read its body takes longer than to verify later
+                    break
                 bits[each] = self.bits(chains, chain, int(at[each]), header_bits[each])
                 if self.is_guessing and bits[each] >= 0:
                     bits[each] = max(int(bits[each]), DECISION)
