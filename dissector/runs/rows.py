@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import mmap
 import os
+from collections import defaultdict
+from functools import partial
 from typing import IO, Any, Protocol
 
 import pyarrow as pa
@@ -32,16 +34,22 @@ class RowFile:
     """Writes batches to an open file."""
 
     def __init__(self, file: IO[bytes], compression: str | None = None) -> None:
-        """`compression`: ``lz4``, for a file on shared storage."""
+        """`compression`: ``lz4``, for a file on shared storage. That of `records` is always lz4:
+        to write their values takes longer than to compress them."""
         self.file = file
-        self._options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+        options = partial(pa.ipc.IpcWriteOptions, use_threads=False)
+        self._options = defaultdict(
+            lambda: options(compression=compression), records=options(compression="lz4")
+        )
         self._sink: Any = pa.PythonFile(file, "w")
         self._end = 0
 
     def write(self, rows: TableRows) -> StoredRows:
         """Append a batch."""
         begin = self._end
-        with pa.ipc.new_stream(self._sink, rows.batch.schema, options=self._options) as writer:
+        with pa.ipc.new_stream(
+            self._sink, rows.batch.schema, options=self._options[rows.table]
+        ) as writer:
             writer.write_batch(rows.batch)
         self._end = self.file.seek(0, os.SEEK_CUR)
         return StoredRows(rows.table, begin, self._end - begin)
