@@ -14,9 +14,9 @@ example after a rebalance without a commit.
 **How it is computed.** Adjacent and overlapping offsets are joined into one range. Records that
 were fetched or sent twice count twice. Produced ranges are taken from the responses of the broker:
 a Produce with acks=0, or without a response, has no offsets, and a refused one is omitted. Fetched
-records include transaction markers, which no application gets, and aborted records, which it gets
-only with read_uncommitted. If a topic was deleted and created again, each of its logs has its own
-ranges.
+records include transaction markers, which applications do not get, and aborted records, which they
+get only with read_uncommitted. If a topic was deleted and created again, each of its logs has its
+own ranges.
 
 **Limitations.** Compressed message sets of Kafka 0.x have no count of their messages, so a produced
 range may end too early. Gaps due to compaction and transaction markers are not losses.

@@ -9,10 +9,10 @@ A client is a client id at an address.
 **How to read it.** The first table shows the load and the health of each client. `reconnects` are
 connections to a broker to which an earlier connection of the client had ended. A connection counts
 for the client id of its first request. Brokers are clients, too, such as `1` and
-`broker-1-fetcher-0`: see the [glossary](../glossary.md). The second table has
-a row for each setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is
-computed from the behaviour of the client. Names of settings are those of the Java client. Several
-values mean that several clients have the same client id, or that the value changed.
+`broker-1-fetcher-0`: see the [glossary](../glossary.md). The second table has a row for each
+setting. `evidence` is *seen* if requests contain the value, and *inferred* if it is computed from
+the behaviour of the client. Settings have the names of the Java client. Several values mean that
+several clients have the same client id, or that the value changed.
 
 **What to do.** Look for acks=0 or acks=1 where records must not be lost; for compression.type=none
 and linger.ms=0 in producers with many requests (`batching`); for a short session.timeout.ms in
@@ -23,26 +23,25 @@ reconnects all the time, it creates a new client object for each request, or it 
 
 **How it is computed.** Seen: acks and the limits of Fetch are fields of requests; batches show
 compression and idempotence; JoinGroup and the heartbeats of newer groups contain the timeouts of a
-member. Its rebalance timeout is max.poll.interval.ms of Java clients, librdkafka and kafka-python,
-and otherwise shown as rebalance.timeout.ms, a setting of Kafka Connect: aiokafka, franz-go, KafkaJS
-and Sarama have one of their own for it. partition.assignment.strategy, or connect.protocol, is the
-one that the group has chosen. Inferred: batch.size is at least the size of the largest batch with
-several records; linger.ms is about the lower quartile of the age of the first record in the oldest
-batch of a request when it is sent, if most of these batches are smaller than the largest;
-heartbeat.interval.ms is about the median time between the Heartbeats of a member;
+member. The rebalance timeout is max.poll.interval.ms in Java clients, librdkafka and kafka-python.
+Otherwise it is shown as rebalance.timeout.ms, a setting of Kafka Connect: aiokafka, franz-go,
+KafkaJS and Sarama have a separate setting for it. partition.assignment.strategy, or
+connect.protocol, is the one that the group has chosen. Inferred: batch.size is at least the size of
+the largest batch with several records; linger.ms is about the lower quartile of the age of the
+first record in the oldest batch of a request when it is sent, if most of these batches are smaller
+than the largest; heartbeat.interval.ms is about the median time between the Heartbeats of a member;
 max.in.flight.requests.per.connection is at least the largest number of Produce requests in flight;
-compression.type is none if no batch has a codec,
-and the client is not the Java client. Other clients, such as librdkafka, franz-go and kafka-python,
-send a batch uncompressed if it does not shrink. `net_p99_ms` is the latency excluding waits, as in
-`latency`. `errors` are responses with an error that is not part of normal operation.
+compression.type is none if no batch has a codec, unless the software is the Java client. Other
+clients, such as librdkafka, franz-go and kafka-python, send a batch uncompressed if it does not
+shrink. `net_p99_ms` is the latency excluding waits, as in `latency`. `errors` are responses with an
+error that is not part of normal operation.
 
-**Limitations.** Clients on different hosts behind one address, and several with one client id, are
-one row. linger.ms includes the time in the queue of a producer that is too slow, or that has sent
-only a few requests: the first ones wait for metadata. It is right only if the clocks of the
+**Limitations.** Clients with the same client id and address are one row, even on different hosts
+(NAT). linger.ms includes the time in the queue of a producer that is too slow, or that has sent
+only a few requests: the first ones wait for metadata. It is correct only if the clocks of the
 producer and the capture agree. It is omitted if the age is longer than two minutes (the default of
 delivery.timeout.ms), or if the clock of the producer is more than a second ahead. Requests about
-groups from administrators, which are not members, do not count. An administrator is a client that
-lists or describes groups.
+groups from administrators (clients that list or describe groups) do not count.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ hosts of a cluster. Topic, partition and offset identify a record.
     $ kafka-dissector delay captures/kafka-4-net-delay.pcap.zst
 
 **How to read it.** The delay is the time that an event takes to pass through Kafka. `produced`
-counts batches, and `fetched` those of them that were read in the capture. A reader is a client:
+counts batches, and `fetched` those that a reader fetched in the capture. A reader is a client:
 `--by topic,reader` has a row for each, and `--by minute` shows when the delay grew.
 
 **What to do.** If the delay is large although the `latency` of Produce is small, the reader is

@@ -1,4 +1,4 @@
-"""Duplicates: batches that producers sent again, and what they left in the log.
+"""Duplicates: batches that producers sent again, and the duplicate records in the log.
 
 A producer that gets no response sends the batch again. An idempotent producer (KIP-98) numbers its
 batches, so the broker stores each of them once. Without idempotence, the broker also stores the
@@ -30,10 +30,10 @@ Produce responses and fetched batches.
 **Limitations.** The application may send equal records itself; they count as duplicates only if
 they are in equal batches that also look like a retry. A copy that has no response, and that no
 consumer fetched in the capture, may be in the log without being counted. librdkafka may put the
-records of a failed batch into another batch; such copies are not found. Timestamps that the
-application sets itself, or several threads, look like batches out of order. So do batches that
-the log lost in a truncation (see the rule lost_records of diagnose). A capture of both sides of a
-proxy or of address translation shows each batch twice: see `quality`.
+records of a failed batch into another batch; such copies are not found. Batches look out of order
+if the application sets timestamps itself or produces from several threads, or if the log lost
+batches in a truncation (see the rule lost_records of diagnose). A capture of both sides of a proxy
+or of address translation shows each batch twice: see `quality`.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ BATCH_COLUMNS: Final = (
         Column("unacknowledged", "int64", "batches of which no copy has a response without error"),
         Column("duplicate_batches", "int64", "copies in the log, besides the first of each batch"),
         Column("duplicate_records", "int64", "records in these copies"),
-        Column("out_of_order", "int64", "batches in the log behind one with later timestamps"),
+        Column("out_of_order", "int64", "batches in the log after one with later timestamps"),
         Column("epochs", "int64", "producer epochs"),
         Column("evidence", "string", "seen or inferred"),
         *first_and_last("batch"),

@@ -2,7 +2,7 @@
 
     $ kafka-dissector errors captures/kafka-4-errors.pcap.zst --by client_id,error,topic | head -8
 
-**How to read it.** `count` is the number of error codes, of which a response may have several;
+**How to read it.** A response may contain several error codes: `count` counts error codes, and
 `responses` counts responses. After `retriable` errors, Kafka's clients repeat the request by
 themselves. `normal` is the number of errors that are part of Kafka's normal operation. `summary`
 does not list them as problems, and its `errors` columns, like that of `clients`, count the
@@ -38,7 +38,7 @@ responses with any other error. These errors are normal:
     TOPIC_ALREADY_EXISTS            only in CreateTopics of __consumer_offsets, __transaction_state
                                     and __share_group_state: each broker that needs one creates it
 
-If such an error persists, it is a problem nevertheless; see `first_time` and `last_time`.
+If such an error persists, it is a problem; see `first_time` and `last_time`.
 
 **What to do.** `diagnose` has advice for each error. In short: for authorization, check the ACLs of
 the principal; for an unknown topic, check its name and whether the client may create it; for
@@ -68,14 +68,14 @@ from analysis.sql.expressions import EXCHANGE, IS_NORMAL, By, grouped, of_exchan
     options=(grouped_by("any column of errors, or broker, client, software, minute, 10s"),),
     rows="errors",
     columns=(
-        Column("error_code", "int16", "error code; the first one if a group has several"),
+        Column("error_code", "int16", "error code; the first one if the row has several"),
         Column("error", "string", "name of the error code; error 12345 if it is unknown"),
         Column("retriable", "bool", "whether Kafka's clients retry the request"),
         Column("count", "int64", "number of errors"),
         Column("normal", "int64", "errors that are part of normal operation"),
         Column("responses", "int64", "responses that contain the error"),
         Column("clients", "int64", "number of client addresses that received it"),
-        Column("partitions", "int64", "partitions with the error; 0 if it is for none"),
+        Column("partitions", "int64", "partitions with the error; 0 if it concerns none"),
         *first_and_last("response"),
         Column("first_packet", "int64", "packet of the first response"),
         Column("message", "string", "first error message that a broker sent with it"),

@@ -6,7 +6,7 @@ after fetch.max.wait.ms; each request contains these settings and the size limit
 
     $ kafka-dissector fetches captures/kafka-4-tuned.pcap.zst
 
-**How to read it.** `finding` is the pattern of the group:
+**How to read it.** `finding` is the pattern of the requests:
 
 - busy: most responses are empty, more than 10 of them, at more than 10 requests per second;
 - small: most responses with records have less than 1,024 bytes of them, at the same rate;
@@ -23,11 +23,11 @@ Fetches name no topic. `topics` therefore contains all topics that the connectio
 the capture. `wait_p50_ms` is the wait for data, as in `latency`. A response reaches a limit if a
 partition has at least max.partition.fetch.bytes, or all of them fetch.max.bytes. Responses without
 records that have an error or a throttle time count only in `requests`: a broker does not send the
-records with which a client would exceed its quota (KIP-219). So do responses that the capture does
-not contain completely. `records` include transaction markers, which no application gets, and
-aborted records, which it gets only with read_uncommitted.
+records with which a client would exceed its quota (KIP-219). Incomplete responses also count only
+in `requests`. `records` include transaction markers, which applications do not get, and aborted
+records, which they get only with read_uncommitted.
 
-**Limitations.** Two consumers with the same client id are one group, with the sum of their rates.
+**Limitations.** Two consumers with the same client id are one row, with the sum of their rates.
 Brokers also send Fetches, to replicate and to read the metadata of the cluster; their client ids
 are broker-ID-fetcher-NUMBER and raft-client-ID.
 """

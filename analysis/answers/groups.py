@@ -26,14 +26,14 @@ JoinGroup that only gets a member id (KIP-394) is not a sign of a rebalance.
   a new assignment: a joining member then receives the current epoch, and causes the next one.
 
 The time without reads may begin before the rebalance, when a member dies. It ends with the first
-Fetch of the new owner, which requests the committed offset before. `analysis.sql.interruptions`
+Fetch of the new owner, which first requests the committed offset. `analysis.sql.interruptions`
 defines it.
 
 **Limitations.** Events inside the coordinator, for example the timeout of a member, are not on the
 wire. In this case, the rebalance starts when the first member is notified. Groups without members
 do not rebalance. Members whose connections are not in the capture do not count; the trigger of a
-rebalance that they cause is unknown, or, in groups with epochs, changed. In groups with epochs, a
-member may reach an epoch before others have given up its partitions. It gets them later, at the
+rebalance that they cause is `unknown`, or, in groups with epochs, `changed`. In groups with epochs,
+a member may reach an epoch before others have given up its partitions. It gets them later, at the
 latest with its next heartbeats; this time is not part of the duration.
 """
 
@@ -57,7 +57,7 @@ _COLUMNS: Final = (
     Column(
         "trigger",
         "string",
-        "cause: joined, rejoined (by a present member), left, timed out (no later request of "
+        "cause: joined, rejoined (by an existing member), left, timed out (no later request of "
         "the member), changed (topics, subscriptions or assignments), or unknown",
     ),
     Column("trigger_client_id", "string", "client that caused the rebalance"),
@@ -75,8 +75,8 @@ _WITH_COST: Final = (
 )  # fmt: skip
 COST_COLUMNS: Final = (
     *(column for column in _COLUMNS if column.name in _WITH_COST),
-    Column("partitions", "int64", "partitions that were not read for a time"),
-    Column("unread_ms", "double", "longest such time, before, during and after it", "ms"),
+    Column("partitions", "int64", "partitions whose reads were interrupted"),
+    Column("unread_ms", "double", "longest interruption, which may exceed the rebalance", "ms"),
     Column("lag_growth", "int64", "records that arrived in these partitions meanwhile"),
 )
 

@@ -22,10 +22,10 @@ A Fetch does not contain its group, which commits on another connection, to the 
 transaction count when it has committed. Fetches of replicas do not count.
 
 A share group (KIP-932) commits no offsets. Its partition has a start offset, before which all
-records are done, and a count of the done records after it (KIP-1226), which are not part of the
-lag. The leader of a partition sends both to the share coordinator (WriteShareGroupState) on a
-connection between brokers; elsewhere, an administrator receives the start offset and the lag. With
-the start offset alone, the lag is an upper bound.
+records are completed, and a count of the completed records after it (KIP-1226), which are not part
+of the lag. The leader of a partition sends both to the share coordinator (WriteShareGroupState) on
+a connection between brokers; elsewhere, an administrator receives the start offset and the lag.
+With the start offset alone, the lag is an upper bound.
 
 **Limitations.** A group that neither commits nor fetches in the capture is missing. Offsets include
 those of transaction markers and of compacted records, so the lag may be larger than the number of
@@ -90,12 +90,12 @@ _SO_FAR: Final = f"""(
         Column(
             "lag",
             "int64",
-            "records from the committed offset to the end, without those that a share group has "
-            "done; negative if the committed offset is beyond the end",
+            "records from the committed offset to the end, excluding those that a share group "
+            "completed; negative if the committed offset is beyond the end",
         ),
         Column("position_lag", "int64", "records from the position to the end"),
         Column("max_lag", "int64", "largest lag so far"),
-        Column("done_count", "int64", "share groups: done records after the committed offset"),
+        Column("done_count", "int64", "share groups: completed records after the committed offset"),
     ),
     essential="group_id topic partition lag",
     useful="time committed_offset end_offset position_lag client_id",

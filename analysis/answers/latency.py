@@ -22,8 +22,8 @@ latency is unknown. `analysis.sql.latency_breakdown` defines the parts.
 **Limitations.** Latencies captured at the client include the network; those captured at the broker
 do not. Lost packets remove requests or make them seem long: see `quality`. The wait of a Fetch is
 known exactly only if the capture contains the Produce of its records. Otherwise it depends on their
-timestamps: if the application sets them, or the clock of the producer is behind, the wait seems to
-be work of the broker.
+timestamps: if the application sets them, or the clock of the producer is behind, the wait counts as
+time of the broker.
 """
 
 from __future__ import annotations

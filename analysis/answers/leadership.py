@@ -7,8 +7,8 @@
 **How to read it.** A row is a new leader, or a new epoch of the same leader. `errors` are requests
 that were refused because of it, and `errors_ms` is the time from the first to the last of them.
 `--show clients` lists reconnects and Metadata requests of each client. `--show brokers` compares
-the partitions that each broker leads with those that it should lead: `preferred` counts partitions
-whose first replica it is.
+the partitions that each broker leads with those that it should lead: `preferred` counts the
+partitions of which the broker is the first replica.
 
 **What to do.** A few errors for a second are normal when a broker restarts. Moves without a restart
 indicate lost sessions or a full disk: see the log of the controller. Clients that get errors for a
@@ -61,7 +61,9 @@ BROKER_COLUMNS: Final = (
     Column("leads", "int64", "partitions that the broker leads, by the last metadata of each"),
     Column("ratio", "double", "leads, divided by the mean of all brokers with replicas"),
     Column("share_percent", "double", "share of the partitions with a leader", "%"),
-    Column("preferred", "int64", "partitions whose preferred leader it is: their first replica"),
+    Column(
+        "preferred", "int64", "partitions of which it is the preferred leader: the first replica"
+    ),
     Column("replicas", "int64", "partitions of which it has a replica"),
 )
 
@@ -96,7 +98,9 @@ _CLIENT: Final = "client_id, client_ip"
         Column("previous_epoch", "int32", "leader epoch of the previous leader"),
         Column("leader_epoch", "int32", "leader epoch of the new leader"),
         Column(
-            "reported_by", "string", "metadata, or broker: one that refused a request (KIP-951)"
+            "reported_by",
+            "string",
+            "metadata, or broker: the broker that refused a request (KIP-951)",
         ),
         Column("errors", "int64", "refused requests for the partition"),
         Column("clients", "int64", "clients that received these errors"),

@@ -9,8 +9,7 @@
 **How to read it.** `broker_p50_ms` is the time of the broker, and `network_percent` is the share of
 the round trip in the wait of the client. Retransmitted and reordered packets, and zero windows,
 with which a receiver stops its sender, show why a connection is slow. A connection counts for the
-client id of its first request. `--show failures` lists
-brokers whose connections fail:
+client id of its first request. `--show failures` lists brokers whose connections fail:
 
     refused                   a reset (RST) instead of a handshake: no process listens on the port
     no reply                  no packet from the other side
@@ -26,22 +25,22 @@ failed connections, `diagnose` has advice.
 include the round trip from there to the broker. This round trip is measured in each connection with
 segments that are acknowledged at once (`streams.connections.roundtrips`); if there are none, with
 the handshake, minus the round trip to the client. A receiver may delay acknowledgements, but never
-those of a handshake. So a round trip does not count as measured if it is 35 ms longer than the
-handshake, or 10 ms longer than two. No response is faster than the round trip to the broker, so
-short latencies of the connection limit the latter, too. The time of the broker is the net latency
-(`analysis.sql.latency_breakdown`) minus this round trip. The wait of the client is longer by the
-round trip between the client and the capture point.
+those of a handshake. Therefore, a round trip is ignored if it is 35 ms longer than that of the
+handshake, or 10 ms longer than twice that. No response is faster than the round trip to the broker,
+so short latencies of the connection also limit the round trip. The time of the broker is the net
+latency (`analysis.sql.latency_breakdown`) minus this round trip. The wait of the client is longer
+by the round trip between the client and the capture point.
 
-**Limitations.** In a capture beside clients, the time of the broker is a small difference of long
-times: it is wrong by as much as the round trip varies, and may be 0. A proxy that terminates TCP
-connections hides the network behind it. Packets that are missing from the capture look like packets
-that the network lost: see `quality`. Packets that the capture contains twice, as with `tcpdump -i
-any` on a host with bridges, count as retransmitted: see `quality`. Segmentation in the network card
-hides small retransmissions. If the capture contains neither the handshake nor a fast response,
-delayed acknowledgements look like a long round trip. An end that sends its next message at once
-acknowledges with it, so that only its late acknowledgements are measured: beside a busy client or
-broker, a round trip may be up to 10 ms too long. If neither side sends data, a connection is a
-failure only if the number of packets shows that the broker ended it.
+**Limitations.** In a capture taken next to the clients, the time of the broker is a small
+difference of long times: it is wrong by as much as the round trip varies, and may be 0. A proxy
+that terminates TCP connections hides the network behind it. Packets that are missing from the
+capture look like packets that the network lost, and packets that the capture contains twice, as
+with `tcpdump -i any` on a host with bridges, count as retransmitted: see `quality`. Segmentation in
+the network card hides small retransmissions. If the capture contains neither the handshake nor a
+fast response, delayed acknowledgements look like a long round trip. An end that sends its next
+message at once acknowledges with that message, so only its late acknowledgements are measured: next
+to a busy client or broker, a round trip may be up to 10 ms too long. If neither side sends data, a
+connection is a failure only if the number of packets shows that the broker ended it.
 """
 
 from __future__ import annotations
@@ -72,8 +71,8 @@ _COLUMNS: Final = (
     Column("connections", "int64", "connections"),
     Column("handshake_rtt_ms", "double", "median round-trip time of the handshakes", "ms"),
     Column("rtt_ms", "double", "median round-trip time between client and broker", "ms"),
-    Column("client_rtt_ms", "double", "part of it between capture point and client", "ms"),
-    Column("broker_rtt_ms", "double", "part of it between capture point and broker", "ms"),
+    Column("client_rtt_ms", "double", "part of rtt_ms between capture point and client", "ms"),
+    Column("broker_rtt_ms", "double", "part of rtt_ms between capture point and broker", "ms"),
     Column("packets", "int64", "packets in both directions"),
     Column("retransmitted", "int64", "retransmitted packets"),
     Column("retransmitted_percent", "double", "share of retransmitted packets", "%"),

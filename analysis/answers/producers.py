@@ -22,8 +22,8 @@ fenced. Since KIP-890, every transaction raises the epoch, and so does a broker 
 
 **Limitations.** Packets that are missing from the capture also appear as gaps, and so do batches to
 a leader that is not in the capture. The markers that brokers write are visible only if connections
-between brokers are in the capture. If a capture has only these, and not the requests of the
-producer to its coordinator, transactions that brokers aborted on their own are `aborted`. A
+between brokers are in the capture. If a capture contains only these, and not the requests of the
+producer to its coordinator, transactions that brokers aborted on their own count as `aborted`. A
 transaction that began before the capture has no start.
 """
 

@@ -4,14 +4,14 @@
 
 **How to read it.** Each row is a kind of flaw, with its count and the total number of candidates,
 so that parts without flaws are also listed. The candidates of the first two rows are all
-connections; a connection without data is not of an unknown protocol. Those of the other rows about
+connections; one without data does not count as unknown. Those of the other rows about
 connections are Kafka connections, and those of requests in several connections are Produce requests
 with records. Log segments have only rows of problems, without a total.
 
 **What to do.** If bytes were lost, or the capture dropped packets, capture with a larger buffer
 (`tcpdump -B 65536`) or a filter. If packets are truncated, set the snapshot length to 0 (`tcpdump
--s 0`). If a direction is missing, capture at the host itself, or mirror both directions. If it is
-under another address, capture on the interface of the container or of the network, not on the
+-s 0`). If a direction is missing, capture at the host itself, or mirror both directions. If it has
+another address, capture on the interface of the container or of the network, not on the
 bridge. If connections are encrypted, pass `--keylog`. If responses have an earlier time than their
 request, the two directions were captured with different clocks, and latencies are wrong: correct
 the times of one file with `editcap -t SECONDS`. If packets were captured more than once, capture on
@@ -23,7 +23,7 @@ all other answers; a connection with only one direction has no latencies; encryp
 versions newer than the definitions, are only counted. A failed TLS handshake is a problem, not an
 encrypted connection: it hides no request. A connection was captured more than once if both sides
 sent about twice the bytes of their messages, or more, and many packets repeat captured bytes. One
-side is enough if it has a repeated packet for every second message, and ten at least: a bridge may
+side is enough if it has a repeated packet for every second message, and at least ten: a bridge may
 show only the requests twice. The rows and latencies of such connections are those of the first
 copy, but the other copies count as retransmitted. The other side of a connection is under another
 address if a connection with that side has the same client or broker, and the same correlation ids
@@ -54,7 +54,7 @@ _COLUMNS: Final = (
         "total", "int64", "candidates: connections, exchanges or batches; null for other problems"
     ),
     Column("bytes", "int64", "bytes affected, if known", "bytes"),
-    Column("detail", "string", "the worst or first case"),
+    Column("detail", "string", "the worst or first example, or the reason"),
 )
 
 

@@ -24,7 +24,7 @@ so set up an alert for this.
 **How it is computed.** Fetches with a replica id are those of followers. The first one whose fetch
 offset is after the last record of a Produce request confirms it. The wait for followers begins when
 the broker reads the request and ends with the last confirmation before the response, so it includes
-the leader's own write: it is about LocalTimeMs and RemoteTimeMs of the broker. The latency begins
+the leader's own write: it is about LocalTimeMs + RemoteTimeMs of the broker. The latency begins
 at the same time. A follower that becomes the leader no longer counts as a follower: `brokers` and
 `topics` show which broker gets a Produce request. A replica counts from its first Fetch that shows
 it in sync, or, if it was the leader before, from the first Metadata with it as leader. One that a
@@ -80,7 +80,7 @@ PRODUCER_COLUMNS: Final = (
         Column("delay_p50_ms", "double", "median time from a Produce to its confirmation", "ms"),
         Column("delay_p99_ms", "double", "0.99 quantile of that time", "ms"),
         Column("delay_max_ms", "double", "longest such time", "ms"),
-        Column("lag_max", "int64", "largest number of records behind a Produce"),
+        Column("lag_max", "int64", "largest number of records by which it was behind a Produce"),
         Column("pause_max_ms", "double", "longest time between two Fetches of the follower", "ms"),
         Column("without", "int64", "Produces acknowledged before this follower had the records"),
         Column("first_without", "time", "time of the first of these responses"),

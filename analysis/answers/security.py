@@ -8,7 +8,7 @@
 - clear token: OAUTHBEARER without TLS. The capture contains the token.
 - failed login: a SASL authentication that the broker refused.
 - denied request: an authorization error; `resource` is the topic, group or transactional id. Also
-  requests about delegation tokens of others, or from a login that may not send them.
+  requests about delegation tokens of other users, or from a login that may not send them.
 - offline attack: SCRAM without TLS. The capture is enough to try passwords (RFC 5802, section 9).
 - not encrypted: neither TLS nor SASL.
 - old TLS: TLS 1.1 or older.
@@ -19,7 +19,7 @@ A client without a finding uses encryption; it has a row with a null `finding`.
 **What to do.** Use SASL_SSL or SSL listeners, also between brokers, and close the others. Change
 passwords that a capture contains. Repeated failed logins indicate a client with an old password, or
 an attack; `client` is its address. Denied requests indicate missing ACLs, or an application that
-tries to use topics of others.
+tries to use topics of other applications.
 
 **How it is computed.** The mechanism is that of SaslHandshake, and the TLS version and cipher are
 those of the handshake. Failed logins and denied requests are error codes in responses. Requests do
@@ -27,8 +27,8 @@ not contain the principal, so the client id is shown instead. Connections betwee
 included. A connection that ends before its login has no row if others to the same listener use
 SASL.
 
-**Limitations.** Inside encrypted connections that were not decrypted, only the TLS version and
-cipher are visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
+**Limitations.** In connections that were not decrypted, only the TLS version and cipher are
+visible, and the client id is null. GSSAPI may encrypt by itself. A connection that began
 before the capture looks as if it did not use SASL, because its mechanism is not in the capture.
 Clients older than Kafka 1.0 get no error if their login fails; the broker closes the connection.
 """

@@ -12,7 +12,7 @@ unequal.
 partitions of its topic. For a broker, the mean is that of all brokers in the capture. A partition
 or broker with a ratio of at least 2 is `hot`. With `--show keys`, `share_percent` is the
 share of a key in the records of its topic. With `--show partitioners`, `misplaced` counts records
-in another partition than the default partitioner would choose for their key.
+that are not in the partition that the default partitioner would choose for their key.
 
 **What to do.** If one key has most records, choose a key with more values, or split the key. If
 records are misplaced, all producers of the topic need the same partitioner: librdkafka uses CRC-32
@@ -22,7 +22,7 @@ are wrong. If the load of brokers is unequal, reassign partitions or leaders (`l
 
 **How it is computed.** Bytes are those of batches in Produce requests without an error, and in
 responses to consumers. The number of partitions is that of Metadata, or the highest partition in
-the capture plus 1 if this is more. A capture at one broker does not show the load of others. The
+the capture plus 1 if that is larger. A capture at one broker does not show the load of others. The
 mean therefore covers the partitions with requests in the capture, and those that Metadata assigns
 to the leaders of these partitions. Keys are those of produced records or, if the capture contains
 none of the topic, of fetched records, each counted once. The default partitioner is murmur2 of the
@@ -105,7 +105,7 @@ _RECORDS: Final = ("records",)
         Column("produced_records", "int64", "produced records; null if no header has their count"),
         Column("fetched_bytes", "int64", "size of batches that consumers fetched", "bytes"),
         Column("partition_count", "int64", "partitions of the topic"),
-        Column("brokers", "string", "addresses of brokers of these requests"),
+        Column("brokers", "string", "addresses of the brokers"),
     ),
     variants=(
         Variant("show", "brokers", BROKER_COLUMNS, rows="brokers with records"),

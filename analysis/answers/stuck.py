@@ -11,7 +11,7 @@ records of other producers. Their lag grows, although neither they nor the broke
 partition stayed for at least `--min-ms`. `is_open` is true if it was still there at the end of the
 capture. `held` is the number of offsets after it that read_committed consumers cannot read yet. In
 the second table, `stable_lag` is what a read_committed consumer can still read, and `lag` is the
-distance to the end. A stable lag of 0 next to a large lag is a stuck partition.
+distance to the end. A stable lag of 0 with a large lag indicates a stuck partition.
 
 **What to do.** Find the application by its transactional id and client. It may have stopped: the
 broker then aborts the transaction after `timeout_ms`, if this is known (transaction.timeout.ms). To

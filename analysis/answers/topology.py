@@ -10,8 +10,8 @@ software: see `versions`. Ask the owners of a topic before you change it.
 
 **How it is computed.** A request with three partitions of a topic counts as one request, with the
 records of all three. Records that the broker refused are included; `audit` omits them. Fetched
-records include transaction markers, which no application gets, and aborted records, which it gets
-only with read_uncommitted. Followers that replicate have a replica id in their Fetch; consumers
+records include transaction markers, which applications do not get, and aborted records, which they
+get only with read_uncommitted. Followers that replicate have a replica id in their Fetch; consumers
 have none. A Fetch does not contain its group, so `analysis.sql.record_flow` attributes connections
 to groups.
 

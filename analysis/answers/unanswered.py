@@ -40,7 +40,7 @@ TIMEOUT_MS: Final = 1000
 
 
 @answer(
-    question="Which requests were never answered, and why?",
+    question="Which requests got no response, and why?",
     place=4,
     tables=("exchanges", "connections"),
     options=(

@@ -60,8 +60,8 @@ COLUMNS: Final = (
     Column("after", "double", "value after"),
     Column("unit", "string", "unit of before and after; null for software and api_version"),
     Column("change_percent", "double", "change in percent of before; null if before is 0", "%"),
-    Column("low_percent", "double", "lower end of its interval", "%"),
-    Column("high_percent", "double", "upper end of its interval", "%"),
+    Column("low_percent", "double", "lower end of its confidence interval", "%"),
+    Column("high_percent", "double", "upper end of its confidence interval", "%"),
     Column("is_worse", "bool", "whether the change is for the worse; null if it is neither"),
     Column("detail", "string", "names and versions before and after"),
 )

@@ -134,8 +134,8 @@ COLUMNS: Final = (
     Column("command", "string", "command that shows more"),
     Column("requests", "int64", "requests that the finding concerns"),
     Column("share_percent", "double", "their share of all requests", "%"),
-    Column("first_packet", "int64", "packet number of the first case, if known"),
-    Column("first_time", "time", "time of the first case, if known"),
-    Column("last_time", "time", "time of the last case, if known"),
+    Column("first_packet", "int64", "packet number of the first occurrence, if known"),
+    Column("first_time", "time", "time of the first occurrence, if known"),
+    Column("last_time", "time", "time of the last occurrence, if known"),
 )
 """Columns of the findings. ``clients``, a tuple, and ``numbers``, a dict, follow them."""

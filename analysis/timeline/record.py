@@ -41,7 +41,7 @@ COLUMNS: Final = (
     Column("event", "string", "produced, acknowledged, refused, replicated, fetched or committed"),
     Column("time", "time", "time of the event"),
     Column("since_produced_ms", "double", "time since the first event of the record", "ms"),
-    Column("since_previous_ms", "double", "time since the event before", "ms"),
+    Column("since_previous_ms", "double", "time since the previous event", "ms"),
     Column("client_id", "string", "client id"),
     CLIENT,
     BROKER,

@@ -44,7 +44,7 @@ _RECORD_COUNT = TableColumn(
     "record_count", pa.int64(), "number of records produced or fetched, from batch headers"
 )
 _FIRST_ERROR_CODE = TableColumn(
-    "error_code", pa.int16(), "first error code other than 0; null: no response"
+    "error_code", pa.int16(), "first error code other than 0; null without a response"
 )
 _ERROR = TableColumn("error", TEXT, "name of the error code")
 _REQUEST_TIME = TableColumn("time", TIME, "time of the request's first byte")
@@ -52,7 +52,7 @@ _NO_REQUEST = "null if the request is not in the capture"
 _NO_RESPONSE = "null without a response"
 _NO_HEADER = f"{_NO_REQUEST}, and for tokens after SaslHandshake 0"
 _CUT_HEADER = "for a batch truncated in its header"
-_NO_TIME = f"for magic 0, and {_CUT_HEADER}"
+_NO_TIME = f"for magic 0, {_CUT_HEADER}"
 _RESPONSE_TIME = TableColumn(
     "response_time", TIME, f"time of the response's first byte; {_NO_RESPONSE}"
 )
@@ -202,12 +202,13 @@ BATCHES = Table(
         TableColumn("magic", pa.int8(), "version of the format: 0, 1 or 2"),
         TableColumn("codec", TEXT, f"none, gzip, snappy, lz4 or zstd; null {_CUT_HEADER}"),
         TableColumn(
-            "timestamp_type", TEXT, f"create_time or log_append_time; null {_NO_TIME}"
+            "timestamp_type", TEXT,
+            f"create_time or log_append_time; null for magic 0, and {_CUT_HEADER}",
         ),
         TableColumn(
             "base_timestamp", TIME,
-            f"timestamp of the first record; null {_NO_TIME}, if it is -1, for a compressed "
-            "message of magic 1, and if a delete horizon replaces it (KIP-534)",
+            f"timestamp of the first record; null {_NO_TIME}, for a compressed message of magic 1, "
+            "if it is -1, and if a delete horizon replaces it (KIP-534)",
         ),
         TableColumn("max_timestamp", TIME, f"largest timestamp; null {_NO_TIME}, and if it is -1"),
         TableColumn(
@@ -227,7 +228,7 @@ BATCHES = Table(
         ),
         TableColumn(
             "is_control", pa.bool_(),
-            f"whether the broker wrote it as a control batch; null {_CUT_HEADER}",
+            f"whether it is a control batch, which only brokers write; null {_CUT_HEADER}",
         ),
         TableColumn("bytes", pa.int64(), "size including the header", "bytes"),
         TableColumn(
@@ -244,7 +245,7 @@ BATCHES = Table(
         ),
         TableColumn(
             "crc", pa.int64(),
-            "checksum in the header: equal in all copies of a batch, whatever their offsets; "
+            "checksum in the header: equal in all copies of a batch, regardless of the offset; "
             f"null {_CUT_HEADER}",
         ),
     ),
@@ -267,7 +268,7 @@ RECORDS = Table(
         ),
         TableColumn(
             "timestamp", TIME,
-            "timestamp from the producer or the log; null for magic 0, and if it is -1",
+            "timestamp from the producer or the log; null for magic 0, or if it is -1",
         ),
         TableColumn("key", pa.large_binary(), "key; null if the record has none"),
         TableColumn(
@@ -322,8 +323,8 @@ def _zero_windows(end: str) -> TableColumn:
 
 
 def _round_trip(end: str) -> TableColumn:
-    meaning = f"median round trip between capture point and {end}, from acknowledgements, to 1 %; "
-    meaning += "null if none was sent at once"
+    meaning = f"median round trip between capture point and {end}, from acknowledgements, "
+    meaning += "accurate to 1 %; null if none was sent at once"
     return TableColumn(f"{end}_rtt_ms", pa.float64(), meaning, "ms")
 
 
@@ -355,7 +356,7 @@ CONNECTIONS = Table(
         TableColumn("software_version", TEXT, "version of the client software"),
         TableColumn("sasl_mechanism", TEXT, "SASL mechanism, from SaslHandshake"),
         TableColumn(
-            "tls_version", TEXT, "TLS version, such as 1.3; null, as all tls columns, without TLS"
+            "tls_version", TEXT, "TLS version, such as 1.3; null without TLS, as all tls columns"
         ),
         TableColumn("tls_cipher", TEXT, "cipher suite chosen by the broker; null if unknown"),
         TableColumn("tls_sni", TEXT, "host name requested by the client; null if it requests none"),
@@ -369,7 +370,7 @@ CONNECTIONS = Table(
 TOPICS = Table(
     "topics",
     "the state of a partition in Metadata responses, and in requests of a controller with "
-    "ZooKeeper: the first one, and each change",
+    "ZooKeeper: the first state, and each change",
     (
         _TOPIC,
         TableColumn("topic_id", TEXT, "id of the topic"),
@@ -416,7 +417,7 @@ PARTITIONS = Table(
         TableColumn("bytes", pa.int64(), "size of the records produced or fetched", "bytes"),
         TableColumn(
             "error_code", pa.int16(),
-            "error code of the partition, or of the whole response; null: no response",
+            "error code of the partition, or of the whole response; null without a response",
         ),
         _ERROR,
         _RECORD_COUNT,
