@@ -309,8 +309,8 @@ def _index() -> str:
             "Wireshark](cut.md), [share results without records](howto/share.md), [trace a "
             "record](trace.md), decode current Kafka versions in [Wireshark](howto/wireshark.md), "
             "and use [Spark](spark.md).", "",
-            "Explanations: [what a latency means](explanation/latency.md), [which metrics of Kafka "
-            "are equal](explanation/metrics.md), [how messages are "
+            "Explanations: [what a latency means](explanation/latency.md), [comparison with "
+            "Kafka's metrics](explanation/metrics.md), [how messages are "
             "found](explanation/messages.md), [where the time goes](time.md), "
             "[architecture](explanation/architecture.md), [terms](glossary.md).", "",
             "Reference: [commands](reference/commands.md), [Python](reference/python.md), [input "
