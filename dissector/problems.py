@@ -19,7 +19,7 @@ DROPPED: Final = "dropped_packets"
 
 UNDECRYPTED: Final = {
     "tls_no_keys": "the key log has no secrets for them",
-    "tls_wrong_keys": "the secrets in the key log do not fit",
+    "tls_wrong_keys": "the secrets in the key log are wrong",
     "tls_no_handshake": "their handshakes are not in the capture",
     "tls_alert": "their handshakes failed",
     "tls_closed": "their handshakes failed",

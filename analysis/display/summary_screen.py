@@ -47,7 +47,7 @@ Cells: TypeAlias = tuple[Column, Callable[[Row], Text]]
 """A column, and a function from a row to its cell."""
 
 MOST: Final = 10
-"""Most rows of one kind; the number of further rows follows."""
+"""Maximum number of rows of one kind; the number of further rows follows."""
 
 Command: TypeAlias = Callable[[str], str | None]
 """From a command, for example ``export --table errors``, to its command line on the same capture;
@@ -410,7 +410,7 @@ def _unread(summary: Summary, command: Command) -> Iterator[RenderableType]:
             _number_column("bytes", "bytes"),
             _text_column("stage", "stage", OPTIONAL),
             _text_column("kind", "kind"),
-            _text_column("first of them", "detail"),
+            _text_column("first detail", "detail"),
         )
         yield from _lead(command("export --table problems"))
 

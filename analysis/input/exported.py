@@ -129,7 +129,7 @@ class ExportedTables:
         ).drop_null()
         if 2 * (pc.sum(is_inside).as_py() or 0) < len(is_inside):
             raise CaptureError(
-                f"{file} is of another capture than the table connections in {export}: export "
+                f"{file} and the table connections in {export} are of different captures: export "
                 "all tables together into one folder"
             )
 

@@ -112,7 +112,7 @@ def layout(api_key: int, direction: Direction, version: int) -> Layout:
     known = versions(api_key)
     if version not in known:
         raise UnknownVersion(
-            f"unknown version {version} of {apis()[api_key]}: the newest known is {known[-1]}",
+            f"unknown version {version} of {apis()[api_key]} (newest known: {known[-1]})",
             offset=2,
             path="header.api_version",
         )
@@ -136,7 +136,7 @@ def _text(api_key: int) -> tuple[str, str]:
     if api_key not in _pages():
         newest = max(_pages())
         raise UnknownVersion(
-            f"unknown API key {api_key}: the largest known is {newest}",
+            f"unknown API key {api_key} (largest known: {newest})",
             offset=0,
             path="header.api_key",
         )
@@ -162,7 +162,7 @@ def structure_layout(name: str, version: int) -> StructureLayout:
     known = structure(name).versions
     if version not in known:
         raise UnknownVersion(
-            f"unknown version {version} of {name}: the newest known is {known[-1]}", offset=0
+            f"unknown version {version} of {name} (newest known: {known[-1]})", offset=0
         )
     return structure(name).layout(version)
 

@@ -62,7 +62,7 @@ def _number(format: str) -> Reader:
             return unpack(data, at)[0], at + width
         except struct.error:
             if at + width <= len(data):
-                raise IndexError("the value is behind the available bytes") from None
+                raise IndexError("the value is beyond the available bytes") from None
             raise DecodeError(_short(width, data, at), offset=at) from None
 
     return read

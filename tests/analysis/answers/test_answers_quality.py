@@ -201,7 +201,7 @@ def test_problems_count_the_packets_they_stand_for() -> None:
         (["tls_lost_records"], "a key log decrypts them"),
         (["tls_no_keys", "tls_unsupported"], "the key log has no secrets for them"),
         (["tls_no_keys", *["tls_no_handshake"] * 2], "their handshakes are not in the capture"),
-        (["tls_wrong_keys"], "the secrets in the key log do not fit"),
+        (["tls_wrong_keys"], "the secrets in the key log are wrong"),
         (["tls_unsupported"], "not decrypted: TLS 1.1"),
     ],
 )

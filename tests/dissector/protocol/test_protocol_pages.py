@@ -102,9 +102,9 @@ def test_header_versions(key: int, direction: Direction, version: int, header: i
 
 def test_a_version_that_is_not_known() -> None:
     newest = versions(0)[-1]
-    with pytest.raises(UnknownVersion, match=f"version 99 of Produce: .* is {newest}"):
+    with pytest.raises(UnknownVersion, match=rf"version 99 of Produce .*: {newest}\)"):
         layout(0, REQUEST, 99)
-    with pytest.raises(UnknownVersion, match=f"unknown API key 999: .* is {len(apis()) - 1}"):
+    with pytest.raises(UnknownVersion, match=rf"unknown API key 999 .*: {len(apis()) - 1}\)"):
         layout(999, REQUEST, 0)
     with pytest.raises(UnknownVersion):
         versions(999)
